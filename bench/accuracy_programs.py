@@ -1,7 +1,8 @@
 """The programs that ``time_to_accuracy.py`` trains: ours, and other people's as their documentation tells to use them.
 
-Each is made of the problem, and has ``warm()``, which compiles all that a step needs and leaves it where it was, ``step(rows)``,
-``parameters()`` (in natural space, q whitened: N(mean, scale_tril scale_tril')), and ``versions``.
+Each is made of the problem, and has ``warm()``, which compiles all that a step needs and leaves it
+where it was, ``step(rows)``, ``parameters()`` (in natural space, q whitened: N(mean, scale_tril
+scale_tril')), and ``versions``.
 """
 
 import os
@@ -47,7 +48,9 @@ class Ours(Program):
         fs.set_num_threads(THREADS)
         covariance = fs.RBF(float(self.problem["variance"]), self.start("lengthscales"))
         self.fs, likelihood = fs, fs.Gaussian(float(self.problem["noise"]))
-        self.model = fs.SVGP(covariance, self.start("Z"), self.posterior(len(self.problem["Z"])), likelihood)
+        self.model = fs.SVGP(
+            covariance, self.start("Z"), self.posterior(len(self.problem["Z"])), likelihood
+        )
         self.adam = fs.adam(RATE).fixing(tuple(f"posterior.{field}" for field in self.fixed))
         self.state = self.adam.init(self.model)
         self.options = {"num_data": len(self.X), "jitter": JITTER}
@@ -61,7 +64,10 @@ class Ours(Program):
         self.model, self.state = self.adam.step(self.model, grad, self.state, value)
 
     def parameters(self):
-        model, q = self.model, self.fs.convert(self.model, self.fs.Whitened, jitter=JITTER).posterior
+        model, q = (
+            self.model,
+            self.fs.convert(self.model, self.fs.Whitened, jitter=JITTER).posterior,
+        )
         return {
             "Z": model.inducing, "variance": model.covariance.variance, "lengthscales": model.covariance.lengthscales,
             "noise": model.likelihood.variance, "mean": q.mean, "scale_tril": q.scale_tril,
@@ -75,7 +81,9 @@ class OursNatural(Ours):
 
     def step(self, rows):
         X, y = self.X[np.sort(rows)], self.y[np.sort(rows)]
-        model, _, value, grad = self.fs.natural_step_and_grad(self.model, X, y, step_size=NATURAL, **self.options)
+        model, _, value, grad = self.fs.natural_step_and_grad(
+            self.model, X, y, step_size=NATURAL, **self.options
+        )
         self.model, self.state = self.adam.step(model, grad, self.state, value)
 
 
@@ -85,7 +93,9 @@ class OursInTwoPasses(OursNatural):
     def step(self, rows):
         X, y = self.X[np.sort(rows)], self.y[np.sort(rows)]
         model, _ = self.fs.natural_step(self.model, X, y, step_size=NATURAL, **self.options)
-        value, grad = self.fs.elbo_and_grad(model, X, y, wrt=("covariance", "inducing", "likelihood"), **self.options)
+        value, grad = self.fs.elbo_and_grad(
+            model, X, y, wrt=("covariance", "inducing", "likelihood"), **self.options
+        )
         self.model, self.state = self.adam.step(model, grad, self.state, value)
 
 
@@ -93,7 +103,9 @@ class OursInLikelihoodForm(Ours):
     """L-SVGP: M pseudo-targets, each of which stands for an equal share of the data."""
 
     def posterior(self, M):
-        return self.fs.LikelihoodForm(np.zeros(M), np.full(M, float(self.problem["noise"]) * M / len(self.X)))
+        return self.fs.LikelihoodForm(
+            np.zeros(M), np.full(M, float(self.problem["noise"]) * M / len(self.X))
+        )
 
 
 class Jax(Program):
@@ -109,8 +121,13 @@ class Jax(Program):
         jax.config.update("jax_enable_x64", True)
         M, positive = len(self.problem["Z"]), ("variance", "lengthscales", "noise")
         self.q = jnp.zeros(M), jnp.eye(M)
-        self.parts = {name: jnp.log(jnp.expm1(self.start(name))) for name in positive} | {"Z": jnp.asarray(self.start("Z"))}
-        self.moments, self.count = [{name: jnp.zeros_like(a) for name, a in self.parts.items()} for _ in range(2)], 0
+        self.parts = {name: jnp.log(jnp.expm1(self.start(name))) for name in positive} | {
+            "Z": jnp.asarray(self.start("Z"))
+        }
+        self.moments, self.count = (
+            [{name: jnp.zeros_like(a) for name, a in self.parts.items()} for _ in range(2)],
+            0,
+        )
         self.X, self.y = jnp.asarray(self.X), jnp.asarray(self.y)
         self.compiled = jax_step(len(self.X))
 
@@ -118,11 +135,16 @@ class Jax(Program):
         import jax
 
         self.count += 1
-        found = self.compiled(self.q, self.parts, self.moments, self.count, self.X[rows], self.y[rows])
+        found = self.compiled(
+            self.q, self.parts, self.moments, self.count, self.X[rows], self.y[rows]
+        )
         self.q, self.parts, self.moments = jax.block_until_ready(found)
 
     def parameters(self):
-        found = {name: np.asarray(a) if name == "Z" else np.logaddexp(a, 0) for name, a in self.parts.items()}
+        found = {
+            name: np.asarray(a) if name == "Z" else np.logaddexp(a, 0)
+            for name, a in self.parts.items()
+        }
         return found | {"mean": np.asarray(self.q[0]), "scale_tril": np.asarray(self.q[1])}
 
 
@@ -157,7 +179,9 @@ def jax_step(num_data):
     @jax.jit
     def step(q, p, moments, count, X, y):
         (m, W), eye = q, jnp.eye(len(q[0]))
-        first, second = jax.grad(in_expectations)((m, W @ W.T + jnp.outer(m, m)), p, projected(p, X), y)
+        first, second = jax.grad(in_expectations)(
+            (m, W @ W.T + jnp.outer(m, m)), p, projected(p, X), y
+        )
         precision = cho_solve((W, True), eye)
         theta = precision @ m + NATURAL * first
         C = jnp.linalg.cholesky(precision - NATURAL * (second + second.T))
@@ -167,7 +191,11 @@ def jax_step(num_data):
         one = {name: 0.9 * moments[0][name] + 0.1 * g for name, g in grad.items()}
         two = {name: 0.999 * moments[1][name] + 0.001 * g * g for name, g in grad.items()}
         rate = RATE * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
-        return q, {name: a + rate * one[name] / (jnp.sqrt(two[name]) + 1e-8) for name, a in p.items()}, (one, two)
+        return (
+            q,
+            {name: a + rate * one[name] / (jnp.sqrt(two[name]) + 1e-8) for name, a in p.items()},
+            (one, two),
+        )
 
     return step
 
@@ -185,26 +213,37 @@ class GPyTorch(Program):
         torch.set_num_threads(THREADS)
         torch.set_default_dtype(torch.float64)
         self.torch, self.gpytorch, Z = torch, gpytorch, torch.as_tensor(self.start("Z"))
-        kinds, kind = gpytorch.variational, ("Natural" if self.natural else "Cholesky") + "VariationalDistribution"
+        kinds, kind = (
+            gpytorch.variational,
+            ("Natural" if self.natural else "Cholesky") + "VariationalDistribution",
+        )
         strategy, kernels = getattr(kinds, self.strategy), gpytorch.kernels
 
         class Model(gpytorch.models.ApproximateGP):
             def __init__(self):
                 q = getattr(kinds, kind)(len(Z), mean_init_std=0.0)
-                super().__init__(strategy(self, Z, q, learn_inducing_locations=True, jitter_val=JITTER))
+                super().__init__(
+                    strategy(self, Z, q, learn_inducing_locations=True, jitter_val=JITTER)
+                )
                 self.mean_module = gpytorch.means.ZeroMean()
                 self.covar_module = kernels.ScaleKernel(kernels.RBFKernel(ard_num_dims=Z.shape[1]))
 
             def forward(self, x):
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+                return gpytorch.distributions.MultivariateNormal(
+                    self.mean_module(x), self.covar_module(x)
+                )
 
         self.model = Model()
-        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(
+            noise_constraint=gpytorch.constraints.Positive()
+        )
         self.model.covar_module.outputscale = float(self.problem["variance"])
         self.model.covar_module.base_kernel.lengthscale = self.start("lengthscales")
         self.likelihood.noise = float(self.problem["noise"])
         self.X, self.y = torch.as_tensor(self.X), torch.as_tensor(self.y)
-        self.objective = gpytorch.mlls.VariationalELBO(self.likelihood, self.model, num_data=len(self.X))
+        self.objective = gpytorch.mlls.VariationalELBO(
+            self.likelihood, self.model, num_data=len(self.X)
+        )
         others = [*self.model.hyperparameters(), *self.likelihood.parameters()]
         q = list(self.model.variational_parameters())
         if self.natural:
@@ -264,16 +303,25 @@ class GPflow(Program):
         except RuntimeError:  # a second instance, the threads are there
             pass
         gpflow.config.set_default_jitter(JITTER)
-        kernel = gpflow.kernels.SquaredExponential(float(self.problem["variance"]), self.start("lengthscales"))
-        likelihood = gpflow.likelihoods.Gaussian(float(self.problem["noise"]), variance_lower_bound=0.0)
-        self.model = gpflow.models.SVGP(kernel, likelihood, self.start("Z"), num_data=len(self.X), whiten=True)
+        kernel = gpflow.kernels.SquaredExponential(
+            float(self.problem["variance"]), self.start("lengthscales")
+        )
+        likelihood = gpflow.likelihoods.Gaussian(
+            float(self.problem["noise"]), variance_lower_bound=0.0
+        )
+        self.model = gpflow.models.SVGP(
+            kernel, likelihood, self.start("Z"), num_data=len(self.X), whiten=True
+        )
         self.X, self.y = tf.constant(self.X), tf.constant(self.y[:, None])
         adam = tf.keras.optimizers.Adam(RATE)
         q = [(self.model.q_mu, self.model.q_sqrt)]
         if self.natural:
             for parameter in q[0]:
                 gpflow.set_trainable(parameter, False)
-        natural, variables = gpflow.optimizers.NaturalGradient(gamma=NATURAL), self.model.trainable_variables
+        natural, variables = (
+            gpflow.optimizers.NaturalGradient(gamma=NATURAL),
+            self.model.trainable_variables,
+        )
 
         @tf.function
         def step(rows):

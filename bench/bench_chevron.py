@@ -1,8 +1,9 @@
 """Chevron products, bound by the pass over the dense columns: the floor is the bytes that must move, at the copy rate.
 
-What is read in two passes, because the second needs all of the first, counts twice. The flops are far below their own floor: with
-four right-hand sides 8 for every number of C, in float32 2 a byte, where gemm does some 6 in the time of a byte. Rows here and
-there come in whole cache lines, so these count. Error: some of the results against sums in extended precision.
+What is read in two passes, because the second needs all of the first, counts twice. The flops are
+far below their own floor: with four right-hand sides 8 for every number of C, in float32 2 a byte,
+where gemm does some 6 in the time of a byte. Rows here and there come in whole cache lines, so
+these count. Error: some of the results against sums in extended precision.
 """
 
 import device
@@ -18,7 +19,10 @@ SEEN = 1000  # rows, or sums over rows, that are compared
 
 
 def problem(rng, m, k, count, dtype):
-    dense, diagonal = rng.standard_normal((m, k)).astype(dtype), rng.uniform(0.5, 2, m - k).astype(dtype)
+    dense, diagonal = (
+        rng.standard_normal((m, k)).astype(dtype),
+        rng.uniform(0.5, 2, m - k).astype(dtype),
+    )
     return dense, diagonal, rng.standard_normal((count, m)).astype(dtype)
 
 
@@ -26,7 +30,9 @@ def row_products(dense, diagonal, z):
     """The last rows of C z in extended precision: beyond the triangle at the top."""
     k = dense.shape[1]
     rows = dense[-SEEN:].astype(np.longdouble)
-    return np.stack([(rows * line[:k]).sum(1) for line in z]) + diagonal[-SEEN:] * z[:, -SEEN:].astype(np.longdouble)
+    return np.stack([(rows * line[:k]).sum(1) for line in z]) + diagonal[-SEEN:] * z[
+        :, -SEEN:
+    ].astype(np.longdouble)
 
 
 def column_sum(column, k, x):
@@ -49,8 +55,15 @@ def line_bytes(array, rows, numbers):
 @sizes
 def bench_multiply(benchmark, rng, m, k, count, dtype):
     dense, diagonal, z = problem(rng, m, k, count, dtype)
-    error = relative_error(kernels.chevron_multiply(dense, diagonal, z)[:, -SEEN:], row_products(dense, diagonal, z))
-    record(benchmark, lambda: kernels.chevron_multiply(dense, diagonal, z), bytes=moved(dense, diagonal, z, z), error=error)
+    error = relative_error(
+        kernels.chevron_multiply(dense, diagonal, z)[:, -SEEN:], row_products(dense, diagonal, z)
+    )
+    record(
+        benchmark,
+        lambda: kernels.chevron_multiply(dense, diagonal, z),
+        bytes=moved(dense, diagonal, z, z),
+        error=error,
+    )
 
 
 @every_dtype
@@ -69,10 +82,18 @@ def bench_gram_vjp(benchmark, rng, m, k, dtype):
     dense, diagonal, x = problem(rng, m, k, 1, dtype)
     y_bar = rng.standard_normal(x.shape).astype(dtype)
     call = lambda: kernels.chevron_gram_vjp(y_bar, dense, diagonal, x)  # noqa: E731
-    truth = row_products(dense, diagonal, kernels.chevron_multiply(dense, diagonal, y_bar, transpose=True))
+    truth = row_products(
+        dense, diagonal, kernels.chevron_multiply(dense, diagonal, y_bar, transpose=True)
+    )
     error = relative_error(call()[2][:, -SEEN:], truth)
-    # two reads of C, x and y_bar, one of the diagonal; one write of C's cotangent, of the diagonal's and of x's
-    record(benchmark, call, bytes=3 * moved(dense) + 2 * moved(diagonal, x, y_bar) + moved(x), error=error)
+    # two reads of C, x and y_bar, one of the diagonal; one write of C's cotangent, of the
+    # diagonal's and of x's
+    record(
+        benchmark,
+        call,
+        bytes=3 * moved(dense) + 2 * moved(diagonal, x, y_bar) + moved(x),
+        error=error,
+    )
 
 
 @every_dtype
@@ -82,11 +103,17 @@ def bench_multiply_rows(benchmark, rng, m, k, n, dtype):
     rows = rng.integers(0, m, n)
     arguments = rows, z[:, :k].copy(), z[:, rows]
     error = relative_error(
-        kernels.chevron_multiply_rows(dense, diagonal, *arguments), kernels.chevron_multiply(dense, diagonal, z)[:, rows]
+        kernels.chevron_multiply_rows(dense, diagonal, *arguments),
+        kernels.chevron_multiply(dense, diagonal, z)[:, rows],
     )
     lines = line_bytes(dense, rows, k) + line_bytes(diagonal, rows[rows >= k] - k, 1)
     bytes = lines + moved(*arguments) + arguments[2].nbytes  # and what is read and written in order
-    record(benchmark, lambda: kernels.chevron_multiply_rows(dense, diagonal, *arguments), bytes=bytes, error=error)
+    record(
+        benchmark,
+        lambda: kernels.chevron_multiply_rows(dense, diagonal, *arguments),
+        bytes=bytes,
+        error=error,
+    )
 
 
 @every_dtype
@@ -95,13 +122,20 @@ def bench_log_det(benchmark, rng, dtype):
     np.abs(dense, out=dense)
     truth = np.log(diagonal.astype(np.longdouble)).sum() + np.log(dense[0, 0].astype(np.longdouble))
     error = relative_error(kernels.chevron_log_det(dense, diagonal), truth)
-    record(benchmark, lambda: kernels.chevron_log_det(dense, diagonal), bytes=diagonal.nbytes, error=error)
+    record(
+        benchmark,
+        lambda: kernels.chevron_log_det(dense, diagonal),
+        bytes=diagonal.nbytes,
+        error=error,
+    )
 
 
 # --- on a device: the floor is a copy of as many bytes -----------------------------------------------------------------------
 
 there_sizes = pytest.mark.parametrize("m, k", [(100_000, 100), (10_000_000, 10), (10_000_000, 100)])
-TIMES = 10  # the rows of the host are repeated there: drawing a thousand million numbers takes longer than all the rest
+# the rows of the host are repeated there: drawing a thousand million numbers takes longer than all
+# the rest
+TIMES = 10
 
 
 def problem_there(rng, m, k, count, dtype):
@@ -109,7 +143,10 @@ def problem_there(rng, m, k, count, dtype):
     import cupy
 
     tenth, diagonal, z = problem(rng, m // TIMES, k, count, dtype)
-    diagonal, z = rng.uniform(0.5, 2, m - k).astype(dtype), rng.standard_normal((count, m)).astype(dtype)
+    diagonal, z = (
+        rng.uniform(0.5, 2, m - k).astype(dtype),
+        rng.standard_normal((count, m)).astype(dtype),
+    )
     there = device.moved(tenth, diagonal, z)
     return (tenth, diagonal, z), (cupy.concatenate([there[0]] * TIMES), *there[1:])
 
@@ -173,7 +210,9 @@ def bench_multiply_rows_on_device(benchmark, rng, m, k, n, dtype):
     own = diagonal[indices[:SEEN] - k].get() * z[:, seen].astype(np.longdouble)
     truth = (tenth[seen % len(tenth)].astype(np.longdouble) * z[:, :k]).sum(1) + own
     error = relative_error(call()[:, :SEEN].get(), truth)
-    device.record_moving(benchmark, call, n * (k + 1) * dense.itemsize + moved(*arguments, arguments[2]), error)
+    device.record_moving(
+        benchmark, call, n * (k + 1) * dense.itemsize + moved(*arguments, arguments[2]), error
+    )
 
 
 @device.needs_device

@@ -1,4 +1,7 @@
-"""Cholesky factors, inverses from them, reverse rules. Error: largest residual of eight columns, in extended precision."""
+"""Cholesky factors, inverses from them, reverse rules.
+
+Error: largest residual of eight columns, in extended precision.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +35,13 @@ def bench_cholesky_inverse(benchmark, rng, M, dtype):
     A = spd(rng, M, dtype)
     L = kernels.cholesky(A)
     error = product_error(A, kernels.cholesky_inverse(L), np.eye(M))
-    record(benchmark, lambda: kernels.cholesky_inverse(L), flops=2 * M**3 / 3, error=error, gemm=(M, M, dtype))
+    record(
+        benchmark,
+        lambda: kernels.cholesky_inverse(L),
+        flops=2 * M**3 / 3,
+        error=error,
+        gemm=(M, M, dtype),
+    )
 
 
 @every_dtype
@@ -41,7 +50,13 @@ def bench_cholesky_of_inverse(benchmark, rng, M, dtype):
     A = spd(rng, M, dtype)
     W = kernels.cholesky_of_inverse(A)
     error = product_error(A, W @ W[:COLUMNS].T, np.eye(M))
-    record(benchmark, lambda: kernels.cholesky_of_inverse(A), flops=2 * M**3 / 3, error=error, gemm=(M, M, dtype))
+    record(
+        benchmark,
+        lambda: kernels.cholesky_of_inverse(A),
+        flops=2 * M**3 / 3,
+        error=error,
+        gemm=(M, M, dtype),
+    )
 
 
 @every_dtype
@@ -52,5 +67,9 @@ def bench_whitening_vjp(benchmark, rng, M, dtype):
     lower = np.tril(C).astype(np.float64)
     lower[np.diag_indices(M)] /= 2
     inverse = np.linalg.inv(L.astype(np.float64))
-    error = relative_error(kernels.whitening_vjp(C, L), -0.5 * inverse.T @ (lower + lower.T) @ inverse)
-    record(benchmark, lambda: kernels.whitening_vjp(C, L), flops=M**3, error=error, gemm=(M, M, dtype))
+    error = relative_error(
+        kernels.whitening_vjp(C, L), -0.5 * inverse.T @ (lower + lower.T) @ inverse
+    )
+    record(
+        benchmark, lambda: kernels.whitening_vjp(C, L), flops=M**3, error=error, gemm=(M, M, dtype)
+    )

@@ -1,8 +1,9 @@
 """Steps of deep GPs, value and all gradients: L layers of P = D = 8 outputs, one output above, RBF with a lengthscale an input.
 
-One draw of each hidden layer (S = 1), and two where the name says so. Floor: a whitened layer of P outputs and n rows takes
-min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops, one in the form of a likelihood 3 M^2 n + 2 M^3. Error:
-of value and gradients against the same layers one by one, as SVGPs whose inputs are given.
+One draw of each hidden layer (S = 1), and two where the name says so. Floor: a whitened layer of P
+outputs and n rows takes min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops,
+one in the form of a likelihood 3 M^2 n + 2 M^3. Error: of value and gradients against the same
+layers one by one, as SVGPs whose inputs are given.
 """
 
 import numpy as np
@@ -31,10 +32,15 @@ def problem(L, M, B, kind, dtype, seed=0):
         return fs.Whitened(mean, W)
 
     layers = [
-        fs.Layer(fs.RBF(1.3, rng.uniform(0.9, 1.5, D)), rng.standard_normal((M, D)), posterior(*lead))
+        fs.Layer(
+            fs.RBF(1.3, rng.uniform(0.9, 1.5, D)), rng.standard_normal((M, D)), posterior(*lead)
+        )
         for lead in [(D,)] * (L - 1) + [()]
     ]
-    model, draws = fs.DeepGP(tuple(layers), fs.Gaussian(variance=0.2)), [rng.standard_normal((1, B, D)) for _ in layers[1:]]
+    model, draws = (
+        fs.DeepGP(tuple(layers), fs.Gaussian(variance=0.2)),
+        [rng.standard_normal((1, B, D)) for _ in layers[1:]],
+    )
     model = fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
     return model, X.astype(dtype), y.astype(dtype), tuple(eps.astype(dtype) for eps in draws)
 
@@ -43,7 +49,9 @@ def flops(L, M, B, kind, S):
     def layer(P, n):
         if kind == "likelihood":
             return 3 * M**2 * n + 2 * M**3
-        return min((3 * P + 3) * M**2 * n + 4 / 3 * M**3, (3 * P + 2) * M**2 * n + (4 / 3 + 2 * P) * M**3)
+        return min(
+            (3 * P + 3) * M**2 * n + 4 / 3 * M**3, (3 * P + 2) * M**2 * n + (4 / 3 + 2 * P) * M**3
+        )
 
     return sum(layer(D if number < L - 1 else 1, S * B if number else B) for number in range(L))
 
@@ -75,6 +83,10 @@ def test_step(benchmark, kind, S, L, M, B, dtype):
     error = max(relative_error(value, truth), relative_error(grad.layers[-1].inducing, Z_bar))
     if S == 2:
         draws = tuple(np.concatenate([eps, -eps]) for eps in draws)
-    unit = 4 * np.dtype(dtype).itemsize * sum(P * (M**2 + M * n) for P, n in [(D, B)] * (L - 1) + [(1, B)])
+    unit = (
+        4
+        * np.dtype(dtype).itemsize
+        * sum(P * (M**2 + M * n) for P, n in [(D, B)] * (L - 1) + [(1, B)])
+    )
     record(benchmark, lambda: fs.elbo_and_grad(model, X, y, draws=draws, **options), flops=flops(L, M, B, kind, S),
            gemm=(M, B, dtype), error=error, unit=unit)  # fmt: skip

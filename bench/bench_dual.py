@@ -1,7 +1,8 @@
 """E-steps and M-steps of dual sites against their flops; an M-step is value and gradients with the sites held.
 
-Floors hold, beside the flops at the rate of gemm, the covariance blocks and the likelihood, timed at the same moments. The rows
-of digits have the sizes of Adam et al. 2021, section 5: ten classes, softmax, 784 columns.
+Floors hold, beside the flops at the rate of gemm, the covariance blocks and the likelihood, timed
+at the same moments. The rows of digits have the sizes of Adam et al. 2021, section 5: ten classes,
+softmax, 784 columns.
 """
 
 import time
@@ -23,9 +24,15 @@ def problem(M, B, kind="AbsorbedDualSites", dtype="float64"):
     """``(model, X, y)`` with the q of a step problem."""
     p = step_problem(M, B)
     q = fs.Whitened(p["mean"], p["scale_tril"])
-    model = fs.SVGP(fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"]))
+    model = fs.SVGP(
+        fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"])
+    )
     model = fs.convert(model, getattr(fs, kind), jitter=JITTER[dtype])
-    return fs.tree_map(lambda a: np.asarray(a, dtype)[()], model), p["X"].astype(dtype), p["y"].astype(dtype)
+    return (
+        fs.tree_map(lambda a: np.asarray(a, dtype)[()], model),
+        p["X"].astype(dtype),
+        p["y"].astype(dtype),
+    )
 
 
 def digits(M=100, B=200, D=784, P=10):
@@ -33,7 +40,12 @@ def digits(M=100, B=200, D=784, P=10):
     rng = np.random.default_rng(0)
     X, labels = rng.uniform(0, 1, (10 * B, D)), rng.integers(0, P, 10 * B)
     covariance, Z = fs.RBF(1.0, 8.0), X[:M].copy()
-    model = fs.SVGP(covariance, Z, fs.at_prior(fs.AbsorbedDualSites, covariance, Z, outputs=P), fs.Softmax(num_classes=P))
+    model = fs.SVGP(
+        covariance,
+        Z,
+        fs.at_prior(fs.AbsorbedDualSites, covariance, Z, outputs=P),
+        fs.Softmax(num_classes=P),
+    )
     return model, X, labels
 
 
@@ -66,8 +78,15 @@ def q_error(stepped, model, X, y, dtype, **options):
     """Of the new q, against the same step of the whitened q in float64."""
     wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
     options |= {"jitter": JITTER[dtype]}
-    truth, _ = fs.natural_step(fs.convert(wide, fs.Whitened, jitter=JITTER[dtype]), X.astype(float), y.astype(float), **options)
-    moments, expected = (fs.predict_f(one, X.astype(float)[:200], jitter=JITTER[dtype]) for one in (stepped, truth))
+    truth, _ = fs.natural_step(
+        fs.convert(wide, fs.Whitened, jitter=JITTER[dtype]),
+        X.astype(float),
+        y.astype(float),
+        **options,
+    )
+    moments, expected = (
+        fs.predict_f(one, X.astype(float)[:200], jitter=JITTER[dtype]) for one in (stepped, truth)
+    )
     return max(relative_error(a, b) for a, b in zip(moments, expected, strict=True))
 
 
@@ -86,7 +105,14 @@ def bench_e_step(benchmark, kind, M, B, dtype):
     cubes = {"AbsorbedDualSites": 3, "DualSites": 1, "Whitened": 5 / 3}[kind]
     flops = 3 * M**2 * B + cubes * M**3
     error = q_error(call(), model, X, y, dtype, **options)
-    record(benchmark, call, flops, floor_seconds=floor_of(flops, model, X, y, M, dtype), error=error, unit=unit(M, B, 1, dtype))
+    record(
+        benchmark,
+        call,
+        flops,
+        floor_seconds=floor_of(flops, model, X, y, M, dtype),
+        error=error,
+        unit=unit(M, B, 1, dtype),
+    )
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["ten batches", "one batch"])
@@ -97,12 +123,17 @@ def bench_ten_e_steps(benchmark, M, B, same):
     rows = {"steps": 10} if same else {"rows": [np.arange(B)] * 10}
 
     def call():
-        return fs.natural_steps(model, X, y, step_size=0.1, num_data=10.0 * B, jitter=1e-6, **rows)[0]
+        return fs.natural_steps(model, X, y, step_size=0.1, num_data=10.0 * B, jitter=1e-6, **rows)[
+            0
+        ]
 
     one = model
     for _ in range(10):
         one, _ = fs.natural_step(one, X, y, step_size=0.1, num_data=10.0 * B, jitter=1e-6)
-    error = max(relative_error(a, b) for a, b in zip(fs.predict_f(call(), X[:200]), fs.predict_f(one, X[:200]), strict=True))
+    error = max(
+        relative_error(a, b)
+        for a, b in zip(fs.predict_f(call(), X[:200]), fs.predict_f(one, X[:200]), strict=True)
+    )
     flops = 10 * (3 * M**2 * B + 2 / 3 * M**3) - (9 * M**2 * B if same else 0)
     floor = floor_of(flops, model, X, y, M, blocks=1 if same else 10)
     record(benchmark, call, flops, floor_seconds=floor, error=error, unit=unit(M, B))
@@ -121,7 +152,10 @@ def bench_m_step(benchmark, M, B, dtype):
     truth, expected = fs.elbo_and_grad(wide, X.astype(float), y.astype(float), **options)
     found = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
     same = {path: bar for path, _, bar in fs.leaves(expected)}
-    error = max(relative_error(value, truth), *(relative_error(bar, same[path]) for path, bar in found.items()))
+    error = max(
+        relative_error(value, truth),
+        *(relative_error(bar, same[path]) for path, bar in found.items()),
+    )
     flops = 3 * M**2 * B + 16 / 3 * M**3
     record(
         benchmark, lambda: fs.elbo_and_grad(model, X, y, **options | {"wrt": WITHOUT_SITES}), flops,
@@ -154,7 +188,9 @@ def bench_vgp(benchmark, N=1000):
     """Value and gradient of the covariance; floor 4 N^3."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((N, 8)), rng.standard_normal(N)
-    model = fs.VGP(fs.RBF(1.3, np.full(8, 1.2)), fs.Sites(y / 0.2, np.full(N, 5.0)), fs.Gaussian(0.2))
+    model = fs.VGP(
+        fs.RBF(1.3, np.full(8, 1.2)), fs.Sites(y / 0.2, np.full(N, 5.0)), fs.Gaussian(0.2)
+    )
     K = model.covariance.Kff(X) + 0.2 * np.eye(N)
     truth = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
     error = relative_error(fs.site_bound(model, X, y), truth)

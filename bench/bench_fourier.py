@@ -1,10 +1,11 @@
 """Products with random Fourier features, and next to them the feature matrix written out and its product.
 
-The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the cache, and the flops of the
-products at the rate of gemm: both measured between the timed calls. For each pair these are 2 D for the phase, 4 R for a product
-with the features, and in the reverse rule 4 R + 1 for the change with the phase and 2 D for its contraction with the frequencies.
-Not in it: drawing the frequencies, moving phases and cosines through the caches, and the hand-over to the threads.
-Error: of some of the results against features in extended precision.
+The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the
+cache, and the flops of the products at the rate of gemm: both measured between the timed calls. For
+each pair these are 2 D for the phase, 4 R for a product with the features, and in the reverse rule
+4 R + 1 for the change with the phase and 2 D for its contraction with the frequencies. Not in it:
+drawing the frequencies, moving phases and cosines through the caches, and the hand-over to the
+threads. Error: of some of the results against features in extended precision.
 """
 
 import time
@@ -55,23 +56,40 @@ def floor_of(N, n, D, count, dtype, reverse=False):
 
 
 def problem(rng, N, n, D, count, dtype):
-    X, W, U = (rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, 2 * n), (count, N)))
-    return X, W, U, ("rbf", 1, rng.integers(0, NUM, n), NUM, 1.0, np.full(D, np.sqrt(D)).astype(dtype))
+    X, W, U = (
+        rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, 2 * n), (count, N))
+    )
+    return (
+        X,
+        W,
+        U,
+        ("rbf", 1, rng.integers(0, NUM, n), NUM, 1.0, np.full(D, np.sqrt(D)).astype(dtype)),
+    )
 
 
 def seen(X, model, points, frequencies):
     """Those rows and columns of the feature matrix, in extended precision."""
     family, seed, indices, num, variance, lengthscales = model
-    omega = kernels.fourier_frequencies(family, seed, indices[frequencies], X.shape[1]).astype(np.longdouble)
-    return oracle.features(omega, X[points].astype(np.longdouble), num, variance, lengthscales.astype(np.longdouble))
+    omega = kernels.fourier_frequencies(family, seed, indices[frequencies], X.shape[1]).astype(
+        np.longdouble
+    )
+    return oracle.features(
+        omega, X[points].astype(np.longdouble), num, variance, lengthscales.astype(np.longdouble)
+    )
 
 
 def forward_error(result, X, W, model):
-    return relative_error(np.sqrt(NUM) * result[:, :SEEN], np.sqrt(NUM) * (W @ seen(X, model, slice(SEEN), slice(None)).T))
+    return relative_error(
+        np.sqrt(NUM) * result[:, :SEEN],
+        np.sqrt(NUM) * (W @ seen(X, model, slice(SEEN), slice(None)).T),
+    )
 
 
 def backward_error(result, X, U, model):
-    return relative_error(np.sqrt(NUM) * result[:, : 2 * SEEN], np.sqrt(NUM) * (U @ seen(X, model, slice(None), slice(SEEN))))
+    return relative_error(
+        np.sqrt(NUM) * result[:, : 2 * SEEN],
+        np.sqrt(NUM) * (U @ seen(X, model, slice(None), slice(SEEN))),
+    )
 
 
 @every_dtype
@@ -80,7 +98,13 @@ def backward_error(result, X, U, model):
 def bench_multiply(benchmark, rng, N, n, D, count, dtype):
     X, W, _, model = problem(rng, N, n, D, count, dtype)
     call = lambda: kernels.fourier_multiply(X, W, *model)  # noqa: E731
-    record(benchmark, call, error=forward_error(call(), X, W, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+    record(
+        benchmark,
+        call,
+        error=forward_error(call(), X, W, model),
+        floor_seconds=floor_of(N, n, D, count, dtype),
+        seconds=0.5,
+    )
 
 
 @every_dtype
@@ -89,7 +113,13 @@ def bench_multiply(benchmark, rng, N, n, D, count, dtype):
 def bench_multiply_transposed(benchmark, rng, N, n, D, count, dtype):
     X, _, U, model = problem(rng, N, n, D, count, dtype)
     call = lambda: kernels.fourier_multiply(X, U, *model, transpose=True)  # noqa: E731
-    record(benchmark, call, error=backward_error(call(), X, U, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+    record(
+        benchmark,
+        call,
+        error=backward_error(call(), X, U, model),
+        floor_seconds=floor_of(N, n, D, count, dtype),
+        seconds=0.5,
+    )
 
 
 @every_dtype
@@ -99,7 +129,13 @@ def bench_multiply_vjp(benchmark, rng, N, n, D, count, dtype):
     X, W, U, model = problem(rng, N, n, D, count, dtype)
     call = lambda: kernels.fourier_multiply_vjp(U, X, W, *model)  # noqa: E731
     floor = floor_of(N, n, D, count, dtype, reverse=True)
-    record(benchmark, call, error=backward_error(call()[1], X, U, model), floor_seconds=floor, seconds=0.5)
+    record(
+        benchmark,
+        call,
+        error=backward_error(call()[1], X, U, model),
+        floor_seconds=floor,
+        seconds=0.5,
+    )
 
 
 @every_dtype
@@ -110,7 +146,10 @@ def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
     X, W, _, model = problem(rng, N, n, D, count, dtype)
     omega = np.asfortranarray(kernels.fourier_frequencies(*model[:3], D, dtype).T)
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
-    scaled, weights = np.asfortranarray(X / model[-1]), np.asfortranarray(np.concatenate([W[:, ::2], W[:, 1::2]], axis=1).T)
+    scaled, weights = (
+        np.asfortranarray(X / model[-1]),
+        np.asfortranarray(np.concatenate([W[:, ::2], W[:, 1::2]], axis=1).T),
+    )
 
     def call():
         phases, Phi = gemm(1, scaled, omega), np.empty((N, 2 * n), dtype, order="F")
@@ -118,19 +157,33 @@ def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
         np.sin(phases, out=Phi[:, n:])
         return gemm(1 / np.sqrt(NUM), Phi, weights).T
 
-    record(benchmark, call, error=forward_error(call(), X, W, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+    record(
+        benchmark,
+        call,
+        error=forward_error(call(), X, W, model),
+        floor_seconds=floor_of(N, n, D, count, dtype),
+        seconds=0.5,
+    )
 
 
 # --- on a device: the floor is its own cosines and sines, in registers, and the products by cuBLAS ------------------------
 
-there_sizes = pytest.mark.parametrize("N, n, D", [(500, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784), (8192, 20_000, 8)])
+there_sizes = pytest.mark.parametrize(
+    "N, n, D", [(500, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784), (8192, 20_000, 8)]
+)
 
 
 def floor_there(N, n, D, count, dtype, reverse=False):
     import cupy
 
-    body = "T s, c, t = i * (T)1e-7; y = 0; for (int r = 0; r < rounds; ++r) { sincospi(t, &s, &c); y += s * c; t += (T)1e-3; }"
-    waves, values = cupy.ElementwiseKernel("int32 rounds", "T y", body, "waves"), cupy.empty(1 << 18, dtype)
+    body = (
+        "T s, c, t = i * (T)1e-7; y = 0; for (int r = 0; r < rounds; ++r) { sincospi(t, &s, &c); y"
+        " += s * c; t += (T)1e-3; }"
+    )
+    waves, values = (
+        cupy.ElementwiseKernel("int32 rounds", "T y", body, "waves"),
+        cupy.empty(1 << 18, dtype),
+    )
     in_registers = device.repeated(lambda: waves(max(1, N * n // values.size), values))
     flops = N * n * (2 * D + 4 * count + (2 * D + 4 * count + 1 if reverse else 0))
     products = device.gemm_seconds(flops, 4096, 4096, dtype)
@@ -151,8 +204,14 @@ def problem_there(rng, N, n, D, count, dtype):
 @pytest.mark.parametrize("transpose", [False, True])
 def bench_multiply_on_device(benchmark, rng, N, n, D, transpose, count, dtype):
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
-    call = lambda: kernels.fourier_multiply(there[0], there[2 if transpose else 1], *there[3], transpose=transpose)  # noqa: E731
-    error = backward_error(call().get(), X, U, model) if transpose else forward_error(call().get(), X, W, model)
+    call = lambda: kernels.fourier_multiply(  # noqa: E731
+        there[0], there[2 if transpose else 1], *there[3], transpose=transpose
+    )
+    error = (
+        backward_error(call().get(), X, U, model)
+        if transpose
+        else forward_error(call().get(), X, W, model)
+    )
     device.record_beside(benchmark, call, floor_there(N, n, D, count, dtype), error=error)
 
 
@@ -164,7 +223,9 @@ def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
     call = lambda: kernels.fourier_multiply_vjp(there[2], there[0], there[1], *there[3])  # noqa: E731
     error = backward_error(call()[1].get(), X, U, model)
-    device.record_beside(benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error)
+    device.record_beside(
+        benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error
+    )
 
 
 @device.needs_device

@@ -1,10 +1,12 @@
 """A training step of L-SVGP and R-SVGP beside one of whitened SVGP: value and gradients of all that a training step moves.
 
-R-SVGP: one update of the factor (a unit natural-gradient step) and the bound at the new one, its gradients with the factor held.
-The floors are the counts of the recipes as published or checked: 3 M^2 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B +
-13/3 M^3 (R, exact traces), or 7 M^2 B + 14 M^2 K (K probes). The package itself does 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K of
-these. "R-direction": ``likelihood_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from products alone,
-6 M^2 B + 8 M^3 beside the update; its error is that of the value and of the gradient of the mean.
+R-SVGP: one update of the factor (a unit natural-gradient step) and the bound at the new one, its
+gradients with the factor held. The floors are the counts of the recipes as published or checked: 3
+M^2 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B + 13/3 M^3 (R, exact traces), or 7 M^2 B + 14
+M^2 K (K probes). The package itself does 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K of these.
+"R-direction": ``likelihood_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from products
+alone, 6 M^2 B + 8 M^3 beside the update; its error is that of the value and of the gradient of the
+mean.
 """
 
 import numpy as np
@@ -37,10 +39,18 @@ def problem(M, B):
 def truth(p, variance, jitter, **relaxed):
     """Value and gradients by path, in float64 by the direct formulas; ``relaxed``: the factor, and probes."""
     K, Kuu, Kuf, kff = gp_gradients.blocks(p["Z"], p["X"], p["variance"], p["lengthscales"], jitter)
-    value, bars = inverse_free.gaussian_bars(Kuu, Kuf, kff, p["y"], p["noise"], p["mean"], variance, 10.0, **relaxed)
+    value, bars = inverse_free.gaussian_bars(
+        Kuu, Kuf, kff, p["y"], p["noise"], p["mean"], variance, 10.0, **relaxed
+    )
     Z, X, scale, lengthscales = p["Z"], p["X"], p["variance"], p["lengthscales"]
-    grad = gp_gradients.to_parameters(bars["Kuu"], bars["Kuf"], bars["kff"], K, Kuf, Z, X, scale, lengthscales)
-    own = {"posterior.mean": bars["mean"], "posterior.variance": bars["variance"], "likelihood.variance": bars["noise"]}
+    grad = gp_gradients.to_parameters(
+        bars["Kuu"], bars["Kuf"], bars["kff"], K, Kuf, Z, X, scale, lengthscales
+    )
+    own = {
+        "posterior.mean": bars["mean"],
+        "posterior.variance": bars["variance"],
+        "likelihood.variance": bars["noise"],
+    }
     return value, grad | own
 
 
@@ -61,7 +71,10 @@ def free_error(value, grad, p, jitter):
     KRW = KR @ p["scale_tril"]
     u = p | dict(mean=KR @ p["mean"], scale_tril=np.linalg.cholesky(KRW @ KRW.T))
     exact, bars = gp_gradients.marginal(**u, jitter=jitter, scale=10.0)
-    return max(relative_error(value, exact), relative_error(grad.posterior.mean, KR.T @ bars["posterior.mean"]))
+    return max(
+        relative_error(value, exact),
+        relative_error(grad.posterior.mean, KR.T @ bars["posterior.mean"]),
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -77,9 +90,13 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
     model = ours(single, fs.Whitened)
     fields = None
     if method == "W-free":
-        fields = tuple(field.replace("posterior.variance", "posterior.scale_tril") for field in FIELDS)
+        fields = tuple(
+            field.replace("posterior.variance", "posterior.scale_tril") for field in FIELDS
+        )
         start = factor_of_inverse(p, 0 * variance, jitter).astype(dtype)
-        model = fs.replace(model, posterior=fs.InverseFreeWhitened(single["mean"], single["scale_tril"], start))
+        model = fs.replace(
+            model, posterior=fs.InverseFreeWhitened(single["mean"], single["scale_tril"], start)
+        )
     elif method != "W":
         fields = FIELDS
         posterior = fs.LikelihoodForm(single["mean"], s)
@@ -93,7 +110,9 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
             return model
         A, _ = model.posterior.inverse_of(model.covariance.matrix(model.inducing), jitter)
         L = kernels.newton_schulz_step(A, start, 1.0)
-        return fs.replace(model, posterior=fs.replace(model.posterior, **{model.posterior.inverse_field: L}))
+        return fs.replace(
+            model, posterior=fs.replace(model.posterior, **{model.posterior.inverse_field: L})
+        )
 
     bound = fs.likelihood_direction if method == "R-direction" else fs.elbo_and_grad
 
@@ -110,7 +129,9 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
         if method in ("R", "R-probes"):
             at = {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
         exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))
-        grad = fs.replace(grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance))
+        grad = fs.replace(
+            grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance)
+        )
         error = worst_error(value, grad, *exact)
     M2B, M3, M2 = FLOORS.get(method, (0, 0, 0))
     record(

@@ -1,5 +1,7 @@
-"""Expected log density and all its derivatives, for every likelihood. Error: of the gradient in the mean and variance along a
-random direction, against five-point differences of the value."""
+"""Expected log density and all its derivatives, for every likelihood.
+
+Error: of the gradient in the mean and variance along a random direction, against five-point
+differences of the value."""
 
 import numpy as np
 import pytest
@@ -33,7 +35,16 @@ def bench_expected_log_prob(benchmark, rng, name, N):
     f = Marginals(mean, var)
     _, f_bar, _ = likelihood.expected_log_prob(Y, f)
     d, e = rng.standard_normal(shape), rng.standard_normal(shape) * np.minimum(var, 1)
-    forward = five_point(lambda s: likelihood.expected_log_prob(Y, Marginals(mean + s * d, var + s * e))[0])
-    scale = np.linalg.norm(f_bar.mean) * np.linalg.norm(d) + np.linalg.norm(f_bar.var) * np.linalg.norm(e)
+    forward = five_point(
+        lambda s: likelihood.expected_log_prob(Y, Marginals(mean + s * d, var + s * e))[0]
+    )
+    scale = np.linalg.norm(f_bar.mean) * np.linalg.norm(d) + np.linalg.norm(
+        f_bar.var
+    ) * np.linalg.norm(e)
     error = abs(forward - np.vdot(f_bar.mean, d) - np.vdot(f_bar.var, e)) / scale
-    record(benchmark, lambda: likelihood.expected_log_prob(Y, f), bytes=4 * mean.nbytes + Y.nbytes, error=float(error))
+    record(
+        benchmark,
+        lambda: likelihood.expected_log_prob(Y, f),
+        bytes=4 * mean.nbytes + Y.nbytes,
+        error=float(error),
+    )

@@ -3,9 +3,9 @@
     python bench/bench_loaded.py                  # one Markdown table: some five minutes
     python bench/bench_loaded.py --sizes 512,1024 --seconds 5
 
-Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do nothing but count. In turns:
-a product of two 400 x 400 matrices between two steps, by NumPy, whose OpenBLAS is not SciPy's, and by JAX and PyTorch where they
-are installed.
+Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do
+nothing but count. In turns: a product of two 400 x 400 matrices between two steps, by NumPy, whose
+OpenBLAS is not SciPy's, and by JAX and PyTorch where they are installed.
 """
 
 import argparse
@@ -36,7 +36,10 @@ def count():
 @contextlib.contextmanager
 def busy(number):
     """A ``with`` block beside so many busy processes."""
-    processes = [multiprocessing.get_context("spawn").Process(target=count, daemon=True) for _ in range(number)]
+    processes = [
+        multiprocessing.get_context("spawn").Process(target=count, daemon=True)
+        for _ in range(number)
+    ]
     for process in processes:
         process.start()
     time.sleep(1.0 if number else 0.0)
@@ -52,7 +55,9 @@ def step_of(M, B):
     """The step as a function without arguments."""
     p = step_problem(M, B)
     q = fs.Whitened(p["mean"], p["scale_tril"])
-    model = fs.SVGP(fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"]))
+    model = fs.SVGP(
+        fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"])
+    )
     return lambda: fs.elbo_and_grad(model, p["X"], p["y"], num_data=10.0 * B, jitter=1e-6)
 
 
@@ -92,8 +97,13 @@ def measure(M, B, seconds):
     step, found = step_of(M, B), []
     for number in (0, 1, 2):
         with busy(number):
-            found.append(((f"{number} busy processes" if number else "alone"), times_of(step, seconds)))
-    found += [(f"in turns with {program}", times_of(step, seconds, product)) for program, product in products().items()]
+            found.append(
+                ((f"{number} busy processes" if number else "alone"), times_of(step, seconds))
+            )
+    found += [
+        (f"in turns with {program}", times_of(step, seconds, product))
+        for program, product in products().items()
+    ]
     return found
 
 
@@ -104,7 +114,10 @@ def main(arguments):
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/bench_loaded.py", *arguments])
     print(report.header(command, report.PACKAGES, None, report.computing()), end="\n\n")
-    print("| M, B | beside | steps | median ms | p99 ms | median / alone | p99 / alone |\n|" + " --- |" * 7)
+    print(
+        "| M, B | beside | steps | median ms | p99 ms | median / alone | p99 / alone |\n|"
+        + " --- |" * 7
+    )
     for size in args.sizes:
         M, B = map(int, size.split(","))
         alone = None
@@ -112,7 +125,10 @@ def main(arguments):
             middle, worst = 1e3 * np.median(times), 1e3 * np.quantile(times, 0.99)
             alone = alone or (middle, worst)
             ratios = f"{middle / alone[0]:.2f} | {worst / alone[1]:.2f}"
-            print(f"| {M}, {B} | {what} | {len(times)} | {middle:.3g} | {worst:.3g} | {ratios} |", flush=True)
+            print(
+                f"| {M}, {B} | {what} | {len(times)} | {middle:.3g} | {worst:.3g} | {ratios} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The natural-gradient update towards chol(A^-1): 4/3 M^3 flops here, beside stock triangular BLAS and three dense products.
 
-All rows have the floor of 4/3 M^3, on a device at the rate of cuBLAS there. Error: of the first eight columns of the new factor,
-against extended precision.
+All rows have the floor of 4/3 M^3, on a device at the rate of cuBLAS there. Error: of the first
+eight columns of the new factor, against extended precision.
 """
 
 import device
@@ -21,7 +21,9 @@ def problem(rng, M, dtype):
     """A correlation matrix with a condition number of about ten, and a factor near the one of its inverse."""
     A = rng.standard_normal((M, 2 * M)) / np.sqrt(2 * M)
     A = (A @ A.T + 0.1 * np.eye(M)).astype(dtype)
-    return A, kernels.cholesky_of_inverse(A) + np.tril(rng.standard_normal((M, M)) * 0.1 / M).astype(dtype)
+    return A, kernels.cholesky_of_inverse(A) + np.tril(
+        rng.standard_normal((M, M)) * 0.1 / M
+    ).astype(dtype)
 
 
 def error_of(stepped, A, L):
@@ -34,7 +36,14 @@ def error_of(stepped, A, L):
 
 def recorded(benchmark, call, flops, A, L):
     M = len(A)
-    record(benchmark, call, flops=flops, floor_flops=4 * M**3 / 3, error=error_of(call(), A, L), gemm=(M, M, A.dtype.name))
+    record(
+        benchmark,
+        call,
+        flops=flops,
+        floor_flops=4 * M**3 / 3,
+        error=error_of(call(), A, L),
+        gemm=(M, M, A.dtype.name),
+    )
 
 
 @every_dtype
@@ -59,7 +68,13 @@ def bench_three_dense_products(benchmark, rng, M, dtype):
     """A L, L' (A L), L F: what a library without triangles does, 6 M^3."""
     A, L = (np.asfortranarray(X) for X in problem(rng, M, dtype))
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
-    recorded(benchmark, lambda: gemm(1.0, L, shrunk(gemm(1.0, L, gemm(1.0, A, L), trans_a=1))), 6 * M**3, A, L)
+    recorded(
+        benchmark,
+        lambda: gemm(1.0, L, shrunk(gemm(1.0, L, gemm(1.0, A, L), trans_a=1))),
+        6 * M**3,
+        A,
+        L,
+    )
 
 
 @every_dtype
@@ -83,7 +98,8 @@ every_device_size = pytest.mark.parametrize("M", [512, 1000, 2000, 4000])
 
 def recorded_there(benchmark, call, flops, A, L):
     M, dtype = len(A), A.dtype.name
-    error = error_of(call().get(), A, L) if M <= 2000 else None  # extended precision takes minutes beyond
+    # extended precision takes minutes beyond
+    error = error_of(call().get(), A, L) if M <= 2000 else None
     device.record(benchmark, call, flops, error, (M, M, dtype), floor_flops=4 * M**3 / 3)
 
 

@@ -1,7 +1,7 @@
 """SOLVE-GP and its relatives: steps, natural steps and collapsed bounds against their flops, and steps beside those of SVGP.
 
-Rows named ``..._beside_...`` take the other model's step, timed at the same moments, in the place of the floor: the ratio is
-SOLVE : SVGP. M2 = M, D = 8, ARD RBF, as everywhere here.
+Rows named ``..._beside_...`` take the other model's step, timed at the same moments, in the place
+of the floor: the ratio is SOLVE : SVGP. M2 = M, D = 8, ARD RBF, as everywhere here.
 """
 
 import time
@@ -36,38 +36,65 @@ def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
     covariance, likelihood = fs.RBF(p["variance"], p["lengthscales"]), fs.Gaussian(p["noise"])
     whitened = fs.WhitenedOrthogonal(*(tiled(a, P) for a in (m[0], W[0], m[1], W[1])))
     found = {"WhitenedOrthogonal": fs.SVGP(covariance, pair, whitened, likelihood)}
-    found["SVGP"] = fs.SVGP(covariance, pair.Z, fs.Whitened(tiled(m[0], P), tiled(W[0], P)), likelihood)
+    found["SVGP"] = fs.SVGP(
+        covariance, pair.Z, fs.Whitened(tiled(m[0], P), tiled(W[0], P)), likelihood
+    )
     found["DecoupledWeights"] = fs.replace(found["WhitenedOrthogonal"], posterior=fs.DecoupledWeights(
         tiled(m[0], P), tiled(W[0], P), scale * tiled(m[1], P)
     ))  # fmt: skip
     if M2 == M:
         found["SVGP of both"] = fs.SVGP(
-            covariance, np.vstack([pair.Z, pair.O]), fs.Whitened(tiled(p["mean"], P), tiled(p["scale_tril"], P)), likelihood
+            covariance,
+            np.vstack([pair.Z, pair.O]),
+            fs.Whitened(tiled(p["mean"], P), tiled(p["scale_tril"], P)),
+            likelihood,
         )
-        L = np.linalg.cholesky(gp_gradients.blocks(p["Z"], X[:1], p["variance"], p["lengthscales"], jitter)[1])
+        L = np.linalg.cholesky(
+            gp_gradients.blocks(p["Z"], X[:1], p["variance"], p["lengthscales"], jitter)[1]
+        )
         blocks = L[:M, :M], L[M:, M:]
         fields = [tiled(a, P) for L, m, W in zip(blocks, m, W, strict=True) for a in (L @ m, L @ W)]
-        found["Orthogonal"] = fs.replace(found["WhitenedOrthogonal"], posterior=fs.Orthogonal(*fields))
-        found["Decoupled"] = fs.replace(found["WhitenedOrthogonal"], posterior=fs.Decoupled(*fields[:3]))
-    cast = {name: fs.tree_map(lambda a: np.asarray(a, dtype)[()], model) for name, model in found.items()}
+        found["Orthogonal"] = fs.replace(
+            found["WhitenedOrthogonal"], posterior=fs.Orthogonal(*fields)
+        )
+        found["Decoupled"] = fs.replace(
+            found["WhitenedOrthogonal"], posterior=fs.Decoupled(*fields[:3])
+        )
+    cast = {
+        name: fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
+        for name, model in found.items()
+    }
     return X.astype(dtype), y.astype(dtype), cast
 
 
 def error_of(model, X, y, dtype):
     """In float64 against the SVGP on both sets with the same q, in float32 against float64; of value and every gradient.
 
-    The gradients of unwhitened parameters, and with them held, have no like there: of those posteriors it is that of the noise.
+    The gradients of unwhitened parameters, and with them held, have no like there: of those
+    posteriors it is that of the noise.
     """
     options = {"num_data": 10.0 * len(X), "jitter": JITTER[dtype]}
     value, grad = fs.elbo_and_grad(model, X, y, **options)
     if dtype == "float64":
         joint = fs.to_joint(model, jitter=options["jitter"])
         other, same = fs.elbo_and_grad(joint, X, y, **options)
-        errors = [relative_error(value, other), relative_error(grad.likelihood.variance, same.likelihood.variance)]
+        errors = [
+            relative_error(value, other),
+            relative_error(grad.likelihood.variance, same.likelihood.variance),
+        ]
         if isinstance(model.posterior, fs.WhitenedOrthogonal):
             q, M = grad.posterior, len(grad.inducing.Z)
-            pairs = (np.vstack([grad.inducing.Z, grad.inducing.O]), same.inducing), (q.mean_v, same.posterior.mean[..., M:])
-            pairs += ((q.scale_tril_u, same.posterior.scale_tril[..., :M, :M]), (q.mean_u, same.posterior.mean[..., :M]))
+            pairs = (
+                (np.vstack([grad.inducing.Z, grad.inducing.O]), same.inducing),
+                (
+                    q.mean_v,
+                    same.posterior.mean[..., M:],
+                ),
+            )
+            pairs += (
+                (q.scale_tril_u, same.posterior.scale_tril[..., :M, :M]),
+                (q.mean_u, same.posterior.mean[..., :M]),
+            )
             pairs += ((q.scale_tril_v, same.posterior.scale_tril[..., M:, M:]),)
             pairs += ((grad.covariance.lengthscales, same.covariance.lengthscales),)
             errors += [relative_error(*pair) for pair in pairs]
@@ -75,12 +102,17 @@ def error_of(model, X, y, dtype):
     wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
     other, same = fs.elbo_and_grad(wide, X.astype(float), y.astype(float), **options)
     pairs = zip(fs.leaves(grad), fs.leaves(same), strict=True)
-    return max(relative_error(value, other), *(relative_error(a, b) for (_, _, a), (_, _, b) in pairs))
+    return max(
+        relative_error(value, other), *(relative_error(a, b) for (_, _, a), (_, _, b) in pairs)
+    )
 
 
 def floor(kind, M, B, P=1):
     """Flops of the cheaper form, by products of sets: batch or long."""
-    batch, long = (12 + 6 * P) * M**2 * B + 26 / 3 * M**3, (8 + 6 * P) * M**2 * B + (32 / 3 + 6 * P) * M**3
+    batch, long = (
+        (12 + 6 * P) * M**2 * B + 26 / 3 * M**3,
+        (8 + 6 * P) * M**2 * B + (32 / 3 + 6 * P) * M**3,
+    )
     return min(batch, long) + (14 / 3 * P * M**3 if kind == "Orthogonal" else 0)
 
 
@@ -101,7 +133,9 @@ def seconds(call):
 
 
 def step(model, X, y, dtype="float64", **options):
-    return lambda: fs.elbo_and_grad(model, X, y, num_data=10.0 * len(X), jitter=JITTER[dtype], **options)
+    return lambda: fs.elbo_and_grad(
+        model, X, y, num_data=10.0 * len(X), jitter=JITTER[dtype], **options
+    )
 
 
 @every_dtype
@@ -116,7 +150,8 @@ def bench_orthogonal(benchmark, kind, M, B, dtype):
 
 @pytest.mark.parametrize("kind", ["WhitenedOrthogonal", "Orthogonal", "Decoupled", "SVGP"])
 @pytest.mark.parametrize(
-    "M, B, P", [(256, 1024, None), (512, 1024, None), (1024, 1024, None), (256, 8192, None), (512, 1024, 10)]
+    "M, B, P",
+    [(256, 1024, None), (512, 1024, None), (1024, 1024, None), (256, 8192, None), (512, 1024, 10)],
 )
 def bench_orthogonal_beside_svgp_of_both(benchmark, M, B, P, kind):
     X, y, found = models(M, B, P=P)
@@ -174,7 +209,10 @@ def bench_tighter(benchmark, M, N):
     model = found["SVGP"]
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
     value, _ = fs.tighter_bound_and_grad(sgpr, X, y)
-    Kuf, Kuu = sgpr.covariance.Kuf(sgpr.inducing, X), sgpr.covariance.Kuu(sgpr.inducing) + 1e-6 * np.eye(M)
+    Kuf, Kuu = (
+        sgpr.covariance.Kuf(sgpr.inducing, X),
+        sgpr.covariance.Kuu(sgpr.inducing) + 1e-6 * np.eye(M),
+    )
     Q, K = Kuf.T @ np.linalg.solve(Kuu, Kuf), sgpr.covariance.Kff(X)
     A = Q + float(sgpr.noise_variance) * np.eye(N)
     solved, log_det = np.linalg.solve(A, np.column_stack([y, K - Q])), np.linalg.slogdet(A)[1]

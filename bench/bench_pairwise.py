@@ -1,9 +1,13 @@
-"""Stationary matrices and the contraction of their cotangents. Error: eight rows against the definition in extended precision.
+"""Stationary matrices and the contraction of their cotangents.
 
-Flops an entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a product where there are many
-features, and 28 for the exponential and the variance. Backwards 5 D for one side, 6 D for both, or 2 D and 4 D by products; 2
-for the weights of an RBF with the matrix at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the
-matrix written, and backwards its cotangent, and the matrix of an RBF, read. The floor is the longer of the two times.
+Error: eight rows against the definition in extended precision.
+
+Flops an entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a
+product where there are many features, and 28 for the exponential and the variance. Backwards 5 D
+for one side, 6 D for both, or 2 D and 4 D by products; 2 for the weights of an RBF with the matrix
+at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the matrix
+written, and backwards its cotangent, and the matrix of an RBF, read. The floor is the longer of the
+two times.
 """
 
 import device
@@ -14,7 +18,14 @@ from harness import record, relative_error
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu.pairwise import DIRECT_BELOW
 
-SIZES = [(100, 256, 8), (512, 1024, 8), (1000, 1000, 8), (256, 8192, 8), (1000, 1000, 40), (1000, 1000, 784)]
+SIZES = [
+    (100, 256, 8),
+    (512, 1024, 8),
+    (1000, 1000, 8),
+    (256, 8192, 8),
+    (1000, 1000, 40),
+    (1000, 1000, 784),
+]
 sizes = pytest.mark.parametrize("N1, N2, D", SIZES)
 families = pytest.mark.parametrize("family", ["rbf", "matern12", "matern32", "matern52"])
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -37,8 +48,12 @@ def problem(rng, N1, N2, D, dtype):
 
 def definition(family, X1, X2, variance, lengthscales):
     """K and q = -2 dk / d(r^2) of the first rows, in extended precision; r > 0 there."""
-    X1, X2, s, lengthscales = (np.asarray(a, np.longdouble) for a in (X1[:ROWS], X2, variance, lengthscales))
-    r = np.sqrt(sum(((X1[:, None, d] - X2[None, :, d]) / lengthscales[d]) ** 2 for d in range(X1.shape[1])))
+    X1, X2, s, lengthscales = (
+        np.asarray(a, np.longdouble) for a in (X1[:ROWS], X2, variance, lengthscales)
+    )
+    r = np.sqrt(
+        sum(((X1[:, None, d] - X2[None, :, d]) / lengthscales[d]) ** 2 for d in range(X1.shape[1]))
+    )
     if family == "rbf":
         return s * np.exp(-(r**2) / 2), s * np.exp(-(r**2) / 2)
     if family == "matern12":
@@ -52,8 +67,13 @@ def definition(family, X1, X2, variance, lengthscales):
 
 def X1_bar_error(X1_bar, K_bar, family, X1, X2, variance, lengthscales):
     w = K_bar[:ROWS].astype(np.longdouble) * definition(family, X1, X2, variance, lengthscales)[1]
-    difference = ((w * (X2[None, :, d] - X1[:ROWS, None, d].astype(np.longdouble))).sum(1) for d in range(X1.shape[1]))
-    return relative_error(X1_bar[:ROWS], np.stack(list(difference), 1) / lengthscales.astype(np.longdouble) ** 2)
+    difference = (
+        (w * (X2[None, :, d] - X1[:ROWS, None, d].astype(np.longdouble))).sum(1)
+        for d in range(X1.shape[1])
+    )
+    return relative_error(
+        X1_bar[:ROWS], np.stack(list(difference), 1) / lengthscales.astype(np.longdouble) ** 2
+    )
 
 
 @every_dtype
@@ -61,7 +81,9 @@ def X1_bar_error(X1_bar, K_bar, family, X1, X2, variance, lengthscales):
 @sizes
 def bench_stationary(benchmark, rng, N1, N2, D, family, dtype):
     arguments = problem(rng, N1, N2, D, dtype)
-    error = relative_error(kernels.stationary(family, *arguments)[:ROWS], definition(family, *arguments)[0])
+    error = relative_error(
+        kernels.stationary(family, *arguments)[:ROWS], definition(family, *arguments)[0]
+    )
     flops, nbytes = N1 * N2 * (distance_flops(D) + 28), N1 * N2 * np.dtype(dtype).itemsize
     call = lambda: kernels.stationary(family, *arguments)  # noqa: E731
     record(benchmark, call, flops=flops, bytes=nbytes, error=error, gemm=(N1, N2, dtype))
@@ -85,7 +107,11 @@ def bench_stationary_vjp(benchmark, rng, N1, N2, D, family, need, dtype):
     """With the matrix at hand, as a training step has it; "X1": inducing inputs against a batch that needs no gradient."""
     arguments = problem(rng, N1, N2, D, dtype)
     K, K_bar = kernels.stationary(family, *arguments), rng.standard_normal((N1, N2)).astype(dtype)
-    names = ("X1", "X2", "variance", "lengthscales") if need == "all" else ("X1", "variance", "lengthscales")
+    names = (
+        ("X1", "X2", "variance", "lengthscales")
+        if need == "all"
+        else ("X1", "variance", "lengthscales")
+    )
     call = lambda: kernels.stationary_vjp(K_bar, family, *arguments, need=names, K=K)  # noqa: E731
     error = X1_bar_error(call()[0], K_bar, family, *arguments)
     flops = N1 * N2 * vjp_flops(family, D, 2 if need == "all" else 1)
@@ -154,7 +180,13 @@ def bench_stationary_vjp_on_device(benchmark, rng, N1, N2, D, family, need, dtyp
     K_bar = rng.standard_normal((N1, N2)).astype(dtype)
     X1, X2, lengthscales, bar = device.moved(arguments[0], arguments[1], arguments[3], K_bar)
     K = kernels.stationary(family, X1, X2, arguments[2], lengthscales)
-    names = ("X1", "X2", "variance", "lengthscales") if need == "all" else ("X1", "variance", "lengthscales")
-    call = lambda: kernels.stationary_vjp(bar, family, X1, X2, arguments[2], lengthscales, need=names, K=K)  # noqa: E731
+    names = (
+        ("X1", "X2", "variance", "lengthscales")
+        if need == "all"
+        else ("X1", "variance", "lengthscales")
+    )
+    call = lambda: kernels.stationary_vjp(  # noqa: E731
+        bar, family, X1, X2, arguments[2], lengthscales, need=names, K=K
+    )
     error = X1_bar_error(call()[0][:ROWS].get(), K_bar, family, *arguments)
     device.record_writing(benchmark, call, N1 * N2 * X1.itemsize, error)

@@ -1,4 +1,7 @@
-"""Matrix products of the one BLAS, and the fused passes between them. Error: against float64 or extended precision."""
+"""Matrix products of the one BLAS, and the fused passes between them.
+
+Error: against float64 or extended precision.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +26,13 @@ def bench_weighted_gram(benchmark, rng, M, N, dtype):
     w = -np.abs(w)
     truth = (wide * w) @ wide[:ROWS].T
     error = relative_error(np.tril(kernels.weighted_gram(A, w))[:, :ROWS], np.tril(truth))
-    record(benchmark, lambda: kernels.weighted_gram(A, w), flops=M * M * N, error=error, gemm=(M, N, dtype))
+    record(
+        benchmark,
+        lambda: kernels.weighted_gram(A, w),
+        flops=M * M * N,
+        error=error,
+        gemm=(M, N, dtype),
+    )
 
 
 @every_dtype
@@ -31,7 +40,13 @@ def bench_weighted_gram(benchmark, rng, M, N, dtype):
 def bench_tril_product(benchmark, rng, M, N, dtype):
     A, wide, *_ = operands(rng, M, N, dtype)
     error = relative_error(kernels.tril_product(A, A)[:, :ROWS], np.tril(wide @ wide[:ROWS].T))
-    record(benchmark, lambda: kernels.tril_product(A, A), flops=M * M * N, error=error, gemm=(M, N, dtype))
+    record(
+        benchmark,
+        lambda: kernels.tril_product(A, A),
+        flops=M * M * N,
+        error=error,
+        gemm=(M, N, dtype),
+    )
 
 
 @every_dtype
@@ -39,8 +54,16 @@ def bench_tril_product(benchmark, rng, M, N, dtype):
 def bench_column_moments(benchmark, rng, M, N, dtype):
     """Reads A once."""
     A, wide, x, _, _ = operands(rng, M, N, dtype)
-    error = relative_error(np.stack(kernels.column_moments(A, x)), np.stack([x @ wide, (wide**2).sum(0)]))
-    record(benchmark, lambda: kernels.column_moments(A, x), flops=4 * M * N, bytes=A.nbytes, error=error)
+    error = relative_error(
+        np.stack(kernels.column_moments(A, x)), np.stack([x @ wide, (wide**2).sum(0)])
+    )
+    record(
+        benchmark,
+        lambda: kernels.column_moments(A, x),
+        flops=4 * M * N,
+        bytes=A.nbytes,
+        error=error,
+    )
 
 
 @every_dtype
@@ -53,7 +76,13 @@ def bench_add_outer_minus_scaled(benchmark, rng, M, N, dtype):
     error = relative_error(T, wide + np.outer(x, a).astype(np.longdouble) - wide * w)
     w[:] = 0  # so that T stays bounded however often it is called
     a[:] = 0
-    record(benchmark, lambda: kernels.add_outer_minus_scaled(T, x, a, A, w), flops=6 * M * N, bytes=3 * A.nbytes, error=error)
+    record(
+        benchmark,
+        lambda: kernels.add_outer_minus_scaled(T, x, a, A, w),
+        flops=6 * M * N,
+        bytes=3 * A.nbytes,
+        error=error,
+    )
 
 
 @every_dtype
@@ -62,4 +91,6 @@ def bench_scale_columns(benchmark, rng, M, N, dtype):
     """Reads A, writes a new array."""
     A, wide, _, _, w = operands(rng, M, N, dtype)
     error = relative_error(kernels.scale_columns(A, w), wide * w)
-    record(benchmark, lambda: kernels.scale_columns(A, w), flops=M * N, bytes=2 * A.nbytes, error=error)
+    record(
+        benchmark, lambda: kernels.scale_columns(A, w), flops=M * N, bytes=2 * A.nbytes, error=error
+    )

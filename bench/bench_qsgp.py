@@ -1,9 +1,10 @@
 """Steps in weight space: a sampled bound and its gradient, AdaGrad, and the control's advance where there is one.
 
-500 data; 10,000 functions on each side, 5,000 random Fourier frequencies; k dense columns. The floor is the sines and cosines
-of as many sweeps as a step needs, three with Gaussian noise (p_j; p_i and its reverse; the reverse for j) and two with one side
-alone, and the flops of their phases and products at the rate of gemm. Not in it: drawing units and frequencies, gathering and
-adding up rows, AdaGrad. Error: of the gradient in the mean, against features written out.
+500 data; 10,000 functions on each side, 5,000 random Fourier frequencies; k dense columns. The
+floor is the sines and cosines of as many sweeps as a step needs, three with Gaussian noise (p_j;
+p_i and its reverse; the reverse for j) and two with one side alone, and the flops of their phases
+and products at the rate of gemm. Not in it: drawing units and frequencies, gathering and adding up
+rows, AdaGrad. Error: of the gradient in the mean, against features written out.
 """
 
 import time
@@ -26,7 +27,11 @@ def model_of(m, k, D, likelihood, dtype=np.float64):
     columns[range(k), range(k)] = 0.5
     q = fs.ChevronWeights(np.zeros(m, dtype), columns, np.full(m - k, 0.5, dtype))
     q.mean[:] = rng.standard_normal(m, np.float32)
-    return fs.QSGP(fs.RandomFourier(fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), num_features=m, seed=1), q, likelihood)
+    return fs.QSGP(
+        fs.RandomFourier(fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), num_features=m, seed=1),
+        q,
+        likelihood,
+    )
 
 
 def floor(sweeps, k, D, reverse=False):
@@ -52,7 +57,10 @@ def gradient_error(model, X, Y, sample, found):
         expected[functions] += 0.5 * c * w * (phi.T @ other)
     expected[sides[0][0]] -= w * mu[sides[0][0]]
     rows = found.posterior.mean.rows
-    return relative_error(found.posterior.mean.values / np.abs(expected).max(), expected[rows] / np.abs(expected).max())
+    return relative_error(
+        found.posterior.mean.values / np.abs(expected).max(),
+        expected[rows] / np.abs(expected).max(),
+    )
 
 
 def step(benchmark, m, k=0, D=8, likelihood=None, control=0, hyperparameters=False, sweeps=3):
@@ -62,9 +70,16 @@ def step(benchmark, m, k=0, D=8, likelihood=None, control=0, hyperparameters=Fal
     X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
     if not isinstance(likelihood, fs.Gaussian):
         Y = (Y > 0).astype(float)
-    fixed = () if hyperparameters else [path for path, _, _ in fs.leaves(model) if not path.startswith("posterior")]
+    fixed = (
+        ()
+        if hyperparameters
+        else [path for path, _, _ in fs.leaves(model) if not path.startswith("posterior")]
+    )
     optimiser = fs.adagrad(1e-3, fixed=fixed)
-    state, kriging = optimiser.init(model), fs.kriged_control(model, rng.standard_normal((control, D))) if control else None
+    state, kriging = (
+        optimiser.init(model),
+        (fs.kriged_control(model, rng.standard_normal((control, D))) if control else None),
+    )
     pair = isinstance(likelihood, fs.Gaussian) or k > 0
     wrt, count, error = optimiser.paths(model), 0, None
     if k == 0 and pair and not control and not hyperparameters:
@@ -76,15 +91,25 @@ def step(benchmark, m, k=0, D=8, likelihood=None, control=0, hyperparameters=Fal
         nonlocal model, state, kriging, count
         count += 1
         sample = fs.draw_basis_sample(model.basis, UNITS, rng=count, pair=pair)
-        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging)
+        value, grad, _ = fs.sampled_bound_and_grad(
+            model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging
+        )
         before = None if kriging is None else model.posterior.mean[grad.posterior.mean.rows]
         model, state = optimiser.step(model, grad, state, value)
         if kriging is not None:
             rows = grad.posterior.mean.rows
-            change = fs.ChevronWeights(fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None)
+            change = fs.ChevronWeights(
+                fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None
+            )
             kriging = fs.advance_control(model, kriging, change)
 
-    record(benchmark, call, error=error, floor_seconds=floor(sweeps, k, D, hyperparameters), seconds=2.0)
+    record(
+        benchmark,
+        call,
+        error=error,
+        floor_seconds=floor(sweeps, k, D, hyperparameters),
+        seconds=2.0,
+    )
 
 
 @pytest.mark.parametrize("m", [10**5, 10**6, 10**7])
@@ -115,8 +140,13 @@ def bench_logit(benchmark, D):
 @pytest.mark.parametrize("control", [0, 500])
 def bench_mean_field_on_device(benchmark, m, control):
     """The same step there, drawing included; it waits for the value, and for whether the gradient is finite."""
-    rng, model = np.random.default_rng(1), fs.to_device(model_of(m, 0, 8, fs.Gaussian(variance=0.1)))
-    X, Y, points = device.moved(rng.standard_normal((N, 8)), rng.standard_normal(N), rng.standard_normal((control, 8)))
+    rng, model = (
+        np.random.default_rng(1),
+        fs.to_device(model_of(m, 0, 8, fs.Gaussian(variance=0.1))),
+    )
+    X, Y, points = device.moved(
+        rng.standard_normal((N, 8)), rng.standard_normal(N), rng.standard_normal((control, 8))
+    )
     optimiser = fs.adagrad(1e-3, fixed=("basis", "likelihood", "posterior.columns"))
     state, kriging = optimiser.init(model), fs.kriged_control(model, points) if control else None
     wrt, count, sweep = optimiser.paths(model), 0, floor_there(N, UNITS, 8, 1, np.float64)
@@ -125,12 +155,16 @@ def bench_mean_field_on_device(benchmark, m, control):
         nonlocal model, state, kriging, count
         count += 1
         sample = fs.draw_basis_sample(model.basis, UNITS, rng=(1, count))
-        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging)
+        value, grad, _ = fs.sampled_bound_and_grad(
+            model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging
+        )
         rows = grad.posterior.mean.rows
         before = model.posterior.mean[rows]
         model, state = optimiser.step(model, grad, state, value)
         if kriging is not None:
-            change = fs.ChevronWeights(fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None)
+            change = fs.ChevronWeights(
+                fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None
+            )
             kriging = fs.advance_control(model, kriging, change)
 
     device.record_beside(benchmark, call, lambda: 3 * sweep(), seconds=1.0)
@@ -140,7 +174,9 @@ def bench_training_at_ten_million(benchmark, tmp_path):
     """``fit`` of three steps with a checkpoint at the end, m = 10^7; the unit of the peak extra memory is the model."""
     m = 10**7
     basis = fs.RandomFourier(fs.RBF(1.0, np.ones(8)), num_features=m)
-    model = fs.QSGP(basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(0.1))
+    model = fs.QSGP(
+        basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(0.1)
+    )
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((5000, 8)), rng.standard_normal(5000)
     paths = iter(range(1000))
@@ -157,4 +193,8 @@ def bench_drawing(benchmark):
     """Both sides of a stratified sample of 10^7 functions."""
     basis = model_of(10**7, 0, 8, fs.Gaussian(0.1)).basis
     start = time.perf_counter()
-    record(benchmark, lambda: fs.draw_basis_sample(basis, UNITS, rng=int(1e6 * (time.perf_counter() - start))), seconds=0.3)
+    record(
+        benchmark,
+        lambda: fs.draw_basis_sample(basis, UNITS, rng=int(1e6 * (time.perf_counter() - start))),
+        seconds=0.3,
+    )

@@ -1,4 +1,8 @@
-"""Quadrature kernels. Error: against the rule written out with SciPy's special functions in float64. Flops: counted by hand."""
+"""Quadrature kernels.
+
+Error: against the rule written out with SciPy's special functions in float64. Flops: counted by
+hand.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +15,8 @@ every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 every_length = pytest.mark.parametrize("N", [256, 8192])
 GEMM = 512, 512
 
-# function, and the flops of one value with its slope: polynomials of exp (26), log (28), erfcx (52), and what joins them
+# function, and the flops of one value with its slope: polynomials of exp (26), log (28), erfcx
+# (52), and what joins them
 FUNCTIONS = {
     "log_ndtr": (log_ndtr, 130),
     "log_sigmoid": (log_expit, 62),
@@ -34,7 +39,10 @@ def plain_rule(g, mean, var, num=20):
 def bench_expectation(benchmark, rng, function, N, dtype):
     mean, var = gaussians(rng, N, dtype)
     g, flops = FUNCTIONS[function]
-    error = relative_error(kernels.expectation(function, mean, var)[0], plain_rule(g, mean.astype(float), var.astype(float)))
+    error = relative_error(
+        kernels.expectation(function, mean, var)[0],
+        plain_rule(g, mean.astype(float), var.astype(float)),
+    )
     record(
         benchmark,
         lambda: kernels.expectation(function, mean, var),
@@ -55,8 +63,16 @@ def bench_largest(benchmark, rng, C, N):
         P[Y, n] = 1
         return P.prod(axis=0)
 
-    error = relative_error(kernels.largest(Y, mean, var)[0], plain_rule(product, mean[Y, n], var[Y, n]))
-    record(benchmark, lambda: kernels.largest(Y, mean, var), flops=20 * C * N * 105, error=error, gemm=(*GEMM, "float64"))
+    error = relative_error(
+        kernels.largest(Y, mean, var)[0], plain_rule(product, mean[Y, n], var[Y, n])
+    )
+    record(
+        benchmark,
+        lambda: kernels.largest(Y, mean, var),
+        flops=20 * C * N * 105,
+        error=error,
+        gemm=(*GEMM, "float64"),
+    )
 
 
 @every_length
@@ -64,7 +80,9 @@ def bench_largest(benchmark, rng, C, N):
 def bench_expected_logsumexp(benchmark, rng, C, N):
     mean, var = gaussians(rng, (C, N), np.float64)
     z = kernels.normal_points(C, 128)
-    plain = np.mean([logsumexp(mean + np.sqrt(var) * point[:, None], axis=0) for point in z], axis=0)
+    plain = np.mean(
+        [logsumexp(mean + np.sqrt(var) * point[:, None], axis=0) for point in z], axis=0
+    )
     error = relative_error(kernels.expected_logsumexp(mean, var, z)[0], plain)
     record(
         benchmark,

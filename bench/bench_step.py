@@ -26,13 +26,18 @@ def ours(p, posterior):
 def worst_error(value, grad, truth, truth_grad):
     """The largest error of the value and of each gradient, each against float64 by other formulas."""
     errors = [relative_error(value, truth)]
-    errors += [relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path]) for path, kind, g in fs.leaves(grad)]
+    errors += [
+        relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path])
+        for path, kind, g in fs.leaves(grad)
+    ]
     return max(errors)
 
 
 def unwhiten(p, jitter):
     """The same q, as one of u = L v."""
-    L = np.linalg.cholesky(gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1])
+    L = np.linalg.cholesky(
+        gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1]
+    )
     return p | dict(mean=L @ p["mean"], scale_tril=L @ p["scale_tril"])
 
 
@@ -46,7 +51,12 @@ def model_and_batch(posterior, M, B, dtype):
         p = unwhiten(p, JITTER[dtype])
     truth = getattr(gp_gradients, posterior)(**p, jitter=JITTER[dtype], scale=10.0)
     p = {name: a.astype(dtype) for name, a in p.items()}
-    return ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior]), p["X"], p["y"], truth
+    return (
+        ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior]),
+        p["X"],
+        p["y"],
+        truth,
+    )
 
 
 @every_dtype
@@ -111,7 +121,11 @@ def bench_collapsed(benchmark, M, N, dtype):
     arguments = [p[name] for name in ("Z", "X", "y", "variance", "lengthscales", "noise")]
     truth = gp_gradients.collapsed(*arguments, jitter)
     Z, X, y, variance, lengthscales, noise = (a.astype(dtype) for a in arguments)
-    model = fs.SGPR(covariance=fs.RBF(variance=variance, lengthscales=lengthscales), inducing=Z, noise_variance=noise)
+    model = fs.SGPR(
+        covariance=fs.RBF(variance=variance, lengthscales=lengthscales),
+        inducing=Z,
+        noise_variance=noise,
+    )
 
     def step():
         return fs.collapsed_bound_and_grad(model, X, y, jitter=jitter)
@@ -144,7 +158,8 @@ def bench_natural_step(benchmark, posterior, M, B):
         benchmark,
         step,
         floor_flops=3 * M**2 * B + 5 / 3 * M**3,
-        error=relative_error(fs.elbo(step(1.0), p["X"], p["y"], jitter=1e-6), optimum),  # a unit step reaches the collapsed bound
+        # a unit step reaches the collapsed bound
+        error=relative_error(fs.elbo(step(1.0), p["X"], p["y"], jitter=1e-6), optimum),
         gemm=(M, B, "float64"),
         unit=(M * M + M * B) * 8,
     )
@@ -157,7 +172,10 @@ def bench_predict(benchmark, M, N, full_cov):
     model = ours(p, fs.Whitened)
     K, Kuu, Kuf, kff = gp_gradients.blocks(p["Z"], p["X"], p["variance"], p["lengthscales"], 1e-6)
     Lam = np.linalg.solve(np.linalg.cholesky(Kuu), Kuf)
-    truth = Lam.T @ p["mean"], kff - (Lam**2).sum(axis=0) + ((p["scale_tril"].T @ Lam) ** 2).sum(axis=0)
+    truth = (
+        Lam.T @ p["mean"],
+        kff - (Lam**2).sum(axis=0) + ((p["scale_tril"].T @ Lam) ** 2).sum(axis=0),
+    )
 
     def predict():
         return fs.predict_f(model, p["X"], full_cov=full_cov)
@@ -167,7 +185,10 @@ def bench_predict(benchmark, M, N, full_cov):
         benchmark,
         predict,
         floor_flops=2 * M**2 * N + M**3 / 3 + (2 * M * N**2 if full_cov else 0),
-        error=max(relative_error(mean, truth[0]), relative_error(np.diag(var) if full_cov else var, truth[1])),
+        error=max(
+            relative_error(mean, truth[0]),
+            relative_error(np.diag(var) if full_cov else var, truth[1]),
+        ),
         gemm=(M, N, "float64"),
         unit=(M * M + M * N) * 8,
     )

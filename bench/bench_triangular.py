@@ -1,4 +1,7 @@
-"""Solves and products with triangular factors. Error: largest residual of eight columns, in extended precision."""
+"""Solves and products with triangular factors.
+
+Error: largest residual of eight columns, in extended precision.
+"""
 
 import device
 import numpy as np
@@ -33,7 +36,13 @@ def bench_solve_triangular(benchmark, rng, M, R, transpose, dtype):
     L, B = problem(rng, M, R, dtype)
     X = kernels.solve_triangular(L, B, transpose)
     error = product_error(L.T if transpose else L, X, B)
-    record(benchmark, lambda: kernels.solve_triangular(L, B, transpose), flops=M * M * R, error=error, gemm=(M, R, dtype))
+    record(
+        benchmark,
+        lambda: kernels.solve_triangular(L, B, transpose),
+        flops=M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
 
 
 @every_dtype
@@ -42,7 +51,13 @@ def bench_solve_triangular_vjp(benchmark, rng, M, R, dtype):
     L, B = problem(rng, M, R, dtype)
     X, X_bar = kernels.solve_triangular(L, B), rng.standard_normal((M, R)).astype(dtype)
     error = product_error(L.T, kernels.solve_triangular_vjp(X_bar, L, X)[1], X_bar)
-    record(benchmark, lambda: kernels.solve_triangular_vjp(X_bar, L, X), flops=2 * M * M * R, error=error, gemm=(M, R, dtype))
+    record(
+        benchmark,
+        lambda: kernels.solve_triangular_vjp(X_bar, L, X),
+        flops=2 * M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
 
 
 @every_dtype
@@ -50,16 +65,29 @@ def bench_solve_triangular_vjp(benchmark, rng, M, R, dtype):
 def bench_multiply_triangular(benchmark, rng, M, R, dtype):
     L, B = problem(rng, M, R, dtype)
     error = product_error(L, B, kernels.multiply_triangular(L, B))
-    record(benchmark, lambda: kernels.multiply_triangular(L, B), flops=M * M * R, error=error, gemm=(M, R, dtype))
+    record(
+        benchmark,
+        lambda: kernels.multiply_triangular(L, B),
+        flops=M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
 
 
 @every_dtype
 @sizes
 def bench_tril_product(benchmark, rng, M, R, dtype):
     A, B = (rng.standard_normal((M, R)).astype(dtype) for _ in range(2))
-    C = kernels.tril_product(A, B)[-COLUMNS:, : M - COLUMNS + 1]  # whole rows of the triangle, but for its last corner
+    # whole rows of the triangle, but for its last corner
+    C = kernels.tril_product(A, B)[-COLUMNS:, : M - COLUMNS + 1]
     error = product_error(B[: M - COLUMNS + 1], A[-COLUMNS:].T, C.T)
-    record(benchmark, lambda: kernels.tril_product(A, B), flops=M * M * R, error=error, gemm=(M, R, dtype))
+    record(
+        benchmark,
+        lambda: kernels.tril_product(A, B),
+        flops=M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
 
 
 @every_dtype
@@ -67,25 +95,45 @@ def bench_tril_product(benchmark, rng, M, R, dtype):
 def bench_inverse_triangular(benchmark, rng, M, dtype):
     L, _ = problem(rng, M, 1, dtype)
     error = product_error(L, kernels.inverse_triangular(L), np.eye(M))
-    record(benchmark, lambda: kernels.inverse_triangular(L), flops=M**3 / 3, error=error, gemm=(M, M, dtype))
+    record(
+        benchmark,
+        lambda: kernels.inverse_triangular(L),
+        flops=M**3 / 3,
+        error=error,
+        gemm=(M, M, dtype),
+    )
 
 
 @every_dtype
 @pytest.mark.parametrize("batch, M, R", [(64, 17, 65), (8, 100, 256)])
 def bench_solve_triangular_batch(benchmark, rng, batch, M, R, dtype):
-    L, B = (np.stack(parts) for parts in zip(*(problem(rng, M, R, dtype) for _ in range(batch)), strict=True))
+    L, B = (
+        np.stack(parts)
+        for parts in zip(*(problem(rng, M, R, dtype) for _ in range(batch)), strict=True)
+    )
     error = product_error(L[-1], kernels.solve_triangular(L, B)[-1], B[-1])
-    record(benchmark, lambda: kernels.solve_triangular(L, B), flops=batch * M * M * R, error=error, gemm=(M, R, dtype))
+    record(
+        benchmark,
+        lambda: kernels.solve_triangular(L, B),
+        flops=batch * M * M * R,
+        error=error,
+        gemm=(M, R, dtype),
+    )
 
 
 # --- on a device, beside cuBLAS's trsmBatched and trsm --------------------------------------------------------------------
 
-batches = pytest.mark.parametrize("batch, M, R", [(4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512)])
+batches = pytest.mark.parametrize(
+    "batch, M, R", [(4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512)]
+)
 MEASURED = 4  # items of a batch that are looked at
 
 
 def batch_of(rng, batch, M, R, dtype):
-    L, B = (np.stack(parts) for parts in zip(*(problem(rng, M, R, dtype) for _ in range(MEASURED)), strict=True))
+    L, B = (
+        np.stack(parts)
+        for parts in zip(*(problem(rng, M, R, dtype) for _ in range(MEASURED)), strict=True)
+    )
     return np.tile(L, (batch // MEASURED, 1, 1)), np.tile(B, (batch // MEASURED, 1, 1))
 
 
@@ -119,7 +167,10 @@ def bench_trsm_batched(benchmark, rng, batch, M, R, dtype):
 
     def solve():
         A, X = there[0], there[1].copy()
-        places = [Y.data.ptr + cupy.arange(batch, dtype=np.uint64) * np.uint64(Y.strides[0]) for Y in (A, X)]
+        places = [
+            Y.data.ptr + cupy.arange(batch, dtype=np.uint64) * np.uint64(Y.strides[0])
+            for Y in (A, X)
+        ]
         trsm(cupy.cuda.device.get_cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_UPPER, cublas.CUBLAS_OP_N,
              cublas.CUBLAS_DIAG_NON_UNIT, R, M, one.ctypes.data, places[0].data.ptr, M, places[1].data.ptr, R, batch)  # fmt: skip
         return X
@@ -133,7 +184,9 @@ def bench_trsm_batched(benchmark, rng, batch, M, R, dtype):
 @pytest.mark.parametrize("M, R", [(128, 8192), (1000, 1000), (2000, 1000), (4000, 1000)])
 def bench_triangular_on_device(benchmark, rng, M, R, name, dtype):
     L, B = problem(rng, M, R, dtype)
-    there = device.moved(*(rng.standard_normal((2, M, R)).astype(dtype) if name == "tril_product" else (L, B)))
+    there = device.moved(
+        *(rng.standard_normal((2, M, R)).astype(dtype) if name == "tril_product" else (L, B))
+    )
     call = lambda: getattr(kernels, name)(*there)  # noqa: E731
     if name == "solve_triangular":
         error = product_error(L, call().get(), B)
@@ -141,5 +194,7 @@ def bench_triangular_on_device(benchmark, rng, M, R, name, dtype):
         error = product_error(L, B, call().get())
     else:
         A, C = (a.get() for a in there)
-        error = product_error(C[: M - COLUMNS + 1], A[-COLUMNS:].T, call().get()[-COLUMNS:, : M - COLUMNS + 1].T)
+        error = product_error(
+            C[: M - COLUMNS + 1], A[-COLUMNS:].T, call().get()[-COLUMNS:, : M - COLUMNS + 1].T
+        )
     device.record(benchmark, call, M * M * R, error, (M, R, dtype))

@@ -13,7 +13,12 @@ every_size = pytest.mark.parametrize("M", [100, 1000, 2000])
 def bench_pack_tril(benchmark, rng, M):
     A, out = rng.standard_normal((M, M)), np.empty(M * (M + 1) // 2)
     kernels.pack_tril(A, out)
-    record(benchmark, lambda: kernels.pack_tril(A, out), bytes=2 * out.nbytes, error=relative_error(out, A[np.tril_indices(M)]))
+    record(
+        benchmark,
+        lambda: kernels.pack_tril(A, out),
+        bytes=2 * out.nbytes,
+        error=relative_error(out, A[np.tril_indices(M)]),
+    )
 
 
 @every_size
@@ -21,7 +26,12 @@ def bench_unpack_tril(benchmark, rng, M):
     packed = rng.standard_normal(M * (M + 1) // 2)
     dtype = np.dtype(np.float64)
     error = relative_error(kernels.unpack_tril(packed, M, dtype)[np.tril_indices(M)], packed)
-    record(benchmark, lambda: kernels.unpack_tril(packed, M, dtype), bytes=packed.nbytes + 8 * M * M, error=error)
+    record(
+        benchmark,
+        lambda: kernels.unpack_tril(packed, M, dtype),
+        bytes=packed.nbytes + 8 * M * M,
+        error=error,
+    )
 
 
 @every_size

@@ -5,8 +5,9 @@
     python bench/deep_kernel.py --epochs 1             # only to see that everything runs
     python bench/deep_kernel.py --step                 # one step against GPyTorch's, where that is installed
 
-The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads ../shared/data or the folder
-that FASTSVGP_DATA names. One thread; seconds are those of the processor.
+The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads
+../shared/data or the folder that FASTSVGP_DATA names. One thread; seconds are those of the
+processor.
 """
 
 import argparse
@@ -66,7 +67,14 @@ def process(H, rng):
     lengthscales = fs.median_lengthscales(H, rng=rng, ard=True)
     covariance = fs.Matern32(variance=1.0, lengthscales=lengthscales)
     posterior = fs.Whitened(mean=np.zeros(INDUCING), scale_tril=np.eye(INDUCING))
-    return SVGP(fs.SVGP(covariance=covariance, inducing=Z, posterior=posterior, likelihood=fs.Gaussian(variance=0.1)))
+    return SVGP(
+        fs.SVGP(
+            covariance=covariance,
+            inducing=Z,
+            posterior=posterior,
+            likelihood=fs.Gaussian(variance=0.1),
+        )
+    )
 
 
 def train(X, y, features, epochs, seed=0):
@@ -93,7 +101,9 @@ def scores(net, gp, Xt, yt):
     with torch.no_grad():
         H = net(Xt).numpy()
     mean, _ = fs.predict_y(gp.model, H)
-    return float(np.sqrt(np.mean((mean - yt.numpy()) ** 2))), float(-np.mean(fs.predict_log_density(gp.model, H, yt.numpy())))
+    return float(np.sqrt(np.mean((mean - yt.numpy()) ** 2))), float(
+        -np.mean(fs.predict_log_density(gp.model, H, yt.numpy()))
+    )
 
 
 def row(name, split, features, epochs):
@@ -103,7 +113,11 @@ def row(name, split, features, epochs):
     net, gp = train(X, y, features, epochs)
     seconds = time.process_time() - begun
     rmse, nlpd = scores(net, gp, Xt, yt)
-    what = f"{X.shape[1]}-{'-'.join(map(str, HIDDEN))}-{features} ReLU under the process" if features else "the process alone"
+    what = (
+        f"{X.shape[1]}-{'-'.join(map(str, HIDDEN))}-{features} ReLU under the process"
+        if features
+        else "the process alone"
+    )
     return f"| {name}, {len(X)} × {X.shape[1]} | {what} | {rmse:.3f} | {nlpd:.3f} | {seconds:.0f} |"
 
 
@@ -112,7 +126,14 @@ def our_step(X, y, Z):
     M, D = Z.shape
     posterior = fs.Whitened(mean=np.zeros(M), scale_tril=np.eye(M))
     covariance = fs.RBF(variance=1.0, lengthscales=np.full(D, 0.5))
-    gp = SVGP(fs.SVGP(covariance=covariance, inducing=Z.numpy(), posterior=posterior, likelihood=fs.Gaussian(variance=0.1)))
+    gp = SVGP(
+        fs.SVGP(
+            covariance=covariance,
+            inducing=Z.numpy(),
+            posterior=posterior,
+            likelihood=fs.Gaussian(variance=0.1),
+        )
+    )
     optimiser = torch.optim.Adam(gp.parameters(), lr=1e-3)
     return lambda: _stepped(optimiser, lambda: -gp(X, y, num_data=40_000) / 40_000)
 
@@ -126,13 +147,21 @@ def peers_step(X, y, Z):
             q = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
             super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, jitter_val=1e-6))
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=Z.shape[1]))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=Z.shape[1])
+            )
 
         def forward(self, X):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(X), self.covar_module(X))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(X), self.covar_module(X)
+            )
 
     gp, likelihood = Model().double(), gpytorch.likelihoods.GaussianLikelihood().double()
-    gp.covar_module.base_kernel.lengthscale, gp.covar_module.outputscale, likelihood.noise = 0.5, 1.0, 0.1
+    gp.covar_module.base_kernel.lengthscale, gp.covar_module.outputscale, likelihood.noise = (
+        0.5,
+        1.0,
+        0.1,
+    )
     bound = gpytorch.mlls.VariationalELBO(likelihood, gp, num_data=40_000)
     optimiser = torch.optim.Adam([*gp.parameters(), *likelihood.parameters()], lr=1e-3)
     return lambda: _stepped(optimiser, lambda: -bound(gp(X), y))
@@ -159,22 +188,33 @@ def step_rows(M=512, B=1024, D=2, calls=25):
             step()
             spent[name].append(time.process_time() - begun)
     for name, times in spent.items():
-        yield f"| {name} | {1e3 * np.median(times):.0f} | {1e3 * min(times):.0f} | {losses[name]:.3f} |"
+        yield (
+            f"| {name} | {1e3 * np.median(times):.0f} | {1e3 * min(times):.0f} |"
+            f" {losses[name]:.3f} |"
+        )
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)} (default: all)"
+    )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--step", action="store_true", help="CPU milliseconds of one step, beside GPyTorch's")
+    parser.add_argument(
+        "--step", action="store_true", help="CPU milliseconds of one step, beside GPyTorch's"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="a file for the table (default: print it)")
     argv = sys.argv[1:] if argv is None else argv
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     fs.set_num_threads(1)
     if args.step:
-        lines = ["| program | median CPU ms | best | loss at the start |", "| --- | --- | --- | --- |", *step_rows()]
+        lines = [
+            "| program | median CPU ms | best | loss at the start |",
+            "| --- | --- | --- | --- |",
+            *step_rows(),
+        ]
         print(*lines[2:], sep="\n")
         about = STEP
     else:
@@ -188,8 +228,14 @@ def main(argv=None):
         from report import header
 
         command = shlex.join(["python", "bench/deep_kernel.py", *argv])
-        head = header(command, packages=("numpy", "scipy", "numba", "torch", *(["gpytorch"] if args.step else [])))
-        args.out.write_text("\n".join([f"# {args.out.stem}", "", head, "", about, "", *lines]) + "\n", encoding="utf-8")
+        head = header(
+            command,
+            packages=("numpy", "scipy", "numba", "torch", *(["gpytorch"] if args.step else [])),
+        )
+        args.out.write_text(
+            "\n".join([f"# {args.out.stem}", "", head, "", about, "", *lines]) + "\n",
+            encoding="utf-8",
+        )
 
 
 if __name__ == "__main__":

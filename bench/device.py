@@ -21,7 +21,9 @@ REASON = _why_not()
 
 def needs_device(function):
     """A row of the tables of devices."""
-    return pytest.mark.on_device(pytest.mark.skipif(REASON is not None, reason=str(REASON))(function))
+    return pytest.mark.on_device(
+        pytest.mark.skipif(REASON is not None, reason=str(REASON))(function)
+    )
 
 
 RELEASE = pathlib.Path("/sys/module/nvidia/version")  # of the driver, on Linux
@@ -33,11 +35,15 @@ def facts():
 
     runtime, compiler = cupy.cuda.runtime, ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
     found = runtime.getDeviceProperties(runtime.getDevice())
-    driver = RELEASE.read_text(encoding="utf-8").strip() if RELEASE.exists() else "of unknown release"
+    driver = (
+        RELEASE.read_text(encoding="utf-8").strip() if RELEASE.exists() else "of unknown release"
+    )
     return (
-        f"{found['name'].decode()}, {found['totalGlobalMem'] / 2**30:.0f} GiB, {found['multiProcessorCount']} multiprocessors, "
-        f"compute capability {found['major']}.{found['minor']}; driver {driver} (CUDA {_dotted(runtime.driverGetVersion())}), "
-        f"CUDA runtime {_dotted(runtime.runtimeGetVersion())}, CuPy {cupy.__version__}, NVRTC {compiler}"
+        f"{found['name'].decode()}, {found['totalGlobalMem'] / 2**30:.0f} GiB,"
+        f" {found['multiProcessorCount']} multiprocessors, compute capability"
+        f" {found['major']}.{found['minor']}; driver {driver} (CUDA"
+        f" {_dotted(runtime.driverGetVersion())}), CUDA runtime"
+        f" {_dotted(runtime.runtimeGetVersion())}, CuPy {cupy.__version__}, NVRTC {compiler}"
     )
 
 
@@ -119,7 +125,9 @@ def record_writing(benchmark, call, nbytes, error):
     import cupy
 
     target = cupy.empty(nbytes, cupy.uint8).data
-    record_beside(benchmark, call, repeated(lambda: target.memset_async(0, nbytes)), bytes=nbytes, error=error)
+    record_beside(
+        benchmark, call, repeated(lambda: target.memset_async(0, nbytes)), bytes=nbytes, error=error
+    )
 
 
 def record_moving(benchmark, call, nbytes, error):

@@ -4,10 +4,11 @@
     python -m mpi4py bench/device_sums.py --small       # tiny sizes: does it run at all?
     mpiexec -n 4 python -m mpi4py bench/device_sums.py  # a GPU for each rank
 
-Needs CuPy, NCCL, mpi4py and an MPI. A step is ``elbo_and_grad`` of a Whitened posterior, P = 1, D = 8, all gradients, with
-1000 rows a rank: that of one process; of a group that sums by NCCL on the device; of one that sums by MPI through pinned
-memory. Beside them NCCL's sum of the buffer alone, one copy of it from the device to pinned memory, and the fingerprint of the
-parameters. Medians, in microseconds, of rank 0; the bytes are those of the buffer.
+Needs CuPy, NCCL, mpi4py and an MPI. A step is ``elbo_and_grad`` of a Whitened posterior, P = 1, D =
+8, all gradients, with 1000 rows a rank: that of one process; of a group that sums by NCCL on the
+device; of one that sums by MPI through pinned memory. Beside them NCCL's sum of the buffer alone,
+one copy of it from the device to pinned memory, and the fingerprint of the parameters. Medians, in
+microseconds, of rank 0; the bytes are those of the buffer.
 """
 
 import argparse
@@ -46,14 +47,20 @@ def measured(nccl, through_host, M, B, count):
     rng = np.random.default_rng(0)
     X, Y = (cupy.asarray(rng.standard_normal(shape)) for shape in ((B, 8), B))
     q = fs.Whitened(0.1 * rng.standard_normal(M), np.eye(M))
-    model = fs.to_device(fs.SVGP(fs.RBF(1.0, np.full(8, 3.0)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1)))
+    model = fs.to_device(
+        fs.SVGP(fs.RBF(1.0, np.full(8, 3.0)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1))
+    )
     wholes = [
         median(lambda more=more: fs.elbo_and_grad(model, X, Y, num_data=10 * B, **more), count)
         for more in ({}, {"group": nccl}, {"group": through_host})
     ]
     buffer = cupy.zeros(5 + reduce.of_gradient(model, None).size)
     near = np.frombuffer(cupy.cuda.alloc_pinned_memory(buffer.nbytes), np.float64, buffer.size)
-    parts = lambda: nccl.sum(buffer), lambda: buffer.get(out=near), lambda: reduce.fingerprint(model)
+    parts = (
+        lambda: nccl.sum(buffer),
+        lambda: buffer.get(out=near),
+        lambda: reduce.fingerprint(model),
+    )
     return [M, B, buffer.nbytes, *wholes, *(median(part, count) for part in parts)]
 
 
@@ -72,7 +79,9 @@ def main():
         print(f"{device.facts()}; NCCL {cuda_devices.nccl().get_version()}, {nccl.size} ranks\n")
         print(f"| {' | '.join(COLUMNS)} |\n|{' ---: |' * len(COLUMNS)}")
     for M in (20,) if small else (500, 1000, 2000, 4000):
-        row = measured(nccl, through_host, M, (50 if small else 1000) * nccl.size, 5 if small else 50)
+        row = measured(
+            nccl, through_host, M, (50 if small else 1000) * nccl.size, 5 if small else 50
+        )
         if nccl.rank == 0:
             print(f"| {' | '.join(f'{number:.0f}' for number in row)} |", flush=True)
 

@@ -3,9 +3,9 @@
     FASTSVGP_DATA=... python bench/estimators.py solvers      # what "auto" goes by
     FASTSVGP_DATA=... python bench/estimators.py defaults     # RMSE, NLPD and seconds
 
-Each prints a Markdown table: held-out rows of split 0, standardised by the training rows (README.md, "Real data", says where the
-data come from). The time is that of the process, all its threads together; OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 make it
-one thread's.
+Each prints a Markdown table: held-out rows of split 0, standardised by the training rows
+(README.md, "Real data", says where the data come from). The time is that of the process, all its
+threads together; OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 make it one thread's.
 """
 
 import argparse
@@ -32,7 +32,10 @@ NAMES = "kin40k", "elevators", "bike"
 
 def data(name):
     """Standardised ``X, y, X_test, y_test`` of split 0."""
-    table, mask = (np.loadtxt(gzip.open(DATA / f"{name}.{part}.csv.gz"), delimiter=",") for part in ("data", "test_mask"))
+    table, mask = (
+        np.loadtxt(gzip.open(DATA / f"{name}.{part}.csv.gz"), delimiter=",")
+        for part in ("data", "test_mask")
+    )
     test = mask[:, 0] == 1
     scale = table[~test].std(axis=0)
     table = (table - table[~test].mean(axis=0)) / np.where(scale > 0, scale, 1)
@@ -63,12 +66,24 @@ def solvers(names, sizes):
             some = order[:size]
             if size > len(X):
                 continue
-            cells = [measured(SVGPRegressor(solver=solver, random_state=0), X[some], y[some], *test) for solver in SOLVERS]
-            row(name, size, *(f"{rmse:.3f}, {nlpd:.3f}, {seconds:.0f}" for rmse, nlpd, seconds in cells))
+            cells = [
+                measured(SVGPRegressor(solver=solver, random_state=0), X[some], y[some], *test)
+                for solver in SOLVERS
+            ]
+            row(
+                name,
+                size,
+                *(f"{rmse:.3f}, {nlpd:.3f}, {seconds:.0f}" for rmse, nlpd, seconds in cells),
+            )
 
 
 def defaults(names):
-    row("data", "rows", "SVGPRegressor(): RMSE, NLPD, s", f"GaussianProcessRegressor on {EXACT} rows: RMSE, NLPD, s")
+    row(
+        "data",
+        "rows",
+        "SVGPRegressor(): RMSE, NLPD, s",
+        f"GaussianProcessRegressor on {EXACT} rows: RMSE, NLPD, s",
+    )
     row(*["---"] * 4)
     for name in names:
         X, y, *test = data(name)
@@ -76,14 +91,26 @@ def defaults(names):
         kernel = ConstantKernel() * Matern(np.ones(X.shape[1]), nu=1.5) + WhiteKernel(0.1)
         ours = measured(SVGPRegressor(random_state=0), X, y, *test)
         exact = measured(GaussianProcessRegressor(kernel), X[some], y[some], *test)
-        row(name, len(X), *(f"{rmse:.3f}, {nlpd:.3f}, {seconds:.0f}" for rmse, nlpd, seconds in (ours, exact)))
+        row(
+            name,
+            len(X),
+            *(f"{rmse:.3f}, {nlpd:.3f}, {seconds:.0f}" for rmse, nlpd, seconds in (ours, exact)),
+        )
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("table", choices=("solvers", "defaults"))
     arguments.add_argument("--data", nargs="+", default=NAMES)
     arguments.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     given = arguments.parse_args()
-    print(report.header(shlex.join(["python", "bench/estimators.py", *sys.argv[1:]]), (*report.PACKAGES, "scikit-learn")) + "\n")
+    print(
+        report.header(
+            shlex.join(["python", "bench/estimators.py", *sys.argv[1:]]),
+            (*report.PACKAGES, "scikit-learn"),
+        )
+        + "\n"
+    )
     solvers(given.data, given.sizes) if given.table == "solvers" else defaults(given.data)

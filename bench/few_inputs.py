@@ -2,7 +2,8 @@
 
     python bench/few_inputs.py                 # a Markdown table: RMSE, NLPD, seconds of the process
 
-7,400 rows of 32 inputs to train on, 800 held out; the targets depend on 6 or on 4 of the inputs, with noise of standard deviation
+7,400 rows of 32 inputs to train on, 800 held out; the targets depend on 6 or on 4 of the inputs,
+with noise of standard deviation
 0.2, and are standardised. Every model is an SVGP, Matérn 3/2 ARD, M = 256, trained for 60 epochs with seed 0.
 """
 
@@ -46,7 +47,9 @@ def estimator(X, y, equal):
         covariance = fs.Matern32(1.0, fs.median_lengthscales(scaled, rng=0))
     model = SVGPRegressor(covariance, max_iter=EPOCHS, random_state=0).fit(X[:TRAIN], y[:TRAIN])
     scale, density = model.scale_.y_scale, model.log_predictive_density(X[TRAIN:], y[TRAIN:])
-    return np.sqrt(np.mean((model.predict(X[TRAIN:]) - y[TRAIN:]) ** 2)) / scale, -np.mean(density) - np.log(scale)
+    return np.sqrt(np.mean((model.predict(X[TRAIN:]) - y[TRAIN:]) ** 2)) / scale, -np.mean(
+        density
+    ) - np.log(scale)
 
 
 def command(X, y):
@@ -54,14 +57,29 @@ def command(X, y):
         data, mask, out = (os.path.join(folder, name) for name in ("data.npz", "mask.csv", "out"))
         np.savez(data, X=X, y=y)
         np.savetxt(mask, np.arange(len(X)) >= TRAIN, fmt="%d")
-        main(["fit", data, "--out", out, "--test-mask", f"{mask}:0", "--epochs", str(EPOCHS), "--quiet"])
+        main(
+            [
+                "fit",
+                data,
+                "--out",
+                out,
+                "--test-mask",
+                f"{mask}:0",
+                "--epochs",
+                str(EPOCHS),
+                "--quiet",
+            ]
+        )
         with open(os.path.join(out, "metrics.json")) as file:
             found = json.load(file)["test"]["model"]
     return found["rmse"], found["nlpd"]
 
 
 if __name__ == "__main__":
-    print("| data | estimator, equal lengthscales | estimator | command line |\n| --- | --- | --- | --- |")
+    print(
+        "| data | estimator, equal lengthscales | estimator | command line |\n| --- | --- | --- |"
+        " --- |"
+    )
     for function in (arm, interactions):
         X, y = problem(function)
         cells = []

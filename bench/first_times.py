@@ -4,11 +4,12 @@
     python bench/first_times.py --small             # a second or two on tiny arrays: does it run at all?
     python bench/first_times.py pairwise chevron    # some families of kernels
 
-Four times of each call, in microseconds. Graph: the kernels alone, replayed from a CUDA graph; "-" where a call cannot be
-captured, as those of CuPy's cuBLAS and cuSOLVER. Back to back: one call after the other on the device, by its own clock. Wall:
-one call and the wait for it. Host: what Python and CuPy take to launch one. The floor is the least that the flops, bytes or
-instructions of a call take at the rates above the table; the ratio is that of the first of the four times, or of the second, to
-it. Nothing is checked here.
+Four times of each call, in microseconds. Graph: the kernels alone, replayed from a CUDA graph; "-"
+where a call cannot be captured, as those of CuPy's cuBLAS and cuSOLVER. Back to back: one call
+after the other on the device, by its own clock. Wall: one call and the wait for it. Host: what
+Python and CuPy take to launch one. The floor is the least that the flops, bytes or instructions of
+a call take at the rates above the table; the ratio is that of the first of the four times, or of
+the second, to it. Nothing is checked here.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from problems import step_flops, step_problem
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-LANES = {"float32": 2.97e13, "float64": 1.48e13}  # instructions a second of an H200's lanes: 132 x 128 (64) at 1.755 GHz
+# instructions a second of an H200's lanes: 132 x 128 (64) at 1.755 GHz
+LANES = {"float32": 2.97e13, "float64": 1.48e13}
 DTYPES = "float64", "float32"
 SLOPES = "X1", "variance", "lengthscales"  # which a training step wants of a covariance matrix
 
@@ -108,14 +110,21 @@ class Card:
 
     def __str__(self):
         flops = ", ".join(f"{rate / 1e12:.1f} TFLOP/s {dtype}" for dtype, rate in self.gemm.items())
-        return f"Copy {self.copy / 1e12:.2f} TB/s (read and written), memset {self.write / 1e12:.2f} TB/s; cuBLAS gemm {flops}."
+        return (
+            f"Copy {self.copy / 1e12:.2f} TB/s (read and written), memset {self.write / 1e12:.2f}"
+            f" TB/s; cuBLAS gemm {flops}."
+        )
 
 
 def numbers(*shape, dtype="float64"):
     """Numbers in (-1, 1) that no cache compresses."""
     import cupy
 
-    return cupy.sin(cupy.arange(int(np.prod(shape)), dtype=np.float64) * 1.2345).astype(dtype).reshape(shape)
+    return (
+        cupy.sin(cupy.arange(int(np.prod(shape)), dtype=np.float64) * 1.2345)
+        .astype(dtype)
+        .reshape(shape)
+    )
 
 
 # --- calls: (name, call, seconds of the floor, what that is) -------------------------------------------------------------------
@@ -141,9 +150,24 @@ def products(card, dtype, small):
         yield f"copy and potrf, {M}", factorised, M**3 / 3 / rate, "flops"
         yield f"trsm, {M}", lambda L=L, W=W: blas.solve(L, W), M**3 / rate, "flops"
         yield f"gemm, {M}", lambda K=K, B=B, C=C: blas.gemm(K, B, C), 2 * M**3 / rate, "flops"
-        yield f"multiply_triangular, {M}", lambda L=L, B=B: kernels.multiply_triangular(L, B), M**3 / rate, "flops"
-        yield f"tril_product, {M}", lambda K=K, B=B: kernels.tril_product(K, B), M**3 / rate, "flops"
-        yield f"inverse_triangular, {M}", lambda L=L: kernels.inverse_triangular(L), M**3 / 3 / rate, "flops"
+        yield (
+            f"multiply_triangular, {M}",
+            lambda L=L, B=B: kernels.multiply_triangular(L, B),
+            M**3 / rate,
+            "flops",
+        )
+        yield (
+            f"tril_product, {M}",
+            lambda K=K, B=B: kernels.tril_product(K, B),
+            M**3 / rate,
+            "flops",
+        )
+        yield (
+            f"inverse_triangular, {M}",
+            lambda L=L: kernels.inverse_triangular(L),
+            M**3 / 3 / rate,
+            "flops",
+        )
         step = lambda K=K, L=L: kernels.newton_schulz_step(K, L, 0.5)  # noqa: E731
         yield f"newton_schulz_step, {M}", step, 4 * M**3 / 3 / rate, "flops"
 
@@ -155,10 +179,22 @@ def triangular(card, dtype, small):
     from fastsvgp import kernels
 
     size = np.dtype(dtype).itemsize
-    for batch, M, R in ((4, 64, 64),) if small else ((4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512)):
-        L, B = cupy.eye(M, dtype=dtype) + cupy.zeros((batch, M, M), dtype), numbers(batch, M, R, dtype=dtype)
+    for batch, M, R in (
+        ((4, 64, 64),)
+        if small
+        else ((4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512))
+    ):
+        L, B = (
+            cupy.eye(M, dtype=dtype) + cupy.zeros((batch, M, M), dtype),
+            numbers(batch, M, R, dtype=dtype),
+        )
         floor = max(2 * B.size * size / card.copy, batch * M * M * R / card.gemm[dtype])
-        yield f"solve_triangular, {batch} x {M} x {R}", lambda L=L, B=B: kernels.solve_triangular(L, B), floor, "bytes or flops"
+        yield (
+            f"solve_triangular, {batch} x {M} x {R}",
+            lambda L=L, B=B: kernels.solve_triangular(L, B),
+            floor,
+            "bytes or flops",
+        )
 
 
 def pairwise(card, dtype, small):
@@ -167,14 +203,25 @@ def pairwise(card, dtype, small):
 
     from fastsvgp import kernels
 
-    for n, D in ((100, 8),) if small else ((1000, 8), (8192, 3), (8192, 8), (8192, 16), (8192, 40), (8192, 100)):
+    for n, D in (
+        ((100, 8),)
+        if small
+        else ((1000, 8), (8192, 3), (8192, 8), (8192, 16), (8192, 40), (8192, 100))
+    ):
         X1, X2, scale = numbers(n, D, dtype=dtype), numbers(n, D, dtype=dtype), cupy.ones(D, dtype)
         bar, floor = numbers(n, n, dtype=dtype), n * n * np.dtype(dtype).itemsize / card.write
         for family in ("rbf", "matern32"):
             arguments = family, X1, X2, 1.0, scale
             K = kernels.stationary(*arguments)
-            yield f"stationary {family}, {n}, D = {D}", lambda a=arguments: kernels.stationary(*a), floor, "K written"
-            back = lambda a=arguments, K=K, bar=bar: kernels.stationary_vjp(bar, *a, need=SLOPES, K=K)  # noqa: E731
+            yield (
+                f"stationary {family}, {n}, D = {D}",
+                lambda a=arguments: kernels.stationary(*a),
+                floor,
+                "K written",
+            )
+            back = lambda a=arguments, K=K, bar=bar: kernels.stationary_vjp(  # noqa: E731
+                bar, *a, need=SLOPES, K=K
+            )
             yield f"stationary_vjp {family}, {n}, D = {D}", back, floor, "K written"
 
 
@@ -186,13 +233,28 @@ def patches(card, dtype, small):
 
     N, M = (2, 8) if small else (100, 750)
     geometry, P, d = (28, 28, 1, 5, 5, 1), 576, 25
-    X, Z, A, scale = numbers(N, 784, dtype=dtype), numbers(M, d, dtype=dtype), cupy.ones(P, dtype), cupy.ones(d, dtype)
+    X, Z, A, scale = (
+        numbers(N, 784, dtype=dtype),
+        numbers(M, d, dtype=dtype),
+        cupy.ones(P, dtype),
+        cupy.ones(d, dtype),
+    )
     arguments, bar = ("rbf", Z, X, A, 1.0, scale, geometry), numbers(M, N, dtype=dtype)
     forward = lambda: kernels.patch_sums(*arguments)  # noqa: E731
     back = lambda: kernels.patch_sums_vjp(bar, *arguments)  # noqa: E731
     entries = M * N * P
-    yield f"patch_sums, {M} x {N} x {P}", forward, entries * (3 * d + 25) / 2 / LANES[dtype], "issue"
-    yield f"patch_sums_vjp, {M} x {N} x {P}", back, entries * (6 * d + 50) / 2 / LANES[dtype], "issue"
+    yield (
+        f"patch_sums, {M} x {N} x {P}",
+        forward,
+        entries * (3 * d + 25) / 2 / LANES[dtype],
+        "issue",
+    )
+    yield (
+        f"patch_sums_vjp, {M} x {N} x {P}",
+        back,
+        entries * (6 * d + 50) / 2 / LANES[dtype],
+        "issue",
+    )
 
 
 def chevron(card, dtype, small):
@@ -206,8 +268,15 @@ def chevron(card, dtype, small):
     dense, diagonal, z = cupy.ones((m, k), dtype), cupy.ones(m - k, dtype), cupy.ones((1, m), dtype)
     for transpose in (False, True):
         call = lambda t=transpose: kernels.chevron_multiply(dense, diagonal, z, transpose=t)  # noqa: E731
-        yield f"chevron_multiply, transpose={transpose}", call, m * (k + 3) * size / card.copy, "bytes"
-    some = cupy.asarray(np.sort(np.random.default_rng(0).choice(np.arange(k, m), rows, replace=False)))
+        yield (
+            f"chevron_multiply, transpose={transpose}",
+            call,
+            m * (k + 3) * size / card.copy,
+            "bytes",
+        )
+    some = cupy.asarray(
+        np.sort(np.random.default_rng(0).choice(np.arange(k, m), rows, replace=False))
+    )
     head, rest = cupy.ones((1, k), dtype), cupy.ones((1, rows), dtype)
     call = lambda: kernels.chevron_multiply_rows(dense, diagonal, some, head, rest)  # noqa: E731
     yield f"chevron_multiply_rows, {rows}", call, rows * (k + 3) * size / card.copy, "bytes"
@@ -221,12 +290,32 @@ def fourier(card, dtype, small):
 
     shapes = (500, 20_000, 8), (8192, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784)
     for n, count, D in ((64, 256, 8),) if small else shapes:
-        X, w, u = numbers(n, D, dtype=dtype), numbers(2 * count, dtype=dtype), numbers(n, dtype=dtype)
-        family, floor = ("rbf", 3, cupy.arange(count), 10 * count, 1.0, cupy.ones(D, dtype)), n * count * (D + 19) / LANES[dtype]
+        X, w, u = (
+            numbers(n, D, dtype=dtype),
+            numbers(2 * count, dtype=dtype),
+            numbers(n, dtype=dtype),
+        )
+        family, floor = (
+            (
+                "rbf",
+                3,
+                cupy.arange(count),
+                10 * count,
+                1.0,
+                cupy.ones(D, dtype),
+            ),
+            n * count * (D + 19) / LANES[dtype],
+        )
         for name, call in (
             ("fourier_multiply", lambda X=X, w=w, f=family: kernels.fourier_multiply(X, w, *f)),
-            ("fourier_multiply, transposed", lambda X=X, u=u, f=family: kernels.fourier_multiply(X, u, *f, transpose=True)),
-            ("fourier_multiply_vjp", lambda X=X, w=w, u=u, f=family: kernels.fourier_multiply_vjp(u, X, w, *f)),
+            (
+                "fourier_multiply, transposed",
+                lambda X=X, u=u, f=family: kernels.fourier_multiply(X, u, *f, transpose=True),
+            ),
+            (
+                "fourier_multiply_vjp",
+                lambda X=X, w=w, u=u, f=family: kernels.fourier_multiply_vjp(u, X, w, *f),
+            ),
         ):
             yield f"{name}, {n} x {count}, D = {D}", call, floor, "issue"
 
@@ -243,19 +332,42 @@ def step(card, dtype, small):
         X, y = cupy.asarray(p["X"]), cupy.asarray(p["y"])
         for name, posterior, flops in (
             ("Whitened", fs.Whitened(p["mean"], p["scale_tril"]), step_flops(M, B)),
-            ("LikelihoodForm", fs.LikelihoodForm(p["mean"], np.full(M, 0.5, dtype)), 3 * M * M * B + 2 * M**3),
+            (
+                "LikelihoodForm",
+                fs.LikelihoodForm(p["mean"], np.full(M, 0.5, dtype)),
+                3 * M * M * B + 2 * M**3,
+            ),
         ):
             model = fs.to_device(fs.SVGP(covariance, p["Z"], posterior, fs.Gaussian(p["noise"])))
-            call = lambda m=model, X=X, y=y, B=B: fs.elbo_and_grad(m, X, y, num_data=10.0 * B, jitter=1e-4)  # noqa: E731
+            call = lambda m=model, X=X, y=y, B=B: fs.elbo_and_grad(  # noqa: E731
+                m, X, y, num_data=10.0 * B, jitter=1e-4
+            )
             yield f"elbo_and_grad {name}, M = {M}, B = {B}", call, flops / card.gemm[dtype], "flops"
-            for words, graph in (("one graph each", True), ("not captured", False)) if B == M else ():  # the rest is alike
-                steps = 4 if small else 40  # what a training begins with, and two captures, are in the time
-                settings = {"steps": steps, "batch_size": B, "jitter": 1e-4, "rng": 0, "graph": graph}
+            # the rest is alike
+            for words, graph in (
+                (("one graph each", True), ("not captured", False)) if B == M else ()
+            ):
+                # what a training begins with, and two captures, are in the time
+                steps = 4 if small else 40
+                settings = {
+                    "steps": steps,
+                    "batch_size": B,
+                    "jitter": 1e-4,
+                    "rng": 0,
+                    "graph": graph,
+                }
                 call = lambda m=model, X=X, y=y, s=settings: fs.fit(m, X, y, **s)  # noqa: E731
-                yield f"{steps} steps of fit, {words}, {name}, M = {M}, B = {B}", call, steps * flops / card.gemm[dtype], "flops"
+                yield (
+                    f"{steps} steps of fit, {words}, {name}, M = {M}, B = {B}",
+                    call,
+                    steps * flops / card.gemm[dtype],
+                    "flops",
+                )
 
 
-FAMILIES = {f.__name__: f for f in (products, triangular, pairwise, patches, chevron, fourier, step)}
+FAMILIES = {
+    f.__name__: f for f in (products, triangular, pairwise, patches, chevron, fourier, step)
+}
 
 
 # --- the table -----------------------------------------------------------------------------------------------------------------
@@ -272,10 +384,21 @@ def row(name, call, floor, what):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"some of {', '.join(FAMILIES)} (default: all)")
-    parser.add_argument("--small", action="store_true", help="tiny arrays; the table goes to standard output alone")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "families",
+        nargs="*",
+        metavar="FAMILY",
+        help=f"some of {', '.join(FAMILIES)} (default: all)",
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="tiny arrays; the table goes to standard output alone"
+    )
+    parser.add_argument(
+        "--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table"
+    )
     args = parser.parse_args(arguments)
     if unknown := set(args.families) - set(FAMILIES):
         parser.error(f"no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
@@ -298,7 +421,10 @@ def main(arguments=None):
     path = args.results / "first_times_cuda.md"
     head = report.header("python bench/first_times.py", device=device.facts())
     legend = " ".join(__doc__.split("\n\n")[2].split())
-    path.write_text(f"# First times\n\n{head}\n\n{card}\n\n{legend}\n\n{report.markdown(table)}\n", encoding="utf-8")
+    path.write_text(
+        f"# First times\n\n{head}\n\n{card}\n\n{legend}\n\n{report.markdown(table)}\n",
+        encoding="utf-8",
+    )
     print(path)
 
 

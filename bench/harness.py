@@ -1,8 +1,8 @@
 """What every benchmark shares: the machine's own rates, measured beside each row, and one way to record a row.
 
-A row is a time, that time over its floor (the flops, or bytes, that the algorithm needs at the rate this machine reaches in the
-same minutes), the peak extra memory of one call, and the error of its answer. Build inputs outside the clock; the first call,
-which compiles, is outside it too.
+A row is a time, that time over its floor (the flops, or bytes, that the algorithm needs at the rate
+this machine reaches in the same minutes), the peak extra memory of one call, and the error of its
+answer. Build inputs outside the clock; the first call, which compiles, is outside it too.
 """
 
 import gc
@@ -24,10 +24,13 @@ def gemm_rates(M, B, dtype=np.float64):
     if key not in _operands:
         rng = np.random.default_rng(0)
         _operands.clear()  # one row at a time: do not hold the operands of the others
-        _operands[key] = [np.asfortranarray(rng.standard_normal(s), dtype=dtype) for s in ((M, M), (M, B), (M, B))]
+        _operands[key] = [
+            np.asfortranarray(rng.standard_normal(s), dtype=dtype) for s in ((M, M), (M, B), (M, B))
+        ]
     A, X, out = _operands[key]
     gemm = dgemm if np.dtype(dtype) == np.float64 else sgemm
-    repeats = max(1, round(2e7 / (2.0 * M * M * B)))  # the clock's overhead must not count at M = 100
+    # the clock's overhead must not count at M = 100
+    repeats = max(1, round(2e7 / (2.0 * M * M * B)))
     rates = []
     for _ in range(5):
         start = time.perf_counter()
@@ -88,7 +91,16 @@ def relative_error(value, truth):
 
 
 def record(
-    benchmark, call, flops=None, bytes=None, error=None, floor_flops=None, gemm=None, unit=None, seconds=1.5, floor_seconds=None
+    benchmark,
+    call,
+    flops=None,
+    bytes=None,
+    error=None,
+    floor_flops=None,
+    gemm=None,
+    unit=None,
+    seconds=1.5,
+    floor_seconds=None,
 ):
     """Time ``call()`` under pytest-benchmark and store what belongs beside the time in ``benchmark.extra_info``.
 
@@ -99,15 +111,17 @@ def record(
     flops : float
         What the algorithm does; also its floor unless ``floor_flops`` says otherwise.
     bytes : float
-        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate. With ``gemm`` too, the floor is
-        the longer of the two times, and the copy moves as many bytes: in a cache, where they fit into one.
+        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate.
+        With ``gemm`` too, the floor is the longer of the two times, and the copy moves as many
+        bytes: in a cache, where they fit into one.
     error : float
         Error of the answer against a better one, measured by the caller outside the clock.
     floor_flops : float
         What the best known algorithm would do.
     gemm : (M, B, dtype)
-        The product whose rate turns flops into seconds. It is measured before, between and after the timed calls (between
-        them: before every eighth, or some fifty times in all), as the copy is for ``bytes``.
+        The product whose rate turns flops into seconds. It is measured before, between and after
+        the timed calls (between them: before every eighth, or some fifty times in all), as the copy
+        is for ``bytes``.
     unit : float
         Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
     seconds : float
@@ -117,15 +131,17 @@ def record(
 
     Notes
     -----
-    ``ratio`` is the median time over the median of all floors, ``ratio_best`` the best time over the lowest floor: whatever else
-    the machine does then slows both down.
+    ``ratio`` is the median time over the median of all floors, ``ratio_best`` the best time over
+    the lowest floor: whatever else the machine does then slows both down.
     """
     call()
     start = time.perf_counter()
     call()
     once = time.perf_counter() - start
     info = benchmark.extra_info
-    info.update({k: v for k, v in dict(flops=flops, bytes=bytes, error=error).items() if v is not None})
+    info.update(
+        {k: v for k, v in dict(flops=flops, bytes=bytes, error=error).items() if v is not None}
+    )
     info["peak_extra"] = peak_extra(call)
     if unit is not None:
         info["peak_units"] = info["peak_extra"] / unit
@@ -141,7 +157,9 @@ def record(
             floors.append(floor_seconds())
         elif gemm is not None and floor_flops:
             moving = [0] * 5 if bytes is None else [bytes / rate for rate in copy_rates(bytes // 2)]
-            floors.extend(max(floor_flops / rate, time) for rate, time in zip(rates[-5:], moving, strict=True))
+            floors.extend(
+                max(floor_flops / rate, time) for rate, time in zip(rates[-5:], moving, strict=True)
+            )
         elif bytes:
             floors.extend(bytes / rate for rate in copy_rates())
 
@@ -149,14 +167,17 @@ def record(
         nonlocal seen
         if seen % every == 0:
             measure()
-            call()  # what was measured emptied the caches; the call that counts finds them as a training loop leaves them
+            # what was measured emptied the caches; the call that counts finds them as a training
+            # loop leaves them
+            call()
         seen += 1
 
     benchmark.pedantic(call, setup=between, rounds=rounds, iterations=1, warmup_rounds=1)
     measure()
     if rates:
         info["gemm_rate"] = float(np.median(rates))
-    stats = benchmark.stats.stats if benchmark.stats is not None else None  # None under --benchmark-disable
+    # None under --benchmark-disable
+    stats = benchmark.stats.stats if benchmark.stats is not None else None
     if floors and stats is not None:
         floor = float(np.median(floors))
         info.update(floor=floor, ratio=stats.median / floor, ratio_best=stats.min / min(floors))

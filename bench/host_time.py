@@ -3,8 +3,9 @@
     tests/cuda/on_standin.sh WORKDIR -k nothing      # builds the stand-in driver; see there
     FAKE_NOOP=1 python bench/host_time.py            # as WORKDIR/settings says; into bench/results/host_time.md
 
-The real CuPy runs over a stand-in for CUDA's driver that does nothing at all, so what is left is Python, CuPy and our own code.
-Time is that of the processor in this thread: median and best of 300 steps.
+The real CuPy runs over a stand-in for CUDA's driver that does nothing at all, so what is left is
+Python, CuPy and our own code. Time is that of the processor in this thread: median and best of 300
+steps.
 """
 
 import pathlib
@@ -17,7 +18,13 @@ from problems import step_problem
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, SIZES = 300, [(1000, 1000)]
-COUNTED = {"launches": "kernels", "blas": "cuBLAS", "solver": "cuSOLVER", "d2h": "to the host", "h2d": "to the device"}
+COUNTED = {
+    "launches": "kernels",
+    "blas": "cuBLAS",
+    "solver": "cuSOLVER",
+    "d2h": "to the host",
+    "h2d": "to the device",
+}
 
 
 def measured(counts, step):
@@ -49,37 +56,58 @@ def main():
         import cuda_host.standin  # noqa: F401, which completes the stand-in
         import fakegpu
     except ImportError as error:
-        raise SystemExit(f"host_time.py needs the stand-in driver ({error}); its first lines say how it is built") from error
+        raise SystemExit(
+            f"host_time.py needs the stand-in driver ({error}); its first lines say how it is built"
+        ) from error
     import cupy
 
     import fastsvgp as fs
     from fastsvgp.runtime import deferred_checks
 
     fakegpu.compute(False)
-    deferred_checks.judged = lambda found: (0.0 * len(found.tolist()), 0)  # nothing has been computed
+    # nothing has been computed
+    deferred_checks.judged = lambda found: (0.0 * len(found.tolist()), 0)
     table = [["step", *COUNTED.values(), "host, median", "best"]]
     for M, B in SIZES:
         p = step_problem(M, B)
         X, y = cupy.asarray(p["X"]), cupy.asarray(p["y"])
-        covariance, posterior = fs.RBF(p["variance"], p["lengthscales"]), fs.Whitened(p["mean"], p["scale_tril"])
+        covariance, posterior = (
+            fs.RBF(p["variance"], p["lengthscales"]),
+            fs.Whitened(p["mean"], p["scale_tril"]),
+        )
         model = fs.to_device(fs.SVGP(covariance, p["Z"], posterior, fs.Gaussian(p["noise"])))
-        step = lambda m=model, X=X, y=y, B=B: fs.elbo_and_grad(m, X, y, num_data=10.0 * B, jitter=1e-6)  # noqa: E731
+        step = lambda m=model, X=X, y=y, B=B: fs.elbo_and_grad(  # noqa: E731
+            m, X, y, num_data=10.0 * B, jitter=1e-6
+        )
         rows = {"elbo_and_grad": measured(fakegpu.counts, step)}
         N = 10 * B
         data = cupy.asarray(np.resize(p["X"], (N, X.shape[1]))), cupy.asarray(np.resize(p["y"], N))
-        for words, graph in (("a step of fit, not captured", False), ("a step of fit, one graph", True)):
+        for words, graph in (
+            ("a step of fit, not captured", False),
+            ("a step of fit, one graph", True),
+        ):
             rows[words] = training(fs, fakegpu.counts, model, *data, B, graph)
         for words, (numbers, median, best) in rows.items():
-            row = [f"{words}, M = {M}, B = {B}", *map(str, numbers), report.duration(median), report.duration(best)]
+            row = [
+                f"{words}, M = {M}, B = {B}",
+                *map(str, numbers),
+                report.duration(median),
+                report.duration(best),
+            ]
             table.append(row)
             print(" | ".join(row), flush=True)
-    head = report.header("FAKE_NOOP=1 python bench/host_time.py", packages=("numpy", "cupy-cuda13x", "cupy"))
+    head = report.header(
+        "FAKE_NOOP=1 python bench/host_time.py", packages=("numpy", "cupy-cuda13x", "cupy")
+    )
     legend = (
-        "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data that are on the device. Real\n"
-        "CuPy over a driver that does nothing: no GPU is in these times, and a launch of a graph costs nothing."
+        "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data"
+        " that are on the device. Real\nCuPy over a driver that does nothing: no GPU is in these"
+        " times, and a launch of a graph costs nothing."
     )
     path = HERE / "results" / "host_time.md"
-    path.write_text(f"# host_time\n\n{head}\n\n{legend}\n\n{report.markdown(table)}\n", encoding="utf-8")
+    path.write_text(
+        f"# host_time\n\n{head}\n\n{legend}\n\n{report.markdown(table)}\n", encoding="utf-8"
+    )
     print(path)
 
 

@@ -9,7 +9,9 @@ STATEMENTS = {
     "python": "pass",
     "numpy": "import numpy",
     "fastsvgp": "import fastsvgp",
-    "fastsvgp and the names of a model": "import fastsvgp as fs; fs.SVGP, fs.RBF, fs.Whitened, fs.Gaussian",
+    "fastsvgp and the names of a model": (
+        "import fastsvgp as fs; fs.SVGP, fs.RBF, fs.Whitened, fs.Gaussian"
+    ),
 }
 
 

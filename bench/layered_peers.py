@@ -1,9 +1,10 @@
 """What ``peers.py --step deep`` and ``--step convolutional`` compare: value and all gradients of models in layers and of images.
 
-Deep: two layers of D = P = 8 outputs and one output, M inducing inputs each, one draw of the hidden layer for all programs, no
-mean functions; GPyTorch's layers share covariance and inducing inputs among outputs as ours do, so it factorises one Kuu a
-layer too. Convolutional: images 28 x 28, patches 5 x 5, ten classes by robust maximum; GPflow's covariance divides by the
-number of patches, which goes into our weights.
+Deep: two layers of D = P = 8 outputs and one output, M inducing inputs each, one draw of the hidden
+layer for all programs, no mean functions; GPyTorch's layers share covariance and inducing inputs
+among outputs as ours do, so it factorises one Kuu a layer too. Convolutional: images 28 x 28,
+patches 5 x 5, ten classes by robust maximum; GPflow's covariance divides by the number of patches,
+which goes into our weights.
 """
 
 import os
@@ -37,7 +38,8 @@ def deep_problem(M, B, D=8, seed=0):
 def deep_flops(M, B, D=8):
     """Of a whitened layer of P outputs and n rows, as the cheaper of two forms, summed over both."""
     return sum(
-        min((3 * P + 3) * M**2 * B + 4 / 3 * M**3, (3 * P + 2) * M**2 * B + (4 / 3 + 2 * P) * M**3) for P in (D, 1)
+        min((3 * P + 3) * M**2 * B + 4 / 3 * M**3, (3 * P + 2) * M**2 * B + (4 / 3 + 2 * P) * M**3)
+        for P in (D, 1)
     )
 
 
@@ -45,9 +47,19 @@ def our_deep(p, device):
     import fastsvgp as fs
 
     layers = (
-        fs.Layer(fs.RBF(q["variance"], q["lengthscales"]), q["Z"], fs.Whitened(q["mean"], q["scale_tril"])) for q in p["layers"]
+        fs.Layer(
+            fs.RBF(q["variance"], q["lengthscales"]),
+            q["Z"],
+            fs.Whitened(q["mean"], q["scale_tril"]),
+        )
+        for q in p["layers"]
     )
-    model, X, y, draws = fs.DeepGP(tuple(layers), fs.Gaussian(variance=NOISE)), p["X"], p["y"], (p["draw"],)
+    model, X, y, draws = (
+        fs.DeepGP(tuple(layers), fs.Gaussian(variance=NOISE)),
+        p["X"],
+        p["y"],
+        (p["draw"],),
+    )
 
     def step():
         return fs.elbo_and_grad(model, X, y, num_data=SCALE * len(y), jitter=JITTER, draws=draws)
@@ -58,7 +70,10 @@ def our_deep(p, device):
         for i, bars in enumerate(grad.layers):
             q, covariance = bars.posterior, bars.covariance
             named |= {f"{i}.mean": q.mean, f"{i}.scale_tril": q.scale_tril, f"{i}.Z": bars.inducing}
-            named |= {f"{i}.variance": covariance.variance, f"{i}.lengthscales": covariance.lengthscales}
+            named |= {
+                f"{i}.variance": covariance.variance,
+                f"{i}.lengthscales": covariance.lengthscales,
+            }
         return value, named
 
     step.answer = answer
@@ -77,13 +92,21 @@ def gpytorch_deep(p, device):
     class Layer(DeepGPLayer):
         def __init__(self, q, outputs):
             M, batch = len(q["Z"]), torch.Size([] if outputs is None else [outputs])
-            distribution = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=batch)
+            distribution = gpytorch.variational.CholeskyVariationalDistribution(
+                M, batch_shape=batch
+            )
             strategy = gpytorch.variational.VariationalStrategy(
-                self, torch.as_tensor(q["Z"].copy()), distribution, learn_inducing_locations=True, jitter_val=JITTER
+                self,
+                torch.as_tensor(q["Z"].copy()),
+                distribution,
+                learn_inducing_locations=True,
+                jitter_val=JITTER,
             )
             super().__init__(strategy, D, outputs)
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=D)
+            )
             self.covar_module.outputscale = torch.tensor(q["variance"])
             self.covar_module.base_kernel.lengthscale = torch.as_tensor(q["lengthscales"])
             strategy.variational_params_initialized.fill_(1)
@@ -92,7 +115,9 @@ def gpytorch_deep(p, device):
                 distribution.chol_variational_covar.copy_(torch.as_tensor(q["scale_tril"]))
 
         def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     class Model(DeepGP):
         def __init__(self):
@@ -103,10 +128,14 @@ def gpytorch_deep(p, device):
             return self.last(self.hidden(x))
 
     model = Model()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(
+        noise_constraint=gpytorch.constraints.Positive()
+    )
     likelihood.noise = torch.tensor(NOISE)
     model.train(), likelihood.train()
-    objective = gpytorch.mlls.DeepApproximateMLL(gpytorch.mlls.VariationalELBO(likelihood, model, num_data=SCALE * B))
+    objective = gpytorch.mlls.DeepApproximateMLL(
+        gpytorch.mlls.VariationalELBO(likelihood, model, num_data=SCALE * B)
+    )
     X, y = (torch.as_tensor(p[name]) for name in ("X", "y"))
     parameters = [*model.parameters(), *likelihood.parameters()]
     # the hidden draw of all programs: DeepGPLayer draws its inputs by this
@@ -115,7 +144,10 @@ def gpytorch_deep(p, device):
     def step():
         for parameter in parameters:
             parameter.grad = None
-        with gpytorch.settings.num_likelihood_samples(1), gpytorch.settings.cholesky_jitter(double_value=JITTER):
+        with (
+            gpytorch.settings.num_likelihood_samples(1),
+            gpytorch.settings.cholesky_jitter(double_value=JITTER),
+        ):
             value = objective(model(X), y)
             value.backward()
         return value
@@ -125,14 +157,24 @@ def gpytorch_deep(p, device):
         grad = {}
         for i, layer in enumerate((model.hidden, model.last)):
             q, kernel = layer.variational_strategy, layer.covar_module
-            raw = {"variance": kernel.raw_outputscale, "lengthscales": kernel.base_kernel.raw_lengthscale}
+            raw = {
+                "variance": kernel.raw_outputscale,
+                "lengthscales": kernel.base_kernel.raw_lengthscale,
+            }
             for name, parameter in raw.items():
                 u = parameter.detach().cpu().numpy()
-                natural = parameter.grad.cpu().numpy() * (1 + np.exp(-u))  # d softplus / du = 1 / (1 + e^-u)
+                # d softplus / du = 1 / (1 + e^-u)
+                natural = parameter.grad.cpu().numpy() * (1 + np.exp(-u))
                 grad[f"{i}.{name}"] = SCALE * B * natural.reshape(np.shape(p["layers"][i][name]))
             of_q = q._variational_distribution
-            leaves = {"Z": q.inducing_points, "mean": of_q.variational_mean, "scale_tril": of_q.chol_variational_covar}
-            grad |= {f"{i}.{name}": SCALE * B * leaf.grad.cpu().numpy() for name, leaf in leaves.items()}
+            leaves = {
+                "Z": q.inducing_points,
+                "mean": of_q.variational_mean,
+                "scale_tril": of_q.chol_variational_covar,
+            }
+            grad |= {
+                f"{i}.{name}": SCALE * B * leaf.grad.cpu().numpy() for name, leaf in leaves.items()
+            }
         return SCALE * B * value.item(), grad
 
     step.answer = answer
@@ -168,10 +210,18 @@ def our_convolutional(p, device):
     import fastsvgp as fs
 
     covariance = fs.Convolutional(
-        fs.RBF(p["variance"], p["lengthscale"]), p["weights"] / 576, image_shape=(28, 28), patch_shape=(5, 5)
+        fs.RBF(p["variance"], p["lengthscale"]),
+        p["weights"] / 576,
+        image_shape=(28, 28),
+        patch_shape=(5, 5),
     )
     classes = len(p["mean"])
-    model = fs.SVGP(covariance, p["Z"], fs.Whitened(p["mean"], p["scale_tril"]), fs.RobustMax(num_classes=classes))
+    model = fs.SVGP(
+        covariance,
+        p["Z"],
+        fs.Whitened(p["mean"], p["scale_tril"]),
+        fs.RobustMax(num_classes=classes),
+    )
 
     def step():
         return fs.elbo_and_grad(model, p["X"], p["y"], num_data=SCALE * len(p["y"]), jitter=JITTER)
@@ -211,7 +261,9 @@ def gpflow_convolutional(p, device):
     def compiled():
         with tf.GradientTape() as tape:
             value = model.elbo(data)
-        return value, tape.gradient(value, {name: leaf.unconstrained_variable for name, leaf in leaves.items()})
+        return value, tape.gradient(
+            value, {name: leaf.unconstrained_variable for name, leaf in leaves.items()}
+        )
 
     def step():
         value, grad = compiled()
@@ -223,7 +275,10 @@ def gpflow_convolutional(p, device):
         grad = {name: tf.convert_to_tensor(bar).numpy() for name, bar in raw.items()}
         for name in ("variance", "lengthscale"):
             grad[name] = grad[name] / (1 - np.exp(-p[name]))
-        grad["mean"], grad["scale_tril"] = grad["mean"].T, model.q_sqrt.transform.forward(grad["scale_tril"]).numpy()
+        grad["mean"], grad["scale_tril"] = (
+            grad["mean"].T,
+            model.q_sqrt.transform.forward(grad["scale_tril"]).numpy(),
+        )
         return float(value), grad
 
     step.answer = answer

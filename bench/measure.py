@@ -4,10 +4,10 @@
     python bench/measure.py chevron --device    # those that run on a GPU, into bench/results/chevron_cuda.md
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
 
-A name is that of a benchmark file, or of a table with rows of several: see ``TABLES``. ``-k`` chooses rows as pytest does.
-The tests of what is measured run first, and no table is written where one fails. Rows that fail, or whose error is above
-``WORST``, are left out and named below the table, and the exit status is 1.
-What it needs: ``python -m pip install ".[bench]"``.
+A name is that of a benchmark file, or of a table with rows of several: see ``TABLES``. ``-k``
+chooses rows as pytest does. The tests of what is measured run first, and no table is written where
+one fails. Rows that fail, or whose error is above ``WORST``, are left out and named below the
+table, and the exit status is 1. What it needs: ``python -m pip install ".[bench]"``.
 """
 
 import argparse
@@ -20,15 +20,21 @@ import sys
 import tempfile
 from xml.etree import ElementTree
 
-if missing := [name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None]:
-    raise SystemExit(f'bench/measure.py needs {" and ".join(missing)}: python -m pip install ".[bench]" in the checkout')
+if missing := [
+    name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None
+]:
+    raise SystemExit(
+        f'bench/measure.py needs {" and ".join(missing)}: python -m pip install ".[bench]" in the'
+        " checkout"
+    )
 
-import device  # noqa: E402
-import report  # noqa: E402
+import device
+import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOME_FAILED = 1  # exit code of pytest
-WORST = {"float64": 1e-6, "float32": 1e-2}  # of a row by the dtype in its name, float64 where there is none
+# of a row by the dtype in its name, float64 where there is none
+WORST = {"float64": 1e-6, "float32": 1e-2}
 TESTS = {  # of each benchmark file, below tests
     "chevron": ("kernels/test_chevron.py",), "cholesky": ("kernels/test_cholesky.py",),
     "dual": ("posteriors/test_dual_sites.py", "posteriors/test_dual_float32.py", "bounds/test_vgp.py",
@@ -44,24 +50,39 @@ TESTS = {  # of each benchmark file, below tests
     "step": ("posteriors/test_whitening.py", "bounds/test_elbo.py", "bounds/test_collapsed.py", "optim/test_natural.py"),
     "updates": ("kernels/test_updates.py",),
 }  # fmt: skip
-TABLES = {"kernels": ("cholesky", "products", "triangular", "updates"), "likelihoods": ("likelihoods", "quadrature")}
+TABLES = {
+    "kernels": ("cholesky", "products", "triangular", "updates"),
+    "likelihoods": ("likelihoods", "quadrature"),
+}
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name")
     parser.add_argument("--device", action="store_true", help="the rows that run on a GPU")
     parser.add_argument("-k", metavar="EXPRESSION", help="the rows whose names match")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table")
+    parser.add_argument(
+        "--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table"
+    )
     args = parser.parse_args(arguments)
     files = [HERE / f"bench_{part}.py" for part in TABLES.get(args.name, (args.name,))]
     if missing := [file.name for file in files if not file.exists()]:
         parser.error(f"there is no {', '.join(missing)} in {HERE}")
     if args.device and device.REASON:
         parser.error(f"--device: {device.REASON}")
-    test([HERE.parent / "tests" / name for file in files for name in TESTS.get(file.stem.removeprefix("bench_"), ())])
+    test(
+        [
+            HERE.parent / "tests" / name
+            for file in files
+            for name in TESTS.get(file.stem.removeprefix("bench_"), ())
+        ]
+    )
     command = shlex.join(["python", "bench/measure.py", *arguments])
-    target = args.results / f"{args.name}_cuda.md" if args.device else args.results / f"{args.name}.md"
+    target = (
+        args.results / f"{args.name}_cuda.md" if args.device else args.results / f"{args.name}.md"
+    )
     data, failed = measured(files, "on_device" if args.device else "not on_device", args.k)
     failed += without_wrong(data)
     if not data["benchmarks"]:
@@ -76,19 +97,30 @@ def main(arguments):
 
 def test(files):
     """Run tests, in a process of its own."""
-    if files and (status := subprocess.run([sys.executable, "-m", "pytest", "-q", *files], cwd=HERE.parent).returncode):
-        raise SystemExit(f"tests of what is measured ended with exit code {status}: no table is written")
+    if files and (
+        status := subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *files], cwd=HERE.parent
+        ).returncode
+    ):
+        raise SystemExit(
+            f"tests of what is measured ended with exit code {status}: no table is written"
+        )
 
 
 def without_wrong(data):
     """Take out the rows whose error is too large for milliseconds to matter, and say which they are."""
     wrong, right = [], []
     for row in data["benchmarks"]:
-        dtype, error = "float32" if "float32" in row["name"] else "float64", row["extra_info"].get("error", 0.0)
+        dtype, error = (
+            "float32" if "float32" in row["name"] else "float64",
+            row["extra_info"].get("error", 0.0),
+        )
         if error <= WORST[dtype]:
             right.append(row)
         else:
-            wrong.append(f"{row['name'].removeprefix('bench_')}: error {error:.1e}, above {WORST[dtype]:.0e}")
+            wrong.append(
+                f"{row['name'].removeprefix('bench_')}: error {error:.1e}, above {WORST[dtype]:.0e}"
+            )
     data["benchmarks"] = right
     return wrong
 
@@ -97,13 +129,28 @@ def measured(files, marker, expression):
     """What pytest-benchmark finds, in a process of its own, and the rows that fail there, which are left out."""
     with tempfile.TemporaryDirectory() as folder:
         run, report = pathlib.Path(folder, "run.json"), pathlib.Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", *files, "-m", marker, "--benchmark-only", f"--benchmark-json={run}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *files,
+            "-m",
+            marker,
+            "--benchmark-only",
+            f"--benchmark-json={run}",
+        ]
         command += [f"--junitxml={report}", *(("-k", expression) if expression else ())]
         status = subprocess.run(command, cwd=HERE.parent).returncode
         if status not in (0, SOME_FAILED):
             raise SystemExit(f"pytest ended with exit code {status}: no table is written")
-        reasons = {case.get("name"): reason(case) for case in ElementTree.parse(report).iter("testcase")}
-        data = json.loads(run.read_text(encoding="utf-8")) if run.exists() and run.stat().st_size else {"benchmarks": []}
+        reasons = {
+            case.get("name"): reason(case) for case in ElementTree.parse(report).iter("testcase")
+        }
+        data = (
+            json.loads(run.read_text(encoding="utf-8"))
+            if run.exists() and run.stat().st_size
+            else {"benchmarks": []}
+        )
     data["benchmarks"] = [row for row in data["benchmarks"] if not reasons.get(row["name"])]
     return data, [f"{name.removeprefix('bench_')}: {why}" for name, why in reasons.items() if why]
 

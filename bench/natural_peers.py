@@ -1,9 +1,10 @@
 """What ``peers.py --step natural`` compares: one natural-gradient step of q, from (m, W) to (m, W), or from sites to sites.
 
-JAX takes it by autodiff, as other programs do: the gradient of the bound in the expectation parameters (m, S + m m') of each q
-is that in the natural ones, so with W = chol(S) inside, ``value_and_grad`` gives the step, and (S^-1 m, -S^-1 / 2) moves by it
-(Hensman et al. 2013; Salimbeni et al. 2018). Gaussian noise, P outputs of one covariance; jitted as a whole. What is compared is
-the new q, whitened.
+JAX takes it by autodiff, as other programs do: the gradient of the bound in the expectation
+parameters (m, S + m m') of each q is that in the natural ones, so with W = chol(S) inside,
+``value_and_grad`` gives the step, and (S^-1 m, -S^-1 / 2) moves by it (Hensman et al. 2013;
+Salimbeni et al. 2018). Gaussian noise, P outputs of one covariance; jitted as a whole. What is
+compared is the new q, whitened.
 """
 
 import os
@@ -16,7 +17,11 @@ JITTER, SCALE, SIZE = 1e-6, 10.0, 0.1
 def outputs(p, P):
     """The targets and q of a step problem for P outputs: ``(y (B, P), mean (P, M), scale_tril (P, M, M))``."""
     shifts = np.linspace(0.5, 1.5, P)
-    return p["y"][:, None] * shifts, p["mean"] * shifts[:, None], np.repeat(p["scale_tril"][None], P, axis=0)
+    return (
+        p["y"][:, None] * shifts,
+        p["mean"] * shifts[:, None],
+        np.repeat(p["scale_tril"][None], P, axis=0),
+    )
 
 
 def ours(kind, steps, P):
@@ -27,7 +32,10 @@ def ours(kind, steps, P):
 
         y, mean, tril = outputs(p, P)
         model = fs.SVGP(
-            fs.RBF(p["variance"], p["lengthscales"]), p["Z"], fs.Whitened(mean, tril), fs.Gaussian(variance=p["noise"])
+            fs.RBF(p["variance"], p["lengthscales"]),
+            p["Z"],
+            fs.Whitened(mean, tril),
+            fs.Gaussian(variance=p["noise"]),
         )
         model, X = fs.convert(model, getattr(fs, kind), jitter=JITTER), p["X"]
         if device == "cuda":
@@ -39,7 +47,9 @@ def ours(kind, steps, P):
         def step():
             if steps == 1:
                 return fs.natural_step(model, X, y, **options)
-            stepped, infos = fs.natural_steps(model, X, y, rows=[np.arange(len(y))] * steps, **options)
+            stepped, infos = fs.natural_steps(
+                model, X, y, rows=[np.arange(len(y))] * steps, **options
+            )
             return stepped, infos[0]
 
         def answer(result):
@@ -57,15 +67,22 @@ def ours(kind, steps, P):
 
 def jax_step(P):
     def build(p, device):
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else most of a card, which others measure too
+        # else most of a card, which others measure too
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         os.environ.setdefault("JAX_PLATFORMS", device)
         import jax
         import jax.numpy as jnp
         from jax.scipy.linalg import cho_solve, solve_triangular
 
         jax.config.update("jax_enable_x64", True)
-        lengthscales, variance, noise = (jnp.asarray(p[name]) for name in ("lengthscales", "variance", "noise"))
-        X, Z, (y, mean, tril) = jnp.asarray(p["X"]), jnp.asarray(p["Z"]), map(jnp.asarray, outputs(p, P))
+        lengthscales, variance, noise = (
+            jnp.asarray(p[name]) for name in ("lengthscales", "variance", "noise")
+        )
+        X, Z, (y, mean, tril) = (
+            jnp.asarray(p["X"]),
+            jnp.asarray(p["Z"]),
+            map(jnp.asarray, outputs(p, P)),
+        )
         M = len(Z)
 
         def covariance(A, B):
@@ -83,9 +100,14 @@ def jax_step(P):
 
         def one(m, W, y, Lam, explained):
             S = W @ W.T
-            value, (first, second) = jax.value_and_grad(bound)((m, S + jnp.outer(m, m)), Lam, explained, y)
+            value, (first, second) = jax.value_and_grad(bound)(
+                (m, S + jnp.outer(m, m)), Lam, explained, y
+            )
             precision = cho_solve((W, True), jnp.eye(M))
-            natural = precision @ m + SIZE * first, -0.5 * precision + SIZE * 0.5 * (second + second.T)
+            natural = (
+                precision @ m + SIZE * first,
+                -0.5 * precision + SIZE * 0.5 * (second + second.T),
+            )
             C = jnp.linalg.cholesky(-2 * natural[1])
             S = cho_solve((C, True), jnp.eye(M))
             return value, S @ natural[0], jnp.linalg.cholesky(S)
@@ -95,7 +117,9 @@ def jax_step(P):
             L = jnp.linalg.cholesky(covariance(Z, Z) + JITTER * jnp.eye(M))
             Lam = solve_triangular(L, covariance(Z, X), lower=True)
             explained = (Lam**2).sum(0)
-            values, means, trils = jax.lax.map(lambda each: one(*each, Lam, explained), (mean, tril, y.T))
+            values, means, trils = jax.lax.map(
+                lambda each: one(*each, Lam, explained), (mean, tril, y.T)
+            )
             return values.sum(), {"mean": means, "scale_tril": trils}
 
         def step():

@@ -1,9 +1,10 @@
 """How near ranks come to one process, and what drawing costs a deep GP: ``python bench/nearness.py``.
 
-Trainings of 200 steps by Adam, natural steps, and rounds of both, of a Gaussian and a softmax problem, from a q(u) off the
-prior and from the prior itself; and 20 iterations of L-BFGS on an SGPR, beside those of one process that is given its rows in
-another order. The largest difference of any number of two models, over seeds. Groups are threads: their sums are those of
-processes. Writes bench/results/nearness.md.
+Trainings of 200 steps by Adam, natural steps, and rounds of both, of a Gaussian and a softmax
+problem, from a q(u) off the prior and from the prior itself; and 20 iterations of L-BFGS on an
+SGPR, beside those of one process that is given its rows in another order. The largest difference of
+any number of two models, over seeds. Groups are threads: their sums are those of processes. Writes
+bench/results/nearness.md.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def problem(seed, likelihood, outputs, off):
 
 def distance(one, other):
     pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
-    return max(float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None)
+    return max(
+        float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None
+    )
 
 
 def of_ranks(size, function):
@@ -46,14 +49,19 @@ def of_ranks(size, function):
 def rows(seeds):
     for off in (1, 0):
         softmax = fs.Softmax(num_classes=3, num_samples=16)
-        for name, likelihood, outputs in (("Gaussian", fs.Gaussian(0.1), ()), ("softmax", softmax, (3,))):
+        for name, likelihood, outputs in (
+            ("Gaussian", fs.Gaussian(0.1), ()),
+            ("softmax", softmax, (3,)),
+        ):
             for way, options in WAYS.items():
                 found = []
                 for seed in range(seeds):
                     model, X, Y = problem(seed, likelihood, outputs, off)
 
                     def train(model=model, X=X, Y=Y, options=options, **group):
-                        return fs.fit(model, X, Y, steps=200, batch_size=17, rng=5, **options, **group)
+                        return fs.fit(
+                            model, X, Y, steps=200, batch_size=17, rng=5, **options, **group
+                        )
 
                     one = train()[0]
                     found += [distance(of_ranks(size, train), one) for size in (2, 3)]
@@ -62,7 +70,10 @@ def rows(seeds):
     found, shuffled = [], []
     for seed in range(seeds):
         model, X, Y = problem(seed, fs.Gaussian(0.1), (), 1)
-        sgpr, order = fs.SGPR(model.covariance, model.inducing, 0.3), np.random.default_rng(seed).permutation(N)
+        sgpr, order = (
+            fs.SGPR(model.covariance, model.inducing, 0.3),
+            np.random.default_rng(seed).permutation(N),
+        )
 
         def search(sgpr=sgpr, X=X, Y=Y, **group):
             return fs.fit(sgpr, X, Y, steps=20, **group)
@@ -85,14 +96,30 @@ def drawing():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--results", default=HERE / "results", type=pathlib.Path)
     args = parser.parse_args()
-    lines = ["# nearness", "", report.header("python bench/nearness.py", blas=report.computing()), ""]
-    lines += [f"Largest difference of a number of two models, {args.seeds} seeds: the least and the most of them.", ""]
+    lines = [
+        "# nearness",
+        "",
+        report.header("python bench/nearness.py", blas=report.computing()),
+        "",
+    ]
+    lines += [
+        (
+            f"Largest difference of a number of two models, {args.seeds} seeds: the least and the"
+            " most of them."
+        ),
+        "",
+    ]
     lines += ["| training | on | least | most |", "|---|---|---|---|"]
-    lines += [f"| {what} | {where} | {least:.1e} | {most:.1e} |" for what, where, least, most in rows(args.seeds)]
+    lines += [
+        f"| {what} | {where} | {least:.1e} | {most:.1e} |"
+        for what, where, least, most in rows(args.seeds)
+    ]
     lines += ["", f"A standard normal number takes {drawing():.0f} ns to draw."]
     text = "\n".join(lines) + "\n"
     (args.results / "nearness.md").write_text(text, encoding="utf-8")

@@ -7,17 +7,22 @@
     python bench/peers.py --step deep          # value and gradients of two layers; see layered_peers.py
     python bench/peers.py --step convolutional # of images by their patches; the same
 
-All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one batch of the data
-(num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales, variance, noise. How close the problems are:
+All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one
+batch of the data (num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales,
+variance, noise. How close the problems are:
 
-- JAX: the same formula in plain ``jax.numpy``, ``jit(value_and_grad)``; the same jitter, the same natural parameters.
-- GPyTorch, default ``VariationalStrategy`` and ``LargeBatchVariationalStrategy``, both with ``CholeskyVariationalDistribution``,
-  ``ScaleKernel(RBFKernel)`` and ``VariationalELBO``; value and ``backward()``. Its objective is our ELBO over num_data and its
-  parameters are unconstrained (softplus): both are undone before the comparison, outside the clock. It adds its jitter (set to
-  ours) to Kuu as we do, but to the batch's own variances too, so value and noise gradient differ by about jitter / (2 noise)
-  a datum, a few 1e-7 relative; the other gradients agree to rounding.
+- JAX: the same formula in plain ``jax.numpy``, ``jit(value_and_grad)``; the same jitter, the same
+  natural parameters.
+- GPyTorch, default ``VariationalStrategy`` and ``LargeBatchVariationalStrategy``, both with
+  ``CholeskyVariationalDistribution``,
+  ``ScaleKernel(RBFKernel)`` and ``VariationalELBO``; value and ``backward()``. Its objective is our
+  ELBO over num_data and its parameters are unconstrained (softplus): both are undone before the
+  comparison, outside the clock. It adds its jitter (set to ours) to Kuu as we do, but to the
+  batch's own variances too, so value and noise gradient differ by about jitter / (2 noise) a datum,
+  a few 1e-7 relative; the other gradients agree to rounding.
 
-Rounds run ours, peer, peer, ours, ... so that a busy moment of the machine hits all of them; medians and minima are printed.
+Rounds run ours, peer, peer, ours, ... so that a busy moment of the machine hits all of them;
+medians and minima are printed.
 """
 
 import argparse
@@ -30,7 +35,8 @@ import time
 THREADS = 2
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
+# as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 import layered_peers  # noqa: E402
 import natural_peers  # noqa: E402
@@ -88,7 +94,8 @@ def no_wait():
 
 
 def jax_step(p, device):
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else most of a card, which others measure too
+    # else most of a card, which others measure too
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("JAX_PLATFORMS", device)  # read once, when JAX loads
     import jax
     import jax.numpy as jnp
@@ -103,7 +110,9 @@ def jax_step(p, device):
 
     def elbo(q, X, y):
         W = jnp.tril(q["scale_tril"])
-        Kuu = covariance(q["Z"], q["Z"], q["variance"], q["lengthscales"]) + JITTER * jnp.eye(len(W))
+        Kuu = covariance(q["Z"], q["Z"], q["variance"], q["lengthscales"]) + JITTER * jnp.eye(
+            len(W)
+        )
         Kuf = covariance(q["Z"], X, q["variance"], q["lengthscales"])
         Lam = solve_triangular(jnp.linalg.cholesky(Kuu), Kuf, lower=True)
         mean = Lam.T @ q["mean"]
@@ -113,7 +122,10 @@ def jax_step(p, device):
         return SCALE * data.sum() - kl
 
     compiled = jax.jit(jax.value_and_grad(elbo))
-    q = {name: jnp.asarray(p[name]) for name in ("Z", "variance", "lengthscales", "noise", "mean", "scale_tril")}
+    q = {
+        name: jnp.asarray(p[name])
+        for name in ("Z", "variance", "lengthscales", "noise", "mean", "scale_tril")
+    }
     X, y = jnp.asarray(p["X"]), jnp.asarray(p["y"])
 
     def step():
@@ -137,22 +149,33 @@ def gpytorch_step(p, device, strategy_name):
         def __init__(self):
             distribution = gpytorch.variational.CholeskyVariationalDistribution(M)
             strategy = getattr(gpytorch.variational, strategy_name)(
-                self, tensors["Z"].clone(), distribution, learn_inducing_locations=True, jitter_val=JITTER
+                self,
+                tensors["Z"].clone(),
+                distribution,
+                learn_inducing_locations=True,
+                jitter_val=JITTER,
             )
             super().__init__(strategy)
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=p["Z"].shape[1]))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=p["Z"].shape[1])
+            )
 
         def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     model = Model().to(device)
-    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive()).to(device)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(
+        noise_constraint=gpytorch.constraints.Positive()
+    ).to(device)
     model.covar_module.outputscale = tensors["variance"]
     model.covar_module.base_kernel.lengthscale = tensors["lengthscales"]
     likelihood.noise = tensors["noise"]
     q = model.variational_strategy._variational_distribution
-    model.variational_strategy.variational_params_initialized.fill_(1)  # else the first call overwrites q by the prior
+    # else the first call overwrites q by the prior
+    model.variational_strategy.variational_params_initialized.fill_(1)
     with torch.no_grad():
         q.variational_mean.copy_(tensors["mean"])
         q.chol_variational_covar.copy_(tensors["scale_tril"])
@@ -183,7 +206,8 @@ def gpytorch_step(p, device, strategy_name):
         grad = {name: SCALE * B * parameter.grad.cpu().numpy() for name, parameter in raw.items()}
         for name in ("variance", "lengthscales", "noise"):
             u = raw[name].detach().cpu().numpy()
-            grad[name] = (grad[name] * (1 + np.exp(-u))).reshape(np.shape(p[name]))  # d softplus / du = 1 / (1 + e^-u)
+            # d softplus / du = 1 / (1 + e^-u)
+            grad[name] = (grad[name] * (1 + np.exp(-u))).reshape(np.shape(p[name]))
         return SCALE * B * value.item(), grad
 
     step.answer = answer
@@ -194,7 +218,9 @@ PEERS = {
     "fastsvgp": ours,
     "JAX, jit": jax_step,
     "GPyTorch, default": lambda p, device: gpytorch_step(p, device, "VariationalStrategy"),
-    "GPyTorch, LargeBatch": lambda p, device: gpytorch_step(p, device, "LargeBatchVariationalStrategy"),
+    "GPyTorch, LargeBatch": lambda p, device: gpytorch_step(
+        p, device, "LargeBatchVariationalStrategy"
+    ),
 }
 
 
@@ -210,7 +236,9 @@ def agreement(result, truth):
     """Relative difference of the value, and the largest over the gradients scaled by the largest entry of each (or 1)."""
     (value, grad), (true_value, true_grad) = result, truth
     lower = {name: np.tril(g) if name.endswith("scale_tril") else g for name, g in grad.items()}
-    return abs(value - true_value) / abs(true_value), max(relative_error(lower[name], true_grad[name]) for name in true_grad)
+    return abs(value - true_value) / abs(true_value), max(
+        relative_error(lower[name], true_grad[name]) for name in true_grad
+    )
 
 
 def rates_of(M, B, device):
@@ -257,7 +285,8 @@ def compare(p, M, B, seconds, device, peers, flops):
     floor = flops / np.median(rates)
     base = np.median(times["fastsvgp"])
     return float(np.median(rates)), [
-        (name, np.median(t), min(t), np.median(t) / base, np.median(t) / floor, *rows[name]) for name, t in times.items()
+        (name, np.median(t), min(t), np.median(t) / base, np.median(t) / floor, *rows[name])
+        for name, t in times.items()
     ]
 
 
@@ -279,7 +308,11 @@ def deep(M, B):
 
 
 def convolutional(M, B):
-    return layered_peers.convolutional_problem(M, B), layered_peers.CONVOLUTIONAL, layered_peers.convolutional_flops(M, B)
+    return (
+        layered_peers.convolutional_problem(M, B),
+        layered_peers.CONVOLUTIONAL,
+        layered_peers.convolutional_flops(M, B),
+    )
 
 
 STEPS = {  # name: (what makes problem, peers and flops of a size, sizes)
@@ -291,16 +324,23 @@ STEPS = {  # name: (what makes problem, peers and flops of a size, sizes)
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--step", choices=tuple(STEPS), default="gradient")
     parser.add_argument("--sizes", nargs="+", help="M,B of each; with --step natural M,B,D,P")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="about how long each size takes"
+    )
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
     packages = *report.PACKAGES, "jax", "torch", "gpytorch", "gpflow", "tensorflow"
     print(report.header(command, packages, facts(args.device), report.computing()), end="\n\n")
-    print("| size | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
+    print(
+        "| size | program | median ms | best ms | times ours | times floor | value differs by |"
+        " gradients differ by |"
+    )
     print("|" + " --- |" * 8)
     problem, sizes = STEPS[args.step]
     for size in args.sizes or sizes:
@@ -308,9 +348,15 @@ def main(arguments):
         p, peers, flops = problem(*numbers)
         rate, rows = compare(p, *numbers[:2], args.seconds, args.device, peers, flops)
         for name, median, best, ratio, floors, value, grad in rows:
-            told = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
+            told = (
+                f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e}"
+                f" | {grad:.1e}"
+            )
             print(f"| {size.replace(',', ', ')} | {name} | {told} |")
-        print(f"| {size.replace(',', ', ')} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |", flush=True)
+        print(
+            f"| {size.replace(',', ', ')} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

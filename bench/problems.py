@@ -27,7 +27,9 @@ def step_problem(M, B, dtype=np.float64, seed=0, D=D):
 
 def step_flops(M, B):
     """Value and all gradients of a whitened step: the cheapest of the long, the Gram and the batch form."""
-    return min(4 * M**2 * B + 14 / 3 * M**3, 5 * M**2 * B + 10 / 3 * M**3, 6 * M**2 * B + 4 / 3 * M**3)
+    return min(
+        4 * M**2 * B + 14 / 3 * M**3, 5 * M**2 * B + 10 / 3 * M**3, 6 * M**2 * B + 4 / 3 * M**3
+    )
 
 
 def natural_step_flops(M, B, P=1):

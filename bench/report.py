@@ -22,7 +22,10 @@ registers; or the bytes that must move at the rate of a copy from the device's m
 only written. What the floor stands on is timed between the calls: 20 launches in a row with one wait, best of five. Median over
 median, and best over the lowest floor. Peak extra: what CuPy's memory pool takes from the device for one call.
 """
-ERROR = "Error: of value and gradients, the largest, scaled by the largest entry of each (or 1), against a better answer."
+ERROR = (
+    "Error: of value and gradients, the largest, scaled by the largest entry of each (or 1),"
+    " against a better answer."
+)
 
 
 def commit():
@@ -30,7 +33,15 @@ def commit():
     try:
         ask = dict(cwd=HERE, capture_output=True, text=True, check=True)
         name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask).stdout.strip()
-        asked = ["git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)results"]
+        asked = [
+            "git",
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            ":/",
+            ":(exclude)results",
+        ]
         changed = subprocess.run(asked, **ask).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -50,7 +61,9 @@ def versions(packages):
 def machine():
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        name = next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
     visible = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -68,7 +81,10 @@ def header(command, packages=PACKAGES, device=None, blas=None):
     """Machine, versions, commit, time and command; ``device`` is what ``device.facts()`` says, ``blas`` what ``computing()``."""
     now = datetime.datetime.now(datetime.UTC)
     there = "".join(f"{facts};\n" for facts in (blas, device) if facts)
-    return f"{machine()}; {versions(packages)};\n{there}commit {commit()}; {now:%Y-%m-%dT%H:%M} UTC.\n`{command}`"
+    return (
+        f"{machine()}; {versions(packages)};\n{there}commit {commit()}; {now:%Y-%m-%dT%H:%M}"
+        f" UTC.\n`{command}`"
+    )
 
 
 def duration(seconds):

@@ -1,13 +1,14 @@
 """A step of several ranks, in its parts, and what a model of it says of clusters: ``python bench/scaling.py``.
 
-It starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each, needs mpi4py and an MPI (``pip install mpi4py mpich``),
-and writes bench/results/scaling.md. A step is ``elbo_and_grad`` of a Whitened posterior, P = 1, D = 8, and all gradients. Its
-parts on a rank: the pass on its rows; packing, with the fingerprint of the parameters and unpacking; waiting for the slowest
-rank; the sum itself. The time of a step is that of its slowest rank; all are medians over steps.
+It starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each, needs mpi4py and an MPI
+(``pip install mpi4py mpich``), and writes bench/results/scaling.md. A step is ``elbo_and_grad`` of
+a Whitened posterior, P = 1, D = 8, and all gradients. Its parts on a rank: the pass on its rows;
+packing, with the fingerprint of the parameters and unpacking; waiting for the slowest rank; the sum
+itself. The time of a step is that of its slowest rank; all are medians over steps.
 
-The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the flops of a step; its rate is
-that of one rank here, its alpha and bandwidth those of sums of 8 bytes and of the buffer over the ranks of this host, or of a
-network that is assumed and named.
+The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the
+flops of a step; its rate is that of one rank here, its alpha and bandwidth those of sums of 8 bytes
+and of the buffer over the ranks of this host, or of a network that is assumed and named.
 """
 
 import argparse
@@ -27,9 +28,15 @@ sys.path.insert(0, str(HERE.parent))
 SIZES = (1000, 1000), (1000, 2000), (1000, 4000), (512, 2048), (512, 4096)
 RANKS, FAR = (1, 2, 4), (8, 32, 128, 512, 1024)
 STEPS, WARM = 12, 3
-PREDICTED = ("Whitened", 512, 1000), ("Whitened", 1000, 1000), ("LikelihoodForm", 1000, 1000), ("Whitened", 4000, 1000)
+PREDICTED = (
+    ("Whitened", 512, 1000),
+    ("Whitened", 1000, 1000),
+    ("LikelihoodForm", 1000, 1000),
+    ("Whitened", 4000, 1000),
+)
 STRONG = 64_000  # rows of a batch
-NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}  # alpha, bytes a second: assumed
+# alpha, bytes a second: assumed
+NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}
 
 
 def flops(M, B):
@@ -84,7 +91,9 @@ def work(steps):
         rng = np.random.default_rng(0)
         X, Y = rng.standard_normal((B, 8)), rng.standard_normal(B)
         q = fs.Whitened(0.1 * rng.standard_normal(M), np.eye(M))
-        model = fs.SVGP(fs.RBF(1.0, np.full(8, 3.0)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1))
+        model = fs.SVGP(
+            fs.RBF(1.0, np.full(8, 3.0)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1)
+        )
         rows = []
         for _ in range(steps + WARM):
             spent.update(dict.fromkeys(spent, 0.0))
@@ -106,8 +115,19 @@ def work(steps):
             bare[name] = float(np.median(times))
         everyone = np.array(group.comm.allgather(ours))
         if group.rank == 0:
-            slowest = dict(zip(("step", "compute", "pack", "wait", "sum"), map(float, everyone.max(axis=0)), strict=True))
-            print(json.dumps({"M": M, "B": B, "ranks": group.size, "bytes": 8 * numbers} | slowest | bare), flush=True)
+            slowest = dict(
+                zip(
+                    ("step", "compute", "pack", "wait", "sum"),
+                    map(float, everyone.max(axis=0)),
+                    strict=True,
+                )
+            )
+            print(
+                json.dumps(
+                    {"M": M, "B": B, "ranks": group.size, "bytes": 8 * numbers} | slowest | bare
+                ),
+                flush=True,
+            )
 
 
 # --- the table ------------------------------------------------------------------------------------------------------------------
@@ -121,20 +141,39 @@ def measured(steps):
     one = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     rows = []
     for count in RANKS:
-        command = [launcher, "-n", str(count), sys.executable, "-m", "mpi4py", __file__, "--work", "--steps", str(steps)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | one)
+        command = [
+            launcher,
+            "-n",
+            str(count),
+            sys.executable,
+            "-m",
+            "mpi4py",
+            __file__,
+            "--work",
+            "--steps",
+            str(steps),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=os.environ | one
+        )
         rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return rows
 
 
 def predicted(row, M, B, count):
     """Seconds of a step, from the rate, the network and the bytes of a row."""
-    network = 2 * math.log2(count) * row["latency"] + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
+    network = (
+        2 * math.log2(count) * row["latency"]
+        + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
+    )
     return flops(M, B / count) / row["rate"] + network
 
 
 def tables(rows):
-    yield "| M | B | ranks | step ms | compute | packing | waiting | sum | packing + sum | predicted ms | speed-up | efficiency |"
+    yield (
+        "| M | B | ranks | step ms | compute | packing | waiting | sum | packing + sum | predicted"
+        " ms | speed-up | efficiency |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     alone = {(row["M"], row["B"]): row for row in rows if row["ranks"] == 1}
     for row in rows:
@@ -143,21 +182,36 @@ def tables(rows):
         if row["ranks"] > 1:
             row["latency"] = row["alpha"] / (2 * math.log2(row["ranks"]))
             row["bandwidth"] = 2 * (row["ranks"] - 1) / row["ranks"] * row["bytes"] / row["buffer"]
-        guess = f"{1e3 * predicted(row, row['M'], row['B'], row['ranks']):.1f}" if row["ranks"] > 1 else "-"
+        guess = (
+            f"{1e3 * predicted(row, row['M'], row['B'], row['ranks']):.1f}"
+            if row["ranks"] > 1
+            else "-"
+        )
         gain = one["step"] / row["step"]
         share = (row["pack"] + row["sum"]) / row["step"]
-        parts = " | ".join(f"{1e3 * row[name]:.2f}" for name in ("step", "compute", "pack", "wait", "sum"))
+        parts = " | ".join(
+            f"{1e3 * row[name]:.2f}" for name in ("step", "compute", "pack", "wait", "sum")
+        )
         what = f"| {row['M']} | {row['B']} | {row['ranks']}"
-        yield f"{what} | {parts} | {100 * share:.1f} % | {guess} | {gain:.2f} | {gain / row['ranks']:.2f} |"
+        yield (
+            f"{what} | {parts} | {100 * share:.1f} % | {guess} | {gain:.2f} |"
+            f" {gain / row['ranks']:.2f} |"
+        )
     yield ""
-    yield "Measured, where rows grow with the ranks (weak scaling): the time of one rank with its rows over that of all ranks."
+    yield (
+        "Measured, where rows grow with the ranks (weak scaling): the time of one rank with its"
+        " rows over that of all ranks."
+    )
     yield ""
     yield "| M | rows a rank | ranks | one rank ms | all ms | efficiency |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
         one = alone.get((row["M"], row["B"] // row["ranks"]))
         if one is not None and 1 < row["ranks"] <= os.cpu_count():
-            each = f"{row['B'] // row['ranks']} | {row['ranks']} | {1e3 * one['step']:.2f} | {1e3 * row['step']:.2f}"
+            each = (
+                f"{row['B'] // row['ranks']} | {row['ranks']} | {1e3 * one['step']:.2f} |"
+                f" {1e3 * row['step']:.2f}"
+            )
             yield f"| {row['M']} | {each} | {one['step'] / row['step']:.2f} |"
     yield ""
     yield from predictions({row["M"]: row for row in rows if row["ranks"] == 2})
@@ -165,44 +219,75 @@ def tables(rows):
 
 def predictions(of_two):
     """Of clusters, from the rate and the network of two ranks here, by M: the last of its batches."""
-    yield "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank over that of R with R B"
-    yield "rows. The rate is measured, and so is the network of this host; the others are assumed. For M = 4000 the rate is that"
-    yield "of M = 1000. A LikelihoodForm sends 2 M numbers in the place of M (M + 3) / 2; the flops are those of a Whitened one."
+    yield (
+        "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank"
+        " over that of R with R B"
+    )
+    yield (
+        "rows. The rate is measured, and so is the network of this host; the others are assumed."
+        " For M = 4000 the rate is that"
+    )
+    yield (
+        "of M = 1000. A LikelihoodForm sends 2 M numbers in the place of M (M + 3) / 2; the flops"
+        " are those of a Whitened one."
+    )
     yield ""
     far = " | ".join(f"R = {count}" for count in FAR)
-    yield f"| posterior | M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield (
+        "| posterior | M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s |"
+        f" {far} |"
+    )
     yield "|---" * (7 + len(FAR)) + "|"
     for posterior, M, B in PREDICTED:
         for name, row in networks(of_two[min(M, 1000)], posterior, M):
-            figures = [predicted(row, M, B, 1) / predicted(row, M, B * count, count) for count in FAR]
+            figures = [
+                predicted(row, M, B, 1) / predicted(row, M, B * count, count) for count in FAR
+            ]
             yield line(posterior, M, B, name, row, figures)
     yield ""
-    yield "Predicted, where a batch is parted (strong scaling): how many times as fast as one rank. The M^3 work of every rank"
+    yield (
+        "Predicted, where a batch is parted (strong scaling): how many times as fast as one rank."
+        " The M^3 work of every rank"
+    )
     yield "is where it ends."
     yield ""
     yield f"| posterior | M | rows | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
     yield "|---" * (7 + len(FAR)) + "|"
     for M in (1000, 4000):
         for name, row in networks(of_two[1000], "Whitened", M):
-            figures = [predicted(row, M, STRONG, 1) / predicted(row, M, STRONG, count) for count in FAR]
+            figures = [
+                predicted(row, M, STRONG, 1) / predicted(row, M, STRONG, count) for count in FAR
+            ]
             yield line("Whitened", M, STRONG, name, row, figures)
 
 
 def networks(row, posterior, M):
     """``(name, row)`` with its own network, and with others; the bytes are those of this posterior and M."""
-    row = row | {"bytes": 8 * (2 * M if posterior == "LikelihoodForm" else M * (M + 3) // 2) + 8 * (8 * M + 16)}
+    row = row | {
+        "bytes": (
+            8 * (2 * M if posterior == "LikelihoodForm" else M * (M + 3) // 2) + 8 * (8 * M + 16)
+        )
+    }
     yield "this host", row
     for name, (latency, bandwidth) in NETWORKS.items():
         yield name, row | {"latency": latency, "bandwidth": bandwidth}
 
 
 def line(posterior, M, B, name, row, figures):
-    about = f"{1e-9 * row['rate']:.0f} | {name} | {1e6 * row['latency']:.1f} | {1e-9 * row['bandwidth']:.1f}"
-    return f"| {posterior} | {M} | {B} | {about} | {' | '.join(f'{figure:.{2 if figure < 2 else 0}f}' for figure in figures)} |"
+    about = (
+        f"{1e-9 * row['rate']:.0f} | {name} | {1e6 * row['latency']:.1f} |"
+        f" {1e-9 * row['bandwidth']:.1f}"
+    )
+    return (
+        f"| {posterior} | {M} | {B} | {about} |"
+        f" {' | '.join(f'{figure:.{2 if figure < 2 else 0}f}' for figure in figures)} |"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--results", default=HERE / "results", type=pathlib.Path)
@@ -213,10 +298,17 @@ def main():
     lines = [
         "# scaling",
         "",
-        report.header("python bench/scaling.py", (*report.PACKAGES, "mpi4py", "mpich"), blas=report.computing()),
+        report.header(
+            "python bench/scaling.py",
+            (*report.PACKAGES, "mpi4py", "mpich"),
+            blas=report.computing(),
+        ),
         "",
-        "One thread a rank, all on one host; more ranks than cores share them, and wait for one another. Load average at the "
-        f"end, these ranks included: {os.getloadavg()[0]:.2f}.",
+        (
+            "One thread a rank, all on one host; more ranks than cores share them, and wait for"
+            " one another. Load average at the end, these ranks included:"
+            f" {os.getloadavg()[0]:.2f}."
+        ),
         "",
         *tables(rows),
     ]

@@ -4,10 +4,12 @@
     python bench/time_to_accuracy.py train "fastsvgp, natural + Adam" --out DIR    # where that program is installed
     python bench/time_to_accuracy.py table --out DIR --picture docs/time_to_accuracy.png
 
-All programs train the whitened SVGP with an ARD RBF covariance and Gaussian noise from one start (``start`` writes it: inducing
-inputs are training rows, q is the prior) through the same rows at each step, in float64 on two threads, by Adam at 0.01 and,
-where they are named, natural-gradient steps of 0.1. What they need to compile is done before the clock starts. The clock stands
-still while the parameters are copied; the NLPD of what was copied is computed at the end, by one function for all.
+All programs train the whitened SVGP with an ARD RBF covariance and Gaussian noise from one start
+(``start`` writes it: inducing inputs are training rows, q is the prior) through the same rows at
+each step, in float64 on two threads, by Adam at 0.01 and, where they are named, natural-gradient
+steps of 0.1. What they need to compile is done before the clock starts. The clock stands still
+while the parameters are copied; the NLPD of what was copied is computed at the end, by one function
+for all.
 """
 
 import argparse
@@ -37,7 +39,10 @@ def start(data, mask, out):
     (X, y), (Xt, yt) = ((part[:, :-1], part[:, -1]) for part in (table[~test], table[test]))
     rng = np.random.default_rng(0)
     per_epoch = len(X) // BATCH
-    orders = [rng.permutation(len(X))[: per_epoch * BATCH].reshape(per_epoch, BATCH) for _ in range(-(-STEPS // per_epoch))]
+    orders = [
+        rng.permutation(len(X))[: per_epoch * BATCH].reshape(per_epoch, BATCH)
+        for _ in range(-(-STEPS // per_epoch))
+    ]
     Z = X[np.sort(rng.choice(len(X), INDUCING, replace=False))]
     rows = np.concatenate(orders)[:STEPS].astype(np.int32)
     begin = {"Z": Z, "variance": 1.0, "lengthscales": np.full(X.shape[1], 2.0), "noise": 0.1}
@@ -51,11 +56,16 @@ def nlpd(p, X, y):
     A, B = p["Z"] / p["lengthscales"], X / p["lengthscales"]
 
     def covariance(P, Q):
-        return p["variance"] * np.exp(-0.5 * np.maximum((P**2).sum(1)[:, None] + (Q**2).sum(1) - 2 * P @ Q.T, 0))
+        return p["variance"] * np.exp(
+            -0.5 * np.maximum((P**2).sum(1)[:, None] + (Q**2).sum(1) - 2 * P @ Q.T, 0)
+        )
 
     L = np.linalg.cholesky(covariance(A, A) + JITTER * np.eye(len(A)))
     Lam = solve_triangular(L, covariance(A, B), lower=True)
-    mean, var = Lam.T @ p["mean"], p["variance"] - (Lam**2).sum(0) + ((p["scale_tril"].T @ Lam) ** 2).sum(0) + p["noise"]
+    mean, var = (
+        Lam.T @ p["mean"],
+        p["variance"] - (Lam**2).sum(0) + ((p["scale_tril"].T @ Lam) ** 2).sum(0) + p["noise"],
+    )
     return float(np.mean(0.5 * np.log(2 * np.pi * var) + (y - mean) ** 2 / (2 * var)))
 
 
@@ -80,8 +90,12 @@ def train(name, out, seconds):
     else:
         found.append((spent, steps, program.parameters()))
     curve = [(spent, steps, nlpd(p, problem["Xt"], problem["yt"])) for spent, steps, p in found]
-    (out / f"{name}.json").write_text(json.dumps({"program": name, "versions": program.versions, "curve": curve}, indent=1))
-    print(f"{name}: {1e3 * spent / steps:.3g} ms a step, NLPD {curve[-1][2]:.3f} after {spent:.0f} s")
+    (out / f"{name}.json").write_text(
+        json.dumps({"program": name, "versions": program.versions, "curve": curve}, indent=1)
+    )
+    print(
+        f"{name}: {1e3 * spent / steps:.3g} ms a step, NLPD {curve[-1][2]:.3f} after {spent:.0f} s"
+    )
 
 
 def reached(curve, level):
@@ -99,11 +113,22 @@ def reached(curve, level):
 def table(out, picture, command):
     import report
 
-    curves = {(one := json.loads(path.read_text()))["program"]: one for path in sorted(out.glob("*.json"))}
+    curves = {
+        (one := json.loads(path.read_text()))["program"]: one for path in sorted(out.glob("*.json"))
+    }
     versions = sorted({version for one in curves.values() for version in one["versions"]})
-    lines = [report.header(command, report.PACKAGES, None, report.computing()), "", ", ".join(versions) + ".", ""]
-    levels = [level for level in LEVELS if any(reached(one["curve"], level) for one in curves.values())]
-    lines.append("| program | ms a step | last NLPD |" + "".join(f" {level:g} |" for level in levels))
+    lines = [
+        report.header(command, report.PACKAGES, None, report.computing()),
+        "",
+        ", ".join(versions) + ".",
+        "",
+    ]
+    levels = [
+        level for level in LEVELS if any(reached(one["curve"], level) for one in curves.values())
+    ]
+    lines.append(
+        "| program | ms a step | last NLPD |" + "".join(f" {level:g} |" for level in levels)
+    )
     lines.append("|" + " --- |" * (3 + len(levels)))
     for name, one in sorted(curves.items(), key=lambda item: item[1]["curve"][-1][2]):
         seconds, steps, value = one["curve"][-1]
@@ -133,9 +158,13 @@ def draw(curves, picture):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("start", "train", "table"))
-    parser.add_argument("names", nargs="*", help="start: the files of data and of test marks; train: programs")
+    parser.add_argument(
+        "names", nargs="*", help="start: the files of data and of test marks; train: programs"
+    )
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--picture", type=pathlib.Path)
@@ -147,7 +176,9 @@ def main(arguments):
         for name in args.names:
             train(name, args.out, args.seconds)
     else:
-        table(args.out, args.picture, shlex.join(["python", "bench/time_to_accuracy.py", *arguments]))
+        table(
+            args.out, args.picture, shlex.join(["python", "bench/time_to_accuracy.py", *arguments])
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The site: ``python -m pip install ".[docs]" && python -m sphinx -W docs site``. Nothing is fetched in the build."""
+"""The site: ``python -m pip install ".[docs]" && python -m sphinx -W docs site``.
+
+Nothing is fetched in the build.
+"""
 
 import pathlib
 import re
@@ -8,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import fastsvgp  # noqa: E402
-import fastsvgp.sklearn  # noqa: E402, F401, here, where no mock of torch is about that SciPy would take for the real one
+import fastsvgp.sklearn  # noqa: E402, here, where no mock of torch is about that SciPy would take for the real one
 
 project = "fastsvgp"
 author = "the fastsvgp developers"
@@ -64,7 +67,8 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
 }
 
-# A page for each table of bench/results, which includes it. One that is there is not written again: Sphinx reads what changed.
+# A page for each table of bench/results, which includes it. One that is there is not written again:
+# Sphinx reads what changed.
 RESULTS = re.compile(r"\]\((?:\.\./)*bench/results/(\w+)\.md")
 for table in (ROOT / "bench" / "results").glob("*.md"):
     page = ROOT / "docs" / "benchmarks" / table.name

@@ -2,9 +2,10 @@
 
     python examples/blocks.py                   # synthetic data, a second
 
-The covariance is periodic, v exp(-2 sin^2(pi (x - x') / p) / length^2), and knows nothing of fastsvgp. The bound takes its
-matrices ``Blocks(Kuu, Kuf, kff)`` and gives a derivative for each of their entries; the chain rule to v, length and p is here.
-SciPy's L-BFGS trains these, q(u) and the noise; predictions, far from the data, go through the same blocks.
+The covariance is periodic, v exp(-2 sin^2(pi (x - x') / p) / length^2), and knows nothing of
+fastsvgp. The bound takes its matrices ``Blocks(Kuu, Kuf, kff)`` and gives a derivative for each of
+their entries; the chain rule to v, length and p is here. SciPy's L-BFGS trains these, q(u) and the
+noise; predictions, far from the data, go through the same blocks.
 """
 
 import numpy as np
@@ -20,13 +21,17 @@ def covariance(logs, A, B):
     v, length, p = np.exp(logs)
     phase = np.pi * (A[:, None] - B) / p
     K = v * np.exp(-2 * np.sin(phase) ** 2 / length**2)
-    return K, np.stack([K, K * 4 * np.sin(phase) ** 2 / length**2, K * 2 * np.sin(2 * phase) * phase / length**2])
+    return K, np.stack(
+        [K, K * 4 * np.sin(phase) ** 2 / length**2, K * 2 * np.sin(2 * phase) * phase / length**2]
+    )
 
 
 def blocks_of(logs, Z, X, full_cov=False):
     """What the bound and predictions see of a covariance."""
     Kff = covariance(logs, X, X)[0] if full_cov else None
-    return fs.Blocks(covariance(logs, Z, Z)[0], covariance(logs, Z, X)[0], np.full(len(X), np.exp(logs[0])), Kff)
+    return fs.Blocks(
+        covariance(logs, Z, Z)[0], covariance(logs, Z, X)[0], np.full(len(X), np.exp(logs[0])), Kff
+    )
 
 
 def logs_bar_of(logs, Z, X, bar):
@@ -43,7 +48,8 @@ class Loss:
         self.Z, self.X, self.Y = Z, X, Y
         (q, self.posterior), (noise, self.likelihood) = fs.ravel(posterior), fs.ravel(likelihood)
         self.edges = np.cumsum([3, len(q)])
-        self.start = np.concatenate([np.log([1.0, 1.0, 1.04 * PERIOD]), q, noise])  # near the period: far off lie other optima
+        # near the period: far off lie other optima
+        self.start = np.concatenate([np.log([1.0, 1.0, 1.04 * PERIOD]), q, noise])
 
     def parts(self, vector):
         """``(logs, posterior, likelihood)`` at a vector."""
@@ -51,9 +57,14 @@ class Loss:
         return logs, self.posterior(q), self.likelihood(noise)
 
     def __call__(self, vector):
-        (logs, q, noise), (_, posterior, likelihood) = np.split(vector, self.edges), self.parts(vector)
+        (logs, q, noise), (_, posterior, likelihood) = (
+            np.split(vector, self.edges),
+            self.parts(vector),
+        )
         blocks = blocks_of(logs, self.Z, self.X)
-        value, (blocks_bar, q_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(blocks, posterior, likelihood, self.Y)
+        value, (blocks_bar, q_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
+            blocks, posterior, likelihood, self.Y
+        )
         bars = (
             logs_bar_of(logs, self.Z, self.X, blocks_bar),
             self.posterior.pullback(q, q_bar),
@@ -68,19 +79,38 @@ def main(N=300, M=12):
     X = rng.uniform(0, 4 * PERIOD, N)
     f = lambda x: np.abs((x / PERIOD) % 1 - 0.5) * 4 - 1  # noqa: E731 (a triangle wave)
     Y = f(X) + NOISE * rng.standard_normal(N)
-    loss = Loss(np.linspace(0, PERIOD, M, endpoint=False), X, Y, fs.Whitened(np.zeros(M), np.eye(M)), fs.Gaussian(variance=0.1))
+    loss = Loss(
+        np.linspace(0, PERIOD, M, endpoint=False),
+        X,
+        Y,
+        fs.Whitened(np.zeros(M), np.eye(M)),
+        fs.Gaussian(variance=0.1),
+    )
     with fs.set_num_threads(1):
         found = minimize(loss, loss.start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
     logs, posterior, likelihood = loss.parts(found.x)
     far = np.linspace(6, 7, 50) * PERIOD
     mean, var = fs.predict_from_blocks(blocks_of(logs, loss.Z, far), posterior)
-    _, cov = fs.predict_from_blocks(blocks_of(logs, loss.Z, far, full_cov=True), posterior, full_cov=True)
+    _, cov = fs.predict_from_blocks(
+        blocks_of(logs, loss.Z, far, full_cov=True), posterior, full_cov=True
+    )
     rmse = float(np.sqrt(np.mean((mean - f(far)) ** 2)))
     period, noise = float(np.exp(logs[2])), float(np.sqrt(likelihood.variance))
-    print(f"bound {-found.fun:.1f} from {-loss(loss.start)[0]:.1f}; period {period:.4f} ({PERIOD}), noise {noise:.3f} ({NOISE})")
+    print(
+        f"bound {-found.fun:.1f} from {-loss(loss.start)[0]:.1f}; period {period:.4f} ({PERIOD}),"
+        f" noise {noise:.3f} ({NOISE})"
+    )
     print(f"three periods beyond the data: RMSE {rmse:.3f}, mean sd {np.sqrt(var).mean():.3f}, of their average "
           f"{np.sqrt(cov.mean()):.3f}")  # fmt: skip
-    return {"loss": loss, "rmse": rmse, "period": period, "noise": noise, "elbo": -found.fun, "var": var, "cov": cov}
+    return {
+        "loss": loss,
+        "rmse": rmse,
+        "period": period,
+        "noise": noise,
+        "elbo": -found.fun,
+        "var": var,
+        "cov": cov,
+    }
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python examples/control_variates.py kin40k                   # tables and control_variates.png: some minutes on two cores
     python examples/control_variates.py classes                  # the tangent bound of a logistic problem: a minute
 
-The first is Fig. 1 of Evans and Nair 2018: 500 rows and 500 of 10,000 random Fourier features at a time, against the number of
-points, at a mean from the prior and targets of zeros; and then at a fitted mean and the data's targets. Variances are divided by
-those without a control. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+The first is Fig. 1 of Evans and Nair 2018: 500 rows and 500 of 10,000 random Fourier features at a
+time, against the number of points, at a mean from the prior and targets of zeros; and then at a
+fitted mean and the data's targets. Variances are divided by those without a control. Reads
+../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -21,7 +22,9 @@ DATA = weight_space.DATA
 TINY = 1e-8  # standard deviations of the weights, for the variance of the mean's terms alone
 KINDS = {
     "eq. 3": lambda model, points, targets: fs.paired_control(model, points),
-    "eq. 3, targets, running": lambda model, points, targets: fs.paired_control(model, points, "running", targets=targets),
+    "eq. 3, targets, running": lambda model, points, targets: fs.paired_control(
+        model, points, "running", targets=targets
+    ),
     "kriged": lambda model, points, targets: fs.kriged_control(model, points),
 }
 COLOURS = {"eq. 3": "#c9762c", "eq. 3, targets, running": "#a03b6a", "kriged": "#2c6fbb"}
@@ -63,14 +66,21 @@ def figure_1(name, args):
     X, y, _, _ = weight_space.rows_of(name)
     covariance, noise = weight_space.hyperparameters(X, y, args.exact, np.random.default_rng(0))
     m = args.features
-    q = fs.ChevronWeights(np.random.default_rng(0).standard_normal(m), np.zeros((m, 0)), np.full(m, TINY))
-    prior = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise))
+    q = fs.ChevronWeights(
+        np.random.default_rng(0).standard_normal(m), np.zeros((m, 0)), np.full(m, TINY)
+    )
+    prior = fs.QSGP(
+        fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
+    )
     some = np.random.default_rng(3).choice(len(X), min(len(X), 4000), replace=False)
     zeros = fs.replace_at(prior, "posterior.mean", np.zeros(m))
     best, _ = fs.optimal_weights(zeros, X[some], y[some], iterations=args.iterations)
     fitted = fs.replace_at(best, "posterior.diagonal", q.diagonal)
     panels = {}
-    for title, model, Y in (("a mean from the prior", prior, np.zeros_like(y)), ("a fitted mean", fitted, y)):
+    for title, model, Y in (
+        ("a mean from the prior", prior, np.zeros_like(y)),
+        ("a fitted mean", fitted, y),
+    ):
         print(f"{title}\n\n| control | points | value | gradient |\n| --- | --- | --- | --- |")
         panels[title] = against_points(model, X, Y, args)
     return panels
@@ -87,7 +97,14 @@ def picture(path, panels):
     for ax, (title, curves) in zip(axes, panels.items(), strict=True):
         for kind, (points, value, gradient) in curves.items():
             ax.loglog(points, value, "o-", color=COLOURS[kind], label=f"{kind}: value")
-            ax.loglog(points, gradient, "s--", color=COLOURS[kind], label="gradient", markerfacecolor="none")
+            ax.loglog(
+                points,
+                gradient,
+                "s--",
+                color=COLOURS[kind],
+                label="gradient",
+                markerfacecolor="none",
+            )
         ax.axhline(1, color="#8a8a8a", linewidth=1)
         ax.set_title(title, fontsize="medium")
         ax.set_xlabel("points of the control")
@@ -105,14 +122,22 @@ def logistic(m, iterations, n=300):
     chances = 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0]) * np.cos(X[:, 1])))
     Y = (rng.random(n) < chances) * 1.0
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.full(m, 0.7))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(2.0, 0.7), num_features=m, seed=0), q, fs.BernoulliLogit())
+    model = fs.QSGP(
+        fs.RandomFourier(fs.RBF(2.0, 0.7), num_features=m, seed=0), q, fs.BernoulliLogit()
+    )
     start, unravel = fs.ravel(model, fixed=("basis", "posterior.columns", "posterior.diagonal"))
 
     def loss(vector):
         value, grad = fs.weight_bound_and_grad(unravel(vector), X, Y, wrt="posterior.mean")
         return -value, -unravel.pullback(vector, grad)
 
-    return unravel(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x), X, Y
+    return (
+        unravel(
+            minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x
+        ),
+        X,
+        Y,
+    )
 
 
 def classes(args):
@@ -122,7 +147,9 @@ def classes(args):
     t = np.sqrt(fs.predict_f(model, X)[1])
     everything = fs.BasisSample(*[np.arange(m // 2)] * 2)
     exact = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
-    print("| features | control | gap a datum | variance of the gradient |\n| --- | --- | --- | --- |")
+    print(
+        "| features | control | gap a datum | variance of the gradient |\n| --- | --- | --- | --- |"
+    )
     found = []
     for size in (25, 250):
         for points in (0, 20, 60):
@@ -137,22 +164,30 @@ def classes(args):
                 bar = grad.posterior.mean.dense(m)
                 sums += bar, bar**2
             first, second = sums / args.evaluations
-            found.append((2 * size, points, (exact - np.mean(values)) / len(X), np.sum(second - first**2)))
+            found.append(
+                (2 * size, points, (exact - np.mean(values)) / len(X), np.sum(second - first**2))
+            )
             name = f"{points} points" if points else "none"
             print(f"| {2 * size} | {name} | {found[-1][2]:.5f} | {found[-1][3]:.0f} |", flush=True)
     return found
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", help="a data set, or: classes")
     parser.add_argument("--features", type=int, default=10_000, help="for classes a fifth of them")
-    parser.add_argument("--size", type=int, default=250, help="frequencies of a sample, of two features each")
+    parser.add_argument(
+        "--size", type=int, default=250, help="frequencies of a sample, of two features each"
+    )
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--points", type=int, nargs="+", default=[10, 30, 100, 300, 1000])
     parser.add_argument("--evaluations", type=int, default=1000)
     parser.add_argument("--iterations", type=int, default=30, help="of what fits the mean")
-    parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
+    parser.add_argument(
+        "--exact", type=int, default=1000, help="rows that the hyperparameters are learned from"
+    )
     parser.add_argument("--out", default=".")
     args = parser.parse_args(arguments)
     if args.name == "classes":

@@ -6,10 +6,11 @@
     python examples/deep.py kin40k --layers 2 --method svgp --steps 6000  # Adam for everything, to be compared at equal time
     python examples/deep.py kin40k --layers 2 --method rsvgp --steps 1000
 
-kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale an input, M = 500 in each
-layer, batches of 1000, Adam with 5e-3, which falls by 5 % where the objective does not rise for 1000 steps. Each run prints a
-Markdown row every --report-every steps and keeps a checkpoint in --out, from which the same command, or one of more steps, goes
-on. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale
+an input, M = 500 in each layer, batches of 1000, Adam with 5e-3, which falls by 5 % where the
+objective does not rise for 1000 steps. Each run prints a Markdown row every --report-every steps
+and keeps a checkpoint in --out, from which the same command, or one of more steps, goes on. Reads
+../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -40,23 +41,51 @@ def on_steps(layers, steps, M=20):
     """A model of the step function, and its bound by 64 draws."""
     X, y = step_function(rng=0)
     model = fs.deep_gp(X, fs.Gaussian(variance=0.01), layers, M, rng=0)
-    model, _ = fs.fit(model, X, y, steps=steps, optimiser=fs.adam(0.01), natural_step_size=0.1, num_samples=4, rng=0)
+    model, _ = fs.fit(
+        model,
+        X,
+        y,
+        steps=steps,
+        optimiser=fs.adam(0.01),
+        natural_step_size=0.1,
+        num_samples=4,
+        rng=0,
+    )
     return model, fs.elbo(model, X, y, num_samples=64, rng=0)
 
 
 def picture(path, steps):
-    """Samples of the function, and mean and two standard deviations of targets, a panel each. Needs Matplotlib."""
+    """Samples of the function, and mean and two standard deviations of targets, a panel each.
+
+    Needs Matplotlib.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     X, y = step_function(rng=0)
-    figure, grid = Figure(figsize=(4.2 * len(DEPTHS), 3.6), layout="constrained"), np.linspace(-1.5, 1.5, 201)[:, None]
+    figure, grid = (
+        Figure(figsize=(4.2 * len(DEPTHS), 3.6), layout="constrained"),
+        np.linspace(-1.5, 1.5, 201)[:, None],
+    )
     FigureCanvasAgg(figure)
     for ax, layers in zip(figure.subplots(1, len(DEPTHS), sharey=True), DEPTHS, strict=True):
         model, bound = on_steps(layers, steps)
         mean, var = fs.predict_y(model, grid)
-        ax.fill_between(grid[:, 0], mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var), color="#2c6fbb", alpha=0.18, linewidth=0)
-        ax.plot(grid[:, 0], fs.sample_f(model, grid, 10, rng=0).T, color="#2c6fbb", linewidth=0.6, alpha=0.7)
+        ax.fill_between(
+            grid[:, 0],
+            mean - 2 * np.sqrt(var),
+            mean + 2 * np.sqrt(var),
+            color="#2c6fbb",
+            alpha=0.18,
+            linewidth=0,
+        )
+        ax.plot(
+            grid[:, 0],
+            fs.sample_f(model, grid, 10, rng=0).T,
+            color="#2c6fbb",
+            linewidth=0.6,
+            alpha=0.7,
+        )
         ax.plot(X[:, 0], y, ".", color="black", markersize=4)
         ax.set(xlim=(grid[0, 0], grid[-1, 0]), ylim=(-1.2, 1.2))
         ax.set_title(f"{layers} layer{'s' * (layers > 1)}: bound {bound:.0f}", fontsize="medium")
@@ -70,22 +99,39 @@ def picture(path, steps):
 def scores(model, X, y):
     """RMSE and NLPD."""
     mean, _ = fs.predict_y(model, X, num_samples=16)
-    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(np.mean(fs.predict_log_density(model, X, y, num_samples=16)))
+    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
+        np.mean(fs.predict_log_density(model, X, y, num_samples=16))
+    )
 
 
 def kin40k(args):
     """Train one model; its rows (step, seconds, bound a datum, RMSE, NLPD)."""
     X, y, Xs, ys = table("kin40k", 0)
-    name = "-".join([args.method, *(["natural"] if args.natural else []), *(["float32"] if args.float32 else [])])
+    name = "-".join(
+        [
+            args.method,
+            *(["natural"] if args.natural else []),
+            *(["float32"] if args.float32 else []),
+        ]
+    )
     if args.float32:
         X, y, Xs, ys = (a.astype(np.float32) for a in (X, y, Xs, ys))
     path, rows = pathlib.Path(args.out, f"kin40k-{args.layers}-{name}-{args.inducing}.npz"), []
-    model = fs.deep_gp(X, fs.Gaussian(variance=0.1), args.layers, args.inducing, posterior=METHODS[args.method], rng=args.seed)
+    model = fs.deep_gp(
+        X,
+        fs.Gaussian(variance=0.1),
+        args.layers,
+        args.inducing,
+        posterior=METHODS[args.method],
+        rng=args.seed,
+    )
 
     def report(step, value, info):
         if step % args.report_every and step != args.steps:
             return
-        rows.append((step, info.seconds, float(info.smoothed / len(X)), *scores(info.model, Xs, ys)))
+        rows.append(
+            (step, info.seconds, float(info.smoothed / len(X)), *scores(info.model, Xs, ys))
+        )
         numbers = "{} | {:.0f} | {:.4f} | {:.4f} | {:.4f}".format(*rows[-1])
         print(f"| {args.layers} | {name} | {numbers} |", flush=True)
 
@@ -107,10 +153,14 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, help="default 2000 for step, 20000 for kin40k")
     parser.add_argument("--layers", type=int, default=2, help="of kin40k, as are the following")
     parser.add_argument("--method", choices=METHODS, default="lsvgp")
-    parser.add_argument("--natural", type=float, metavar="SIZE", help="of natural steps in all layers (svgp)")
+    parser.add_argument(
+        "--natural", type=float, metavar="SIZE", help="of natural steps in all layers (svgp)"
+    )
     parser.add_argument("--inducing", type=int, default=500)
     parser.add_argument("--batch-size", type=int, default=1000)
-    parser.add_argument("--draws", type=int, default=2, help="of the hidden layers, for each row of a batch")
+    parser.add_argument(
+        "--draws", type=int, default=2, help="of the hidden layers, for each row of a batch"
+    )
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=500, metavar="STEPS")

@@ -3,10 +3,10 @@
     python examples/directions.py                          # M = 300, batches of 100, 600 steps: under a minute
     python examples/directions.py --inducing 1000 --steps 2000
 
-``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every twentieth step asks for three
-vectors at the same model and batch: the gradient of R-SVGP, ``likelihood_direction``, and the gradient of L-SVGP with the same
-parameters.
-Errors are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every
+twentieth step asks for three vectors at the same model and batch: the gradient of R-SVGP,
+``likelihood_direction``, and the gradient of L-SVGP with the same parameters. Errors are ratios of
+norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -23,7 +23,13 @@ TOLERANCES = (1e-3, 5e-3, 5e-2)
 def flat(grad):
     """The fields that R-SVGP and L-SVGP share, as one vector."""
     covariance, posterior = grad.covariance, grad.posterior
-    parts = covariance.variance, covariance.lengthscales, grad.inducing, posterior.mean, posterior.variance
+    parts = (
+        covariance.variance,
+        covariance.lengthscales,
+        grad.inducing,
+        posterior.mean,
+        posterior.variance,
+    )
     return np.concatenate([np.ravel(part) for part in parts])
 
 
@@ -35,9 +41,13 @@ def distance(model):
 
 def errors(model, X, y, num_data):
     """``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
-    form = fs.replace(model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance))
+    form = fs.replace(
+        model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance)
+    )
     asked = ((fs.elbo_and_grad, model), (fs.likelihood_direction, model), (fs.elbo_and_grad, form))
-    exact, other, truth = (flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in asked)
+    exact, other, truth = (
+        flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in asked
+    )
     pairs = (other, exact), (exact, truth), (other, truth)
     return distance(model), *(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
 
@@ -54,10 +64,23 @@ def train(X, y, tolerance, args):
     Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     start = inverse_free.posterior("R-SVGP", args.inducing)
-    options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0), "batch_size": args.batch_size, "rng": args.seed}
+    options = {
+        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0),
+        "batch_size": args.batch_size,
+        "rng": args.seed,
+    }
     model = fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0))
     updates = fs.inverse_updates(tolerance, direction="likelihood")
-    fs.fit(model, X, y, steps=args.steps, callback=watch, jitter=0.0, inverse_updates=updates, **options)
+    fs.fit(
+        model,
+        X,
+        y,
+        steps=args.steps,
+        callback=watch,
+        jitter=0.0,
+        inverse_updates=updates,
+        **options,
+    )
     return np.array(rows)
 
 
@@ -70,7 +93,10 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     X, y, _, _ = inverse_free.table("kin40k", 0)
-    print("| tolerance | d | direction from exact | exact from L-SVGP | direction from L-SVGP |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| tolerance | d | direction from exact | exact from L-SVGP | direction from L-SVGP |\n|"
+        " --- | --- | --- | --- | --- |"
+    )
     table = {}
     for tolerance in TOLERANCES:
         table[tolerance] = np.median(train(X, y, tolerance, args), axis=0)

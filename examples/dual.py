@@ -6,11 +6,11 @@
     python examples/dual.py mnist --rows 1 6         # rows of table 1 of Adam et al. 2021 (default: all): half an hour each
     python examples/dual.py banana --steps 20        # only to see that everything runs
 
-Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds. "t-SVGP" has absorbed sites,
-which take natural steps; "natural" is whitened with the same steps; "Adam" is whitened, all of it in the hands of Adam. They
-begin alike: variance 1, the median distance as lengthscale, inducing inputs by k-means, which are trained. A score that is
-finished is read from --out.
-Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds.
+"t-SVGP" has absorbed sites, which take natural steps; "natural" is whitened with the same steps;
+"Adam" is whitened, all of it in the hands of Adam. They begin alike: variance 1, the median
+distance as lengthscale, inducing inputs by k-means, which are trained. A score that is finished is
+read from --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -43,21 +43,35 @@ class Setting(NamedTuple):
     m_steps: int = 1
 
 
-SETTINGS = {"banana": Setting(50, 100, 1000), "airfoil": Setting(100, 200, 4000), "elevators": Setting(100, 200, 4000)}
+SETTINGS = {
+    "banana": Setting(50, 100, 1000),
+    "airfoil": Setting(100, 200, 4000),
+    "elevators": Setting(100, 200, 4000),
+}
 
 
 # --- data ---------------------------------------------------------------------------------------------------------------------
 
 
 def banana():
-    return np.loadtxt(DATA / "banana.X.csv", delimiter=","), np.loadtxt(DATA / "banana.y.csv", delimiter=",")
+    return np.loadtxt(DATA / "banana.X.csv", delimiter=","), np.loadtxt(
+        DATA / "banana.y.csv", delimiter=","
+    )
 
 
 def split_rows(name, seed):
     """``(X, y, test X, test y, likelihood, outputs)``: banana by shuffling, regression by the masks, in standardised scale."""
     if name == "mnist":
-        X, y = mnist.digits()  # always the same 8,000 to learn from: seeds change the inducing inputs and the batches
-        return X[: mnist.TRAIN], y[: mnist.TRAIN], X[mnist.TRAIN :], y[mnist.TRAIN :], fs.Softmax(num_classes=10), 10
+        # always the same 8,000 to learn from: seeds change the inducing inputs and the batches
+        X, y = mnist.digits()
+        return (
+            X[: mnist.TRAIN],
+            y[: mnist.TRAIN],
+            X[mnist.TRAIN :],
+            y[mnist.TRAIN :],
+            fs.Softmax(num_classes=10),
+            10,
+        )
     if name == "banana":
         X, y = banana()
         order = np.random.default_rng(seed).permutation(len(X))
@@ -76,7 +90,9 @@ def split_rows(name, seed):
 
 def start(kind, covariance, inducing, likelihood, outputs=None):
     """q = prior."""
-    return fs.SVGP(covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood)
+    return fs.SVGP(
+        covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood
+    )
 
 
 def score(name, method, setting, seed):
@@ -85,9 +101,19 @@ def score(name, method, setting, seed):
     kind = fs.Matern52 if name == "mnist" else fs.Matern32
     covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
     inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
-    model = start(fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened, covariance, inducing, likelihood, outputs)
+    model = start(
+        fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened,
+        covariance,
+        inducing,
+        likelihood,
+        outputs,
+    )
     natural = fs.schedules.log_linear(1e-3, setting.natural, 100) if method != "Adam" else None
-    rounds = {"e_steps": setting.e_steps, "m_steps": setting.m_steps} if method != "Adam" else {"m_steps": setting.m_steps}
+    rounds = (
+        {"e_steps": setting.e_steps, "m_steps": setting.m_steps}
+        if method != "Adam"
+        else {"m_steps": setting.m_steps}
+    )
     model, info = fs.fit(
         model, X, y, steps=setting.steps, batch_size=setting.batch, natural_step_size=natural, optimiser=fs.adam(setting.adam),
         rng=seed, **rounds,
@@ -99,24 +125,35 @@ def score(name, method, setting, seed):
         off = float(np.mean((mean > 0.5) != ys))
     else:
         off = float(np.sqrt(np.mean((mean - ys) ** 2)))
-    return off, -float(np.mean(fs.predict_log_density(model, Xs, ys))), float(info.smoothed / len(X))
+    return (
+        off,
+        -float(np.mean(fs.predict_log_density(model, Xs, ys))),
+        float(info.smoothed / len(X)),
+    )
 
 
 def table(names, args):
     """The rows of a Markdown table."""
     cases = [(name, name, SETTINGS[name]) for name in names if name in SETTINGS]
     if "mnist" in names:
-        cases += [(f"mnist {row}", "mnist", Setting(100, 200, 1500, *TABLE_1[row])) for row in args.rows]
+        cases += [
+            (f"mnist {row}", "mnist", Setting(100, 200, 1500, *TABLE_1[row])) for row in args.rows
+        ]
     for title, name, setting in cases:
         setting = setting._replace(steps=args.steps or setting.steps)
         for method in METHODS:
             found = []
             for seed in range(args.seeds):
-                path = pathlib.Path(args.out, f"{title}-{method}-{setting.steps}-{seed}.json".replace(" ", "-"))
+                path = pathlib.Path(
+                    args.out, f"{title}-{method}-{setting.steps}-{seed}.json".replace(" ", "-")
+                )
                 if not path.is_file():
                     path.write_text(json.dumps(score(name, method, setting, seed)))
                 found.append(json.loads(path.read_text()))
-            numbers = " | ".join(f"{m:.3f} ± {s:.3f}" for m, s in zip(np.mean(found, 0), np.std(found, 0), strict=True))
+            numbers = " | ".join(
+                f"{m:.3f} ± {s:.3f}"
+                for m, s in zip(np.mean(found, 0), np.std(found, 0), strict=True)
+            )
             yield f"| {title} | {method} | {numbers} |"
 
 
@@ -125,7 +162,8 @@ def table(names, args):
 
 HELD = {"absorbed sites": fs.AbsorbedDualSites, "a site for each datum": fs.SiteSVGP, "dual sites": fs.DualSites,
         "whitened q": fs.Whitened, "q": fs.Marginal}  # fmt: skip
-STARTS = (4.0, 0.4), (0.2, 1.5), (5.0, 2.0), (0.1, 0.3), (1.0, 0.2), (8.0, 1.0)  # variance and lengthscale, far off
+# variance and lengthscale, far off
+STARTS = (4.0, 0.4), (0.2, 1.5), (5.0, 2.0), (0.1, 0.3), (1.0, 0.2), (8.0, 1.0)
 
 
 def em_of(kind, covariance, inducing, likelihood, X, y, **options):
@@ -150,7 +188,8 @@ def rounds_needed(likelihood, seed, rounds, N=100, M=10):
     }[type(likelihood).__name__]  # fmt: skip
     covariance = fs.RBF(*STARTS[seed % len(STARTS)])
     traces = {
-        name: em_of(kind, covariance, inducing, likelihood, X, y, rounds=rounds, tolerance=0.0)[0] for name, kind in HELD.items()
+        name: em_of(kind, covariance, inducing, likelihood, X, y, rounds=rounds, tolerance=0.0)[0]
+        for name, kind in HELD.items()
     }
     best = max(values.max() for values in traces.values())
     near = {name: np.flatnonzero(values > best - 0.01) for name, values in traces.items()}
@@ -160,7 +199,11 @@ def rounds_needed(likelihood, seed, rounds, N=100, M=10):
 def table_of_rounds(rounds, seeds=6):
     """The rows of a Markdown table: how often three rounds were enough, the median and the largest number."""
     likelihoods = fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()
-    found = [rounds_needed(likelihood, seed, rounds) for likelihood in likelihoods for seed in range(seeds)]
+    found = [
+        rounds_needed(likelihood, seed, rounds)
+        for likelihood in likelihoods
+        for seed in range(seeds)
+    ]
     for name in HELD:
         counts = np.array([one[name] for one in found])
         yield (f"| {name} | {np.sum(counts <= 3)} | {np.median(counts):g} | {counts.max():g} | "
@@ -170,13 +213,25 @@ def table_of_rounds(rounds, seeds=6):
 def epochs_without_noise(likelihood, epochs=3, N=1000, M=20):
     """Nats below the optimal q after epochs of batches of 100: a site for each datum, steps of 1; tied sites, steps of 0.1."""
     rng = np.random.default_rng(0)
-    X, inducing, covariance = rng.uniform(-2, 2, (N, 1)), np.linspace(-2, 2, M)[:, None], fs.RBF(1.0, 0.6)
+    X, inducing, covariance = (
+        rng.uniform(-2, 2, (N, 1)),
+        np.linspace(-2, 2, M)[:, None],
+        fs.RBF(1.0, 0.6),
+    )
     f = np.sin(3 * X[:, 0])
-    y = rng.poisson(np.exp(f)) if isinstance(likelihood, fs.Poisson) else rng.random(N) < 1 / (1 + np.exp(-2 * f))
+    y = (
+        rng.poisson(np.exp(f))
+        if isinstance(likelihood, fs.Poisson)
+        else rng.random(N) < 1 / (1 + np.exp(-2 * f))
+    )
     y = y.astype(float)
     each = fs.SiteSVGP(covariance, inducing, fs.Sites(np.zeros(N), np.zeros(N)), likelihood)
     tied = start(fs.AbsorbedDualSites, covariance, inducing, likelihood)
-    best = fs.elbo(fs.natural_steps(tied, X, y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12)[0], X, y)
+    best = fs.elbo(
+        fs.natural_steps(tied, X, y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12)[0],
+        X,
+        y,
+    )
     for epoch in range(1, epochs + 1):
         rows = np.random.default_rng(epoch).permutation(N).reshape(-1, 100)
         each, _ = fs.natural_steps(each, X, y, rows=rows, step_size=1.0)
@@ -192,12 +247,23 @@ def toy(seed=0, N=60, M=8):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (N, 1))
     y = (rng.random(N) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))) * 1.0
-    return start(fs.AbsorbedDualSites, fs.RBF(1.0, 0.7), np.linspace(-2, 2, M)[:, None], fs.BernoulliLogit()), X, y
+    return (
+        start(
+            fs.AbsorbedDualSites,
+            fs.RBF(1.0, 0.7),
+            np.linspace(-2, 2, M)[:, None],
+            fs.BernoulliLogit(),
+        ),
+        X,
+        y,
+    )
 
 
 def converged(model, X, y):
     """After an E-step without end."""
-    return fs.natural_steps(model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10)[0]
+    return fs.natural_steps(model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10)[
+        0
+    ]
 
 
 def bounds_as_the_prior_moves(field, factors):
@@ -212,10 +278,14 @@ def bounds_as_the_prior_moves(field, factors):
     }  # fmt: skip
     path, found = f"covariance.{field}", {name: [] for name in (*held, "optimal q")}
     for factor in factors:
-        covariance = fs.replace_at(model, path, getattr(model.covariance, field) * factor).covariance
+        covariance = fs.replace_at(
+            model, path, getattr(model.covariance, field) * factor
+        ).covariance
         for name, one in held.items():
             moved = fs.replace(one, covariance=covariance)
-            found[name].append((fs.site_bound if name == "a site for each datum" else fs.elbo)(moved, X, y))
+            found[name].append(
+                (fs.site_bound if name == "a site for each datum" else fs.elbo)(moved, X, y)
+            )
         afresh = start(fs.AbsorbedDualSites, covariance, model.inducing, model.likelihood)
         found["optimal q"].append(fs.elbo(converged(afresh, X, y), X, y))
     return found
@@ -243,7 +313,14 @@ def picture(path, rounds):
         curves = bounds_as_the_prior_moves(field, factors)
         for name, values in curves.items():
             dashed = name == "a site for each datum"
-            ax.plot(factors, values, color=colours[name], label=name, linestyle="--" if dashed else "-", linewidth=1 + dashed)
+            ax.plot(
+                factors,
+                values,
+                color=colours[name],
+                label=name,
+                linestyle="--" if dashed else "-",
+                linewidth=1 + dashed,
+            )
         best = max(curves["optimal q"])
         ax.set_ylim(best - 6, best + 0.5)
         ax.set_xscale("log")
@@ -259,10 +336,18 @@ def picture(path, rounds):
     influence = fs.dual_parameters(model, X, y).lambda2
     for label, colour in ((0, "#2c6fbb"), (1, "#c9762c")):
         rows = y == label
-        axes[3].scatter(X[rows, 0], X[rows, 1], s=250 * influence[rows], color=colour, alpha=0.6, linewidth=0)
+        axes[3].scatter(
+            X[rows, 0], X[rows, 1], s=250 * influence[rows], color=colour, alpha=0.6, linewidth=0
+        )
     grid = [np.linspace(X[:, i].min() - 0.3, X[:, i].max() + 0.3, 80) for i in (0, 1)]
     points = np.stack(np.meshgrid(*grid), -1).reshape(-1, 2)
-    axes[3].contour(*grid, fs.predict_y(model, points)[0].reshape(80, 80), levels=[0.5], colors="black", linewidths=1)
+    axes[3].contour(
+        *grid,
+        fs.predict_y(model, points)[0].reshape(80, 80),
+        levels=[0.5],
+        colors="black",
+        linewidths=1,
+    )
     axes[3].set_title("influence of each datum", fontsize="medium")
     figure.savefig(path, dpi=110)
     return traces
@@ -272,11 +357,25 @@ def main(argv=None):
     """Train, print the table, write the picture; returns the rows of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = *SETTINGS, "mnist", "picture", "rounds"
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)} (default: all)")
-    parser.add_argument("--rows", nargs="+", type=int, choices=TABLE_1, default=list(TABLE_1), help="of table 1, for mnist")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)} (default: all)"
+    )
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        type=int,
+        choices=TABLE_1,
+        default=list(TABLE_1),
+        help="of table 1, for mnist",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="instead of each data set's own number")
-    parser.add_argument("--rounds", type=int, default=20, help="of EM in the picture; for `rounds` three times as many")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        help="of EM in the picture; for `rounds` three times as many",
+    )
     parser.add_argument("--out", default="dual")
     args = parser.parse_args(argv)
     names = args.names or list(known)
@@ -294,7 +393,10 @@ def main(argv=None):
             print(line, flush=True)
         for likelihood in (fs.BernoulliLogit(), fs.Poisson()):
             each, tied = epochs_without_noise(likelihood)
-            print(f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied {tied:.2g}")
+            print(
+                f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied"
+                f" {tied:.2g}"
+            )
     print("| data | method | RMSE or error | NLPD | bound a datum |\n|" + "---|" * 5)
     rows = []
     for line in table(names, args):

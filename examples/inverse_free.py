@@ -5,12 +5,13 @@
     python examples/inverse_free.py kin40k --steps 5000 --resume    # goes on from the checkpoints in --out
     python examples/inverse_free.py kin40k --steps 100 --turn 10 --rest 0    # only the time of a step, of all fields
 
-On kin40k and elevators the methods take turns of a few steps each, so that whatever else the machine does slows them all down;
-the time of a step is a median. Training as in appendix S5 of the paper: squared exponential with a lengthscale an input, all
-variances and lengthscales 1 and S~ = 1e-4 I to start from, batches of 100, Adam with 5e-3, inducing inputs that rest for 1000
-steps and then move slowly. The paper stops the inner loop at a residual of 5e-3; here it is 1e-3, for steps that skip their
-update of the factor add up to a lag behind L-SVGP (--direction likelihood bears it). Reads ../shared/data or the folder that
-FASTSVGP_DATA names.
+On kin40k and elevators the methods take turns of a few steps each, so that whatever else the
+machine does slows them all down; the time of a step is a median. Training as in appendix S5 of the
+paper: squared exponential with a lengthscale an input, all variances and lengthscales 1 and S~ =
+1e-4 I to start from, batches of 100, Adam with 5e-3, inducing inputs that rest for 1000 steps and
+then move slowly. The paper stops the inner loop at a residual of 5e-3; here it is 1e-3, for steps
+that skip their update of the factor add up to a lag behind L-SVGP (--direction likelihood bears
+it). Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -27,7 +28,8 @@ import fastsvgp as fs
 
 DATA = mnist.FOLDER
 PSEUDO_NOISE, COLD = 1e-4, 1e-3  # what S~ and the factor L of R-SVGP start from, times I
-TOYS = {"snelson": (10, 5e-3), "banana": (64, 1e-2)}  # inducing inputs, which stay fixed, and the step size of Adam
+# inducing inputs, which stay fixed, and the step size of Adam
+TOYS = {"snelson": (10, 5e-3), "banana": (64, 1e-2)}
 TABLES = ("kin40k", "elevators")
 TRACE_POINTS = 100
 METHODS = ("W-SVGP", "L-SVGP", "R-SVGP")
@@ -74,8 +76,11 @@ def trace(name, method, steps):
     """Train one method on a toy problem."""
     X, y, likelihood, Z = toy(name)
     M, rate = TOYS[name]
-    model = fs.SVGP(fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1])), Z, posterior(method, M), likelihood)
-    at = {round(steps ** (k / TRACE_POINTS)) for k in range(TRACE_POINTS + 1)}  # evenly on a logarithmic axis
+    model = fs.SVGP(
+        fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1])), Z, posterior(method, M), likelihood
+    )
+    # evenly on a logarithmic axis
+    at = {round(steps ** (k / TRACE_POINTS)) for k in range(TRACE_POINTS + 1)}
     found = Trace(method, [], [], math.nan)
 
     def watch(step, value, info):
@@ -96,9 +101,13 @@ def plot(path, traces):
     figure = Figure(figsize=(5.2 * len(traces), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     styles = {"W-SVGP": "-", "L-SVGP": "-", "L-SVGP, plain": "-.", "R-SVGP": ":"}
-    for ax, (name, found) in zip(figure.subplots(1, len(traces), squeeze=False)[0], traces.items(), strict=True):
+    for ax, (name, found) in zip(
+        figure.subplots(1, len(traces), squeeze=False)[0], traces.items(), strict=True
+    ):
         for t in found:
-            ax.plot(t.steps, [-elbo for elbo in t.elbos], styles[t.method], label=t.method, linewidth=2)
+            ax.plot(
+                t.steps, [-elbo for elbo in t.elbos], styles[t.method], label=t.method, linewidth=2
+            )
         ax.set(title=name, xlabel="steps", ylabel="negative ELBO", xscale="log")
         ax.legend()
     figure.savefig(path, dpi=130)
@@ -122,7 +131,8 @@ class Contestant:
         self.method, self.model, self.path, self.options = method, model, path, options
         self.done = 0
         self.resume = None
-        self.seconds, self.updates = [], []  # of each step but the first of a turn; inner updates of each
+        # of each step but the first of a turn; inner updates of each
+        self.seconds, self.updates = [], []
 
     def go_on(self):
         """From the checkpoint of an earlier run."""
@@ -142,7 +152,14 @@ class Contestant:
             last = time.perf_counter()
 
         self.model, info = fs.fit(
-            self.model, X, y, steps=steps, callback=watch, checkpoint=self.path, resume=self.resume, **self.options
+            self.model,
+            X,
+            y,
+            steps=steps,
+            callback=watch,
+            checkpoint=self.path,
+            resume=self.resume,
+            **self.options,
         )
         self.done, self.resume, self.elbo = info.steps, self.path, info.smoothed
         return info
@@ -150,7 +167,9 @@ class Contestant:
     def scores(self, X, y):
         """RMSE and NLPD."""
         mean, _ = fs.predict_y(self.model, X)
-        return float(np.sqrt(np.mean((mean - y) ** 2))), -float(np.mean(fs.predict_log_density(self.model, X, y)))
+        return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
+            np.mean(fs.predict_log_density(self.model, X, y))
+        )
 
 
 def contest(name, args):
@@ -158,13 +177,21 @@ def contest(name, args):
     X, y, X_test, y_test = table(name, args.split)
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
-    options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=args.rest), "batch_size": args.batch_size, "rng": args.seed}
+    options = {
+        "optimiser": fs.gentle_inducing(fs.adam(5e-3), after=args.rest),
+        "batch_size": args.batch_size,
+        "rng": args.seed,
+    }
     contestants = []
     for method in (m for m in METHODS if m[0] in args.methods):
         updates = fs.inverse_updates(args.tolerance, direction=args.direction)
         own = {"inverse_updates": updates} if method == "R-SVGP" else {}
         model = fs.SVGP(covariance, Z, posterior(method, args.inducing), fs.Gaussian(variance=1.0))
-        contestants.append(Contestant(method, model, os.path.join(args.out, f"{name}-{method[0]}.npz"), options | own))
+        contestants.append(
+            Contestant(
+                method, model, os.path.join(args.out, f"{name}-{method[0]}.npz"), options | own
+            )
+        )
         if args.resume and os.path.exists(contestants[-1].path):
             contestants[-1].go_on()
     started = time.perf_counter()
@@ -174,8 +201,14 @@ def contest(name, args):
             if contestant.done < goal and contestant.turn(X, y, goal).interrupted:
                 sys.exit(f"interrupted; --resume goes on from {args.out}")
         if goal % args.report_every == 0:
-            scores = ", ".join("{} {:.4f} {:.4f}".format(c.method, *c.scores(X_test, y_test)) for c in contestants)
-            print(f"{name}, step {goal}: RMSE and NLPD {scores}; {time.perf_counter() - started:.0f} s", flush=True)
+            scores = ", ".join(
+                "{} {:.4f} {:.4f}".format(c.method, *c.scores(X_test, y_test)) for c in contestants
+            )
+            print(
+                f"{name}, step {goal}: RMSE and NLPD {scores};"
+                f" {time.perf_counter() - started:.0f} s",
+                flush=True,
+            )
     return contestants, X_test, y_test
 
 
@@ -194,20 +227,50 @@ def main(argv=None):
     """Train, print the tables, write the plot; returns the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = (*TOYS, *TABLES)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(names)} (default: all)")
-    parser.add_argument("--steps", type=int, help="default 10000 for snelson and banana, 5000 for the others")
-    parser.add_argument("--inducing", type=int, default=1000, help="for kin40k and elevators, as are the following")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"some of {', '.join(names)} (default: all)"
+    )
+    parser.add_argument(
+        "--steps", type=int, help="default 10000 for snelson and banana, 5000 for the others"
+    )
+    parser.add_argument(
+        "--inducing", type=int, default=1000, help="for kin40k and elevators, as are the following"
+    )
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--methods", default="WLR", help="times are relative to the first of them")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="normalised residual that the factor of R-SVGP is kept to")
-    parser.add_argument("--direction", choices=("exact", "likelihood"), default="exact", help="of the steps of R-SVGP")
-    parser.add_argument("--rest", type=int, default=1000, metavar="STEPS", help="how long the inducing inputs stay fixed")
-    parser.add_argument("--turn", type=int, default=50, metavar="STEPS", help="how long a method trains before the next one does")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-3,
+        help="normalised residual that the factor of R-SVGP is kept to",
+    )
+    parser.add_argument(
+        "--direction",
+        choices=("exact", "likelihood"),
+        default="exact",
+        help="of the steps of R-SVGP",
+    )
+    parser.add_argument(
+        "--rest",
+        type=int,
+        default=1000,
+        metavar="STEPS",
+        help="how long the inducing inputs stay fixed",
+    )
+    parser.add_argument(
+        "--turn",
+        type=int,
+        default=50,
+        metavar="STEPS",
+        help="how long a method trains before the next one does",
+    )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--report-every", type=int, default=500, metavar="STEPS")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="inverse-free", help="folder of the checkpoints and the plot")
+    parser.add_argument(
+        "--out", default="inverse-free", help="folder of the checkpoints and the plot"
+    )
     args = parser.parse_args(argv)
     unknown = set(args.names) - set(names)
     if not args.methods or set(args.methods) - {m[0] for m in METHODS}:
@@ -221,7 +284,10 @@ def main(argv=None):
     traces = {}
     try:
         for name in toys:
-            traces[name] = [trace(name, m, args.steps or 10_000) for m in ("W-SVGP", "L-SVGP", "L-SVGP, plain", "R-SVGP")]
+            traces[name] = [
+                trace(name, m, args.steps or 10_000)
+                for m in ("W-SVGP", "L-SVGP", "L-SVGP, plain", "R-SVGP")
+            ]
             print(f"{name}: done", flush=True)
         args.steps = args.steps or 5000
         for name in chosen:
@@ -239,7 +305,10 @@ def main(argv=None):
         except ImportError:
             print("no plot: matplotlib is not installed")
     if rows:
-        print("\n| data | method | RMSE | NLPD | steps | inner updates a step | ms a step | relative |\n" + "|---" * 8 + "|")
+        print(
+            "\n| data | method | RMSE | NLPD | steps | inner updates a step | ms a step |"
+            " relative |\n" + "|---" * 8 + "|"
+        )
         print("\n".join(rows))
     return traces, rows
 

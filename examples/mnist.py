@@ -3,8 +3,9 @@
     python examples/mnist.py                       # softmax, 200 inducing inputs
     python examples/mnist.py --likelihood robustmax --inducing 500 --epochs 40
 
-Reads the IDX files of ../shared/data or of the folder that FASTSVGP_DATA names. One latent function per class, all with one
-covariance and one set of inducing images; natural gradients for the posterior, Adam for everything else.
+Reads the IDX files of ../shared/data or of the folder that FASTSVGP_DATA names. One latent function
+per class, all with one covariance and one set of inducing images; natural gradients for the
+posterior, Adam for everything else.
 """
 
 import argparse
@@ -18,7 +19,9 @@ import numpy as np
 
 import fastsvgp as fs
 
-FOLDER = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"))
+FOLDER = pathlib.Path(
+    os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[2] / "shared" / "data")
+)
 TRAIN = 8000
 
 
@@ -64,8 +67,15 @@ def main(argv=None):
     model = fs.SVGP(
         covariance=fs.RBF(variance=4.0, lengthscales=lengthscale),
         inducing=fs.kmeans_inducing(X, M, rng=args.seed),
-        posterior=fs.Whitened(np.zeros((classes, M), args.dtype), np.tile(np.eye(M, dtype=args.dtype), (classes, 1, 1))),
-        likelihood=fs.Softmax(num_classes=classes) if args.likelihood == "softmax" else fs.RobustMax(num_classes=classes),
+        posterior=fs.Whitened(
+            np.zeros((classes, M), args.dtype),
+            np.tile(np.eye(M, dtype=args.dtype), (classes, 1, 1)),
+        ),
+        likelihood=(
+            fs.Softmax(num_classes=classes)
+            if args.likelihood == "softmax"
+            else fs.RobustMax(num_classes=classes)
+        ),
     )
     per_epoch = -(-TRAIN // args.batch_size)
     started = time.perf_counter()
@@ -94,10 +104,24 @@ def main(argv=None):
     )  # fmt: skip
     accuracy, nlpd = score(model)
     frequency = np.bincount(y, minlength=10) / len(y)
-    trivial = float(np.mean(y_test == frequency.argmax())), -float(np.mean(np.log(frequency[y_test])))
-    print(f"{args.likelihood}, M = {M}, {info.steps} steps in {info.seconds:.0f} s on {len(y)} digits; on {len(y_test)} others:")
-    print(f"accuracy {accuracy:.4f} (most frequent class {trivial[0]:.4f}), NLPD {nlpd:.4f} (class frequencies {trivial[1]:.4f})")
-    return {"model": (accuracy, nlpd), "trivial": trivial, "seconds": info.seconds, "steps": info.steps}
+    trivial = (
+        float(np.mean(y_test == frequency.argmax())),
+        -float(np.mean(np.log(frequency[y_test]))),
+    )
+    print(
+        f"{args.likelihood}, M = {M}, {info.steps} steps in {info.seconds:.0f} s on {len(y)}"
+        f" digits; on {len(y_test)} others:"
+    )
+    print(
+        f"accuracy {accuracy:.4f} (most frequent class {trivial[0]:.4f}), NLPD {nlpd:.4f} (class"
+        f" frequencies {trivial[1]:.4f})"
+    )
+    return {
+        "model": (accuracy, nlpd),
+        "trivial": trivial,
+        "seconds": info.seconds,
+        "steps": info.steps,
+    }
 
 
 if __name__ == "__main__":

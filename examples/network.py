@@ -2,9 +2,10 @@
 
     python examples/network.py                  # kin40k, M = 128, 2000 steps: RMSE 0.091, NLPD -1.02 in 11 s of CPU time
 
-``elbo_and_grad(..., inputs=True)`` says how the bound changes with what the network makes of the data, and the network's own
-reverse rule, three lines here, takes that on to the weights. The figures are those of split 0, float64, seed 0, one BLAS thread;
-rates and widths were chosen on that split. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+``elbo_and_grad(..., inputs=True)`` says how the bound changes with what the network makes of the
+data, and the network's own reverse rule, three lines here, takes that on to the weights. The
+figures are those of split 0, float64, seed 0, one BLAS thread; rates and widths were chosen on that
+split. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import sys
@@ -47,17 +48,27 @@ def start(X, rng, H=128, K=8, M=128):
     A, B = rng.standard_normal((D, H)) / np.sqrt(D), rng.standard_normal((H, K)) / np.sqrt(H)
     model = NetworkGP(A, np.zeros(H), B, gp=None)
     Z = network(model, rng.permutation(X)[:M])[1]
-    gp = fs.SVGP(fs.RBF(1.0, np.ones(K)), Z, fs.Whitened(np.zeros(len(Z)), np.eye(len(Z))), fs.Gaussian(variance=0.1))
+    gp = fs.SVGP(
+        fs.RBF(1.0, np.ones(K)),
+        Z,
+        fs.Whitened(np.zeros(len(Z)), np.eye(len(Z))),
+        fs.Gaussian(variance=0.1),
+    )
     return fs.replace(model, gp=gp)
 
 
 def train(model, X, y, steps, rng, batch=256):
     """Each step moves q(u) along its natural gradient and then all else by Adam; gives the model, and the bound at each step."""
-    optimiser, values = fs.adam(fs.schedules.log_linear(2e-2, 1e-3, steps), fixed="gp.posterior"), []
+    optimiser, values = (
+        fs.adam(fs.schedules.log_linear(2e-2, 1e-3, steps), fixed="gp.posterior"),
+        [],
+    )
     state = optimiser.init(model)
     for _ in range(steps):
         rows = rng.choice(len(X), batch)
-        gp, _ = fs.natural_step(model.gp, network(model, X[rows])[1], y[rows], step_size=0.3, num_data=len(X))
+        gp, _ = fs.natural_step(
+            model.gp, network(model, X[rows])[1], y[rows], step_size=0.3, num_data=len(X)
+        )
         model = fs.replace(model, gp=gp)
         value, grad = elbo_and_grad(model, X[rows], y[rows], num_data=len(X))
         model, state = optimiser.step(model, grad, state, value)
@@ -71,4 +82,7 @@ if __name__ == "__main__":
     model, _ = train(start(X, rng), X, y, int(sys.argv[1]) if sys.argv[1:] else 2000, rng)
     seconds, inputs = time.process_time() - began, network(model, X_test)[1]
     rmse = np.sqrt(np.mean((fs.predict_y(model.gp, inputs)[0] - y_test) ** 2))
-    print(f"RMSE {rmse:.4f}, NLPD {-fs.predict_log_density(model.gp, inputs, y_test).mean():.4f}, {seconds:.0f} s of CPU time")
+    print(
+        f"RMSE {rmse:.4f}, NLPD {-fs.predict_log_density(model.gp, inputs, y_test).mean():.4f},"
+        f" {seconds:.0f} s of CPU time"
+    )

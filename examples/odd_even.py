@@ -4,9 +4,10 @@
     python examples/odd_even.py --minutes 2 --features 20000
     python examples/odd_even.py --svgp 1000                  # an SVGP with so many inducing inputs, as long, on the same images
 
-Pixels in [0, 1], an RBF covariance of variance 10 and lengthscale 5, a logit likelihood; 8,000 images to learn from, 2,000 to be
-asked about. Scores are taken at the median of f, as Evans and Nair do, and with all of its law. Time spent on scores is not
-counted. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Pixels in [0, 1], an RBF covariance of variance 10 and lengthscale 5, a logit likelihood; 8,000
+images to learn from, 2,000 to be asked about. Scores are taken at the median of f, as Evans and
+Nair do, and with all of its law. Time spent on scores is not counted. Reads ../shared/data or the
+folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -35,7 +36,9 @@ def data(dtype):
 def features(count, dtype):
     """A QSGP at its prior."""
     covariance = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE))
-    q = fs.ChevronWeights(np.zeros(count, dtype), np.zeros((count, 0), dtype), np.ones(count, dtype))
+    q = fs.ChevronWeights(
+        np.zeros(count, dtype), np.zeros((count, 0), dtype), np.ones(count, dtype)
+    )
     return fs.QSGP(fs.RandomFourier(covariance, num_features=count, seed=0), q, fs.BernoulliLogit())
 
 
@@ -52,7 +55,11 @@ class Scores:
         self._X, self._y, self._every, self._limit = X, y, every, limit
         self._begun, self._aside, self._next = time.perf_counter(), 0.0, every
         self.rows = []
-        print("| seconds | steps | accuracy | NLPD at the median | NLPD |\n| --- | --- | --- | --- | --- |", flush=True)
+        print(
+            "| seconds | steps | accuracy | NLPD at the median | NLPD |\n| --- | --- | --- | --- |"
+            " --- |",
+            flush=True,
+        )
 
     def __call__(self, step, value, info):
         now, spent = time.perf_counter(), self.spent()
@@ -78,7 +85,9 @@ class Scores:
 
 def main(arguments=None):
     """Train for some time; returns the rows of the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--basis-size", type=int, default=10_000, help="functions a step")
     parser.add_argument("--batch-size", type=int, default=500)
@@ -86,7 +95,12 @@ def main(arguments=None):
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--steps", type=int, default=10**9, help="at most so many")
     parser.add_argument("--rows", type=int, default=10, help="of the table")
-    parser.add_argument("--svgp", type=int, metavar="M", help="an SVGP with M inducing inputs in place of the features")
+    parser.add_argument(
+        "--svgp",
+        type=int,
+        metavar="M",
+        help="an SVGP with M inducing inputs in place of the features",
+    )
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float32")
     args = parser.parse_args(arguments)
     dtype = np.dtype(args.dtype).type
@@ -94,12 +108,17 @@ def main(arguments=None):
     limit = 60 * args.minutes
     if args.svgp:
         model = svgp(X, args.svgp, dtype)
-        options = {"natural_step_size": fs.schedules.log_linear(1e-3, 0.1, 100), "fixed": "covariance"}
+        options = {
+            "natural_step_size": fs.schedules.log_linear(1e-3, 0.1, 100),
+            "fixed": "covariance",
+        }
     else:
         model = features(args.features, dtype)
         options = {"basis_size": args.basis_size, "optimiser": fs.adagrad(args.step_size)}
     scores = Scores(test, y_test, limit / args.rows, limit)
-    model, info = fs.fit(model, X, y, steps=args.steps, batch_size=args.batch_size, rng=0, callback=scores, **options)
+    model, info = fs.fit(
+        model, X, y, steps=args.steps, batch_size=args.batch_size, rng=0, callback=scores, **options
+    )
     if info.reason == "steps":
         scores.take(model, info.steps, scores.spent())
     return scores.rows

@@ -4,11 +4,12 @@
     python examples/patches.py convolutional RBF      # some of them
     python examples/patches.py picture                # the inducing patches of the first row (PNG)
 
-8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions under a softmax. Windows of 5 x 5
-pixels, whose function has a squared exponential covariance; a weight for each of 576; inducing patches by k-means. Batches of
-100, 600 steps, whose sizes fall. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose
-S~ is diagonal and has no such steps, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that
-FASTSVGP_DATA names.
+8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions
+under a softmax. Windows of 5 x 5 pixels, whose function has a squared exponential covariance; a
+weight for each of 576; inducing patches by k-means. Batches of 100, 600 steps, whose sizes fall.
+Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose S~
+is diagonal and has no such steps, by Adam alone. What is done is kept in --out. Reads
+../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -30,7 +31,8 @@ ROWS = {  # the posterior, how many inducing inputs, and whether they are patche
     "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
 }
 NOISE = 0.1  # S~ of L- and R-SVGP to start from
-ADAM, WEIGHTS, NATURAL = 0.02, 1e-4, 0.05  # step sizes, that of Adam for weights that begin at 1 / 576 too
+# step sizes, that of Adam for weights that begin at 1 / 576 too
+ADAM, WEIGHTS, NATURAL = 0.02, 1e-4, 0.05
 
 
 def start(name, X, size=1.0, seed=0):
@@ -40,13 +42,20 @@ def start(name, X, size=1.0, seed=0):
     if of_patches:
         count = (IMAGE[0] - PATCH[0] + 1) * (IMAGE[1] - PATCH[1] + 1)
         covariance = fs.Convolutional(
-            fs.RBF(variance=100.0, lengthscales=2.0), np.full(count, 1 / count, X.dtype), image_shape=IMAGE, patch_shape=PATCH
+            fs.RBF(variance=100.0, lengthscales=2.0),
+            np.full(count, 1 / count, X.dtype),
+            image_shape=IMAGE,
+            patch_shape=PATCH,
         )
         inducing = fs.patch_inducing(X, M, covariance, rng=seed)
     else:
-        covariance = fs.RBF(variance=4.0, lengthscales=fs.median_lengthscales(X, rng=seed, ard=False))
+        covariance = fs.RBF(
+            variance=4.0, lengthscales=fs.median_lengthscales(X, rng=seed, ard=False)
+        )
         inducing = fs.kmeans_inducing(X, M, rng=seed)
-    return fs.SVGP(covariance, inducing, posterior(kind, covariance, inducing), fs.Softmax(num_classes=CLASSES))
+    return fs.SVGP(
+        covariance, inducing, posterior(kind, covariance, inducing), fs.Softmax(num_classes=CLASSES)
+    )
 
 
 def posterior(kind, covariance, inducing):
@@ -73,7 +82,9 @@ def falling(size, steps, last=0.005, warm=1):
 
 def score(name, args):
     """Error and NLPD on held-out digits, and seconds of training; from a file where that is there."""
-    finished, checkpoint = (pathlib.Path(args.out, f"{name}-{args.steps}{end}") for end in (".json", ".npz"))
+    finished, checkpoint = (
+        pathlib.Path(args.out, f"{name}-{args.steps}{end}") for end in (".json", ".npz")
+    )
     if finished.is_file():
         return json.loads(finished.read_text())
     X, y = mnist.digits()
@@ -82,11 +93,19 @@ def score(name, args):
     X, y = X[: mnist.TRAIN], y[: mnist.TRAIN]
     kind, _, of_patches = ROWS[name]
     sizes = {"covariance.weights": falling(WEIGHTS, args.steps)} if of_patches else None
-    natural = falling(NATURAL, args.steps, 0.2, warm=50) if kind in (fs.Whitened, fs.WhitenedOrthogonal) else None
+    natural = (
+        falling(NATURAL, args.steps, 0.2, warm=50)
+        if kind in (fs.Whitened, fs.WhitenedOrthogonal)
+        else None
+    )
 
     def report(step, value, info):
         if step % args.report_every == 0:
-            print(f"{name}, step {step}: bound a datum {info.smoothed / len(X):.4f}, {info.seconds:.0f} s", flush=True)
+            print(
+                f"{name}, step {step}: bound a datum {info.smoothed / len(X):.4f},"
+                f" {info.seconds:.0f} s",
+                flush=True,
+            )
 
     model, info = fs.fit(
         start(name, X, args.size, args.seed), X, y, steps=args.steps, batch_size=args.batch_size, rng=args.seed,
@@ -112,7 +131,12 @@ def picture(path, args):
     after = fs.load(pathlib.Path(args.out, f"convolutional-{args.steps}.npz")).model.inducing
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    for ax, patches, title in zip(figure.subplots(1, 2), (before, after), ("k-means", f"after {args.steps} steps"), strict=True):
+    for ax, patches, title in zip(
+        figure.subplots(1, 2),
+        (before, after),
+        ("k-means", f"after {args.steps} steps"),
+        strict=True,
+    ):
         ax.imshow(tiled(patches), cmap="gray", interpolation="nearest")
         ax.set_title(title, fontsize="medium")
         ax.set_axis_off()
@@ -134,19 +158,33 @@ def tiled(patches, columns=15):
 def main(argv=None):
     """Print the rows, or write the picture; returns the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(ROWS)} (default: all), or picture")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"some of {', '.join(ROWS)} (default: all), or picture",
+    )
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--size", type=float, default=1.0, help="of the numbers of inducing inputs, 1 for those of the table")
+    parser.add_argument(
+        "--size",
+        type=float,
+        default=1.0,
+        help="of the numbers of inducing inputs, 1 for those of the table",
+    )
     parser.add_argument("--test", type=int, default=2000, help="how many digits are asked about")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=50, metavar="STEPS")
-    parser.add_argument("--out", default="patches", help="folder of the checkpoints, the scores and the picture")
+    parser.add_argument(
+        "--out", default="patches", help="folder of the checkpoints, the scores and the picture"
+    )
     args = parser.parse_args(argv)
     unknown = set(args.names) - {*ROWS, "picture"}
     if unknown:
-        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}, and picture")
+        parser.error(
+            f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}, and picture"
+        )
     pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
     rows = []
     try:

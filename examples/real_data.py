@@ -26,7 +26,14 @@ PROBLEMS = {
     "kin40k": SVGP,
     "elevators": SVGP,
     "bike": SGPR,
-    "banana": ["--target-file", "{data}/banana.y.csv", "--inducing", "64", "--test-fraction", "0.25"],
+    "banana": [
+        "--target-file",
+        "{data}/banana.y.csv",
+        "--inducing",
+        "64",
+        "--test-fraction",
+        "0.25",
+    ],
 }
 MASKED = ("airfoil", "energy", "kin40k", "elevators", "bike")
 
@@ -36,32 +43,61 @@ def arguments(name, split, out):
     options = [option.format(data=DATA) for option in PROBLEMS[name]]
     if name in MASKED:
         options += ["--test-mask", f"{DATA}/{name}.test_mask.csv.gz:{split}"]
-    return ["fit", f"{DATA}/{name}.{'data.csv.gz' if name in MASKED else 'X.csv'}", *options, "--out", os.path.join(out, name)]
+    return [
+        "fit",
+        f"{DATA}/{name}.{'data.csv.gz' if name in MASKED else 'X.csv'}",
+        *options,
+        "--out",
+        os.path.join(out, name),
+    ]
 
 
 def row(name, model, trivial, seconds, steps, what):
     """A row of the table; ``model`` and ``trivial`` are (score, NLPD)."""
-    cells = [name, what, *(f"{a:.4f}" for a in model), *(f"{a:.4f}" for a in trivial), str(steps), f"{seconds:.0f}"]
+    cells = [
+        name,
+        what,
+        *(f"{a:.4f}" for a in model),
+        *(f"{a:.4f}" for a in trivial),
+        str(steps),
+        f"{seconds:.0f}",
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
 def main(argv=None):
     """Fit, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(PROBLEMS)}, mnist (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"some of {', '.join(PROBLEMS)}, mnist (default: all)",
+    )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--steps", type=int, help="few steps instead of the real thing")
     parser.add_argument("--out", default="real-data")
     args = parser.parse_args(argv)
     unknown = set(args.names) - set(PROBLEMS) - {"mnist"}
     if unknown:
-        parser.error(f"no data set {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}, mnist")
+        parser.error(
+            f"no data set {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}, mnist"
+        )
     rows = []
     for name in args.names or [*PROBLEMS, "mnist"]:
         if name == "mnist":
             epochs = ["--epochs", str(args.steps / 32)] if args.steps else []
             scores = mnist.main(["--inducing", "500", *epochs])
-            rows.append(row(name, scores["model"], scores["trivial"], scores["seconds"], scores["steps"], "accuracy, NLPD"))
+            rows.append(
+                row(
+                    name,
+                    scores["model"],
+                    scores["trivial"],
+                    scores["seconds"],
+                    scores["steps"],
+                    "accuracy, NLPD",
+                )
+            )
             continue
         command = arguments(name, args.split, args.out)
         if args.steps:
@@ -74,11 +110,23 @@ def main(argv=None):
             sys.exit(code)
         results = json.loads(pathlib.Path(args.out, name, "metrics.json").read_text())
         score = "accuracy" if results["classes"] else "rmse"
-        pairs = [(results["test"][who][score], results["test"][who]["nlpd"]) for who in ("model", "trivial")]
+        pairs = [
+            (results["test"][who][score], results["test"][who]["nlpd"])
+            for who in ("model", "trivial")
+        ]
         rows.append(
-            row(name, *pairs, results["seconds"], results["steps"], {"rmse": "RMSE", "accuracy": "accuracy"}[score] + ", NLPD")
+            row(
+                name,
+                *pairs,
+                results["seconds"],
+                results["steps"],
+                {"rmse": "RMSE", "accuracy": "accuracy"}[score] + ", NLPD",
+            )
         )
-    print("\n| data | scores | model | | trivial predictor | | steps | seconds |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "\n| data | scores | model | | trivial predictor | | steps | seconds"
+        " |\n|---|---|---|---|---|---|---|---|"
+    )
     print("\n".join(rows))
 
 

@@ -4,10 +4,11 @@
     python examples/relevance.py sinc --rows 2000 --steps 0
     python examples/relevance.py augmented
 
-sinc: as many functions as there are data, one at each, with precisions that are learned: in turns of the optimal mean, variances
-and precisions, where a function that is not relevant is pruned for good; and from samples, half of the functions and 100 data a
-step, AdaGrad with a kriged control, with variances and precisions in closed form every 20 steps.
-augmented: standard deviations of f by an exact GP and by a QSGP of a function at each of its 20 data, mean field and full.
+sinc: as many functions as there are data, one at each, with precisions that are learned: in turns
+of the optimal mean, variances and precisions, where a function that is not relevant is pruned for
+good; and from samples, half of the functions and 100 data a step, AdaGrad with a kriged control,
+with variances and precisions in closed form every 20 steps. augmented: standard deviations of f by
+an exact GP and by a QSGP of a function at each of its 20 data, mean field and full.
 """
 
 import argparse
@@ -34,7 +35,9 @@ def sinc(n, seed):
 def at_start(basis):
     """Mean field, at weights of 0."""
     m = basis.num_functions()
-    return fs.QSGP(basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(NOISE**2))
+    return fs.QSGP(
+        basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(NOISE**2)
+    )
 
 
 # --- relevance vectors --------------------------------------------------------------------------------------------------------
@@ -53,9 +56,14 @@ def in_turns(model, X, Y, turns, look):
 def from_samples(model, X, Y, steps, look, batch=100, points=50):
     """The mean from samples of functions and of data."""
     rng, n = np.random.default_rng(0), len(X)
-    optimiser = fs.adagrad(0.05, fixed=("basis", "likelihood", "posterior.columns", "posterior.diagonal"))
+    optimiser = fs.adagrad(
+        0.05, fixed=("basis", "likelihood", "posterior.columns", "posterior.diagonal")
+    )
     model = fs.optimal_diagonal(model, X)
-    state, control = optimiser.init(model), fs.kriged_control(model, X[:: max(1, n // points)].copy())
+    state, control = (
+        optimiser.init(model),
+        fs.kriged_control(model, X[:: max(1, n // points)].copy()),
+    )
     for step in range(1, steps + 1):
         rows = rng.choice(n, min(batch, n), replace=False)
         sample = fs.draw_basis_sample(model.basis, n // 2, rng=rng)
@@ -78,7 +86,10 @@ def vectors(n, turns, steps):
     X, Y = sinc(n, 0)
     grid = np.linspace(-EDGE, EDGE, 400)[:, None]
     model = at_start(fs.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(n)))
-    print("| how | turns or steps | seconds | relevance vectors | bound | RMSE to sinc |\n|" + " --- |" * 6)
+    print(
+        "| how | turns or steps | seconds | relevance vectors | bound | RMSE to sinc |\n|"
+        + " --- |" * 6
+    )
     found = {}
     for how, train, count in (("in turns", in_turns, turns), ("from samples", from_samples, steps)):
         begun, aside = time.perf_counter(), 0.0
@@ -110,7 +121,10 @@ def deviations(grid):
     field, _ = fs.optimal_weights(at_start(fs.InducingBasis(covariance, X)), X, Y, iterations=300)
     K = covariance.Kff(X)
     weights = np.linalg.inv(K @ K / NOISE**2 + K + 1e-6 * np.eye(len(X)))
-    full = fs.replace(field, posterior=fs.ChevronWeights(field.posterior.mean, np.linalg.cholesky(weights), np.empty(0)))
+    full = fs.replace(
+        field,
+        posterior=fs.ChevronWeights(field.posterior.mean, np.linalg.cholesky(weights), np.empty(0)),
+    )
     found = {"exact GP": np.sqrt(var)}
     for name, model in (("mean field", field), ("full", full)):
         found[name] = np.sqrt(fs.predict_f(model, grid)[1])
@@ -121,7 +135,12 @@ def deviations(grid):
 def table():
     """Rows of standard deviations at some places."""
     *_, found = deviations(PLACES[:, None])
-    print("| standard deviation of f at | " + " | ".join(f"{x:g}" for x in PLACES) + " |\n|" + " --- |" * (1 + len(PLACES)))
+    print(
+        "| standard deviation of f at | "
+        + " | ".join(f"{x:g}" for x in PLACES)
+        + " |\n|"
+        + " --- |" * (1 + len(PLACES))
+    )
     for name, values in found.items():
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     return found
@@ -166,10 +185,24 @@ def picture_of_variance(path):
     X, Y, mean, found = deviations(grid)
     figure, axes = panels(2)
     for ax, name in zip(axes, ("mean field", "full"), strict=True):
-        band(ax, grid, mean, found[f"{name}, augmented"], color="#2c6fbb", alpha=0.2, label=f"{name}, augmented")
+        band(
+            ax,
+            grid,
+            mean,
+            found[f"{name}, augmented"],
+            color="#2c6fbb",
+            alpha=0.2,
+            label=f"{name}, augmented",
+        )
         band(ax, grid, mean, found[name], color="#2c6fbb", alpha=0.45, label=name)
         for sign in (-1, 1):
-            ax.plot(grid[:, 0], mean + sign * found["exact GP"], "k--", linewidth=1, label="exact GP" if sign > 0 else None)
+            ax.plot(
+                grid[:, 0],
+                mean + sign * found["exact GP"],
+                "k--",
+                linewidth=1,
+                label="exact GP" if sign > 0 else None,
+            )
         ax.plot(grid[:, 0], mean, color="#2c6fbb")
         ax.plot(X[:, 0], Y, ".", color="black", markersize=6)
         ax.legend(loc="upper left", fontsize="small")
@@ -178,7 +211,9 @@ def picture_of_variance(path):
 
 def main(argv=None):
     """Train, print the tables, write the pictures where Matplotlib is installed; returns what the tables are of."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="sinc, augmented (default: both)")
     parser.add_argument("--rows", type=int, default=500, help="for sinc")
     parser.add_argument("--turns", type=int, default=100, help="for sinc")

@@ -5,11 +5,12 @@
     python examples/solve_gp.py snelson                   # the picture (PNG): a minute
     python examples/solve_gp.py bike --epochs 1 --size 16 # only to see that everything runs
 
-Matern 3/2 with one lengthscale, batches of 1024, 100 epochs, Adam with 0.01 for everything from q = prior; 64 % of the rows to
-learn from, 16 % left aside, 20 % to be asked about. All methods start from the same variance, noise and lengthscale (the median
-distance), with inducing inputs by k-means. Unwhitened, as the paper's tables, but for ODVGP, whose parameters are weights of the
-mean; rows with "whitened" are. One that was interrupted goes on from its checkpoint in --out, and one that is finished is read
-from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Matern 3/2 with one lengthscale, batches of 1024, 100 epochs, Adam with 0.01 for everything from q =
+prior; 64 % of the rows to learn from, 16 % left aside, 20 % to be asked about. All methods start
+from the same variance, noise and lengthscale (the median distance), with inducing inputs by
+k-means. Unwhitened, as the paper's tables, but for ODVGP, whose parameters are weights of the mean;
+rows with "whitened" are. One that was interrupted goes on from its checkpoint in --out, and one
+that is finished is read from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -43,7 +44,9 @@ def start(kind, M, M2, covariance, X, noise, seed):
         inducing = fs.kmeans_inducing(X, (M, M2) if M2 else M, rng=seed)
     else:
         inducing = fs.InducingPair(*(fs.kmeans_inducing(X, size, rng=seed) for size in (M, M2)))
-    return fs.SVGP(covariance, inducing, fs.at_prior(kind, covariance, inducing), fs.Gaussian(variance=noise))
+    return fs.SVGP(
+        covariance, inducing, fs.at_prior(kind, covariance, inducing), fs.Gaussian(variance=noise)
+    )
 
 
 # --- held-out scores ----------------------------------------------------------------------------------------------------------
@@ -74,7 +77,10 @@ def scores(name, method, args):
     if checkpoint.is_file():
         model, resume = fs.load(checkpoint).model, checkpoint
     else:
-        model, resume = start(kind, *(M * args.size // 1024 for M in sizes), covariance, X, 0.1, args.split), None
+        model, resume = (
+            start(kind, *(M * args.size // 1024 for M in sizes), covariance, X, 0.1, args.split),
+            None,
+        )
     columns = {"sampled": min(1024, len(model.inducing.O))} if kind is fs.DecoupledWeights else {}
     model, info = fs.fit(
         model, X, y, epochs=args.epochs, batch_size=1024, optimiser=fs.adam(0.01), rng=args.split, checkpoint=checkpoint,
@@ -122,28 +128,53 @@ def toys(steps):
     found = {}
     for method, (kind, M, M2) in TOY.items():
         model = start(kind, M, M2, fs.RBF(variance=1.0, lengthscales=1.0), X, 0.1, 0)
-        found[method], _ = fs.fit(model, X, y, steps=steps, batch_size=20, optimiser=fs.adam(0.01), rng=0)
+        found[method], _ = fs.fit(
+            model, X, y, steps=steps, batch_size=20, optimiser=fs.adam(0.01), rng=0
+        )
     return X, y, found
 
 
 def picture(path, X, y, models):
-    """Mean and three standard deviations of the targets, a panel each; Z below, O above. Needs Matplotlib."""
+    """Mean and three standard deviations of the targets, a panel each; Z below, O above.
+
+    Needs Matplotlib.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.2 * len(models), 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     grid = np.linspace(X.min() - 1, X.max() + 1, 400)[:, None]
-    for ax, (method, model) in zip(figure.subplots(1, len(models), sharey=True), models.items(), strict=True):
+    for ax, (method, model) in zip(
+        figure.subplots(1, len(models), sharey=True), models.items(), strict=True
+    ):
         mean, var = fs.predict_y(model, grid)
-        ax.fill_between(grid[:, 0], mean - 3 * np.sqrt(var), mean + 3 * np.sqrt(var), color="#2c6fbb", alpha=0.18, linewidth=0)
+        ax.fill_between(
+            grid[:, 0],
+            mean - 3 * np.sqrt(var),
+            mean + 3 * np.sqrt(var),
+            color="#2c6fbb",
+            alpha=0.18,
+            linewidth=0,
+        )
         ax.plot(grid[:, 0], mean, color="#2c6fbb")
         ax.plot(X[:, 0], y, ".", color="#8a8a8a", markersize=4)
         pair = isinstance(model.inducing, fs.InducingPair)
-        marks = ((model.inducing.Z, "^", 0.03), (model.inducing.O, "v", 0.97)) if pair else ((model.inducing, "^", 0.03),)
+        marks = (
+            ((model.inducing.Z, "^", 0.03), (model.inducing.O, "v", 0.97))
+            if pair
+            else ((model.inducing, "^", 0.03),)
+        )
         for inputs, marker, height in marks:
             at = np.full(len(inputs), height)
-            ax.plot(inputs[:, 0], at, marker, color="black", markersize=5, transform=ax.get_xaxis_transform())
+            ax.plot(
+                inputs[:, 0],
+                at,
+                marker,
+                color="black",
+                markersize=5,
+                transform=ax.get_xaxis_transform(),
+            )
         ax.set_xlim(grid[0, 0], grid[-1, 0])
         ax.set_title(f"{method}: ELBO {fs.elbo(model, X, y):.1f}", fontsize="medium")
     figure.savefig(path, dpi=130)
@@ -152,24 +183,48 @@ def picture(path, X, y, models):
 def main(argv=None):
     """Train, print the table, write the picture; returns the rows of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(TABLES)}, snelson (default: all)")
-    parser.add_argument("--rows", nargs="+", metavar="ROW", default=list(METHODS), help=f"some of {', '.join(METHODS)}")
-    parser.add_argument("--split", type=int, default=0, help="seed of the split, of k-means and of the batches")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"some of {', '.join(TABLES)}, snelson (default: all)",
+    )
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        metavar="ROW",
+        default=list(METHODS),
+        help=f"some of {', '.join(METHODS)}",
+    )
+    parser.add_argument(
+        "--split", type=int, default=0, help="seed of the split, of k-means and of the batches"
+    )
     parser.add_argument("--epochs", type=float, default=100)
     parser.add_argument("--steps", type=int, default=10_000, help="for snelson")
-    parser.add_argument("--size", type=int, default=1024, help="inducing inputs where a row says 1024, the others in proportion")
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=1024,
+        help="inducing inputs where a row says 1024, the others in proportion",
+    )
     parser.add_argument("--out", default="solve-gp")
     args = parser.parse_args(argv)
     names = args.names or [*TABLES, "snelson"]
     unknown = [*set(names) - {*TABLES, "snelson"}, *set(args.rows) - set(METHODS)]
     if unknown:
-        parser.error(f"no data set or row {unknown[0]!r}; there are {', '.join(TABLES)}, snelson, and rows {', '.join(METHODS)}")
+        parser.error(
+            f"no data set or row {unknown[0]!r}; there are {', '.join(TABLES)}, snelson, and rows"
+            f" {', '.join(METHODS)}"
+        )
     pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
     if "snelson" in names:
         path = pathlib.Path(args.out, "solve_gp.png")
         picture(path, *toys(args.steps))
         print(f"wrote {path}")
-    print("| data | split | method | RMSE | log density | bound a datum | lengthscale | noise sd |\n|" + "---|" * 8)
+    print(
+        "| data | split | method | RMSE | log density | bound a datum | lengthscale | noise sd |\n|"
+        + "---|" * 8
+    )
     rows = []
     for line in table([name for name in names if name in TABLES], args):
         rows.append(line)

@@ -9,8 +9,9 @@
     python examples/weight_space.py features                     # scores against m, by conjugate gradients
     python examples/weight_space.py collapse                     # what the mean-field bound makes of hyperparameters
 
-Hyperparameters are those of an exact GP on 1,000 of the training rows: mean-field bounds are no guide to them where m is not
-small against n. The variances have a closed form. Scores are taken now and then, and their time is not counted. Reads
+Hyperparameters are those of an exact GP on 1,000 of the training rows: mean-field bounds are no
+guide to them where m is not small against n. The variances have a closed form. Scores are taken now
+and then, and their time is not counted. Reads
 ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
@@ -44,14 +45,22 @@ def hyperparameters(X, y, count, rng):
     """``(covariance, noise variance)`` of an exact GP on some rows."""
     some = rng.choice(len(X), min(count, len(X)), replace=False)
     covariance = fs.RBF(1.0, fs.median_lengthscales(X[some], rng=0, ard=True))
-    model, _ = fs.fit(fs.SGPR(covariance, X[some].copy(), noise_variance=0.1), X[some], y[some], steps=200, fixed="inducing")
+    model, _ = fs.fit(
+        fs.SGPR(covariance, X[some].copy(), noise_variance=0.1),
+        X[some],
+        y[some],
+        steps=200,
+        fixed="inducing",
+    )
     return model.covariance, float(model.noise_variance)
 
 
 def scores(model, X, y):
     """RMSE and NLPD."""
     mean, _ = fs.predict_y(model, X)
-    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(np.mean(fs.predict_log_density(model, X, y)))
+    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
+        np.mean(fs.predict_log_density(model, X, y))
+    )
 
 
 class Table:
@@ -75,7 +84,13 @@ class Table:
 def by_conjugate_gradients(model, data, iterations):
     X, y, Xt, yt = data
     table = Table("iterations", {*LOOKS, iterations}, Xt, yt, model)
-    fs.optimal_weights(model, X, y, iterations=iterations, callback=lambda there, info: table.take(info.iterations, there))
+    fs.optimal_weights(
+        model,
+        X,
+        y,
+        iterations=iterations,
+        callback=lambda there, info: table.take(info.iterations, there),
+    )
     return table.rows
 
 
@@ -83,7 +98,11 @@ def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
     """The mean by ``fit``, from samples of functions and data, with a control of this kind."""
     X, y, Xt, yt = data
     at = np.random.default_rng(1).choice(len(X), points, replace=False)
-    control = {"none": lambda: 0, "paired": lambda: fs.paired_control(model, X[at]), "kriged": lambda: points}[kind]()
+    control = {
+        "none": lambda: 0,
+        "paired": lambda: fs.paired_control(model, X[at]),
+        "kriged": lambda: points,
+    }[kind]()
     table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
     fs.fit(
         model, X, y, steps=steps, batch_size=BATCH, basis_size=size, control=control, rng=1, fixed=HELD,
@@ -166,7 +185,9 @@ def collapse(args):
     X, y, m, found = X[some], y[some], args.features, []
     print("| hyperparameters | noise variance | RMSE |\n| --- | --- | --- |")
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise))
+    model = fs.QSGP(
+        fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise)
+    )
     for name in ("kept", "learned"):
         if name == "learned":
             held = ("posterior.columns",)
@@ -182,20 +203,32 @@ def collapse(args):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("task", choices=("kin40k", "picture", "features", "collapse"))
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--basis", choices=("fourier", "inducing"), default="fourier")
     parser.add_argument("--dense-columns", type=int, default=0, help="trained from samples")
     parser.add_argument("--iterations", type=int, default=150)
-    parser.add_argument("--steps", type=int, help="train from samples, so many steps, in place of conjugate gradients")
-    parser.add_argument("--basis-size", type=int, default=FUNCTIONS, help="functions a step on each side")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        help="train from samples, so many steps, in place of conjugate gradients",
+    )
+    parser.add_argument(
+        "--basis-size", type=int, default=FUNCTIONS, help="functions a step on each side"
+    )
     parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")
     parser.add_argument("--points", type=int, default=500, help="of the control")
-    parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
+    parser.add_argument(
+        "--exact", type=int, default=1000, help="rows that the hyperparameters are learned from"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=DOCS, help="folder of the picture")
     args = parser.parse_args(arguments)
-    return {"kin40k": kin40k, "picture": picture, "features": features, "collapse": collapse}[args.task](args)
+    return {"kin40k": kin40k, "picture": picture, "features": features, "collapse": collapse}[
+        args.task
+    ](args)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,14 @@ _ROOMS = {
         "WhitenedOrthogonal",
     ),
     "weight_space.posterior": ("ChevronWeights",),
-    "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad", "likelihood_direction"),
+    "bounds.elbo": (
+        "SVGP",
+        "data_term_and_grad",
+        "elbo",
+        "elbo_and_grad",
+        "kl_term_and_grad",
+        "likelihood_direction",
+    ),
     "bounds.from_blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
     "bounds.at_prior": ("at_prior", "to_joint"),
     "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
@@ -78,7 +85,13 @@ _ROOMS = {
     "weight_space.paired_control": ("PairedControl", "paired_control"),
     "bounds.convert": ("convert",),
     "sites.dual_parameters": ("Sites", "dual_parameters", "leave_one_out"),
-    "sites.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),
+    "sites.site_svgp": (
+        "SiteSVGP",
+        "site_bound",
+        "site_bound_and_grad",
+        "site_bound_terms",
+        "tied",
+    ),
     "sites.vgp": ("VGP",),
     "weight_space.bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
     "weight_space.sampled_bound": ("SampledInfo", "sampled_bound_and_grad"),
@@ -87,7 +100,14 @@ _ROOMS = {
     "weight_space.relevance": ("optimal_precision", "prune", "relevance_vectors"),
     "weight_space.qsgp": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
-    "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
+    "bounds.predict": (
+        "predict_cdf",
+        "predict_f",
+        "predict_log_density",
+        "predict_quantiles",
+        "predict_y",
+        "sample_f",
+    ),
     "bounds.predict_vjp": ("predict_f_and_vjp",),
     "layers.convolutional": ("ConvolutionalLayer",),
     "layers.layer": ("DeepGP", "Layer"),
@@ -101,7 +121,13 @@ _ROOMS = {
     "optim.by_field": ("by_field", "gentle_inducing"),
     "optim.adagrad": ("adagrad",),
     "optim.first_order": ("adam", "sgd"),
-    "initialise.inducing": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales", "patch_inducing", "pca_mean"),
+    "initialise.inducing": (
+        "greedy_variance_inducing",
+        "kmeans_inducing",
+        "median_lengthscales",
+        "patch_inducing",
+        "pca_mean",
+    ),
     "train": ("fit",),
     "train.em": ("em",),
     "train.natural_steps": ("natural_steps",),
@@ -120,7 +146,9 @@ def __getattr__(name):
     if name in _ROOM_OF:
         value = getattr(importlib.import_module(f".{_ROOM_OF[name]}", __name__), name)
     elif name in _MODULES:
-        value = importlib.import_module({"schedules": ".optim.schedules"}.get(name, f".{name}"), __name__)
+        value = importlib.import_module(
+            {"schedules": ".optim.schedules"}.get(name, f".{name}"), __name__
+        )
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

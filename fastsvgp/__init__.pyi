@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, Unpack, overload
 
-from . import distributed as distributed, extending as extending, kernels as kernels, models as models, recipes as recipes
+from . import (
+    distributed as distributed,
+    extending as extending,
+    kernels as kernels,
+    models as models,
+    recipes as recipes,
+)
 from .bounds.at_prior import at_prior as at_prior, to_joint as to_joint
 from .bounds.convert import (
     convert as convert,
@@ -13,7 +19,10 @@ from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
     likelihood_direction as likelihood_direction,
 )
-from .bounds.from_blocks import elbo_and_grad_from_blocks as elbo_and_grad_from_blocks, predict_from_blocks as predict_from_blocks
+from .bounds.from_blocks import (
+    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
+    predict_from_blocks as predict_from_blocks,
+)
 from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
 from .cli.fitted import (
     Fitted as Fitted,
@@ -26,7 +35,10 @@ from .collapsed.sgpr import (
     collapsed_bound_and_grad as collapsed_bound_and_grad,
     optimal_svgp as optimal_svgp,
 )
-from .collapsed.tighter import tighter_bound as tighter_bound, tighter_bound_and_grad as tighter_bound_and_grad
+from .collapsed.tighter import (
+    tighter_bound as tighter_bound,
+    tighter_bound_and_grad as tighter_bound_and_grad,
+)
 from .covariances import (
     RBF as RBF,
     Constant as Constant,
@@ -91,9 +103,18 @@ from .optim.first_order import (
 from .optim.flat import (
     ravel as ravel,
 )
-from .optim.inverse.factor import inverse_factor as inverse_factor, newton_schulz_step as newton_schulz_step
-from .optim.inverse.updates import inverse_updates as inverse_updates, refresh_inverse as refresh_inverse
-from .optim.inverse.variance_gap import variance_gap as variance_gap, variance_interval as variance_interval
+from .optim.inverse.factor import (
+    inverse_factor as inverse_factor,
+    newton_schulz_step as newton_schulz_step,
+)
+from .optim.inverse.updates import (
+    inverse_updates as inverse_updates,
+    refresh_inverse as refresh_inverse,
+)
+from .optim.inverse.variance_gap import (
+    variance_gap as variance_gap,
+    variance_interval as variance_interval,
+)
 from .optim.natural.backtracking import NaturalStepInfo
 from .optim.natural.from_gradient import natural_update as natural_update
 from .optim.natural.svgp import natural_step_and_grad as natural_step_and_grad
@@ -127,8 +148,15 @@ from .records.inducing_sets import InducingPair as InducingPair
 from .records.persistence import load as load, load_with_extra as load_with_extra, save as save
 from .records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Rows, Seed
 from .runtime.devices import to_device as to_device, to_host as to_host
-from .runtime.num_threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
-from .sites.dual_parameters import Sites as Sites, dual_parameters as dual_parameters, leave_one_out as leave_one_out
+from .runtime.num_threads import (
+    get_num_threads as get_num_threads,
+    set_num_threads as set_num_threads,
+)
+from .sites.dual_parameters import (
+    Sites as Sites,
+    dual_parameters as dual_parameters,
+    leave_one_out as leave_one_out,
+)
 from .sites.site_svgp import (
     SiteSVGP as SiteSVGP,
     site_bound as site_bound,
@@ -146,7 +174,11 @@ from .train.em import (
 from .train.state import (
     TrainingState as TrainingState,
 )
-from .weight_space.bases import InducingBasis as InducingBasis, RandomFourier as RandomFourier, RelevanceBasis as RelevanceBasis
+from .weight_space.bases import (
+    InducingBasis as InducingBasis,
+    RandomFourier as RandomFourier,
+    RelevanceBasis as RelevanceBasis,
+)
 from .weight_space.bases.samples import (
     BasisSample as BasisSample,
     SparseRows as SparseRows,
@@ -157,17 +189,33 @@ from .weight_space.control_variates import (
     advance_control as advance_control,
     kriged_control as kriged_control,
 )
-from .weight_space.from_features import sampled_bound_and_grad_from_features as sampled_bound_and_grad_from_features
+from .weight_space.from_features import (
+    sampled_bound_and_grad_from_features as sampled_bound_and_grad_from_features,
+)
 from .weight_space.optimal_weights import (
     WeightsInfo as WeightsInfo,
     optimal_diagonal as optimal_diagonal,
     optimal_weights as optimal_weights,
 )
-from .weight_space.paired_control import PairedControl as PairedControl, paired_control as paired_control
+from .weight_space.paired_control import (
+    PairedControl as PairedControl,
+    paired_control as paired_control,
+)
 from .weight_space.posterior import ChevronWeights as ChevronWeights
-from .weight_space.qsgp import QSGP as QSGP, weight_bound as weight_bound, weight_bound_and_grad as weight_bound_and_grad
-from .weight_space.relevance import optimal_precision as optimal_precision, prune as prune, relevance_vectors as relevance_vectors
-from .weight_space.sampled_bound import SampledInfo as SampledInfo, sampled_bound_and_grad as sampled_bound_and_grad
+from .weight_space.qsgp import (
+    QSGP as QSGP,
+    weight_bound as weight_bound,
+    weight_bound_and_grad as weight_bound_and_grad,
+)
+from .weight_space.relevance import (
+    optimal_precision as optimal_precision,
+    prune as prune,
+    relevance_vectors as relevance_vectors,
+)
+from .weight_space.sampled_bound import (
+    SampledInfo as SampledInfo,
+    sampled_bound_and_grad as sampled_bound_and_grad,
+)
 
 # Options of a function are those of all kinds of model and posterior that offer it; which of them a kind takes is checked at run
 # time. A test holds them against what the kinds take.
@@ -197,6 +245,7 @@ def elbo(
     group: Group | None = ...,
     **options: Unpack[_OfDraws],
 ) -> float: ...
+
 # with ``inputs=True`` a third result comes
 @overload
 def elbo_and_grad(
@@ -366,6 +415,7 @@ def natural_steps(
     monotone: bool = ...,
     tolerance: float | None = ...,
 ) -> tuple[RecordT, list[NaturalStepInfo]]: ...
+
 # a pair of numbers gives a pair of sets
 @overload
 def kmeans_inducing(
@@ -440,4 +490,5 @@ def median_lengthscales(
     subset: int = ...,
     group: Group | None = ...,
 ) -> Array | float: ...
+
 __version__: str

@@ -15,7 +15,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions that are no options
-CLOSE = 0.65  # how alike a misspelt name and the one that was meant are, at least; `rows` and `probes` are 0.6
+# how alike a misspelt name and the one that was meant are, at least; `rows` and `probes` are 0.6
+CLOSE = 0.65
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -44,7 +45,9 @@ def no_option(function, option, known, kind=""):
     if near:
         return TypeError(f"{function} has no option `{option}`; did you mean `{near[0]}`?")
     takes = ", ".join(f"`{name}`" for name in options) or "no options"
-    return TypeError(f"{function} has no option `{option}`{kind and f' for {kind}'}; it takes {takes}")
+    return TypeError(
+        f"{function} has no option `{option}`{kind and f' for {kind}'}; it takes {takes}"
+    )
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -98,15 +101,21 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
     """
 
     def __init__(self, batch, pivot, jitter, size, dtype):
-        self.batch, self.pivot, self.jitter, self.size = tuple(batch), int(pivot), float(jitter), int(size)
+        self.batch, self.pivot, self.jitter, self.size = (
+            tuple(batch),
+            int(pivot),
+            float(jitter),
+            int(size),
+        )
         where = f" of batch entry {self.batch}" if self.batch else ""
         super().__init__(
-            f"the {size} x {size} matrix{where} is not positive definite: factorisation broke down at pivot {self.pivot} "
-            f"with jitter {self.jitter:g} in {np.dtype(dtype).name}. Likely causes, in order: "
-            "(1) duplicated or nearly equal inducing inputs; "
-            "(2) inputs on a much smaller scale than the lengthscales (standardise them, or shorten the lengthscales); "
-            "(3) float32 where float64 is needed; "
-            "(4) NaN or infinity in the parameters. Raise `jitter` (ten times as much is a fair first try) or mend the cause."
+            f"the {size} x {size} matrix{where} is not positive definite: factorisation broke down"
+            f" at pivot {self.pivot} with jitter {self.jitter:g} in {np.dtype(dtype).name}. Likely"
+            " causes, in order: (1) duplicated or nearly equal inducing inputs; (2) inputs on a"
+            " much smaller scale than the lengthscales (standardise them, or shorten the"
+            " lengthscales); (3) float32 where float64 is needed; (4) NaN or infinity in the"
+            " parameters. Raise `jitter` (ten times as much is a fair first try) or mend the"
+            " cause."
         )
 
     def __reduce__(self):
@@ -173,13 +182,20 @@ class BadEntry(ValueError):
 
     def __str__(self):
         name, what, _, advice = self.args
-        where = f" at index {self.index[0] if len(self.index) == 1 else self.index}" if self.index else ""
+        where = (
+            f" at index {self.index[0] if len(self.index) == 1 else self.index}"
+            if self.index
+            else ""
+        )
         return f"`{name}` {what}{where}{advice}"
 
 
 def not_a_generator(rng):
     """What to raise where an argument ``rng`` stands for no random generator."""
-    return TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}")
+    return TypeError(
+        "`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got"
+        f" {rng!r}"
+    )
 
 
 class Diverged(ValueError):

@@ -1,6 +1,7 @@
 """All that a covariance, likelihood, posterior, mean function, kind of model or way of training of your own imports.
 
-The names come from many rooms, whose own paths are not public. Importing ``fastsvgp`` does not load this module.
+The names come from many rooms, whose own paths are not public. Importing ``fastsvgp`` does not load
+this module.
 """
 
 from . import check, kernels, models
@@ -9,11 +10,33 @@ from .check.weights import svgp as weighed
 from .covariances import Covariance
 from .covariances.base import ALL
 from .likelihoods import Likelihood
-from .likelihoods.base import NODES, in_dtype, log, number, refuse, size, sum_outputs, total, weighted
+from .likelihoods.base import (
+    NODES,
+    in_dtype,
+    log,
+    number,
+    refuse,
+    size,
+    sum_outputs,
+    total,
+    weighted,
+)
 from .means import Mean
 from .posteriors import Pass, Posterior
 from .posteriors.base import Bars, Joint, Projection, raise_to_floor
-from .records import Blocks, Marginals, leaf, leaves, matches, record, replace, replace_at, restricted, static, tree_map
+from .records import (
+    Blocks,
+    Marginals,
+    leaf,
+    leaves,
+    matches,
+    record,
+    replace,
+    replace_at,
+    restricted,
+    static,
+    tree_map,
+)
 from .train import minibatch_training
 from .train.loop import Recorder
 from .train.state import TrainingState, started

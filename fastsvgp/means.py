@@ -1,6 +1,5 @@
 """Mean functions: ``mean(X)`` is added to the latent mean, (N,) or (P, N), in the one place where it enters."""
 
-
 import numpy as np
 
 from . import kernels
@@ -49,7 +48,10 @@ def _check_shape(mean, name, allowed):
     shape = np.shape(getattr(mean, name))
     if shape not in allowed:
         allowed = " or ".join(str(a) for a in dict.fromkeys(allowed))
-        raise ValueError(f"{type(mean).__name__}: `{name}` has shape {shape}; these inputs and outputs need {allowed}")
+        raise ValueError(
+            f"{type(mean).__name__}: `{name}` has shape {shape}; these inputs and outputs need"
+            f" {allowed}"
+        )
 
 
 @record
@@ -92,7 +94,9 @@ class ConstantMean(Mean):
     def vjp(self, mean_bar, X, need=NEED):
         bar = None
         if "mean" in need:
-            bar = ConstantMean(_sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.value)).astype(X.dtype))
+            bar = ConstantMean(
+                _sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.value)).astype(X.dtype)
+            )
         return bar, np.zeros_like(X) if "X" in need else None
 
     def check_shapes(self, D, outputs):
@@ -127,7 +131,9 @@ class LinearMean(Mean):
         lead = np.shape(self.weights)[:-1]
         wanted = tuple(theirs for ours, theirs in (("mean", "X1"), ("X", "X2")) if ours in need)
         per_output = np.atleast_2d(_sum_to(mean_bar, (*lead, len(X))))
-        weights_bar, X_bar, _ = kernels.inner_vjp(per_output, np.atleast_2d(self.weights), X, 1, need=wanted)
+        weights_bar, X_bar, _ = kernels.inner_vjp(
+            per_output, np.atleast_2d(self.weights), X, 1, need=wanted
+        )
         if "mean" not in need:
             return None, X_bar
         bias_bar = _sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.bias)).astype(X.dtype)
@@ -159,6 +165,7 @@ class IdentityMean(Mean):
     def check_shapes(self, D, outputs):
         if outputs != (D,):
             raise ValueError(
-                f"IdentityMean: the inputs have {D} columns and the outputs are {outputs}; it needs ({D},), one output a column. "
-                "pca_mean(X, P) makes a mean for other numbers of outputs"
+                f"IdentityMean: the inputs have {D} columns and the outputs are {outputs}; it needs"
+                f" ({D},), one output a column. pca_mean(X, P) makes a mean for other numbers of"
+                " outputs"
             )

@@ -1,4 +1,7 @@
-"""One table: what serves each public function for each kind of model. A kind is a record whose file registers what it offers."""
+"""One table: what serves each public function for each kind of model.
+
+A kind is a record whose file registers what it offers.
+"""
 
 import functools
 import inspect
@@ -21,7 +24,8 @@ OFFERED = (
     "optimal_precision", "relevance_vectors", "prune",
     "kriged_control", "paired_control", "advance_control",
 )  # fmt: skip
-RANDOM_QUANTITIES: set[str] = set()  # of all posteriors that are known: options that ``**random`` of a bound passes on
+# of all posteriors that are known: options that ``**random`` of a bound passes on
+RANDOM_QUANTITIES: set[str] = set()
 
 _SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
 _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
@@ -37,8 +41,8 @@ def register(kind, *, instead=None, **functions):
     instead : str, optional
         What an error tells those who ask for a function that this kind does not offer.
     **functions
-        By the names of the public functions: what serves them. Each is called as the public function was; its options are
-        keyword-only.
+        By the names of the public functions: what serves them. Each is called as the public
+        function was; its options are keyword-only.
 
     Raises
     ------
@@ -61,9 +65,14 @@ def register(kind, *, instead=None, **functions):
         _INSTEAD[kind] = instead
     for name, function in functions.items():
         if name not in OFFERED:
-            raise TypeError(f"register: {name!r} is no public function that goes by the kind of a model: {', '.join(OFFERED)}")
+            raise TypeError(
+                f"register: {name!r} is no public function that goes by the kind of a model:"
+                f" {', '.join(OFFERED)}"
+            )
         parameters = inspect.signature(function).parameters.values()
-        options = frozenset(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        options = frozenset(
+            p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        )
         rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
         _SERVES.setdefault(kind, {})[name] = function, options, rest
 
@@ -167,7 +176,11 @@ def check_options(name, kind, options, named, rest):
 
 def _not_offered(name, model, argument):
     """What to say where no kind of model that is known, or not this one, offers the function."""
-    kinds = (kind for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp."))
+    kinds = (
+        kind
+        for kind, functions in _SERVES.items()
+        if name in functions and kind.__module__.startswith("fastsvgp.")
+    )
     ours = sorted(kind.__name__ for kind in kinds)  # whatever was imported first
     listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
@@ -177,5 +190,8 @@ def _not_offered(name, model, argument):
     if kind in _SERVES:
         return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
     if isinstance(model, tuple) and model and type(model[0]) in _SERVES:
-        return f"{said}: fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
+        return (
+            f"{said}: fit gives the model and what is to say about the training, model, info ="
+            " fastsvgp.fit(...)"
+        )
     return f"{said}: give its .model" if hasattr(model, "model") else said

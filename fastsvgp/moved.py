@@ -40,13 +40,16 @@ class _Forwarding(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec):
         new = "fastsvgp." + MOVED[spec.name.removeprefix("fastsvgp.")]
-        warnings.warn(f"{spec.name} is now {new}; import from there", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{spec.name} is now {new}; import from there", DeprecationWarning, stacklevel=2
+        )
         module = importlib.import_module(new)
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module):
-        module.__spec__ = module.__spec__.loader_state  # of its own path, which the import has replaced
+        # of its own path, which the import has replaced
+        module.__spec__ = module.__spec__.loader_state
 
 
 def forward():

@@ -14,8 +14,9 @@ def by_name(names, *results):
 def assert_within_budget(draw, problems=25, most=400):
     """``draw()`` gives {name: (fast, plain, truth)} of a new problem of one shape; medians over problems are compared.
 
-    How far off one sum is in float32 is luck, and so, to a lesser degree, is the median over a few: where it comes out above
-    ``CLEAR``, four times as many problems are drawn, and so on up to ``most``.
+    How far off one sum is in float32 is luck, and so, to a lesser degree, is the median over a few:
+    where it comes out above ``CLEAR``, four times as many problems are drawn, and so on up to
+    ``most``.
     """
     drawn = {}
     while True:
@@ -24,9 +25,13 @@ def assert_within_budget(draw, problems=25, most=400):
                 drawn.setdefault(name, []).append(triple)
         unclear = {}
         for name, triples in drawn.items():
-            fast, plain, truth = (np.stack([np.asarray(t[i], float) for t in triples]) for i in range(3))
+            fast, plain, truth = (
+                np.stack([np.asarray(t[i], float) for t in triples]) for i in range(3)
+            )
             try:
-                assert_typically_as_accurate_as(fast, plain, truth, SLACK if problems >= most else CLEAR)
+                assert_typically_as_accurate_as(
+                    fast, plain, truth, SLACK if problems >= most else CLEAR
+                )
             except AssertionError as error:
                 unclear[name] = error
         if not unclear:

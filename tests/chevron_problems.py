@@ -4,7 +4,8 @@ import numpy as np
 from numerics import assert_as_accurate_as, generator
 from oracles import chevron as oracle
 
-SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1), (300, 10, 4)]  # m, k, right-hand sides
+# m, k, right-hand sides
+SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1), (300, 10, 4)]
 
 
 def problem(rng, m, k, count, dtype, padding=0):
@@ -22,7 +23,11 @@ def problem(rng, m, k, count, dtype, padding=0):
 
 def as_accurate(results, plain, truth, sizes):
     for result, in_dtype, exact, size in zip(results, plain, truth, sizes, strict=True):
-        assert result.dtype == in_dtype.dtype and result.shape == exact.shape and result.flags.c_contiguous
+        assert (
+            result.dtype == in_dtype.dtype
+            and result.shape == exact.shape
+            and result.flags.c_contiguous
+        )
         if exact.size:
             assert_as_accurate_as(result, in_dtype, exact, size=size)
 
@@ -31,7 +36,11 @@ def both(definition, *arrays):
     """A definition in the dtype of the arrays and in extended precision, and the sizes of sums of such terms of random signs."""
     long = [np.asarray(a, np.longdouble) for a in arrays]
     terms = definition(*map(np.abs, long))
-    return definition(*arrays), definition(*long), [a.max(initial=0) / np.sqrt(len(arrays[0])) for a in terms]
+    return (
+        definition(*arrays),
+        definition(*long),
+        [a.max(initial=0) / np.sqrt(len(arrays[0])) for a in terms],
+    )
 
 
 def check_products(twin, dense, diagonal, x, y):
@@ -42,21 +51,33 @@ def check_products(twin, dense, diagonal, x, y):
         forwards, backwards = x @ C.T, x @ C
         return [forwards, backwards, *oracle.parts(y.T @ x, k)]
 
-    results = [twin.multiply(dense, diagonal, x, False), twin.multiply(dense, diagonal, x, True), *twin.outer(k, y, x)]
+    results = [
+        twin.multiply(dense, diagonal, x, False),
+        twin.multiply(dense, diagonal, x, True),
+        *twin.outer(k, y, x),
+    ]
     as_accurate(results, *both(definition, dense, diagonal, x, y))
 
 
 def check_gram_vjp(twin, dense, diagonal, x, y_bar):
     def definition(dense, diagonal, x, y_bar):
         C = oracle.matrix(dense, diagonal)
-        return [*oracle.parts(y_bar.T @ (x @ C) + x.T @ (y_bar @ C), dense.shape[1]), y_bar @ C @ C.T]
+        return [
+            *oracle.parts(y_bar.T @ (x @ C) + x.T @ (y_bar @ C), dense.shape[1]),
+            y_bar @ C @ C.T,
+        ]
 
-    as_accurate(twin.gram_vjp(y_bar, dense, diagonal, x), *both(definition, dense, diagonal, x, y_bar))
+    as_accurate(
+        twin.gram_vjp(y_bar, dense, diagonal, x), *both(definition, dense, diagonal, x, y_bar)
+    )
 
 
 def check_rows(twin, dense, diagonal, x, y, rows):
     k, n, m = dense.shape[1], len(rows), len(dense)
-    head, rest = np.ascontiguousarray(x[:, :k]), np.where(rows < k, np.nan, x[:, rows]).astype(x.dtype)
+    head, rest = (
+        np.ascontiguousarray(x[:, :k]),
+        np.where(rows < k, np.nan, x[:, rows]).astype(x.dtype),
+    )
     u = np.ascontiguousarray(y[:, :n]) if n <= m else np.tile(y, 2)[:, :n]
 
     def definition(dense, diagonal, x, u):
@@ -64,7 +85,11 @@ def check_rows(twin, dense, diagonal, x, y, rows):
         return [x @ C.T, u @ C, *oracle.row_parts(u.T @ x, rows, k)]
 
     transposed = oracle.scattered(rows, *twin.multiply_rows_transposed(dense, diagonal, rows, u), m)
-    results = [twin.multiply_rows(dense, diagonal, rows, head, rest), transposed, *twin.outer_rows(rows, u, head, rest)]
+    results = [
+        twin.multiply_rows(dense, diagonal, rows, head, rest),
+        transposed,
+        *twin.outer_rows(rows, u, head, rest),
+    ]
     as_accurate(results, *both(definition, dense, diagonal, x, u))
 
 
@@ -78,7 +103,9 @@ def check_log_det(twin, dense, diagonal, rows):
         assert abs(float(result) - float(truth)) <= tolerance
         vjp = twin.log_det_vjp(2.5, dense, diagonal, chosen)
         assert vjp.dtype == dense.dtype
-        np.testing.assert_allclose(vjp, 2.5 / values.astype(float), rtol=2 * np.finfo(dense.dtype).eps)
+        np.testing.assert_allclose(
+            vjp, 2.5 / values.astype(float), rtol=2 * np.finfo(dense.dtype).eps
+        )
 
 
 def check_all(twin, rng, m, k, count, dtype, padding=0):
@@ -97,7 +124,9 @@ def small_run(twin, dtype):
         twin.multiply(dense, diagonal, x, False)
         twin.multiply(dense, diagonal, x, True)
     rows = rng.integers(0, 140, 260)
-    rest = twin.multiply_rows(dense, diagonal, rows, x[:, :k].copy(), rng.standard_normal((1, 260)).astype(dtype))
+    rest = twin.multiply_rows(
+        dense, diagonal, rows, x[:, :k].copy(), rng.standard_normal((1, 260)).astype(dtype)
+    )
     head, rest = twin.multiply_rows_transposed(dense, diagonal, rows, rest)
     twin.outer_rows(rows, rest, head, rest)
     twin.log_det(dense, diagonal, rows)

@@ -4,14 +4,17 @@ import os
 import pathlib
 import signal
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read while it loads: beside anything else, two threads wait for one another
+# read while it loads: beside anything else, two threads wait for one another
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-from numerics import SEED  # noqa: E402
+import numpy as np
+import pytest
+from numerics import SEED
 
 HERE = pathlib.Path(__file__).parent
-COMPILING = (  # families whose tests compile the most; of two workers, each begins with half of the tests and one of these lines
+# families whose tests compile the most; of two workers, each begins with half of the tests and one
+# of these lines
+COMPILING = (
     ("pairwise", "products", "triangular", "cholesky"),
     ("patches", "fourier", "chevron", "quadrature", "newton_schulz"),
 )

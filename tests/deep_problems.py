@@ -6,7 +6,8 @@ from posterior_problems import EVERY, JITTER, PAIRS
 import fastsvgp as fs
 
 M, B = 4, 5
-LIKELIHOODS = {  # and targets; the last layer's outputs are None, or as many as there are columns or classes
+# and targets; the last layer's outputs are None, or as many as there are columns or classes
+LIKELIHOODS = {
     "gaussian": lambda rng, P: (fs.Gaussian(0.3), rng.standard_normal((B, P) if P else B)),
     "student": lambda rng, P: (fs.StudentT(0.4), rng.standard_normal((B, P) if P else B)),
     "labels": lambda rng, P: (fs.BernoulliLogit(), rng.integers(0, 2, B)),
@@ -18,7 +19,10 @@ CHAINS = {  # (posterior, outputs) of each layer from the inputs up, and the lik
     "three": ([("likelihood", 2), ("relaxed", 3), ("WhitenedOrthogonal", None)], "student"),
     "classes": ([("dual-sites", 2), ("likelihood-plain", 3)], "classes"),
     "outputs": ([("WhitenedOrthogonal", 2), ("absorbed-sites", 2), ("marginal", 2)], "gaussian"),
-    "rare": ([("inverse-free", 2), ("Orthogonal", 1), ("Decoupled", 3), ("DecoupledWeights", 1)], "gaussian"),
+    "rare": (
+        [("inverse-free", 2), ("Orthogonal", 1), ("Decoupled", 3), ("DecoupledWeights", 1)],
+        "gaussian",
+    ),
     "relaxed": ([("relaxed-plain", 3), ("relaxed", 2)], "student"),
 }
 
@@ -28,7 +32,9 @@ def layer_of(rng, name, D, P, M=M):
     covariance = fs.RBF(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
     inducing = rng.uniform(-2, 2, (M, D))
     if name in PAIRS:
-        inducing = fs.InducingPair(inducing[: M - max(1, M // 3)].copy(), inducing[M - max(1, M // 3) :].copy())
+        inducing = fs.InducingPair(
+            inducing[: M - max(1, M // 3)].copy(), inducing[M - max(1, M // 3) :].copy()
+        )
     Kuu = covariance.Kuu(inducing)
     posterior = EVERY[name].make(rng, Kuu + JITTER * np.eye(M), () if P is None else (P,))
     return fs.Layer(covariance, inducing, posterior, mean_of(rng, D, P))
@@ -38,7 +44,11 @@ def mean_of(rng, D, P):
     """The identity where it fits, linear functions else; none for one output."""
     if P is None:
         return None
-    return fs.IdentityMean() if P == D else fs.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
+    return (
+        fs.IdentityMean()
+        if P == D
+        else fs.LinearMean(rng.standard_normal((P, D)), rng.standard_normal(P))
+    )
 
 
 def problem(rng, name="two", D=2):
@@ -51,4 +61,6 @@ def problem(rng, name="two", D=2):
 
 
 def draws_for(rng, model, num, batch=B):
-    return tuple(rng.standard_normal((num, batch, layer.check_shapes()[1][0])) for layer in model.layers[:-1])
+    return tuple(
+        rng.standard_normal((num, batch, layer.check_shapes()[1][0])) for layer in model.layers[:-1]
+    )

@@ -3,7 +3,16 @@
 from functools import partial
 
 import numpy as np
-from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal, patches
+from oracles import (
+    covariances,
+    dual_sites,
+    gp,
+    inverse_free,
+    inverse_free_whitened,
+    likelihood_gradients,
+    orthogonal,
+    patches,
+)
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -11,9 +20,15 @@ from fastsvgp import kernels
 
 def blocks(covariance, Z, X, jitter):
     if isinstance(covariance, fs.Convolutional):
-        Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
-        return fs.Blocks(Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy())
-    Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
+        Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(
+            len(Z), dtype=Z.real.dtype
+        )
+        return fs.Blocks(
+            Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy()
+        )
+    Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(
+        len(Z), dtype=Z.real.dtype
+    )
     kff = covariances.matrix(covariance, X, X).diagonal().copy()
     return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
 
@@ -27,7 +42,11 @@ def moments(posterior, blocks, **probes):
     if kind in ("AbsorbedDualSites", "DualSites"):
         q = list(zip(*q_of_u(posterior, Kuu), strict=True))
         mean, var = zip(*(gp.marginals(Kuu, Kuf, kff, *one) for one in q), strict=True)
-        return np.stack(mean), np.stack(var), sum(gp.kl_gaussians(*one, np.zeros_like(one[0]), Kuu) for one in q)
+        return (
+            np.stack(mean),
+            np.stack(var),
+            sum(gp.kl_gaussians(*one, np.zeros_like(one[0]), Kuu) for one in q),
+        )
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
         T = None
@@ -58,12 +77,21 @@ def q_of_u(posterior, Kuu):
     """Means (P, M) and covariances (P, M, M) of u under the q(u) whose marginals those of the bound are."""
     M, kind = len(Kuu), type(posterior).__name__
     if kind in ("AbsorbedDualSites", "DualSites"):
-        sites = zip(posterior.lambda1.reshape(-1, M), posterior.lambda2.reshape(-1, M, M), strict=True)
-        return tuple(np.stack(x) for x in zip(*(dual_sites.q_of_u(Kuu, *one, kind == "DualSites") for one in sites), strict=True))
+        sites = zip(
+            posterior.lambda1.reshape(-1, M), posterior.lambda2.reshape(-1, M, M), strict=True
+        )
+        return tuple(
+            np.stack(x)
+            for x in zip(
+                *(dual_sites.q_of_u(Kuu, *one, kind == "DualSites") for one in sites), strict=True
+            )
+        )
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
         L = np.tril(posterior.inverse_tril) if kind == "Relaxed" else None
-        mean, S = inverse_free.q_of_u(Kuu, means, posterior.variance, posterior.preconditioned, None if L is None else L @ L.T)
+        mean, S = inverse_free.q_of_u(
+            Kuu, means, posterior.variance, posterior.preconditioned, None if L is None else L @ L.T
+        )
         return mean, np.stack([S] * len(mean))
     q = zip(means, np.tril(posterior.scale_tril).reshape(-1, M, M), strict=True)
     if kind == "InverseFreeWhitened":
@@ -86,7 +114,12 @@ def orthogonal_outputs(posterior, Kuu, kind):
         elif kind == "DecoupledWeights":
             yield orthogonal.from_weights(Kuu, m_u, W_u, m_v)
         else:
-            yield m_u, W_u @ W_u.T, m_v, W_v[0] @ W_v[0].T if W_v else orthogonal.rest(Kuu, len(m_u))[0]
+            yield (
+                m_u,
+                W_u @ W_u.T,
+                m_v,
+                W_v[0] @ W_v[0].T if W_v else orthogonal.rest(Kuu, len(m_u))[0],
+            )
 
 
 def orthogonal_moments(posterior, Kuu, Kuf, kff, kind):
@@ -130,8 +163,12 @@ def expected_log_prob(likelihood, Y, mean, var):
 
 def elbo(model, X, Y, scale, jitter, **probes):
     """Of targets (N,), (N, P), or (N,) classes."""
-    mean, var, kl = moments(model.posterior, blocks(model.covariance, model.inducing, X, jitter), **probes)
-    return scale * expected_log_prob(model.likelihood, Y.T, mean + prior_mean(model.mean, X), var) - kl
+    mean, var, kl = moments(
+        model.posterior, blocks(model.covariance, model.inducing, X, jitter), **probes
+    )
+    return (
+        scale * expected_log_prob(model.likelihood, Y.T, mean + prior_mean(model.mean, X), var) - kl
+    )
 
 
 def layer_moments(layer, X, jitter):
@@ -164,7 +201,11 @@ def deep_elbo(model, X, Y, scale, jitter, draws):
 
 
 def kl_term(model, jitter, **probes):
-    return moments(model.posterior, blocks(model.covariance, model.inducing, model.inducing[:0], jitter), **probes)[-1]
+    return moments(
+        model.posterior,
+        blocks(model.covariance, model.inducing, model.inducing[:0], jitter),
+        **probes,
+    )[-1]
 
 
 def collapsed_orthogonal(sgpr, X, Y, jitter):
@@ -172,16 +213,25 @@ def collapsed_orthogonal(sgpr, X, Y, jitter):
     b = blocks(sgpr.covariance, np.concatenate([Z, O]), X, jitter)
     residuals, P = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X), 1 if Y.ndim == 1 else Y.shape[1]
     means = [None] * P if sgpr.mean_v is None else sgpr.mean_v.reshape(P, len(O))
-    trils = [None] * P if sgpr.scale_tril_v is None else np.tril(sgpr.scale_tril_v).reshape(P, len(O), len(O))
+    trils = (
+        [None] * P
+        if sgpr.scale_tril_v is None
+        else np.tril(sgpr.scale_tril_v).reshape(P, len(O), len(O))
+    )
     noise = sgpr.noise_variance
     return sum(
-        orthogonal.collapsed(b.Kuu, b.Kuf, b.kff, len(Z), y, noise, m, None if W is None else W @ W.T)
+        orthogonal.collapsed(
+            b.Kuu, b.Kuf, b.kff, len(Z), y, noise, m, None if W is None else W @ W.T
+        )
         for y, m, W in zip(residuals, means, trils, strict=True)
     )
 
 
 def tighter(sgpr, X, Y, jitter):
-    b, Kff = blocks(sgpr.covariance, sgpr.inducing, X, jitter), covariances.matrix(sgpr.covariance, X, X)
+    b, Kff = (
+        blocks(sgpr.covariance, sgpr.inducing, X, jitter),
+        covariances.matrix(sgpr.covariance, X, X),
+    )
     residuals = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X)
     return sum(orthogonal.tighter(b.Kuu, b.Kuf, Kff, y, sgpr.noise_variance) for y in residuals)
 

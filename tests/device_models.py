@@ -51,11 +51,19 @@ def assert_same(there, here, tolerance=1e-10):
         return
     if not hasattr(here, "_record_fields"):
         there, here = [("", "", there)], [("", "", here)]
-    for (path, _, one), (_, _, other) in zip(*(x if isinstance(x, list) else fs.leaves(x) for x in (there, here)), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        *(x if isinstance(x, list) else fs.leaves(x) for x in (there, here)), strict=True
+    ):
         assert (one is None) is (other is None), path
         if other is not None:
-            assert hasattr(one, "__cuda_array_interface__") and one.shape == np.shape(other) and one.dtype == other.dtype, path
-            assert np.abs(one.get() - other).max(initial=0) <= tolerance * max(1, np.abs(other).max(initial=0)), path
+            assert (
+                hasattr(one, "__cuda_array_interface__")
+                and one.shape == np.shape(other)
+                and one.dtype == other.dtype
+            ), path
+            assert np.abs(one.get() - other).max(initial=0) <= tolerance * max(
+                1, np.abs(other).max(initial=0)
+            ), path
 
 
 class Copies:
@@ -88,7 +96,11 @@ def check_bound(gpu, bound, here, there, **settings):
 def model_of_row(rng, name, outputs=(), jitter=JITTER):
     """A model with the posterior of a row, and what a bound of it is asked for."""
     model, random = in_model(rng, name, small_model(rng), outputs, jitter)
-    return model, {"jitter": jitter, **{quantity: 4 for quantity in random}, **({"rng": 1} if random else {})}
+    return model, {
+        "jitter": jitter,
+        **{quantity: 4 for quantity in random},
+        **({"rng": 1} if random else {}),
+    }
 
 
 def errors(function, here, there):

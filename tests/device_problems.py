@@ -1,6 +1,7 @@
 """Small problems for the CUDA twins behind bounds and optimisers, which run on arrays of ``cupy_on_host`` or of a device.
 
-Each check calls the front door with NumPy arrays and with their copies on the device: both must be as accurate as plain NumPy.
+Each check calls the front door with NumPy arrays and with their copies on the device: both must be
+as accurate as plain NumPy.
 """
 
 import functools
@@ -24,7 +25,9 @@ def as_accurate(results, definition, *arrays, size=0.0):
     plain, truth = definition(*arrays), definition(*(np.asarray(a, np.longdouble) for a in arrays))
     for result, in_dtype, exact in zip(results, plain, truth, strict=True):
         assert np.shape(result) == np.shape(exact)
-        assert_as_accurate_as(np.asarray(result, in_dtype.dtype), in_dtype, exact.astype(np.float64), size=size)
+        assert_as_accurate_as(
+            np.asarray(result, in_dtype.dtype), in_dtype, exact.astype(np.float64), size=size
+        )
 
 
 def both(gpu, operation, definition, *arrays, size=0.0, **settings):
@@ -42,17 +45,57 @@ def lower_with_nan(rng, M, dtype):
 def check_products(rng, gpu, M, N, dtype):
     A, B = (rng.standard_normal((M, N)).astype(dtype) for _ in range(2))
     x, a, w = (rng.standard_normal(n).astype(dtype) for n in (M, N, N))
-    both(gpu, lambda A, x, B: kernels.column_moments(A, x, B), lambda A, x, B: (x @ A, (A * B).sum(0)), A, x, B)
+    both(
+        gpu,
+        lambda A, x, B: kernels.column_moments(A, x, B),
+        lambda A, x, B: (x @ A, (A * B).sum(0)),
+        A,
+        x,
+        B,
+    )
     both(gpu, lambda A, x: kernels.column_moments(A, x), lambda A, x: (x @ A, (A * A).sum(0)), A, x)
     both(gpu, lambda A, w: (kernels.scale_columns(A, w),), lambda A, w: (A * w,), A, w)
     both(gpu, lambda A, w: (kernels.scale_columns(A, w, out=A),), lambda A, w: (A * w,), A, w)
     both(gpu, lambda A, B: (kernels.matmul(A, B, transpose_b=True),), lambda A, B: (A @ B.T,), A, B)
-    both(gpu, lambda A, B: (kernels.matmul(A, B, transpose_b=True),), lambda A, B: (A @ B.T,), A[:, :0], B[:, :0])
+    both(
+        gpu,
+        lambda A, B: (kernels.matmul(A, B, transpose_b=True),),
+        lambda A, B: (A @ B.T,),
+        A[:, :0],
+        B[:, :0],
+    )
     both(gpu, lambda A, B: (kernels.matmul(A.T, B, True, True),), lambda A, B: (A @ B.T,), A, B)
-    both(gpu, lambda A, B: (kernels.matmul(A, B[:, ::2], transpose_a=True),), lambda A, B: (A.T @ B[:, ::2],), A, B)
-    both(gpu, lambda T, x, a: (kernels.add_outer(T, x, a),), lambda T, x, a: (T + np.outer(x, a),), A, x, a)
-    both(gpu, lambda T, x, a, w: (kernels.add_outer(T, x, a, w),), lambda T, x, a, w: (T * w + np.outer(x, a),), A, x, a, w)
-    both(gpu, lambda T, A: (kernels.add_scaled(T, A, 0.3),), lambda T, A: (T + T.dtype.type(0.3) * A,), A, B)
+    both(
+        gpu,
+        lambda A, B: (kernels.matmul(A, B[:, ::2], transpose_a=True),),
+        lambda A, B: (A.T @ B[:, ::2],),
+        A,
+        B,
+    )
+    both(
+        gpu,
+        lambda T, x, a: (kernels.add_outer(T, x, a),),
+        lambda T, x, a: (T + np.outer(x, a),),
+        A,
+        x,
+        a,
+    )
+    both(
+        gpu,
+        lambda T, x, a, w: (kernels.add_outer(T, x, a, w),),
+        lambda T, x, a, w: (T * w + np.outer(x, a),),
+        A,
+        x,
+        a,
+        w,
+    )
+    both(
+        gpu,
+        lambda T, A: (kernels.add_scaled(T, A, 0.3),),
+        lambda T, A: (T + T.dtype.type(0.3) * A,),
+        A,
+        B,
+    )
     for scale in (False, True):
 
         def minus(T, x, a, A, w, scale=scale):
@@ -69,16 +112,30 @@ def check_products(rng, gpu, M, N, dtype):
     def lower(C):
         return (np.tril(gpu.back(C)),)
 
-    size = (A * A * np.abs(w)).sum(axis=1).max()  # positive and negative weights are summed by themselves
+    # positive and negative weights are summed by themselves
+    size = (A * A * np.abs(w)).sum(axis=1).max()
     for signs in (w, np.abs(w)):
-        both(gpu, lambda A, w: lower(kernels.weighted_gram(A, w)), lambda A, w: lower((A * w) @ A.T), A, signs, size=size)
+        both(
+            gpu,
+            lambda A, w: lower(kernels.weighted_gram(A, w)),
+            lambda A, w: lower((A * w) @ A.T),
+            A,
+            signs,
+            size=size,
+        )
         both(gpu, lambda A, w, C: lower(kernels.weighted_gram(A, w, out=C, add=True)), lambda A, w, C: lower(C + (A * w) @ A.T),
              A, signs, square, size=size)  # fmt: skip
-    both(gpu, lambda A: (kernels.symmetrise(A),), lambda A: (np.tril(A) + np.tril(A, -1).T,), square)
+    both(
+        gpu, lambda A: (kernels.symmetrise(A),), lambda A: (np.tril(A) + np.tril(A, -1).T,), square
+    )
     L, with_nan = lower_with_nan(rng, M, dtype)
     for factor in (L, with_nan):
-        found = [float(gpu.back(kernels.tril_sum_of_squares(a))) for a in (gpu.there(factor), factor)]
-        np.testing.assert_allclose(found, (L.astype(float) ** 2).sum(), rtol=10 * np.finfo(dtype).eps)
+        found = [
+            float(gpu.back(kernels.tril_sum_of_squares(a))) for a in (gpu.there(factor), factor)
+        ]
+        np.testing.assert_allclose(
+            found, (L.astype(float) ** 2).sum(), rtol=10 * np.finfo(dtype).eps
+        )
     for transpose in (False, True):
 
         def update(C, L, transpose=transpose):
@@ -96,7 +153,12 @@ def check_cholesky(rng, gpu, M, dtype):
     A = (L.astype(float) @ L.T.astype(float)).astype(dtype)
     C = rng.standard_normal((M, M)).astype(dtype)
     names = {
-        "cholesky": (np.where(np.tri(M), A, np.nan).astype(dtype), 0.1, False, rng.uniform(0.1, 1.0, M).astype(dtype)),
+        "cholesky": (
+            np.where(np.tri(M), A, np.nan).astype(dtype),
+            0.1,
+            False,
+            rng.uniform(0.1, 1.0, M).astype(dtype),
+        ),
         "cholesky_vjp": (C, L),
         "whitening_vjp": (C, L),
         "cholesky_inverse": (L,),
@@ -106,23 +168,34 @@ def check_cholesky(rng, gpu, M, dtype):
     }
     for name, arguments in names.items():
         here = getattr(kernels, name)(*arguments)
-        there = getattr(kernels, name)(*(gpu.there(a) if isinstance(a, np.ndarray) else a for a in arguments))
+        there = getattr(kernels, name)(
+            *(gpu.there(a) if isinstance(a, np.ndarray) else a for a in arguments)
+        )
         tolerance = 300 * np.finfo(dtype).eps * max(1, np.abs(here).max())
         np.testing.assert_allclose(gpu.back(there), here, rtol=0, atol=tolerance, err_msg=name)
     inverse = kernels.inverse_triangular(L)
     there = kernels.whitening_vjp(*map(gpu.there, (C, L)), inverse=gpu.there(inverse))
-    np.testing.assert_allclose(gpu.back(there), kernels.whitening_vjp(C, L), rtol=0, atol=1000 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        gpu.back(there), kernels.whitening_vjp(C, L), rtol=0, atol=1000 * np.finfo(dtype).eps
+    )
     batch, expected = np.stack([A, 2 * A]), kernels.cholesky(np.stack([A, 2 * A]), 0.1)
     found = gpu.back(kernels.cholesky(gpu.there(batch), 0.1))
     np.testing.assert_allclose(found, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
     assert not np.triu(found, 1).any()
 
 
-FUNCTIONS = {"log_ndtr": log_ndtr, "log_sigmoid": log_expit, "log1p_square": lambda x: np.log1p(x * x)}
+FUNCTIONS = {
+    "log_ndtr": log_ndtr,
+    "log_sigmoid": log_expit,
+    "log1p_square": lambda x: np.log1p(x * x),
+}
 
 
 def check_quadrature(rng, gpu, N, C, dtype):
-    mean, var = (3 * rng.standard_normal((C, N))).astype(dtype), rng.uniform(0, 2, (C, N)).astype(dtype)
+    mean, var = (
+        (3 * rng.standard_normal((C, N))).astype(dtype),
+        rng.uniform(0, 2, (C, N)).astype(dtype),
+    )
     var.flat[0] = 0
     labels, points = rng.integers(0, C, N), kernels.normal_points(C, 64)
     tolerance = {"rtol": 0, "atol": 3e-6 if dtype == np.float32 else 2e-12}
@@ -138,27 +211,43 @@ def check_quadrature(rng, gpu, N, C, dtype):
     moved = gpu.there(mean), gpu.there(var)
     for need in (True, False):
         for name in FUNCTIONS:
-            compare(kernels.expectation(name, mean, var, 20, need), kernels.expectation(name, *moved, 20, need))
-        compare(kernels.largest(labels, mean, var, 20, need), kernels.largest(gpu.there(labels), *moved, 20, need))
-        there = kernels.expected_logsumexp(*moved, kernels.normal_points(C, 64, like=moved[0]), need)
+            compare(
+                kernels.expectation(name, mean, var, 20, need),
+                kernels.expectation(name, *moved, 20, need),
+            )
+        compare(
+            kernels.largest(labels, mean, var, 20, need),
+            kernels.largest(gpu.there(labels), *moved, 20, need),
+        )
+        there = kernels.expected_logsumexp(
+            *moved, kernels.normal_points(C, 64, like=moved[0]), need
+        )
         compare(kernels.expected_logsumexp(mean, var, points, need), there)
     far = dtype(1e4) + dtype(2.0**-8) * rng.integers(0, 4, (C, N)).astype(dtype)
     narrow = rng.uniform(0, 1e-4, (C, N)).astype(dtype)
     narrow.flat[0] = 1e-12
     found = kernels.largest(gpu.there(labels), gpu.there(far), gpu.there(narrow))
     for other, one in zip(found, kernels.largest(labels, far, narrow), strict=True):
-        np.testing.assert_allclose(gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-12
+        )
     tiny = dtype(1e-12) * mean, dtype(1e-24) * var
     found = kernels.expectation("log1p_square", *map(gpu.there, tiny))
-    for other, one, size in zip(found, kernels.expectation("log1p_square", *tiny), (1e-24, 1e-12, 1), strict=True):
-        np.testing.assert_allclose(gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-6 * size)
+    for other, one, size in zip(
+        found, kernels.expectation("log1p_square", *tiny), (1e-24, 1e-12, 1), strict=True
+    ):
+        np.testing.assert_allclose(
+            gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-6 * size
+        )
     nodes = kernels.gauss_hermite_nodes(mean, var, 7)
     compare([nodes], [kernels.gauss_hermite_nodes(*moved, 7)])
     for op in (kernels.gauss_hermite, kernels.log_gauss_hermite):
         compare([op(np.sin(nodes))], [op(gpu.there(np.sin(nodes)))])
     wide = np.maximum(var, dtype(0.1))
     arguments = np.ones(mean.shape, dtype), np.cos(nodes), mean, wide
-    compare(kernels.gauss_hermite_vjp(*arguments), kernels.gauss_hermite_vjp(*map(gpu.there, arguments)))
+    compare(
+        kernels.gauss_hermite_vjp(*arguments), kernels.gauss_hermite_vjp(*map(gpu.there, arguments))
+    )
 
 
 def check_links(gpu):
@@ -166,13 +255,20 @@ def check_links(gpu):
     x = np.concatenate([-np.logspace(2, -8, 97), [0], np.logspace(-8, 2, 97)])
     zero = np.zeros_like(x)
     for name, function in FUNCTIONS.items():
-        value, slope, _ = (gpu.back(a) for a in kernels.expectation(name, gpu.there(x), gpu.there(zero), 1))
+        value, slope, _ = (
+            gpu.back(a) for a in kernels.expectation(name, gpu.there(x), gpu.there(zero), 1)
+        )
         np.testing.assert_allclose(value, function(x), rtol=1e-12, atol=1e-300)
-        expected = {"log_ndtr": np.exp(-0.5 * x * x - log_ndtr(x)) / np.sqrt(2 * np.pi), "log_sigmoid": np.exp(log_expit(-x))}
+        expected = {
+            "log_ndtr": np.exp(-0.5 * x * x - log_ndtr(x)) / np.sqrt(2 * np.pi),
+            "log_sigmoid": np.exp(log_expit(-x)),
+        }
         np.testing.assert_allclose(slope, expected.get(name, 2 * x / (1 + x * x)), rtol=3e-12)
     labels = gpu.there(np.zeros(len(x), int))
     means = gpu.there(np.stack([x, zero]))
-    p = gpu.back(kernels.largest(labels, means, gpu.there(np.stack([1e-12 + zero, 1 + zero])), 1)[0])
+    p = gpu.back(
+        kernels.largest(labels, means, gpu.there(np.stack([1e-12 + zero, 1 + zero])), 1)[0]
+    )
     np.testing.assert_allclose(p, ndtr(x), rtol=1e-12, atol=1e-300)
 
 
@@ -199,7 +295,9 @@ def check_updates(rng, gpu, n):
     here, there = [np.empty(n) for _ in range(3)], [gpu.there(np.empty(n)) for _ in range(3)]
     kernels.adam(x, g, first, second, tuple(here), **settings)
     kernels.adam(*map(gpu.there, (x, g, first, second)), tuple(there), **settings)
-    numbers = {name: gpu.there(np.asarray(float(settings[name]))) for name in ("step_size", "count")}
+    numbers = {
+        name: gpu.there(np.asarray(float(settings[name]))) for name in ("step_size", "count")
+    }
     by_numbers = [gpu.there(np.empty(n)) for _ in range(3)]
     kernels.adam(*map(gpu.there, (x, g, first, second)), tuple(by_numbers), **settings | numbers)
     for one, other, third in zip(here, there, by_numbers, strict=True):
@@ -210,8 +308,13 @@ def check_updates(rng, gpu, n):
 def check_sums(rng, gpu, dtype):
     """Groups of one to four arrays, more than a launch takes, of any shapes and of both dtypes."""
     shapes = [(), (1,), (3, 5), (0, 2), (700,), (2, 3, 4), (4, 4), (7,)]
-    groups = [tuple(rng.standard_normal(shape).astype(dtype) for _ in range(1 + i % 4)) for i, shape in enumerate(shapes)]
-    groups.append((rng.standard_normal((5, 6)).T.astype(dtype), rng.standard_normal((6, 5)).astype(dtype)))
+    groups = [
+        tuple(rng.standard_normal(shape).astype(dtype) for _ in range(1 + i % 4))
+        for i, shape in enumerate(shapes)
+    ]
+    groups.append(
+        (rng.standard_normal((5, 6)).T.astype(dtype), rng.standard_normal((6, 5)).astype(dtype))
+    )
     groups.append(tuple(rng.standard_normal((2, 9)).astype(np.float32)))
     for factor in (1.0, -0.3):
         found = kernels.sum_each([tuple(map(gpu.there, arrays)) for arrays in groups], factor)
@@ -234,45 +337,76 @@ def check_terms(rng, gpu, P, N, dtype):
                 assert other is None
             else:
                 found = gpu.back(other)
-                assert found.shape == np.shape(one) and (found.dtype == np.float64 or found.dtype == one.dtype)
+                assert found.shape == np.shape(one) and (
+                    found.dtype == np.float64 or found.dtype == one.dtype
+                )
                 np.testing.assert_allclose(found, one, **tolerance)
 
     Y, mean = rng.standard_normal((2, P, N)).astype(dtype)
-    var, s, weights = rng.uniform(0, 2, (P, N)).astype(dtype), dtype(0.3), rng.integers(0, 3, (P, N)).astype(dtype)
+    var, s, weights = (
+        rng.uniform(0, 2, (P, N)).astype(dtype),
+        dtype(0.3),
+        rng.integers(0, 3, (P, N)).astype(dtype),
+    )
     for need, w in itertools.product((True, False), (None, weights)):
-        here, there = kernels.gaussian_term(Y, mean, var, s, need, w), None if w is None else gpu.there(w)
+        here, there = (
+            kernels.gaussian_term(Y, mean, var, s, need, w),
+            (None if w is None else gpu.there(w)),
+        )
         for variance in (s, gpu.there(np.asarray(s))):
-            compare(here, kernels.gaussian_term(*map(gpu.there, (Y, mean, var)), variance, need, there))
+            compare(
+                here, kernels.gaussian_term(*map(gpu.there, (Y, mean, var)), variance, need, there)
+            )
     compare(kernels.gaussian_term(Y[:, ::2], mean[:, ::2], var[:, ::2], s),
             kernels.gaussian_term(*(gpu.there(a[:, ::2]) for a in (Y, mean, var)), s))  # fmt: skip
     kff = rng.uniform(1, 2, N).astype(dtype)
     below = np.where(rng.uniform(size=(P, N)) < 0.3, -var, var)
     square = np.zeros((P, N, N), dtype)
     square[:, range(N), range(N)] = below
-    for array in (below.copy(), below[0].copy(), square.reshape(P, N * N)[:, :: N + 1], below[:, ::2]):
+    for array in (
+        below.copy(),
+        below[0].copy(),
+        square.reshape(P, N * N)[:, :: N + 1],
+        below[:, ::2],
+    ):
         there, at = gpu.there(array), kff[: array.shape[-1]]
-        count, expected = kernels.raise_to_floor(there, gpu.there(at)), kernels.raise_to_floor(array, at)
+        count, expected = (
+            kernels.raise_to_floor(there, gpu.there(at)),
+            kernels.raise_to_floor(array, at),
+        )
         assert int(gpu.back(count)) == expected == (array == np.finfo(dtype).eps * at).sum()
         np.testing.assert_array_equal(gpu.back(there), array)
-        less = array - at  # of one sign with kff at some places, and below the floor with it at others
+        # of one sign with kff at some places, and below the floor with it at others
+        less = array - at
         there = gpu.there(less.copy())
-        count, expected = (kernels.raise_to_floor(*side, add=True) for side in ((there, gpu.there(at)), (less, at)))
+        count, expected = (
+            kernels.raise_to_floor(*side, add=True) for side in ((there, gpu.there(at)), (less, at))
+        )
         assert int(gpu.back(count)) == expected
         np.testing.assert_array_equal(gpu.back(there), less)
-    means, trils = rng.standard_normal((P, N)).astype(dtype), np.stack([lower_with_nan(rng, N, dtype)[1] for _ in range(P)])
+    means, trils = (
+        rng.standard_normal((P, N)).astype(dtype),
+        np.stack([lower_with_nan(rng, N, dtype)[1] for _ in range(P)]),
+    )
     for parts in ((means, trils), (means[0], trils[0])):
-        compare((kernels.kl_from_standard(*parts),), (kernels.kl_from_standard(*map(gpu.there, parts)),))
+        compare(
+            (kernels.kl_from_standard(*parts),), (kernels.kl_from_standard(*map(gpu.there, parts)),)
+        )
 
 
 def check_checks(rng, gpu, dtype):
     x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
     for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
-        assert deferred_checks.within(gpu.there(array)) and deferred_checks.within(gpu.there(array), 0)
+        assert deferred_checks.within(gpu.there(array)) and deferred_checks.within(
+            gpu.there(array), 0
+        )
     moved = gpu.there(x)
     assert deferred_checks.within(moved.diagonal(axis1=-2, axis2=-1), 0)
     for wrong in (np.nan, np.inf, -np.inf):
         moved[3, 2, 2] = wrong
-        assert not deferred_checks.within(moved) and not deferred_checks.within(moved.diagonal(axis1=-2, axis2=-1))
+        assert not deferred_checks.within(moved) and not deferred_checks.within(
+            moved.diagonal(axis1=-2, axis2=-1)
+        )
         assert deferred_checks.within(moved[:, 0])
     moved[3, 2, 2] = -1
     assert deferred_checks.within(moved) and not deferred_checks.within(moved, 0)
@@ -329,4 +463,6 @@ def on_host(cupy):
     def there(x):
         return laid_out(cupy, x) if isinstance(x, np.ndarray) else cupy.asarray(x)
 
-    return types.SimpleNamespace(cupy=cupy, there=there, back=lambda x: x.get() if hasattr(x, "get") else x)
+    return types.SimpleNamespace(
+        cupy=cupy, there=there, back=lambda x: x.get() if hasattr(x, "get") else x
+    )

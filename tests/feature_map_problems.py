@@ -22,9 +22,15 @@ def feature_map(rng, image, patch, stride=1, channels=2, name="whitened", mean=T
     """A layer on patches."""
     d = patch[0] * patch[1] * (*image, 1)[2]
     covariance = fs.RBF(1.2, np.linspace(1.5, 2.5, d)) + fs.Linear(0.1)
-    filters = fs.LinearMean(0.3 * rng.standard_normal((channels, d)), rng.standard_normal(channels)) if mean else None
+    filters = (
+        fs.LinearMean(0.3 * rng.standard_normal((channels, d)), rng.standard_normal(channels))
+        if mean
+        else None
+    )
     inducing, q = posterior_for(rng, name, covariance, d, (channels,))
-    return fs.ConvolutionalLayer(covariance, inducing, q, filters, image_shape=image, patch_shape=patch, stride=stride)
+    return fs.ConvolutionalLayer(
+        covariance, inducing, q, filters, image_shape=image, patch_shape=patch, stride=stride
+    )
 
 
 def top(rng, below, kind, name="whitened"):
@@ -35,7 +41,9 @@ def top(rng, below, kind, name="whitened"):
     else:
         location = fs.Matern52(1.3, 2.0) if kind == "places" else None
         weights = rng.uniform(-1, 1, (shape[0] - 1) * (shape[1] - 1))
-        covariance = fs.Convolutional(fs.RBF(1.1, 1.7), weights, location, image_shape=shape, patch_shape=(2, 2))
+        covariance = fs.Convolutional(
+            fs.RBF(1.1, 1.7), weights, location, image_shape=shape, patch_shape=(2, 2)
+        )
         columns = 4 * shape[2] + (0 if location is None else 2)
     inducing, q = posterior_for(rng, name, covariance, columns, ())
     if kind == "places":
@@ -52,7 +60,9 @@ def chain(rng, kind):
         case "places":
             first = feature_map(rng, (7, 5), (3, 2), 2, 3, "marginal", mean=False)
         case _:
-            first = feature_map(rng, (5, 5), (2, 3), 1, 2, "relaxed" if kind == "plain" else "whitened")
+            first = feature_map(
+                rng, (5, 5), (2, 3), 1, 2, "relaxed" if kind == "plain" else "whitened"
+            )
     return first, top(rng, first, kind)
 
 

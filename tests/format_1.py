@@ -1,6 +1,7 @@
 """Files of format 1 as the version before format 2 wrote them: zlib of the .npz, in base64.
 
-Each model has two inducing inputs of one column. The checkpoint is that of ``fit`` after two steps of ``OPTIONS`` on X, Y.
+Each model has two inducing inputs of one column. The checkpoint is that of ``fit`` after two steps
+of ``OPTIONS`` on X, Y.
 """
 
 import base64
@@ -12,7 +13,8 @@ X, Y = np.array([[-1.0], [-0.5], [0.5], [1.0]]), np.array([0.5, -1.0, 0.25, 1.0]
 OPTIONS = {"batch_size": 2, "rng": 3}  # and adam(0.125)
 
 _PACKED = {
-    "SVGP": """
+    "SVGP": (
+        """
 eNrVV89rE0EUnjRWa62lFLHVXqKXWEwKCQpSBEGhPZRKUGrRy7LsTpKhm92wu1mspSB4qbeCN0GIF/8EQRHqxYunUnrI0aPopUcPir5J3sjMsCltNpW64ctsduZ9
 733vzY9saSF9Ik861yVitl5e/Y3XGDlHDKNsBmEQVeqGMePWV1NkjOyd7IwW7Yu7S4ulhykSkbWsTQPLz85msjeXrhWK2VwmW/b80Dddw/NtynvmTCeg8DyomnUK
 v69M5zLrmQTX8BrEcBlQBngAH1ADmIAQ+2YBGWkc7wuwn7cRoAKoA/LIQQGWxGljXwF5chJnKNlQzeeaNGYVfdCYuO4DHgDmAaUYHzxuhrYOxhN08SXijlCrj7b8
@@ -22,8 +24,10 @@ dObvDR6cG2gk2viDs3zjnxybcHB2ovhxSxX07dOFV0LQlCrIoW4lrAaW6dDgSEQVcon/DXSi+KKJ8h9t
 h933r4WacVBT94KQ+szzZ2rUdI9IU98qg/8et1RNF5d3BoWmSUVTe74Zoc8coayJVs0+VavYn2qhMnFtY/X2tOo9a+2+lXcMh61Qh1U9z/5PdoxtTdDO5/M/haBR
 ENSehJHpNI65jo+gIzWQT6uvP/y1hmNMKuXTFP/WX4Z0a34UbKDKCcW6eIp0Oxh0Er79CpIphSQ9RPbbjHUivuVt4vIfUYhaQCRvgLol316E5bhi+eY0idlsdHu+
 lJu4PCcV+yfDpOvC1ln4MonPpn2GdFs0OgmfmoJkVCG5DjlRJ2ppYbD9RjsEn7MDhPxqZ+0PLgJ+Eg==
-""",
-    "SGPR": """
+"""
+    ),
+    "SGPR": (
+        """
 eNrVVUFr1EAUnrXdCrKHpShF6iGKEAvZwraHShEED+uhKKHSg17CkJ3sBtLJMpMGl6UgeKm3Bc9e/QmCJ09ePPXQQ/HUo+gf8KbvkTc6iamoawVn+XaSzLzvfV9m
 5sXfmpvvsKJdZe/4pStfqLXZRRYEEdeZzgejIFiVo3GDtdn1+WK26Z/f37nnP2ywnE3cvtChcjcd99bO2vq66zlulKpMcRmkqi9wpMcTLeC5HvKRgPsbK56z78zQ
 LkxAwzVABEgBCrAL4ICMxjYBjjUPxzSNY58DBoARoEMcAhBanH0a6xKPZ3FmVoyo5JxYc8aUQ9ToegC4C/AB2zU5UHdMsQnp0afkMrpz8qooFq8ljf+pTtR2B9Cb
@@ -31,8 +35,10 @@ UePvaDPcCfmy19bOn1CspPXEOUPSEFKcmaNrchg9iq7H9HyfYOeKKQ963CP+2Mr9q9w2pyR/MelDncEZ
 S1BlwjTnKuYyFKvfLqjYHFCQ6euLTXTzn5QaKDaFis+3y4Y+vr38whhaLhtKhBxkQx3yROgzMdX1Zq6ghYqTiin16PC1MdUCU7Hs74WxHBgXU5o5/Rsu1jynO5sP
 4+JN0X+ouHl6fPTKuFkENzKNtQj+j+12CF4a5zpz5e80fn8Rbfa9PWngf/WrXY3G83dALpdK0RHwnXIaqyS45w3Jcolko8l+dgKqRLjPprSPWiWi1gIr7bpqJK6p
 kbBYinwPkT+usL/VXMDxJvx68KZense7r2L5fwc=
-""",
-    "Relaxed": """
+"""
+    ),
+    "Relaxed": (
+        """
 eNrVV81rE0EUn7RWrNZairTYXqKXWEmLrQhahIJieyiVYKniB8Rld5IM3e6Gnc1iKQXRg/VW6Fmof4G3giJUBBE8hVLEo0fRSy+CB1FnzHsyM2xDvip1w8t+zLzf
 e795HzubmW4/MEwqx0ny8PnVe7/g6CHHSTabs3jIo3wxmx3xiosJ0kPCQ5XZeF67NjeTuZUgEVlKOZTbQWo8mbo0d/7sxVQ6mcr5QRhYXtYPHCpHJi2XU/GcF6wi
 Ffenh9LJ5WQTx+El4cMpITkhvpBAyIIQS/oIY+NCkso8OcZhXJ4jIXkhRSHDgEGF2AqmA2OjgJNWMENFhxo2l5Q5i2CDxvg1K+SGkCkhmRgb0m8Gui74w3exhX5H
@@ -43,8 +49,10 @@ cqmXDwvctlzK94TUaLrpHVnFi08GqeB2+QWS6hKkmOeUbOblkcUqzFxtBYuxdHK0OR7IYrNy/mywebX9
 1KdxMstof/IqT8Rn3sDNrQ7kNaDxYl5EA06zYcBc5LYOeustysOx1uQhcMOjDHm5Y3B99HF7Q+2FLpunLiv4vvOf9MKyQWjrfd8PJNQtCP0pr8hyS/ucx2vBI9E2
 3K5/XMuPZik9SigfJOS/+altasuX3Aqw7Ne0NwTeLq88E0S+WBBkUAN53EmqvWZMINnMV6EBdGlAdwV/tbWbmrJxomavpnnmCIlpo6a+bFKo36fp/9T0qy2DbAjr
 UOIDGsaHLlKlPZg4stjiY/LmKNmt9EwQmeAI0q2BrIlbPd0z0x0H5Vin+M22EXLnmLz7Dbft4bo=
-""",
-    "TrainingState": """
+"""
+    ),
+    "TrainingState": (
+        """
 eNrtWmtsFFUUnvJKrOEh9MWjsK30pW3p9gVFwiKSNtC0bhTKsy7D7nR37OzMOjNbqBVTBBWRH61IApKYojUBFRFUHpGwNBKeKq9ESn1ClIdIRBQVY4Jz6bntnct0
 2+4ssiZucjq7O/d893znnHvuudO1l/btl8W0v5IYtzvzqZvwGsLEMA5HFauoSo3b53Bki77aKGYI0xDXPhpf15TPKrPPjWJqmLo0F6c45bSJlrRJs6z51ty0TEta
 lSSrMis6JNnFoVvFrKBw2veKh/Vx2uf0jEzLUkvor+g6zYZkTao0kTSRNfFqwmqiwr2JmliIceieAvfRtUYTtyY+TbIAg9PESWC64J4VcDIJTJXQ4ag564gxtTAH
@@ -67,7 +75,8 @@ G62NniqshGxL1Gmf1PCCPmOgodBJHkMl6aA2xzPdn+tpOHR6boAcGqqDW5HAGJylaX10UsX6CTr9OcOZ
 KHTKwVAxOqgbHVD6Mw+NgE4WrdAUD9MhHBzFGJ0zaADUfWMAvQnfJzKGvTiNgDpUTGKwDqHPGIbuV2ll1BViZX3aH+1Q7tz0aG3UiWHtQTrttRaG6stoXVTJjWeu
 TGJu64WCaevdlpbMGPYfwRBidQjX9Qhd00c7K4bQB3///YzRPttzGxrHMsZ7Gw2BdhC8PqN1EAtTGGI/ofVQta6HeqzXy0xliNptL+0/gLnl5BgmvT/DXExFn/4B
 UwcO9w==
-""",
+"""
+    ),
 }
 
 

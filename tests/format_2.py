@@ -1,10 +1,14 @@
-"""Files of format 2 as version 0.1.0 wrote them: zlib of the .npz, in base64. Each has two inducing inputs of one column."""
+"""Files of format 2 as version 0.1.0 wrote them: zlib of the .npz, in base64.
+
+Each has two inducing inputs of one column.
+"""
 
 import base64
 import zlib
 
 _PACKED = {
-    "SVGP": """
+    "SVGP": (
+        """
 eNrVWFFLFFEUvqsZaKYiElaEmz5swrq4K4FYEBTYgxlLZVIRwzAzuzs4OzPMjFsiQtCLPSXVY4H9iaII7CWCnsR86Cl6jITwsSCoc51z487lrro7a9jIcWbvvec75zvn
 3DOXyU80Hxgi4XWSfDyxcfw3Xl2khyhKQfUDv1J0FSVju3MJ0kWetoar2f3x5anJ/I0EqZD5lG74mpcaS6bOTp0eHUmlk6mC4wWeaiuOpxt0Zly1fAPG/ZLqGvD71GA6
 uZCMcbXNgw/9IAUQB8QDKYOoIAHOjYEkuXV0zsd5eq+AFEFckCHEMEA0DlPHuRzipDnMgNMxBJvz3Jo5tGFI/LoKch3kIkheYoP6baKuhf74VWwxvyvI1UNd+mzjfBw/
@@ -15,8 +19,10 @@ K4z+k6MeHPZCL36cixL79u7oM0ZsQE7MMuxiUPI11TL8PSGXTcc+yYZefBHIud8fmdtmLfufZE0k5t1c
 /Zyx6QY2ruMHhmc6XqZsqPYecWpYyYX3zZUop2PTay2MU2+E09ZGUgLPtBizZdRablC2co3JFjJj1ypmb1PI3v1P6y8Y0x5gapkzhmWWHEcPqe7vnbUqsFn7cOQXY9MB
 bLYqsKJas/ucx1vgkWgaao5+kKAfGqh0cXm8l6D/xc8TojZ94S0iy76I9mfA2+H1J4LRlwwDG4iAvWwju3nliIC0scu9e3KI7NTmRTDaTJewsbRHwMrwk2+toiZtXEyz
 O6J55jCRtDFRnzaJZdz4vRH9zg5StWWIKHQDsmD0RFB+AopsO4oItOgZQkcE4X0nEbZAfqLlIJ1rhb9iEyEPt2rrD9ZDAak=
-""",
-    "SGPR": """
+"""
+    ),
+    "SGPR": (
+        """
 eNrVVUFr1EAUnrXdFqSHpQhFeokFiYVsYRcEKQVB6HooSlB7UJEwZGd3A+lkyaTRZSkVvNTbgmfxH3gUPHnScw8ePHoUBc/e9D3yRmdCVtS1grN8O0lm3ve+LzPz4u/M
 zTdZ0c6x88+233yl1mBnWBD0uMpU3h8GwYYcjmqsweL5Yrbun1zfvebfrrGcjd2uUGHqbjru1m77Ysv1HLeXpFnKZZCkXYEjHR4rAc/VgA8F3F9Y95wDZ4Z2egwa1gA9
 QAJIAXsADshobBPgGPNwTNE49jmgDxgCmsQhAKHB2aWxNvF4BmdmxIhSzrExZ0Q5RIWum4CrAB9woyIH6o4oNiY9akourTsnrynF4rWk8T/VidquADozavwdbZo7Jl/m
@@ -24,7 +30,8 @@ QAJIAXsADshobBPgGPNwTNE49jmgDxgCmsQhAKHB2aWxNvF4BmdmxIhSzrExZ0Q5RIWum4CrAB9woyIH
 n3S1WoFqFSY5TyMuQ7Hx/YKK1hEF6b66aPUu/ZOSBUWrUPHlsm3o4+uzT7WhVdtQLGQ/G6iQx0KdiKmWN3MlLlS8L5lK7xy/1KaWwFQku/thJPvaxYRmTv6Gi7bntGbz
 oV28KvoPJTeP3r19od0sgxuZREoE/8d2OwYvtVPNOft7j99xRIP9aA9r+F/++pej8fwdkcsVK/o58E05jWUS3POaZNUiOayzn52AMhHuswntoyWL6NYCs3ZdORLXVEtY
 tiLXFlnFCvs79QUcr8OvA2/q8yLefQNaAYae
-""",
+"""
+    ),
 }
 
 

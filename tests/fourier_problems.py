@@ -21,7 +21,9 @@ FAMILIES = ["rbf", "matern12", "matern32", "matern52"]
 
 def problem(rng, N, D, n, count, dtype):
     """X, U, W, indices with repeats, a variance and lengthscales."""
-    X, U, W = (rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, N), (count, 2 * n)))
+    X, U, W = (
+        rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, N), (count, 2 * n))
+    )
     indices = rng.integers(0, NUM, n)
     indices[n // 2 :] = indices[: n - n // 2]
     return X, U, W, indices, 1.7, rng.uniform(0.5, 2, D).astype(dtype)
@@ -33,15 +35,22 @@ def as_accurate(result, plain, truth, at_least=0.0):
     assert result.dtype == plain.dtype and result.shape == truth.shape
     if truth.size:
         assert result.ndim == 0 or result.flags.c_contiguous
-        floor = max(np.finfo(result.dtype).eps * np.abs(truth).max(), np.abs(plain - truth).max(), at_least)
+        floor = max(
+            np.finfo(result.dtype).eps * np.abs(truth).max(), np.abs(plain - truth).max(), at_least
+        )
         assert np.abs(result - truth).max() <= 4 * floor
 
 
 def check_frequencies(twin, family, D, dtype):
     indices = np.r_[0, 1, 2**32 - 1, 2**32, NUM - 1, np.arange(70)]
-    omega, truth = twin.frequencies(family, SEED, indices, D, dtype), oracle.frequencies(family, SEED, indices, D)
+    omega, truth = (
+        twin.frequencies(family, SEED, indices, D, dtype),
+        oracle.frequencies(family, SEED, indices, D),
+    )
     assert omega.dtype == dtype and omega.shape == truth.shape
-    np.testing.assert_allclose(omega, truth.astype(float), rtol=16 * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        omega, truth.astype(float), rtol=16 * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps
+    )
 
 
 def relative_error(plain, truth):
@@ -60,21 +69,47 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
     plain, truth = ([np.asarray(a) for a in definition(t)] for t in (dtype, np.longdouble))
     forwards, backwards, *exact = zip(plain, truth, strict=True)
     model = family, SEED, indices, NUM, variance, lengthscales
-    # what the rounding of all terms, of their phases first of all, typically adds up to: a sum of few may be better by luck.
-    # A frequency near 0 is off by the rounding of the numbers near 1 that it is made of.
+    # what the rounding of all terms, of their phases first of all, typically adds up to: a sum of
+    # few may be better by luck. A frequency near 0 is off by the rounding of the numbers near 1
+    # that it is made of.
     omega = 1 + np.abs(np.repeat(oracle.frequencies(family, SEED, indices, D, float), 2, axis=0))
-    rounding = np.finfo(dtype).eps * np.sqrt(variance / NUM) * (1 + np.abs(X / lengthscales) @ omega.T)
-    by_waves, by_points = (np.sqrt(w.astype(float) ** 2 @ r**2).max() for w, r in ((W, rounding.T), (U, rounding)))
-    by_slopes = np.sqrt((U.astype(float) ** 2).T @ W**2 * rounding**2 @ omega**2 / lengthscales**2).max()
+    rounding = (
+        np.finfo(dtype).eps * np.sqrt(variance / NUM) * (1 + np.abs(X / lengthscales) @ omega.T)
+    )
+    by_waves, by_points = (
+        np.sqrt(w.astype(float) ** 2 @ r**2).max() for w, r in ((W, rounding.T), (U, rounding))
+    )
+    by_slopes = np.sqrt(
+        (U.astype(float) ** 2).T @ W**2 * rounding**2 @ omega**2 / lengthscales**2
+    ).max()
     as_accurate(twin.multiply(X, W, *model, False), *forwards, by_waves)
     as_accurate(twin.multiply(X, U, *model, True), *backwards, by_points)
-    (X_pair, U_pair, W_pair, variance_pair, lengthscales_pair), need = exact, ("X", "w", "variance", "lengthscales")
-    by_variance = max(relative_error(*W_pair) * np.abs(W * W_pair[1]).sum(), by_points * np.linalg.norm(W)) / (2 * variance)
+    (X_pair, U_pair, W_pair, variance_pair, lengthscales_pair), need = (
+        exact,
+        (
+            "X",
+            "w",
+            "variance",
+            "lengthscales",
+        ),
+    )
+    by_variance = max(
+        relative_error(*W_pair) * np.abs(W * W_pair[1]).sum(), by_points * np.linalg.norm(W)
+    ) / (2 * variance)
     terms = np.abs(X * X_pair[1] / lengthscales)
-    by_lengthscales = relative_error(*X_pair) * (terms.sum(0).max() if np.ndim(lengthscales) else terms.sum())
-    by_lengthscales = max(by_lengthscales, by_slopes * np.linalg.norm(X / lengthscales, axis=0).max())
-    for transpose, out_bar, w, w_pair, at_least in ((False, U, W, W_pair, by_points), (True, W, U, U_pair, by_waves)):
-        X_bar, w_bar, variance_bar, lengthscales_bar = twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
+    by_lengthscales = relative_error(*X_pair) * (
+        terms.sum(0).max() if np.ndim(lengthscales) else terms.sum()
+    )
+    by_lengthscales = max(
+        by_lengthscales, by_slopes * np.linalg.norm(X / lengthscales, axis=0).max()
+    )
+    for transpose, out_bar, w, w_pair, at_least in (
+        (False, U, W, W_pair, by_points),
+        (True, W, U, U_pair, by_waves),
+    ):
+        X_bar, w_bar, variance_bar, lengthscales_bar = twin.multiply_vjp(
+            out_bar, X, w, *model, transpose, need
+        )
         as_accurate(X_bar, *X_pair, by_slopes)
         as_accurate(w_bar, *w_pair, at_least)
         as_accurate(variance_bar, *variance_pair, by_variance)
@@ -89,7 +124,11 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow; phases made in the kernel, and by a product before it."""
     rng, need = generator(1), ("X", "w", "variance", "lengthscales")
-    alone = {"_sum_parts": lambda *parts: None, "_column_products": lambda *products: np.zeros(1, dtype)}  # seen once, below
+    # seen once, below
+    alone = {
+        "_sum_parts": lambda *parts: None,
+        "_column_products": lambda *products: np.zeros(1, dtype),
+    }
     for D, n, count in ((2, 17, 1), (17, 16, 2)):
         X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, dtype)
         model = "matern32", SEED, indices, NUM, variance, dtype(1.25)
@@ -105,4 +144,17 @@ def small_run(twin, dtype):
     with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, **alone):
         for w, transpose in ((W, False), (U, True)):
             twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
-        twin.sweep(X[:300], W, W[0], U[:, :300], U[0, :300], "rbf", SEED, indices, NUM, *scales, ("out", "v"), None)
+        twin.sweep(
+            X[:300],
+            W,
+            W[0],
+            U[:, :300],
+            U[0, :300],
+            "rbf",
+            SEED,
+            indices,
+            NUM,
+            *scales,
+            ("out", "v"),
+            None,
+        )

@@ -8,7 +8,8 @@ from oracles import gp
 import fastsvgp as fs
 from fastsvgp.records import leaves
 
-JITTER = 1e-2  # formulas are compared, not conditions: those of Kuu stay below some thousands whatever the seed
+# formulas are compared, not conditions: those of Kuu stay below some thousands whatever the seed
+JITTER = 1e-2
 
 
 def _rbf(D):
@@ -22,22 +23,34 @@ def _shared(D):
 
 def _matern12(D):
     variance, lengthscales = 1.1, np.linspace(1.5, 0.6, D)
-    return fs.Matern12(variance=variance, lengthscales=lengthscales), gp.matern12(variance, lengthscales)
+    return fs.Matern12(variance=variance, lengthscales=lengthscales), gp.matern12(
+        variance, lengthscales
+    )
 
 
 def _matern32(D):
     variance, lengthscales = 0.8, np.linspace(0.8, 1.2, D)
-    return fs.Matern32(variance=variance, lengthscales=lengthscales), gp.matern32(variance, lengthscales)
+    return fs.Matern32(variance=variance, lengthscales=lengthscales), gp.matern32(
+        variance, lengthscales
+    )
 
 
 def _matern52(D):
     variance, lengthscales = 1.6, np.linspace(1.3, 0.9, D)
-    return fs.Matern52(variance=variance, lengthscales=lengthscales), gp.matern52(variance, lengthscales)
+    return fs.Matern52(variance=variance, lengthscales=lengthscales), gp.matern52(
+        variance, lengthscales
+    )
 
 
 def _sum(D):
     variance = np.linspace(0.3, 0.5, D)
-    ours = fs.Sum(parts=(fs.RBF(variance=0.7, lengthscales=0.9), fs.Linear(variance=variance), fs.Constant(variance=0.2)))
+    ours = fs.Sum(
+        parts=(
+            fs.RBF(variance=0.7, lengthscales=0.9),
+            fs.Linear(variance=variance),
+            fs.Constant(variance=0.2),
+        )
+    )
     return ours, gp.sum_of(gp.rbf(0.7, 0.9), gp.linear(variance), gp.constant(0.2))
 
 
@@ -45,7 +58,9 @@ def _product(D):
     lengthscales = np.linspace(1.2, 0.8, D)
     linear = fs.Sum(parts=(fs.Linear(variance=0.4), fs.Constant(variance=0.6)))
     ours = fs.Product(parts=(linear, fs.Matern32(variance=0.9, lengthscales=lengthscales)))
-    return ours, gp.product_of(gp.sum_of(gp.linear(0.4), gp.constant(0.6)), gp.matern32(0.9, lengthscales))
+    return ours, gp.product_of(
+        gp.sum_of(gp.linear(0.4), gp.constant(0.6)), gp.matern32(0.9, lengthscales)
+    )
 
 
 COVARIANCES = {
@@ -73,15 +88,29 @@ class Problem(NamedTuple):
 
     def blocks(self, Xs=None):
         X = self.X if Xs is None else Xs
-        return self.k(self.Z, self.Z) + JITTER * np.eye(len(self.Z)), self.k(self.Z, X), gp.diagonal(self.k, X)
+        return (
+            self.k(self.Z, self.Z) + JITTER * np.eye(len(self.Z)),
+            self.k(self.Z, X),
+            gp.diagonal(self.k, X),
+        )
 
     def sgpr(self):
         return fs.SGPR(covariance=self.covariance, inducing=self.Z, noise_variance=self.noise)
 
     def svgp(self, posterior=None, likelihood=None, **more):
-        posterior = fs.Whitened(mean=self.mean, scale_tril=self.scale_tril) if posterior is None else posterior
+        posterior = (
+            fs.Whitened(mean=self.mean, scale_tril=self.scale_tril)
+            if posterior is None
+            else posterior
+        )
         likelihood = fs.Gaussian(variance=self.noise) if likelihood is None else likelihood
-        return fs.SVGP(covariance=self.covariance, inducing=self.Z, posterior=posterior, likelihood=likelihood, **more)
+        return fs.SVGP(
+            covariance=self.covariance,
+            inducing=self.Z,
+            posterior=posterior,
+            likelihood=likelihood,
+            **more,
+        )
 
     def expectation(self, mean, var):
         return gp.gaussian_expectation(self.y, self.noise, mean, var)
@@ -104,7 +133,16 @@ def problem(rng, name="rbf", M=7, N=23, D=2):
     covariance, k = COVARIANCES[name](D)
     X = rng.uniform(-2, 2, (N, D))
     y = np.sin(X).sum(axis=1) + 0.3 * rng.standard_normal(N)
-    return Problem(covariance, k, rng.uniform(-2, 2, (M, D)), X, y, 0.15, rng.standard_normal(M), factor(rng, M))
+    return Problem(
+        covariance,
+        k,
+        rng.uniform(-2, 2, (M, D)),
+        X,
+        y,
+        0.15,
+        rng.standard_normal(M),
+        factor(rng, M),
+    )
 
 
 def assert_records_close(left, right, rtol=1e-9):
@@ -114,11 +152,16 @@ def assert_records_close(left, right, rtol=1e-9):
         assert (a is None) == (b is None), path
         if a is not None:
             a, b = (np.tril(a), np.tril(b)) if kind == "tril" else (a, b)
-            np.testing.assert_allclose(a, b, rtol=0, atol=rtol * max(1, np.max(np.abs(b))), err_msg=path)
+            np.testing.assert_allclose(
+                a, b, rtol=0, atol=rtol * max(1, np.max(np.abs(b))), err_msg=path
+            )
 
 
 def assert_moments(samples, mean, cov, errors=6):
     """Those of ``samples`` (S, N) within some standard errors of the moments of the Gaussian that they come from."""
     var = cov.diagonal()
     assert (np.abs(samples.mean(axis=0) - mean) <= errors * np.sqrt(var / len(samples))).all()
-    assert (np.abs(np.cov(samples.T) - cov) <= errors * np.sqrt((np.outer(var, var) + cov**2) / len(samples))).all()
+    assert (
+        np.abs(np.cov(samples.T) - cov)
+        <= errors * np.sqrt((np.outer(var, var) + cov**2) / len(samples))
+    ).all()

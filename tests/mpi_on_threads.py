@@ -44,7 +44,10 @@ class Comm:
         assert kind == MPI.COMM_TYPE_SHARED and key == self._rank
         hosts = self._meeting.hosts
         mine = [rank for rank, host in enumerate(hosts) if host == hosts[self._rank]]
-        return Comm(self.allgather(Meeting([hosts[self._rank]] * len(mine)))[mine[0]], mine.index(self._rank))
+        return Comm(
+            self.allgather(Meeting([hosts[self._rank]] * len(mine)))[mine[0]],
+            mine.index(self._rank),
+        )
 
     def Allreduce(self, in_place, buffer):
         assert in_place is MPI.IN_PLACE
@@ -66,7 +69,11 @@ class Meeting:
     """What the ranks of a communicator have together."""
 
     def __init__(self, hosts):
-        self.hosts, self.values, self.barrier = hosts, [None] * len(hosts), threading.Barrier(len(hosts), timeout=60)
+        self.hosts, self.values, self.barrier = (
+            hosts,
+            [None] * len(hosts),
+            threading.Barrier(len(hosts), timeout=60),
+        )
 
 
 def run(hosts, function):
@@ -85,7 +92,9 @@ def run(hosts, function):
         for module in (mpi, nccl):
             stack.enter_context(mock.patch.object(module, "library", lambda *_: MPI))
         stack.enter_context(mock.patch.object(mpi, "share_cores", lambda *_: None))
-        workers = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(len(hosts))]
+        workers = [
+            threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(len(hosts))
+        ]
         for worker in workers:
             worker.start()
         for worker in workers:

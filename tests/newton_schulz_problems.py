@@ -19,9 +19,15 @@ def problem(rng, M, batch, dtype):
     """A positive definite matrix, a factor near the one of its inverse, any two matrices and a vector."""
     A = rng.standard_normal((*batch, M, M + 2))
     A = A @ transposed(A) / M + 0.5 * np.eye(M)
-    L = np.linalg.cholesky(np.linalg.inv(A)) + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / M
+    L = (
+        np.linalg.cholesky(np.linalg.inv(A))
+        + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / M
+    )
     S, bar = rng.standard_normal((2, *batch, M, M))
-    return tuple(X.astype(dtype) for X in (A, L, S + transposed(S), np.tril(bar), rng.standard_normal((*batch, M))))
+    return tuple(
+        X.astype(dtype)
+        for X in (A, L, S + transposed(S), np.tril(bar), rng.standard_normal((*batch, M)))
+    )
 
 
 def phi(D):
@@ -41,7 +47,15 @@ def definition(A, L, S, bar, v, g):
         v = v / np.sqrt((v * v).sum(-1, keepdims=True))
         v = (A @ v[..., None])[..., 0] + 2 * v
     diagonal = np.diagonal(D, axis1=-2, axis2=-1)
-    stats = np.stack([np.sqrt((D * D).sum((-2, -1))), diagonal.min(-1) + 1, diagonal.max(-1) + 1, diagonal.sum(-1)], -1)
+    stats = np.stack(
+        [
+            np.sqrt((D * D).sum((-2, -1))),
+            diagonal.min(-1) + 1,
+            diagonal.max(-1) + 1,
+            diagonal.sum(-1),
+        ],
+        -1,
+    )
     return [np.tril(D), stats, L - g * P, np.tril(L @ S @ transposed(L)), P, (P * (A @ P)).sum((-2, -1)), A_bar, L_bar, v,
             np.sqrt((v * v).sum(-1))]  # fmt: skip
 
@@ -57,7 +71,18 @@ def results_of(twin, A, L, S, bar, v, g):
     A_bar, L_bar = twin.newton_schulz_step_vjp(bar, A, L, D, g)
     np.testing.assert_array_equal(A_bar, transposed(A_bar))
     size, v = twin.power_iteration(A, v, 2.0, 3)
-    return [np.tril(D), stats, stepped, np.tril(twin.tril_congruence(L, S)), P, curvature, A_bar, L_bar, v, size]
+    return [
+        np.tril(D),
+        stats,
+        stepped,
+        np.tril(twin.tril_congruence(L, S)),
+        P,
+        curvature,
+        A_bar,
+        L_bar,
+        v,
+        size,
+    ]
 
 
 def check_all(twin, rng, M, batch, dtype):
@@ -67,10 +92,18 @@ def check_all(twin, rng, M, batch, dtype):
     # entries of D are what is left of numbers near 1, and P and its curvature are made of them
     A, L, P = np.abs(arrays[0]).max(), np.abs(arrays[1]).max(), np.abs(truth[4]).max()
     sizes = {0: 1.0, 4: L, 5: 2 * M * A * P * L}
-    for place, (result, in_dtype, exact) in enumerate(zip(results_of(twin, *arrays, 0.7), plain, truth, strict=True)):
-        assert result.dtype == (np.float64 if place in (1, 5, 9) else dtype) and result.shape == exact.shape, place
-        if place == 1:  # the trace is a sum of M numbers near 0, each with the rounding of numbers near 1
-            np.testing.assert_allclose(result, exact.astype(float), rtol=0, atol=4 * M * np.finfo(dtype).eps)
+    for place, (result, in_dtype, exact) in enumerate(
+        zip(results_of(twin, *arrays, 0.7), plain, truth, strict=True)
+    ):
+        assert (
+            result.dtype == (np.float64 if place in (1, 5, 9) else dtype)
+            and result.shape == exact.shape
+        ), place
+        # the trace is a sum of M numbers near 0, each with the rounding of numbers near 1
+        if place == 1:
+            np.testing.assert_allclose(
+                result, exact.astype(float), rtol=0, atol=4 * M * np.finfo(dtype).eps
+            )
         else:
             assert_as_accurate_as(result.astype(dtype), in_dtype, exact, size=sizes.get(place, 0.0))
 

@@ -22,10 +22,16 @@ class SignAscent:
         self.step_size, self.fixed = step_size, fixed
 
     def fixing(self, names):
-        return type(self)(self.step_size, self.fixed + ((names,) if isinstance(names, str) else tuple(names)))
+        return type(self)(
+            self.step_size, self.fixed + ((names,) if isinstance(names, str) else tuple(names))
+        )
 
     def paths(self, model):
-        free = ((path, kind) for path, kind, value in leaves(model) if value is not None and not matches(path, self.fixed))
+        free = (
+            (path, kind)
+            for path, kind, value in leaves(model)
+            if value is not None and not matches(path, self.fixed)
+        )
         return tuple(path for path, kind in free if kind != "tril")
 
     def moving(self, model, state):
@@ -41,7 +47,9 @@ class SignAscent:
             move = self.step_size * np.sign(now)
             average = replace_at(average, path, now)
             old = _at(model, path)
-            model = replace_at(model, path, old * np.exp(move) if kinds[path] == "positive" else old + move)
+            model = replace_at(
+                model, path, old * np.exp(move) if kinds[path] == "positive" else old + move
+            )
         return model, SignState(average, count=state.count + 1)
 
     def step_size_at(self, state):

@@ -20,14 +20,23 @@ def problem(rng, N1, N2, D, dtype, shared=False):
 
 
 def apart(rng, N1, N2, D, shared=False, dtype=np.float64):
-    """The same along a line. Pairs keep a distance, so that differences across the kinks of Matern-1/2 and 3/2 are never taken.
+    """The same along a line.
 
-    A product of two rows sums D terms of one sign, and most of it cancels in the squared distance of neighbours.
+    Pairs keep a distance, so that differences across the kinks of Matern-1/2 and 3/2 are never
+    taken.
+
+    A product of two rows sums D terms of one sign, and most of it cancels in the squared distance
+    of neighbours.
     """
     order = rng.permutation(N1 + N2)[:, None] * 0.1
     X = order * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
     lengthscales = np.sqrt(D) * (1.3 if shared else rng.uniform(0.7, 2.0, D))
-    return X[:N1].astype(dtype), X[N1:].astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
+    return (
+        X[:N1].astype(dtype),
+        X[N1:].astype(dtype),
+        dtype(1.7),
+        np.asarray(lengthscales, dtype)[()],
+    )
 
 
 def symmetric(rng, N, dtype):
@@ -102,12 +111,22 @@ def check_inner(twin, rng, N1, N2, D, dtype, shared):
         other = X1 if second is None else X2
         K = twin.inner(X1, second, weights)
         assert K.dtype == dtype and K.flags.c_contiguous
-        assert_as_accurate_as(K, oracle.linear(X1, other, weights), oracle.linear(*exactly(X1, other, weights)))
-        K_bar = symmetric(rng, N1, dtype) if second is None else rng.standard_normal((N1, N2)).astype(dtype)
-        X1_bar, X2_bar, weights_bar = twin.inner_vjp(K_bar, X1, second, weights, ("X1", "X2", "weights"))
+        assert_as_accurate_as(
+            K, oracle.linear(X1, other, weights), oracle.linear(*exactly(X1, other, weights))
+        )
+        K_bar = (
+            symmetric(rng, N1, dtype)
+            if second is None
+            else rng.standard_normal((N1, N2)).astype(dtype)
+        )
+        X1_bar, X2_bar, weights_bar = twin.inner_vjp(
+            K_bar, X1, second, weights, ("X1", "X2", "weights")
+        )
         bar, a, b, w = exactly(K_bar, X1, other, weights)
         pulled, tolerance = (bar @ b) * w, 50 * np.finfo(dtype).eps * np.sqrt(N1 * N2)
-        np.testing.assert_allclose(X1_bar, 2 * pulled if second is None else pulled, rtol=0, atol=tolerance * 10)
+        np.testing.assert_allclose(
+            X1_bar, 2 * pulled if second is None else pulled, rtol=0, atol=tolerance * 10
+        )
         if second is None:
             np.testing.assert_array_equal(K, K.T)
             assert X2_bar is None
@@ -115,7 +134,9 @@ def check_inner(twin, rng, N1, N2, D, dtype, shared):
             np.testing.assert_allclose(X2_bar, (bar.T @ a) * w, rtol=0, atol=tolerance * 10)
         expected = (a * (bar @ b)).sum(None if shared else 0)
         assert np.shape(weights_bar) == np.shape(weights) and weights_bar.dtype == dtype
-        np.testing.assert_allclose(weights_bar, expected, rtol=0, atol=tolerance * max(1, np.abs(expected).max()))
+        np.testing.assert_allclose(
+            weights_bar, expected, rtol=0, atol=tolerance * max(1, np.abs(expected).max())
+        )
 
 
 def small_run(twin, dtype):

@@ -47,11 +47,19 @@ def places(geometry, windows):
 
 def sums(family, geometry, windows, Z, X, A, variance, lengthscales, K_bar):
     """The sums, and all cotangents."""
-    at, out, X_bar, A_bar, totals = places(geometry, windows), np.zeros_like(K_bar), np.zeros_like(X), np.zeros_like(A), 0
+    at, out, X_bar, A_bar, totals = (
+        places(geometry, windows),
+        np.zeros_like(K_bar),
+        np.zeros_like(X),
+        np.zeros_like(A),
+        0,
+    )
     for n in range(len(X)):
         K = covariances.stationary(family, Z, X[n][at], variance, lengthscales)
         out[:, n], bar = (A * K).sum(1), K_bar[:, n, None]
-        Z_bar, patches_bar, *rest = covariances.stationary_vjp(A * bar, family, Z, X[n][at], variance, lengthscales)
+        Z_bar, patches_bar, *rest = covariances.stationary_vjp(
+            A * bar, family, Z, X[n][at], variance, lengthscales
+        )
         np.add.at(X_bar[n], at, patches_bar)
         A_bar += bar * K if A.ndim == 2 else (bar * K).sum(0)
         totals = totals + np.array([Z_bar, *rest], object)
@@ -59,14 +67,19 @@ def sums(family, geometry, windows, Z, X, A, variance, lengthscales, K_bar):
 
 
 def pair_sums(family, geometry, windows, others, X, B, variance, lengthscales, k_bar):
-    first, second = places(geometry, windows), places(geometry, windows if others is None else others)
+    first, second = (
+        places(geometry, windows),
+        places(geometry, windows if others is None else others),
+    )
     weights, totals = B if B.ndim == 2 else B[:, None] * B, 0
     out, X_bar, B_bar = np.zeros_like(k_bar), np.zeros_like(X), np.zeros_like(B)
     for n in range(len(X)):
         pair = X[n][first], X[n][second]
         K = covariances.stationary(family, *pair, variance, lengthscales)
         out[n] = (weights * K).sum()
-        *bars, s_bar, l_bar = covariances.stationary_vjp(k_bar[n] * weights, family, *pair, variance, lengthscales)
+        *bars, s_bar, l_bar = covariances.stationary_vjp(
+            k_bar[n] * weights, family, *pair, variance, lengthscales
+        )
         for at, bar in zip((first, second), bars, strict=True):
             np.add.at(X_bar[n], at, bar)
         B_bar += k_bar[n] * (K if B.ndim == 2 else 2 * (K * B).sum(1))
@@ -79,11 +92,15 @@ def pair_sums(family, geometry, windows, others, X, B, variance, lengthscales, k
 
 def check_gather(twin, rng, dtype):
     for geometry, windows, _, _, N in SHAPES:
-        at, X = places(geometry, windows), rng.standard_normal((N, np.prod(geometry[:3]))).astype(dtype)
+        at, X = (
+            places(geometry, windows),
+            rng.standard_normal((N, np.prod(geometry[:3]))).astype(dtype),
+        )
         found = twin.gather_patches(X, geometry, windows)
         assert found.dtype == dtype and found.flags.c_contiguous
         np.testing.assert_array_equal(found, X[:, at])
-        bars, X_bar = rng.integers(-9, 9, found.shape).astype(dtype), np.zeros_like(X)  # whose sums are exact
+        # whose sums are exact
+        bars, X_bar = rng.integers(-9, 9, found.shape).astype(dtype), np.zeros_like(X)
         for n in range(N):
             np.add.at(X_bar[n], at, bars[n])
         result = twin.gather_patches_vjp(bars, geometry, windows)
@@ -91,7 +108,9 @@ def check_gather(twin, rng, dtype):
         np.testing.assert_array_equal(result, X_bar)
         where = twin.window_places(geometry, X, windows)
         assert where.dtype == dtype
-        np.testing.assert_array_equal(where, np.array(patches.places(geometry))[slice(*windows or (None,))])
+        np.testing.assert_array_equal(
+            where, np.array(patches.places(geometry))[slice(*windows or (None,))]
+        )
 
 
 def compare(definition, arrays, *runs):
@@ -107,7 +126,9 @@ def compare(definition, arrays, *runs):
         for result, same, exact, size in zip(results, plain, truth, sizes, strict=True):
             assert result.shape == np.shape(exact) and result.dtype == arrays[0].dtype
             scale = max(np.abs(exact).max(initial=0), np.abs(size).max(initial=0), 1)
-            errors[-1].append([float(np.abs(a - exact).max(initial=0) / scale) for a in (result, same)])
+            errors[-1].append(
+                [float(np.abs(a - exact).max(initial=0) / scale) for a in (result, same)]
+            )
     return errors
 
 
@@ -126,7 +147,11 @@ def check_sums(twin, rng, dtype):
             family, A = FAMILIES[(number + turn) % 4], rng.standard_normal(shape).astype(dtype)
             arguments = family, Z, X, A, *parameters, geometry, windows
             results = twin.patch_sums(*arguments), *twin.patch_sums_vjp(K_bar, *arguments, SUMS)
-            errors += compare(functools.partial(sums, family, geometry, windows), (Z, X, A, *parameters, K_bar), results)
+            errors += compare(
+                functools.partial(sums, family, geometry, windows),
+                (Z, X, A, *parameters, K_bar),
+                results,
+            )
     judge(errors, dtype)
 
 
@@ -143,11 +168,16 @@ def check_pair_sums(twin, rng, dtype):
         for turn, (B, second) in enumerate(cases):
             family, B = FAMILIES[(number + turn) % 4], B.astype(dtype)
             arguments = family, X, B, *parameters, geometry, windows, second
-            out, bars = twin.patch_pair_sums(*arguments), twin.patch_pair_sums_vjp(k_bar, *arguments, PAIRS)
+            out, bars = (
+                twin.patch_pair_sums(*arguments),
+                twin.patch_pair_sums_vjp(k_bar, *arguments, PAIRS),
+            )
             none, *fewer = twin.patch_pair_sums_vjp(k_bar, *arguments, PAIRS[1:])
             assert none is None
             definition = functools.partial(pair_sums, family, geometry, windows, second)
-            errors += compare(definition, (X, B, *parameters, k_bar), (out, *bars), (out, bars[0], *fewer))
+            errors += compare(
+                definition, (X, B, *parameters, k_bar), (out, *bars), (out, bars[0], *fewer)
+            )
             if B.ndim == 2 and second is None:
                 np.testing.assert_array_equal(fewer[0], fewer[0].T)
     judge(errors, dtype)
@@ -163,6 +193,8 @@ def small_run(twin, dtype):
     with mock.patch.object(twin, "BLOCKS_EACH", 1):
         bars = twin.patch_sums_vjp(K_bar, *arguments, ("Z", "A", "variance", "lengthscales"))
     geometry = 1, 18, 1, 1, 17, 1  # numbers of two turns in shared memory
-    X_bar, *_ = twin.patch_pair_sums_vjp(k_bar, "rbf", X, A[0, :2], 1.7, 2.0, geometry, None, None, ("X",))
+    X_bar, *_ = twin.patch_pair_sums_vjp(
+        k_bar, "rbf", X, A[0, :2], 1.7, 2.0, geometry, None, None, ("X",)
+    )
     assert all(np.isfinite(bar).all() for bar in (X_bar, *bars) if bar is not None)
     assert twin.gather_patches(X, geometry).shape == (2, 2, 17)

@@ -19,7 +19,8 @@ class Row(NamedTuple):
     make : (rng, A, batch) -> posterior, for the prior covariance A of u, jitter included; batch is () or (P,)
     certain : (M) -> posterior of u = 0 for A = I, its variance below rounding
     plain : (A, Kuf, kff, q, f_bar) -> {name: array} of one output, in the dtype of the arguments: "mean", "var" and "bar.Kuf",
-        the cotangent for f_bar of the marginals; may have others ("bar.Kuu", "bar.posterior.mean"), for -1 of the KL
+        the cotangent for f_bar of the marginals; may have others ("bar.Kuu", "bar.posterior.mean"),
+        for -1 of the KL
     probes : how many a bound is asked for
     """
 
@@ -30,7 +31,11 @@ class Row(NamedTuple):
 
     def random(self, rng, M, dtype=float):
         """Random quantities, as passes and bounds take them."""
-        return {} if self.probes is None else {"probes": rng.choice([-1.0, 1.0], (M, self.probes)).astype(dtype)}
+        return (
+            {}
+            if self.probes is None
+            else {"probes": rng.choice([-1.0, 1.0], (M, self.probes)).astype(dtype)}
+        )
 
 
 # --- random ones, with NaN where nobody may look: above the diagonals of factors ----------------------------------------
@@ -40,7 +45,9 @@ def near_inverse_factor(rng, A, error=0.15):
     """A lower factor near that of the inverse of A."""
     M = len(A)
     noise = np.tril(rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(-1, 1, M))
-    return np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + error / M * noise) + np.triu(np.full((M, M), np.nan), 1)
+    return np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + error / M * noise) + np.triu(
+        np.full((M, M), np.nan), 1
+    )
 
 
 def gaussian_factor(kind):
@@ -54,7 +61,11 @@ def gaussian_factor(kind):
 def likelihood_form(preconditioned):
     def make(rng, A, batch=()):
         M = len(A)
-        return fs.LikelihoodForm(rng.standard_normal((*batch, M)), rng.uniform(0.2, 1.5, M), preconditioned=preconditioned)
+        return fs.LikelihoodForm(
+            rng.standard_normal((*batch, M)),
+            rng.uniform(0.2, 1.5, M),
+            preconditioned=preconditioned,
+        )
 
     return make
 
@@ -79,8 +90,9 @@ LARGEST_JITTER = 1e-2
 def dual_sites(kind):
     """Valid sites whose sum is not positive semi-definite: the posterior is wider than the prior in some directions.
 
-    They are valid for every jitter up to that of A, at most ``LARGEST_JITTER``. Absorbed sites are bounded by the inverse of
-    Kuu, which falls with the jitter, so A itself serves. Tied sites are bounded by Kuu, from which the jitter is taken.
+    They are valid for every jitter up to that of A, at most ``LARGEST_JITTER``. Absorbed sites are
+    bounded by the inverse of Kuu, which falls with the jitter, so A itself serves. Tied sites are
+    bounded by Kuu, from which the jitter is taken.
     """
 
     def make(rng, A, batch=()):
@@ -139,7 +151,9 @@ def plain_inverse_free(A, Kuf, kff, q, f_bar):
     m, W, R = q.mean, np.tril(q.scale_tril), np.tril(q.inverse_root)
     T = inverse_free_whitened.implicit_step(A, R).astype(A.dtype)
     mean, var = inverse_free_whitened.marginals(A, T, m, W @ W.T, Kuf, kff)
-    bars = inverse_free_whitened.cotangents(A, R, m, W, Kuf, f_bar.mean, f_bar.var, A.dtype.type(-1))
+    bars = inverse_free_whitened.cotangents(
+        A, R, m, W, Kuf, f_bar.mean, f_bar.var, A.dtype.type(-1)
+    )
     names = ("bar.posterior.mean", "bar.posterior.scale_tril", "bar.Kuu", "bar.Kuf")
     return {"mean": mean, "var": var} | dict(zip(names, bars, strict=True))
 
@@ -176,8 +190,16 @@ def _relaxed_row(preconditioned, probes=None):
 
 
 ROWS = {
-    "whitened": Row(gaussian_factor(fs.Whitened), lambda M: fs.Whitened(np.zeros(M), 1e-12 * np.eye(M)), plain_whitened),
-    "marginal": Row(gaussian_factor(fs.Marginal), lambda M: fs.Marginal(np.zeros(M), 1e-12 * np.eye(M)), plain_marginal),
+    "whitened": Row(
+        gaussian_factor(fs.Whitened),
+        lambda M: fs.Whitened(np.zeros(M), 1e-12 * np.eye(M)),
+        plain_whitened,
+    ),
+    "marginal": Row(
+        gaussian_factor(fs.Marginal),
+        lambda M: fs.Marginal(np.zeros(M), 1e-12 * np.eye(M)),
+        plain_marginal,
+    ),
     "likelihood": _likelihood_row(True),
     "likelihood-plain": _likelihood_row(False),
     "relaxed": _relaxed_row(True),
@@ -185,11 +207,19 @@ ROWS = {
     "relaxed-1-probe": _relaxed_row(True, 1),
     "relaxed-plain-6-probes": _relaxed_row(False, 6),
     "absorbed-sites": Row(
-        dual_sites(fs.AbsorbedDualSites), lambda M: fs.AbsorbedDualSites(np.zeros(M), 1e17 * np.eye(M)), plain_dual_sites
+        dual_sites(fs.AbsorbedDualSites),
+        lambda M: fs.AbsorbedDualSites(np.zeros(M), 1e17 * np.eye(M)),
+        plain_dual_sites,
     ),
-    "dual-sites": Row(dual_sites(fs.DualSites), lambda M: fs.DualSites(np.zeros(M), 1e17 * np.eye(M)), plain_dual_sites),
+    "dual-sites": Row(
+        dual_sites(fs.DualSites),
+        lambda M: fs.DualSites(np.zeros(M), 1e17 * np.eye(M)),
+        plain_dual_sites,
+    ),
     "inverse-free": Row(
-        inverse_free, lambda M: fs.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)), plain_inverse_free
+        inverse_free,
+        lambda M: fs.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)),
+        plain_inverse_free,
     ),
 }
 
@@ -202,13 +232,19 @@ def _pair_row(kind):
         return [field for m in sizes for field in (mean(m), tril(m))][: len(kind._record_fields)]
 
     def make(rng, A, batch=()):
-        mean, tril = (lambda m: rng.standard_normal((*batch, m))), (lambda m: factor(rng, *batch, m, off=0.3 / np.sqrt(m)))
+        mean, tril = (
+            (lambda m: rng.standard_normal((*batch, m))),
+            (lambda m: factor(rng, *batch, m, off=0.3 / np.sqrt(m))),
+        )
         return kind(*fields(len(A), mean, tril))
 
     return Row(make, lambda M: kind(*fields(M, np.zeros, lambda m: 1e-12 * np.eye(m))), None)
 
 
-PAIRS = {kind.__name__: _pair_row(kind) for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights)}
+PAIRS = {
+    kind.__name__: _pair_row(kind)
+    for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights)
+}
 EVERY = ROWS | PAIRS
 
 
@@ -254,7 +290,9 @@ def in_model(rng, name, model, batch=(), jitter=JITTER):
     model = fs.replace(model, posterior=EVERY[name].make(rng, Kuu + jitter * np.eye(M), batch))
     if name in PAIRS:
         split = M - max(1, M // 3)
-        model = fs.replace(model, inducing=fs.InducingPair(model.inducing[:split], model.inducing[split:]))
+        model = fs.replace(
+            model, inducing=fs.InducingPair(model.inducing[:split], model.inducing[split:])
+        )
     return model, EVERY[name].random(rng, M)
 
 
@@ -289,10 +327,14 @@ def one_sided_bars_of(f):
     return fs.Marginals(np.sin(3 * f.mean), -1 - f.var)
 
 
-def through(posterior, blocks, f_bar=bars_of, kl_bar=-0.7, need=ALL, jitter=JITTER, columns=None, **more):
+def through(
+    posterior, blocks, f_bar=bars_of, kl_bar=-0.7, need=ALL, jitter=JITTER, columns=None, **more
+):
     """All of ``blocks`` forward and back; ``f_bar`` may be a function of the marginals."""
     columns = blocks.Kuf.shape[1] if columns is None else columns
-    return back_and_forth(posterior.start(blocks.Kuu, jitter, columns, need, **more), blocks, f_bar, kl_bar)
+    return back_and_forth(
+        posterior.start(blocks.Kuu, jitter, columns, need, **more), blocks, f_bar, kl_bar
+    )
 
 
 def back_and_forth(work, blocks, f_bar=bars_of, kl_bar=-0.7):

@@ -40,14 +40,17 @@ def numbers(found):
     if isinstance(found, (tuple, list)):
         return [array for part in found for array in numbers(part)]
     if hasattr(found, "_record_fields"):
-        found = [(kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None]
+        found = [
+            (kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None
+        ]
         return [np.tril(value) if kind in ("tril", "symmetric") else value for kind, value in found]
     return [np.asarray(found)]
 
 
 def assert_same_on_all_and_close(results, expected, rtol):
     """Bits agree on all ranks; each array to ``rtol`` of its size, or of a hundredth of the largest gradient: sums may cancel."""
-    least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])  # the first one is the value
+    # the first one is the value
+    least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])
     for other in results[1:]:
         for one, two in zip(numbers(results[0]), numbers(other), strict=True):
             np.testing.assert_array_equal(one, two)

@@ -1,7 +1,8 @@
 """The Python blocks of the README and of docs/.
 
-A block that needs a library which our tests do without says so behind its fence, "python needs torch". ``python tests/readme.py
-FOLDER`` writes the other ones of the README to files there, for a type checker.
+A block that needs a library which our tests do without says so behind its fence, "python needs
+torch". ``python tests/readme.py FOLDER`` writes the other ones of the README to files there, for a
+type checker.
 """
 
 import pathlib
@@ -11,7 +12,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"```python(?: needs (\w+))?\n(.*?)```", re.S)
-PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
+PAGES = sorted(
+    page for page in (ROOT / "docs").rglob("*.md") if BLOCK.search(page.read_text(encoding="utf-8"))
+)
 
 
 def snippets(page=README):
@@ -25,7 +28,9 @@ def needs(page):
 
 
 def run(page, having=()):
-    """Run the blocks of a page in order, as one script; the names that it leaves. Tracebacks show lines of the page.
+    """Run the blocks of a page in order, as one script; the names that it leaves.
+
+    Tracebacks show lines of the page.
 
     Blocks that need what is not in ``having`` are left out.
     """

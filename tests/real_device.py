@@ -1,7 +1,8 @@
 """Where there is a GPU: CuPy on it, and arrays that lie there as they lie here.
 
-``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation: padded rows, every second column and
-addresses askew would all arrive contiguous and aligned, and tests of layouts would test nothing.
+``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation: padded
+rows, every second column and addresses askew would all arrive contiguous and aligned, and tests of
+layouts would test nothing.
 """
 
 import ctypes
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 ALIGNMENT = 16  # bytes of the widest load of the kernels: an address modulo this is kept
-POOL = "FASTSVGP_TEST_POOL"  # 0: every array is an allocation of its own, so that compute-sanitizer sees where it ends
+# 0: every array is an allocation of its own, so that compute-sanitizer sees where it ends
+POOL = "FASTSVGP_TEST_POOL"
 
 
 def why_none():
@@ -49,7 +51,8 @@ def _cupy(refuse):
 def laid_out(cupy, array):
     """A copy of a NumPy array with its strides, at its address modulo 16.
 
-    What lies between the entries comes along. Beyond the last one the allocation ends, so that tools see reads past it.
+    What lies between the entries comes along. Beyond the last one the allocation ends, so that
+    tools see reads past it.
     """
     if array.size == 0:
         return cupy.asarray(array)
@@ -66,8 +69,22 @@ def on_device(cupy, stem):
     module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
 
     def there(a):
-        return type(a)(map(there, a)) if isinstance(a, (list, tuple)) else laid_out(cupy, a) if isinstance(a, np.ndarray) else a
+        return (
+            type(a)(map(there, a))
+            if isinstance(a, (list, tuple))
+            else laid_out(cupy, a)
+            if isinstance(a, np.ndarray)
+            else a
+        )
 
-    back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else a.get(order="A") if isinstance(a, cupy.ndarray) else a  # noqa: E731
+    back = lambda a: (  # noqa: E731
+        tuple(map(back, a))
+        if isinstance(a, tuple)
+        else a.get(order="A")
+        if isinstance(a, cupy.ndarray)
+        else a
+    )
     moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
-    return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})
+    return types.SimpleNamespace(
+        **{name: moved(f) for name, f in vars(module).items() if callable(f)}
+    )

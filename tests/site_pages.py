@@ -1,6 +1,7 @@
 """What a built site loads, and from where.
 
-``python tests/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is missing.
+``python tests/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is
+missing.
 """
 
 import pathlib
@@ -10,11 +11,15 @@ from html.parser import HTMLParser
 
 OTHER_HOST = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 IN_STYLES = re.compile(r"(?:url\(|@import)\s*['\"]?([^'\")\s;]+)", re.IGNORECASE)
-NO_LOADS = {"canonical", "next", "prev", "search", "index", "author", "alternate"}  # kinds of <link> that only name a page
+# kinds of <link> that only name a page
+NO_LOADS = {"canonical", "next", "prev", "search", "index", "author", "alternate"}
 
 
 class Loads(HTMLParser):
-    """The addresses that a browser fetches to show a page. Links that a reader may follow are not among them."""
+    """The addresses that a browser fetches to show a page.
+
+    Links that a reader may follow are not among them.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -31,7 +36,8 @@ class Loads(HTMLParser):
 def faults(folder):
     """One line per address that a page or style of the site would fetch in vain without internet."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix == ".html" and path.parent.name != "_static":  # there are templates of the theme
+        # there are templates of the theme
+        if path.suffix == ".html" and path.parent.name != "_static":
             found = Loads(path.read_text(encoding="utf-8")).found
         elif path.suffix == ".css":
             found = IN_STYLES.findall(path.read_text(encoding="utf-8"))
@@ -41,7 +47,10 @@ def faults(folder):
             where = f"{path.relative_to(folder)}: {address[:100]}"
             if OTHER_HOST.match(address):
                 yield f"{where} is on another host"
-            elif not re.match(r"(data:|#)", address) and not (path.parent / re.split("[?#]", address)[0]).exists():
+            elif (
+                not re.match(r"(data:|#)", address)
+                and not (path.parent / re.split("[?#]", address)[0]).exists()
+            ):
                 yield f"{where} is not in the site"
 
 

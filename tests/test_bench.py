@@ -21,7 +21,12 @@ BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
 def bench(monkeypatch):
     """A module of the benchmarks by its name; their folder is no package."""
     monkeypatch.syspath_prepend(str(BENCH))
-    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"):
+    for variable in (
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_THREAD_TIMEOUT",
+    ):
         monkeypatch.setenv(variable, "1")  # which some of them set
     yield importlib.import_module
     for name, module in list(sys.modules.items()):
@@ -32,26 +37,50 @@ def bench(monkeypatch):
 def test_a_table_by_one_command(tmp_path, monkeypatch):
     """The smallest row there is, through the real command."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in whose workers nothing is timed
-    arguments = ["updates", "-k", "bench_pack_tril and not 1000 and not 2000", "--results", str(tmp_path)]
-    done = subprocess.run([sys.executable, BENCH / "measure.py", *arguments], capture_output=True, text=True, timeout=120)
+    arguments = [
+        "updates",
+        "-k",
+        "bench_pack_tril and not 1000 and not 2000",
+        "--results",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [sys.executable, BENCH / "measure.py", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (table,) = tmp_path.iterdir()
-    title, _, machine, blas, made, command, _, *legend, header, _, row = table.read_text(encoding="utf-8").splitlines()
+    title, _, machine, blas, made, command, _, *legend, header, _, row = table.read_text(
+        encoding="utf-8"
+    ).splitlines()
     assert table.name == "updates.md" and title == "# updates"
-    assert re.search(r", \d+ cores visible, .*; Python 3\.\d+\.\d+, numpy [\d.]+, scipy [\d.]+, numba [\d.]+", machine)
+    assert re.search(
+        r", \d+ cores visible, .*; Python 3\.\d+\.\d+, numpy [\d.]+, scipy [\d.]+, numba [\d.]+",
+        machine,
+    )
     assert re.fullmatch(r"BLAS SciPy's: .*\S; threads: \d+ for our kernels .*;", blas)
-    if (facts := blas_threads.facts()) is not None:  # version, kernels and threads, and the environment is handed on
+    # version, kernels and threads, and the environment is handed on
+    if (facts := blas_threads.facts()) is not None:
         assert blas.startswith(f"BLAS SciPy's: {facts}; threads: ")
-    assert re.fullmatch(r"commit (unknown|[0-9a-f]{7,}( \(changed since\))?); \d{4}-\d\d-\d\dT\d\d:\d\d UTC\.", made)
+    assert re.fullmatch(
+        r"commit (unknown|[0-9a-f]{7,}( \(changed since\))?); \d{4}-\d\d-\d\dT\d\d:\d\d UTC\.", made
+    )
     assert command.startswith("`python bench/measure.py updates -k 'bench_pack_tril and")
     assert "scipy.linalg.blas" in legend[0] and max(map(len, legend)) <= 130
-    assert header.startswith("| benchmark | median | quartiles | best | floor |") and header.endswith("| error |")
+    assert header.startswith(
+        "| benchmark | median | quartiles | best | floor |"
+    ) and header.endswith("| error |")
     assert re.fullmatch(r"\| pack_tril\[100\] \|.* 0\.0e\+00 \|", row)
 
 
 @pytest.mark.parametrize(
     "arguments, said",
-    [(["missing"], "there is no bench_missing.py"), (["updates", "-k", "nothing_of_the_kind"], "no table is written")],
+    [
+        (["missing"], "there is no bench_missing.py"),
+        (["updates", "-k", "nothing_of_the_kind"], "no table is written"),
+    ],
 )
 def test_no_table(arguments, said, tmp_path):
     command = [sys.executable, BENCH / "measure.py", *arguments, "--results", str(tmp_path)]
@@ -61,8 +90,14 @@ def test_no_table(arguments, said, tmp_path):
 
 def test_what_is_missing_is_named(bench, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *of: None if name == "pytest_benchmark" else find(name, *of))
-    with pytest.raises(SystemExit, match=r'needs pytest_benchmark: python -m pip install "\.\[bench\]"'):
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *of: None if name == "pytest_benchmark" else find(name, *of),
+    )
+    with pytest.raises(
+        SystemExit, match=r'needs pytest_benchmark: python -m pip install "\.\[bench\]"'
+    ):
         bench("measure")
 
 
@@ -79,14 +114,22 @@ def test_no_device(bench, monkeypatch, capsys):
 @pytest.fixture
 def gpu(bench, monkeypatch, tmp_path):
     """A CuPy that knows of one device, and a driver of its release."""
-    properties = {"name": b"NVIDIA H200", "totalGlobalMem": 141 * 2**30, "multiProcessorCount": 132, "major": 9, "minor": 0}
+    properties = {
+        "name": b"NVIDIA H200",
+        "totalGlobalMem": 141 * 2**30,
+        "multiProcessorCount": 132,
+        "major": 9,
+        "minor": 0,
+    }
     runtime = types.SimpleNamespace(
         getDevice=lambda: 3,
         getDeviceProperties=lambda number: properties if number == 3 else None,
         driverGetVersion=lambda: 13010,
         runtimeGetVersion=lambda: 13020,
     )
-    cuda = types.SimpleNamespace(runtime=runtime, nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 2)))
+    cuda = types.SimpleNamespace(
+        runtime=runtime, nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 2))
+    )
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda, __version__="14.2.0"))
     monkeypatch.setattr(bench("device"), "REASON", None)
     monkeypatch.setattr(bench("device"), "RELEASE", tmp_path / "version")
@@ -94,8 +137,8 @@ def gpu(bench, monkeypatch, tmp_path):
 
 
 FACTS = (
-    "NVIDIA H200, 141 GiB, 132 multiprocessors, compute capability 9.0; driver 580.65.06 (CUDA 13.1), CUDA runtime 13.2, "
-    "CuPy 14.2.0, NVRTC 13.2"
+    "NVIDIA H200, 141 GiB, 132 multiprocessors, compute capability 9.0; driver 580.65.06 (CUDA"
+    " 13.1), CUDA runtime 13.2, CuPy 14.2.0, NVRTC 13.2"
 )
 
 
@@ -106,26 +149,49 @@ def test_facts(gpu, bench, tmp_path):
 
 
 def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
-    """And so are rows that fail; what is there is written. There is no table of what its tests say is wrong."""
+    """And so are rows that fail; what is there is written.
+
+    There is no table of what its tests say is wrong.
+    """
     measure, asked = bench("measure"), []
     rows = [{"name": f"bench_step[{dtype}]", "stats": {"median": 1.0}, "extra_info": {"error": e}} for dtype, e in
             (("float64", 1e-12), ("float32", 1e-4), ("float64-much", 1e-3), ("none", float("nan")))]  # fmt: skip
-    monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows}, ["step[64]: CUDARuntimeError: no"]))
+    monkeypatch.setattr(
+        measure,
+        "measured",
+        lambda *call: ({"benchmarks": rows}, ["step[64]: CUDARuntimeError: no"]),
+    )
     monkeypatch.setattr(measure, "test", asked.append)
-    with pytest.raises(SystemExit, match=r"^rows that are not there: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, "):
+    with pytest.raises(
+        SystemExit,
+        match=r"^rows that are not there: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
+    ):
         measure.main(["step", "--results", str(tmp_path)])
     assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
-    assert all((BENCH.parent / "tests" / name).is_file() for names in measure.TESTS.values() for name in names)
-    *_, header, _, one, two, _, failed, _, much, _, nan = (tmp_path / "step.md").read_text(encoding="utf-8").splitlines()
+    assert all(
+        (BENCH.parent / "tests" / name).is_file()
+        for names in measure.TESTS.values()
+        for name in names
+    )
+    *_, header, _, one, two, _, failed, _, much, _, nan = (
+        (tmp_path / "step.md").read_text(encoding="utf-8").splitlines()
+    )
     assert one.startswith("| step[float64] |") and two.startswith("| step[float32] |")
-    assert failed == "Not there: step[64]: CUDARuntimeError: no" and nan == "Not there: step[none]: error nan, above 1e-06"
+    assert (
+        failed == "Not there: step[64]: CUDARuntimeError: no"
+        and nan == "Not there: step[none]: error nan, above 1e-06"
+    )
     (tmp_path / "step.md").unlink()
     monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows[2:]}, []))
     with pytest.raises(SystemExit, match="no row is right, and no table is written: step"):
         measure.main(["step", "--results", str(tmp_path)])
     monkeypatch.undo()
-    monkeypatch.setattr(measure.subprocess, "run", lambda *call, **options: types.SimpleNamespace(returncode=1))
-    with pytest.raises(SystemExit, match="tests of what is measured ended with exit code 1: no table is written"):
+    monkeypatch.setattr(
+        measure.subprocess, "run", lambda *call, **options: types.SimpleNamespace(returncode=1)
+    )
+    with pytest.raises(
+        SystemExit, match="tests of what is measured ended with exit code 1: no table is written"
+    ):
         measure.test([BENCH.parent / "tests" / "test_bench.py"])
     assert not list(tmp_path.iterdir())
 
@@ -133,9 +199,14 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
 def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
     """By a real run, of a file with one row that is right and one that is not."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    lines = "def bench_right(benchmark): benchmark.pedantic(int)", "def bench_wrong(benchmark): raise ValueError('no device')"
+    lines = (
+        "def bench_right(benchmark): benchmark.pedantic(int)",
+        "def bench_wrong(benchmark): raise ValueError('no device')",
+    )
     (tmp_path / "bench_two.py").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\npython_functions = bench_*\npython_files = bench_*.py\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npython_functions = bench_*\npython_files = bench_*.py\n", encoding="utf-8"
+    )
     files = tmp_path / "bench_two.py", f"--rootdir={tmp_path}", f"-c{tmp_path}/pytest.ini"
     data, failed = bench("measure").measured(files, "", None)
     assert [row["name"] for row in data["benchmarks"]] == ["bench_right"]
@@ -143,8 +214,19 @@ def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
 
 
 def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
-    asked, row = [], {"name": "bench_solve", "stats": {"median": 2e-3}, "extra_info": {"floor": 1e-3}}
-    monkeypatch.setattr(bench("measure"), "measured", lambda *call: asked.append(call) or ({"benchmarks": [row]}, []))
+    asked, row = (
+        [],
+        {
+            "name": "bench_solve",
+            "stats": {"median": 2e-3},
+            "extra_info": {"floor": 1e-3},
+        },
+    )
+    monkeypatch.setattr(
+        bench("measure"),
+        "measured",
+        lambda *call: asked.append(call) or ({"benchmarks": [row]}, []),
+    )
     monkeypatch.setattr(bench("measure"), "test", lambda files: None)
     bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
     assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]
@@ -169,7 +251,11 @@ def test_peers_on_a_device_say_which(gpu, bench, monkeypatch, capsys):
 def test_natural_steps_beside_those_of_peers(bench, capsys):
     """All of ours land on one q; those that are not installed are named."""
     bench("peers").main(["--step", "natural", "--sizes", "20,30,3,2", "--seconds", "0"])
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 20, 30, 3, 2 | fastsvgp")]
+    rows = [
+        line.split(" | ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| 20, 30, 3, 2 | fastsvgp")
+    ]
     assert [row[1] for row in rows] == ["fastsvgp", "fastsvgp, each of 10", "fastsvgp, Whitened"]
     assert all(float(row[6]) < 1e-10 and float(row[7].strip(" |")) < 1e-8 for row in rows)
 
@@ -179,8 +265,17 @@ def test_a_step_in_company(bench, monkeypatch, capsys):
     monkeypatch.setattr(loaded, "OTHERS", 10)
     monkeypatch.setattr(loaded.time, "sleep", lambda seconds: None)
     loaded.main(["--sizes", "10,20", "--seconds", "0"])
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 10, 20")]
-    assert [row[1] for row in rows][:4] == ["alone", "1 busy processes", "2 busy processes", "in turns with NumPy"]
+    rows = [
+        line.split(" | ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| 10, 20")
+    ]
+    assert [row[1] for row in rows][:4] == [
+        "alone",
+        "1 busy processes",
+        "2 busy processes",
+        "in turns with NumPy",
+    ]
     assert all(int(row[2]) >= 20 and 0 < float(row[3]) <= float(row[4]) for row in rows)
 
 
@@ -188,14 +283,28 @@ def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
     """Ours, all of them, from one start; natural steps with and without a pass of their own are one trajectory."""
     rng, out = np.random.default_rng(0), tmp_path / "out"
     X = rng.uniform(-1, 1, (200, 2))
-    np.savetxt(tmp_path / "data.csv", np.column_stack([X, np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(200)]), delimiter=",")
-    np.savetxt(tmp_path / "mask.csv", np.repeat([[0, 1]], [1, 1], axis=1) + (np.arange(200) % 10 == 0)[:, None], delimiter=",")
+    np.savetxt(
+        tmp_path / "data.csv",
+        np.column_stack([X, np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(200)]),
+        delimiter=",",
+    )
+    np.savetxt(
+        tmp_path / "mask.csv",
+        np.repeat([[0, 1]], [1, 1], axis=1) + (np.arange(200) % 10 == 0)[:, None],
+        delimiter=",",
+    )
     accuracy = bench("time_to_accuracy")
     for name, value in (("INDUCING", 10), ("BATCH", 50), ("STEPS", 30), ("LOOKS", 3)):
         monkeypatch.setattr(accuracy, name, value)
-    accuracy.main(["start", str(tmp_path / "data.csv"), str(tmp_path / "mask.csv"), "--out", str(out)])
+    accuracy.main(
+        ["start", str(tmp_path / "data.csv"), str(tmp_path / "mask.csv"), "--out", str(out)]
+    )
     with np.load(out / "start.npz") as start:
-        assert start["rows"].shape == (30, 50) and len(start["yt"]) == 20 and len(set(start["rows"][:3].ravel())) == 150
+        assert (
+            start["rows"].shape == (30, 50)
+            and len(start["yt"]) == 20
+            and len(set(start["rows"][:3].ravel())) == 150
+        )
     ours = [name for name in bench("accuracy_programs").PROGRAMS if name.startswith("fastsvgp")]
     accuracy.main(["train", *ours, "--out", str(out), "--seconds", "1e9"])
     problem, ends = dict(np.load(out / "start.npz")), {}
@@ -205,13 +314,19 @@ def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
             program.step(rows)
         ends[name] = accuracy.nlpd(program.parameters(), problem["Xt"], problem["yt"])
     assert ends["fastsvgp, natural + Adam"] < 0.5 and all(value < 1.5 for value in ends.values())
-    np.testing.assert_allclose(ends["fastsvgp, natural + Adam"], ends["fastsvgp, natural + Adam in two passes"], rtol=1e-6)
+    np.testing.assert_allclose(
+        ends["fastsvgp, natural + Adam"], ends["fastsvgp, natural + Adam in two passes"], rtol=1e-6
+    )
     accuracy.main(["train", *ours, "--out", str(out), "--seconds", "1e-9"])
     accuracy.main(["table", "--out", str(out), "--picture", str(tmp_path / "picture.png")])
     printed = capsys.readouterr().out
-    assert all(f"| {name} |" in printed for name in ours) and (tmp_path / "picture.png").stat().st_size > 10_000
+    assert (
+        all(f"| {name} |" in printed for name in ours)
+        and (tmp_path / "picture.png").stat().st_size > 10_000
+    )
     curve = [(1.0, 1, 0.5), (2.0, 2, 0.2), (3.0, 3, 0.3), (4.0, 4, 0.1)]
-    times = [accuracy.reached(curve, level) for level in (0.6, 0.35, 0.2, 0.0)]  # it is below 0.2 at one look, and then above
+    # it is below 0.2 at one look, and then above
+    times = [accuracy.reached(curve, level) for level in (0.6, 0.35, 0.2, 0.0)]
     np.testing.assert_allclose(times[:3], [1.0, 1.5, 3.5])
     assert times[3] is None
 
@@ -220,9 +335,26 @@ def test_rows_of_devices_are_marked(bench):
     """Both tables together have every row, and no row twice."""
     listed = {}
     for marker in ("on_device", "not on_device"):
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-m", marker, "-p", "no:cacheprovider", "bench"]
-        done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, timeout=120)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-m",
+            marker,
+            "-p",
+            "no:cacheprovider",
+            "bench",
+        ]
+        done = subprocess.run(
+            command, cwd=BENCH.parent, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         listed[marker] = [line for line in done.stdout.splitlines() if "::" in line]
-    assert all("on_device" in row or "bench_trsm_batched" in row for row in listed["on_device"]) and listed["on_device"]
-    assert listed["not on_device"] and not any("on_device" in row for row in listed["not on_device"])
+    assert (
+        all("on_device" in row or "bench_trsm_batched" in row for row in listed["on_device"])
+        and listed["on_device"]
+    )
+    assert listed["not on_device"] and not any(
+        "on_device" in row for row in listed["not on_device"]
+    )

@@ -13,7 +13,12 @@ N, M = 24, 5
 def svgp(rng, likelihood=None, P=()):
     covariance, Z = fs.RBF(1.2, 0.9), np.linspace(-2, 2, M)[:, None]
     q = fs.at_prior(fs.Whitened, covariance, Z, *P)
-    return fs.SVGP(covariance, Z, fs.replace(q, mean=rng.standard_normal((*P, M))), likelihood or fs.Gaussian(0.3))
+    return fs.SVGP(
+        covariance,
+        Z,
+        fs.replace(q, mean=rng.standard_normal((*P, M))),
+        likelihood or fs.Gaussian(0.3),
+    )
 
 
 def data(rng, likelihood=None):
@@ -35,7 +40,10 @@ def sites(kind, rng):
 
 def deep(rng):
     Z = np.linspace(-1, 1, M)[:, None]
-    return fs.DeepGP(tuple(fs.Layer(fs.RBF(), Z, fs.at_prior(fs.Whitened, fs.RBF(), Z, P)) for P in (1, None)), fs.Gaussian(0.3))
+    return fs.DeepGP(
+        tuple(fs.Layer(fs.RBF(), Z, fs.at_prior(fs.Whitened, fs.RBF(), Z, P)) for P in (1, None)),
+        fs.Gaussian(0.3),
+    )
 
 
 def same(found, due):
@@ -56,7 +64,9 @@ OF_SVGP = {
     "on rows": lambda m, X, Y: fs.natural_steps(m, X, Y, rows=[np.arange(5), np.arange(9, 20)])[0],
     "fit": lambda m, X, Y: fs.fit(m, X, Y, steps=3, batch_size=7, rng=0)[0],
     "fit at once": lambda m, X, Y: fs.fit(m, X, Y, steps=2, natural_step_size=0.5)[0],
-    "em": lambda m, X, Y: fs.em(fs.convert(m, fs.AbsorbedDualSites), X, Y, rounds=1, m_iterations=2)[0],
+    "em": lambda m, X, Y: fs.em(
+        fs.convert(m, fs.AbsorbedDualSites), X, Y, rounds=1, m_iterations=2
+    )[0],
     "log density": fs.predict_log_density,
     "dual_parameters": fs.dual_parameters,
 }
@@ -83,7 +93,11 @@ def test_predictions_have_the_shape_of_the_posterior(rng):
     trained, _ = fs.natural_step(model, X, Y[:, None], step_size=1.0)
     assert [a.shape for a in (*fs.predict_f(trained, X), *fs.predict_y(trained, X))] == [(N,)] * 4
     assert fs.predict_log_density(trained, X, Y[:, None]).shape == (N,)
-    assert fs.predict_cdf(trained, X, Y[:, None]).shape == fs.leave_one_out(trained, X, Y[:, None]).shape == (N,)
+    assert (
+        fs.predict_cdf(trained, X, Y[:, None]).shape
+        == fs.leave_one_out(trained, X, Y[:, None]).shape
+        == (N,)
+    )
     same(fs.predict_cdf(trained, X, Y[:, None]), fs.predict_cdf(trained, X, Y))
 
 
@@ -91,7 +105,9 @@ def test_a_posterior_with_an_axis_keeps_it(rng):
     model, (X, Y) = svgp(rng, P=(1,)), data(rng)
     assert fs.predict_y(model, X)[0].shape == (N, 1) == fs.predict_cdf(model, X, Y[:, None]).shape
     without = fs.replace(model, posterior=fs.tree_map(lambda field: field[0], model.posterior))
-    np.testing.assert_allclose(fs.elbo(model, X, Y[:, None]), fs.elbo(without, X, Y[:, None]), rtol=1e-12)
+    np.testing.assert_allclose(
+        fs.elbo(model, X, Y[:, None]), fs.elbo(without, X, Y[:, None]), rtol=1e-12
+    )
     with pytest.raises(ValueError, match=r"`Y` has shape \(24,\) .* leading axes \(1,\)"):
         fs.elbo(model, X, Y)
     for wrong in (Y[None], np.stack([Y, Y], 1), Y[:, None, None]):
@@ -126,7 +142,10 @@ def test_a_target_that_does_not_count_may_be_missing_in_a_column(rng):
     missing = np.where(w > 0, Y, np.nan)
     for given in (missing, missing[:, None]):
         for column in (w, w[:, None]):
-            same(fs.elbo_and_grad(model, X, given, weights=column), fs.elbo_and_grad(model, X, missing, weights=w))
+            same(
+                fs.elbo_and_grad(model, X, given, weights=column),
+                fs.elbo_and_grad(model, X, missing, weights=w),
+            )
     missing[9] = np.nan
     with pytest.raises(ValueError, match="`Y` contains nan at index 9"):
         fs.elbo(model, X, missing[:, None], weights=w[:, None])
@@ -143,10 +162,19 @@ def test_on_ranks(rng, rows):
 
     def of(Y, w):
         def work(group):
-            part = slice(group.rank * N // 2, (group.rank + 1) * N // 2) if rows == "own" else slice(None)
+            part = (
+                slice(group.rank * N // 2, (group.rank + 1) * N // 2)
+                if rows == "own"
+                else slice(None)
+            )
             given = X[part], Y[part]
             found = fs.elbo_and_grad(model, *given, weights=w[part], group=group)
-            return *found, fs.fit(model, *given, weights=w[part], steps=2, batch_size=8, rng=0, group=group)[0]
+            return (
+                *found,
+                fs.fit(model, *given, weights=w[part], steps=2, batch_size=8, rng=0, group=group)[
+                    0
+                ],
+            )
 
         return on_ranks(2, work, rows)
 
@@ -180,7 +208,12 @@ OTHERS = {
     "weight_bound": (qsgp, fs.weight_bound),
     "weight_bound_and_grad": (qsgp, fs.weight_bound_and_grad),
     "optimal_weights": (qsgp, lambda m, X, Y: fs.optimal_weights(m, X, Y)[0]),
-    "sampled": (qsgp, lambda m, X, Y: fs.sampled_bound_and_grad(m, X, Y, fs.draw_basis_sample(m.basis, 4, pair=True, rng=0))[0]),
+    "sampled": (
+        qsgp,
+        lambda m, X, Y: fs.sampled_bound_and_grad(
+            m, X, Y, fs.draw_basis_sample(m.basis, 4, pair=True, rng=0)
+        )[0],
+    ),
     "fit of weights": (qsgp, lambda m, X, Y: fs.fit(m, X, Y, steps=2, basis_size=4, rng=0)[0]),
     "density of weights": (qsgp, fs.predict_log_density),
     "cdf of weights": (qsgp, fs.predict_cdf),
@@ -220,19 +253,31 @@ def test_other_kinds_of_model(rng, name):
 def test_on_blocks_and_features(rng):
     model, (X, Y) = svgp(rng), data(rng)
     blocks = model.covariance.blocks(model.inducing, X)
-    due = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, weights=np.full(N, 2.0))
+    due = fs.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, Y, weights=np.full(N, 2.0)
+    )
     for w in (np.full(N, 2.0), np.full((N, 1), 2.0)):
-        same(fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y[:, None], weights=w), due)
+        same(
+            fs.elbo_and_grad_from_blocks(
+                blocks, model.posterior, model.likelihood, Y[:, None], weights=w
+            ),
+            due,
+        )
     Phi, q = np.cos(X * np.arange(1, 6)), fs.ChevronWeights(np.zeros(5), np.eye(5, 1), np.ones(4))
     sample, given = fs.BasisSample(np.arange(5), np.arange(5)), {"precision": np.ones(5)}
     due, found = (
-        fs.sampled_bound_and_grad_from_features(Phi, Phi, q, model.likelihood, y, sample, **given)[:2] for y in (Y, Y[:, None])
+        fs.sampled_bound_and_grad_from_features(Phi, Phi, q, model.likelihood, y, sample, **given)[
+            :2
+        ]
+        for y in (Y, Y[:, None])
     )
     assert found[0] == due[0]
     np.testing.assert_array_equal(found[1][0], due[1][0])
 
 
-@pytest.mark.parametrize("bound", [fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.tighter_bound])
+@pytest.mark.parametrize(
+    "bound", [fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.tighter_bound]
+)
 def test_collapsed_bounds(rng, bound):
     """These have no posterior to tell: a column is one output with an axis, whose number is that of none."""
     m, (X, Y) = svgp(rng), data(rng)

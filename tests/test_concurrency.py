@@ -25,7 +25,9 @@ def problems():
     found = []
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
         q = posterior(mean=rng.standard_normal(M), scale_tril=np.eye(M))
-        model = fs.SVGP(fs.RBF(1.3, np.full(4, 2.0)), rng.standard_normal((M, 4)), q, fs.BernoulliLogit())
+        model = fs.SVGP(
+            fs.RBF(1.3, np.full(4, 2.0)), rng.standard_normal((M, 4)), q, fs.BernoulliLogit()
+        )
         found.append((model, rng.standard_normal((B, 4)), rng.integers(0, 2, B)))
     return found
 
@@ -86,10 +88,18 @@ def lazy_problem(kind):
     M, Z = 12, rng.standard_normal((12, 2))
     variance = np.full(M, 0.5)
     if kind == "LikelihoodForm":
-        posterior, place = fs.LikelihoodForm(rng.standard_normal(M), variance), (likelihood_form.kernels, "tril_gram")
+        posterior, place = (
+            fs.LikelihoodForm(rng.standard_normal(M), variance),
+            (
+                likelihood_form.kernels,
+                "tril_gram",
+            ),
+        )
     else:
         K = fs.RBF().matrix(Z) + (0.5 + 1e-6) * np.eye(M)
-        posterior = fs.Relaxed(rng.standard_normal(M), variance, np.linalg.cholesky(np.linalg.inv(K)))
+        posterior = fs.Relaxed(
+            rng.standard_normal(M), variance, np.linalg.cholesky(np.linalg.inv(K))
+        )
         place = relaxed_pass, "congruence_diagonal"
     model = fs.SVGP(fs.RBF(), Z, posterior, fs.Gaussian(0.1))
     return (model, rng.standard_normal((30, 2)), rng.standard_normal(30)), place
@@ -101,7 +111,8 @@ def test_threads_with_passes_of_their_own_do_not_take_turns(kind, monkeypatch):
     alone, together, plain = numbers(problem), threading.Barrier(2), getattr(module, name)
 
     def meeting(*args):
-        together.wait(timeout=30)  # broken where the second thread has to wait for the first one to be done
+        # broken where the second thread has to wait for the first one to be done
+        together.wait(timeout=30)
         return plain(*args)
 
     monkeypatch.setattr(module, name, meeting)

@@ -13,7 +13,8 @@ import fastsvgp as fs
 from fastsvgp.records import replace, tree_map
 
 every_covariance = pytest.mark.parametrize("name", COVARIANCES)
-POSTERIORS = {"whitened": fs.Whitened, "marginal": fs.Marginal}  # whose natural step is the optimum: all of q(u) is free
+# whose natural step is the optimum: all of q(u) is free
+POSTERIORS = {"whitened": fs.Whitened, "marginal": fs.Marginal}
 free_posteriors = pytest.mark.parametrize("posterior", POSTERIORS)
 every_posterior = pytest.mark.parametrize("posterior", ROWS)
 
@@ -65,11 +66,15 @@ LIKELIHOODS = {
 def test_elbo_is_its_definition_for_other_likelihoods(likelihood, posterior, rng):
     ours, log_density, points = LIKELIHOODS[likelihood]
     p = problem(rng, "matern52")
-    y = {"poisson": rng.poisson(2.0, len(p.y)).astype(float), "student_t": p.y}.get(likelihood, (p.y > 0).astype(float))
+    y = {"poisson": rng.poisson(2.0, len(p.y)).astype(float), "student_t": p.y}.get(
+        likelihood, (p.y > 0).astype(float)
+    )
     Kuu, Kuf, kff = p.blocks()
     W = lower(p.scale_tril)
     q = gp.unwhitened(Kuu, p.mean, W) if posterior == "whitened" else (p.mean, W @ W.T)
-    truth = gp.elbo(Kuu, Kuf, kff, *q, lambda mean, var: gp.gauss_hermite(log_density(y), mean, var, points))
+    truth = gp.elbo(
+        Kuu, Kuf, kff, *q, lambda mean, var: gp.gauss_hermite(log_density(y), mean, var, points)
+    )
     model = p.svgp(POSTERIORS[posterior](mean=p.mean, scale_tril=p.scale_tril), ours)
     close(fs.elbo(model, p.X, y, jitter=JITTER), truth)
 
@@ -77,7 +82,10 @@ def test_elbo_is_its_definition_for_other_likelihoods(likelihood, posterior, rng
 @every_covariance
 def test_collapsed_bound_is_its_definition(name, rng):
     p = problem(rng, name)
-    close(fs.collapsed_bound_and_grad(p.sgpr(), p.X, p.y, jitter=JITTER)[0], gp.titsias_bound(*p.blocks(), p.y, p.noise))
+    close(
+        fs.collapsed_bound_and_grad(p.sgpr(), p.X, p.y, jitter=JITTER)[0],
+        gp.titsias_bound(*p.blocks(), p.y, p.noise),
+    )
 
 
 # --- one bound against another ----------------------------------------------------------------------------------------
@@ -91,7 +99,8 @@ def test_elbo_at_the_optimal_q_is_the_collapsed_bound_and_below_the_evidence(nam
     value, grad = fs.elbo_and_grad(model, p.X, p.y, jitter=JITTER)
     close(value, bound)
     assert bound <= gp.exact_log_marginal(p.k, p.X, p.y, p.noise)
-    # the bound is the ELBO maximised over q: q is stationary there, and the other gradients are the same (envelope theorem)
+    # the bound is the ELBO maximised over q: q is stationary there, and the other gradients are the
+    # same (envelope theorem)
     close(grad.posterior.mean, np.zeros(len(p.Z)), 1e-8)
     close(lower(grad.posterior.scale_tril), np.zeros((len(p.Z), len(p.Z))), 1e-8)
     assert_records_close(grad.covariance, bound_grad.covariance, 1e-8)
@@ -109,11 +118,16 @@ def test_whitened_is_marginal_at_equal_q(name, rng):
     other, other_grad = fs.elbo_and_grad(plain, p.X, p.y, num_data=100, jitter=JITTER)
     close(value, other)
     close(grad.posterior.mean, L.T @ other_grad.posterior.mean, 1e-8)
-    close(lower(grad.posterior.scale_tril), lower(L.T @ lower(other_grad.posterior.scale_tril)), 1e-8)
+    close(
+        lower(grad.posterior.scale_tril), lower(L.T @ lower(other_grad.posterior.scale_tril)), 1e-8
+    )
     assert grad.likelihood.variance == pytest.approx(other_grad.likelihood.variance, rel=1e-9)
     Xs = rng.uniform(-3, 3, (11, 2))
     for full_cov in (False, True):
-        for a, b in zip(*(fs.predict_f(m, Xs, full_cov=full_cov, jitter=JITTER) for m in (white, plain)), strict=True):
+        for a, b in zip(
+            *(fs.predict_f(m, Xs, full_cov=full_cov, jitter=JITTER) for m in (white, plain)),
+            strict=True,
+        ):
             close(a, b)
 
 
@@ -126,7 +140,11 @@ def test_one_natural_step_of_size_one_is_the_optimum(name, posterior, rng):
     Kuu, Kuf, _ = p.blocks()
     mean, S = gp.optimal_q(Kuu, Kuf, p.y, p.noise)
     W = lower(stepped.posterior.scale_tril)
-    ours = gp.unwhitened(Kuu, stepped.posterior.mean, W) if posterior == "whitened" else (stepped.posterior.mean, W @ W.T)
+    ours = (
+        gp.unwhitened(Kuu, stepped.posterior.mean, W)
+        if posterior == "whitened"
+        else (stepped.posterior.mean, W @ W.T)
+    )
     close(ours[0], mean, 1e-8)
     close(ours[1], S, 1e-8)
     bound = fs.collapsed_bound_and_grad(p.sgpr(), p.X, p.y, jitter=JITTER)[0]
@@ -157,9 +175,12 @@ def test_every_bound_stays_below_the_evidence(case, posterior):
     name = list(COVARIANCES)[case % len(COVARIANCES)]
     M, N, D = rng.integers(1, 12), rng.integers(1, 30), rng.integers(1, 4)
     p = problem(rng, name, M=M, N=N, D=D)
-    model, _ = in_model(rng, posterior, p.svgp(), jitter=JITTER)  # without probes: an estimate of a bound is none
+    # without probes: an estimate of a bound is none
+    model, _ = in_model(rng, posterior, p.svgp(), jitter=JITTER)
     first = of_means(model.posterior).removeprefix("posterior.")
-    model = replace(model, posterior=replace(model.posterior, **{first: 0.1 * getattr(model.posterior, first)}))
+    model = replace(
+        model, posterior=replace(model.posterior, **{first: 0.1 * getattr(model.posterior, first)})
+    )
     evidence = gp.exact_log_marginal(p.k, p.X, p.y, p.noise)
     bound = fs.collapsed_bound_and_grad(p.sgpr(), p.X, p.y, jitter=JITTER)[0]
     assert fs.elbo(model, p.X, p.y, jitter=JITTER) <= bound + 1e-9 * abs(bound)
@@ -186,7 +207,14 @@ def test_sum_over_shards_is_the_whole(posterior, outputs, rng):
     value, grad = fs.elbo_and_grad(model, p.X, p.y, num_data=N_total, jitter=JITTER, **random)
     shards = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
     data = [
-        fs.data_term_and_grad(model, p.X[s], p.y[s], num_data=N_total * len(p.y[s]) / len(p.y), jitter=JITTER, **random)
+        fs.data_term_and_grad(
+            model,
+            p.X[s],
+            p.y[s],
+            num_data=N_total * len(p.y[s]) / len(p.y),
+            jitter=JITTER,
+            **random,
+        )
         for s in shards
     ]
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER, **random)
@@ -201,7 +229,10 @@ def test_average_over_equal_minibatches_is_the_full_bound(posterior, rng):
     model, random = in_model(rng, posterior, p.svgp(), jitter=JITTER)
     value, grad = fs.elbo_and_grad(model, p.X, p.y, jitter=JITTER, **random)
     batches = [slice(i, i + 8) for i in range(0, 24, 8)]
-    parts = [fs.elbo_and_grad(model, p.X[b], p.y[b], num_data=24, jitter=JITTER, **random) for b in batches]
+    parts = [
+        fs.elbo_and_grad(model, p.X[b], p.y[b], num_data=24, jitter=JITTER, **random)
+        for b in batches
+    ]
     close(np.mean([v for v, _ in parts]), value)
     assert_records_close(tree_map(lambda total: total / 3, add([g for _, g in parts])), grad)
 
@@ -215,17 +246,27 @@ def test_multi_output_is_the_sum_of_single_outputs(posterior, rng):
     model, random = in_model(rng, posterior, p.svgp(), (P,), JITTER)
     alone = in_model(rng, posterior, p.svgp(), (), JITTER)[0].posterior
     of_all = dict(model.posterior.__dict__)
-    own = [field for field, value in alone.__dict__.items() if np.ndim(value) < np.ndim(of_all[field])]
+    own = [
+        field for field, value in alone.__dict__.items() if np.ndim(value) < np.ndim(of_all[field])
+    ]
     assert of_means(alone).removeprefix("posterior.") in own
     singles = [
-        replace(model, posterior=replace(model.posterior, **{field: of_all[field][i] for field in own}))
+        replace(
+            model, posterior=replace(model.posterior, **{field: of_all[field][i] for field in own})
+        )
         for i in range(P)
     ]
     value, grad = fs.elbo_and_grad(model, p.X, Y, num_data=50, jitter=JITTER, **random)
-    parts = [fs.elbo_and_grad(s, p.X, Y[:, i], num_data=50, jitter=JITTER, **random) for i, s in enumerate(singles)]
+    parts = [
+        fs.elbo_and_grad(s, p.X, Y[:, i], num_data=50, jitter=JITTER, **random)
+        for i, s in enumerate(singles)
+    ]
     close(value, sum(v for v, _ in parts))
     total = add([g for _, g in parts])
-    stacked = replace(total.posterior, **{field: np.stack([getattr(g.posterior, field) for _, g in parts]) for field in own})
+    stacked = replace(
+        total.posterior,
+        **{field: np.stack([getattr(g.posterior, field) for _, g in parts]) for field in own},
+    )
     assert_records_close(grad, replace(total, posterior=stacked))
     Xs = rng.uniform(-3, 3, (5, 2))
     for full_cov in (False, True):
@@ -282,9 +323,13 @@ def test_predictions_are_their_definition(name, posterior, rng):
     var = gp.marginals(Kuu, Kuf, kff, *q)[1]
     for ours, truth in zip(fs.predict_f(model, Xs, jitter=JITTER), (mean, var), strict=True):
         close(ours, truth)
-    for ours, truth in zip(fs.predict_f(model, Xs, full_cov=True, jitter=JITTER), (mean, cov), strict=True):
+    for ours, truth in zip(
+        fs.predict_f(model, Xs, full_cov=True, jitter=JITTER), (mean, cov), strict=True
+    ):
         close(ours, truth)
-    for ours, truth in zip(fs.predict_y(model, Xs, jitter=JITTER), (mean, var + p.noise), strict=True):
+    for ours, truth in zip(
+        fs.predict_y(model, Xs, jitter=JITTER), (mean, var + p.noise), strict=True
+    ):
         close(ours, truth)
     density = -0.5 * (gp.LOG_2PI + np.log(var + p.noise) + (ys - mean) ** 2 / (var + p.noise))
     close(fs.predict_log_density(model, Xs, ys, jitter=JITTER), density)
@@ -295,8 +340,14 @@ def test_chunked_predictions_are_the_unchunked_ones(posterior, rng):
     p = problem(rng, "sum")
     model, _ = in_model(rng, posterior, p.svgp(), jitter=JITTER)
     Xs, ys = rng.uniform(-3, 3, (65, 2)), rng.standard_normal(65)
-    for predict in (fs.predict_f, fs.predict_y, lambda m, Xs, **settings: (fs.predict_log_density(m, Xs, ys, **settings),)):
+    for predict in (
+        fs.predict_f,
+        fs.predict_y,
+        lambda m, Xs, **settings: (fs.predict_log_density(m, Xs, ys, **settings),),
+    ):
         whole = predict(model, Xs, jitter=JITTER)
         for chunk in (1, 17, 64):
-            for a, b in zip(predict(model, Xs, jitter=JITTER, chunk_size=chunk), whole, strict=True):
+            for a, b in zip(
+                predict(model, Xs, jitter=JITTER, chunk_size=chunk), whole, strict=True
+            ):
                 close(a, b, 1e-13)

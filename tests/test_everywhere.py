@@ -31,8 +31,14 @@ def everywhere(tmp_path):
     def call(*arguments):
         seen = tmp_path / "seen"
         seen.unlink(missing_ok=True)
-        environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SEEN": str(seen), "TMPDIR": str(tmp_path)}
-        done = subprocess.run([SCRIPT, *arguments], env=environment, capture_output=True, text=True, timeout=60)
+        environment = os.environ | {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SEEN": str(seen),
+            "TMPDIR": str(tmp_path),
+        }
+        done = subprocess.run(
+            [SCRIPT, *arguments], env=environment, capture_output=True, text=True, timeout=60
+        )
         assert not done.stderr, done.stderr
         return done.returncode, done.stdout.splitlines(), sorted(seen.read_text().splitlines())
 
@@ -43,10 +49,17 @@ def test_every_seed_with_every_kernel(everywhere):
     status, lines, seen = everywhere("1", "4")
     kernels = {line.split()[1] for line in seen}
     assert status == 0 and {"Haswell", "Zen"} <= kernels <= {"Haswell", "Zen", "SkylakeX"}
-    assert [line.split()[:3] for line in seen] == sorted([seed, kernel, "1"] for seed in "14" for kernel in kernels)
-    assert all(" tests/kernels " in line and line.endswith("tests/test_gradient_oracles.py") for line in seen)
+    assert [line.split()[:3] for line in seen] == sorted(
+        [seed, kernel, "1"] for seed in "14" for kernel in kernels
+    )
+    assert all(
+        " tests/kernels " in line and line.endswith("tests/test_gradient_oracles.py")
+        for line in seen
+    )
     runs = 2 * len(kernels)
-    assert lines[-1].startswith(f"{runs} runs of 2 seeds with ") and lines[-1].endswith(f"{5 * runs} passed, 0 failed, 0 errors")
+    assert lines[-1].startswith(f"{runs} runs of 2 seeds with ") and lines[-1].endswith(
+        f"{5 * runs} passed, 0 failed, 0 errors"
+    )
 
 
 def test_ten_seeds_unless_named(everywhere):
@@ -56,8 +69,13 @@ def test_ten_seeds_unless_named(everywhere):
 
 def test_failures_come_with_the_command_that_repeats_them(everywhere):
     status, lines, _ = everywhere("1", "2")
-    assert status == 1 and "seed 2, Zen: exit status 1, 1 failed, 4 passed in 61.00s (0:01:01)" in lines
-    assert lines[-2] == AGAIN.format(2, "Zen") + "'tests/a.py::test_b[c d]'" and lines[-1].startswith("logs: ")
+    assert (
+        status == 1
+        and "seed 2, Zen: exit status 1, 1 failed, 4 passed in 61.00s (0:01:01)" in lines
+    )
+    assert lines[-2] == AGAIN.format(2, "Zen") + "'tests/a.py::test_b[c d]'" and lines[
+        -1
+    ].startswith("logs: ")
     assert lines[-3].endswith(", 1 failed, 0 errors")
 
 

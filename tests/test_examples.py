@@ -39,7 +39,9 @@ patches = _example("patches")
 
 def test_a_covariance_that_stays_outside(blocks, rng, capsys):
     found = blocks.main()
-    assert found["period"] == pytest.approx(blocks.PERIOD, rel=0.005) and found["noise"] == pytest.approx(blocks.NOISE, rel=0.1)
+    assert found["period"] == pytest.approx(blocks.PERIOD, rel=0.005) and found[
+        "noise"
+    ] == pytest.approx(blocks.NOISE, rel=0.1)
     assert found["rmse"] < 0.1 and found["elbo"] > -found["loss"](found["loss"].start)[0] + 1000
     np.testing.assert_allclose(found["cov"].diagonal(), found["var"], rtol=1e-8)
     assert "three periods beyond" in capsys.readouterr().out
@@ -50,7 +52,9 @@ def test_a_covariance_that_stays_outside(blocks, rng, capsys):
         d = np.zeros(vector.size)
         d[part] = rng.standard_normal(part.size)
         slope = five_point(lambda s, d=d: loss(vector + s * d)[0], h=1e-4)
-        np.testing.assert_allclose(slope, bar @ d, rtol=1e-6, atol=1e-8 * np.linalg.norm(bar[part]) * np.linalg.norm(d))
+        np.testing.assert_allclose(
+            slope, bar @ d, rtol=1e-6, atol=1e-8 * np.linalg.norm(bar[part]) * np.linalg.norm(d)
+        )
 
 
 def test_a_network_under_a_gp(network, rng):
@@ -63,7 +67,9 @@ def test_a_network_under_a_gp(network, rng):
     for path, part in unravel.slices.items():
         d = np.zeros(vector.size)
         d[part] = rng.standard_normal(d[part].size)
-        slope = five_point(lambda s, d=d: network.elbo_and_grad(unravel(vector + s * d), X, y, jitter=1e-2)[0])
+        slope = five_point(
+            lambda s, d=d: network.elbo_and_grad(unravel(vector + s * d), X, y, jitter=1e-2)[0]
+        )
         scale = np.linalg.norm(bar[part]) * np.linalg.norm(d)
         np.testing.assert_allclose(slope, bar @ d, rtol=1e-8, atol=1e-8 * scale, err_msg=path)
     trained, values = network.train(model, X, y, 150, rng, batch=100)
@@ -86,7 +92,9 @@ def test_idx_files(mnist, tmp_path):
 def test_a_few_steps_on_the_digits(mnist, likelihood):
     if not (mnist.FOLDER / "mnist_t10k.images-idx3-ubyte.gz").is_file():
         pytest.skip(f"no MNIST files in {mnist.FOLDER}; set FASTSVGP_DATA")
-    scores = mnist.main(["--likelihood", likelihood, "--inducing", "20", "--batch-size", "64", "--epochs", "0.1"])
+    scores = mnist.main(
+        ["--likelihood", likelihood, "--inducing", "20", "--batch-size", "64", "--epochs", "0.1"]
+    )
     assert scores["steps"] == 13
     assert scores["model"][1] < scores["trivial"][1] or likelihood == "robustmax"
 
@@ -111,7 +119,17 @@ def test_traces_of_the_bound(inverse_free, tmp_path, capsys):
 
 def test_methods_in_turns(inverse_free, tmp_path, capsys):
     skip_without(inverse_free.DATA, "elevators.data.csv.gz", "elevators.test_mask.csv.gz")
-    command = ["elevators", "--inducing", "20", "--batch-size", "16", "--out", str(tmp_path), "--report-every", "30"]
+    command = [
+        "elevators",
+        "--inducing",
+        "20",
+        "--batch-size",
+        "16",
+        "--out",
+        str(tmp_path),
+        "--report-every",
+        "30",
+    ]
     inverse_free.main([*command, "--steps", "30"])
     _, rows = inverse_free.main([*command, "--steps", "60", "--resume"])
     assert [row.split(" | ")[1] for row in rows] == ["W-SVGP", "L-SVGP", "R-SVGP"]
@@ -137,7 +155,10 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
     command = ["elevators", "--size", "8", "--epochs", "0.5", "--out", str(tmp_path)]
     rows = solve_gp.main(command)
     trivial, *rows = rows
-    assert trivial.startswith("| elevators | 0 | trivial | 0.987 | -1.406 |") and trivial.count("|") == 9
+    assert (
+        trivial.startswith("| elevators | 0 | trivial | 0.987 | -1.406 |")
+        and trivial.count("|") == 9
+    )
     assert [row.split(" | ")[2] for row in rows] == list(solve_gp.METHODS)
     assert all(0.3 < float(row.split(" | ")[3]) < 1.1 for row in rows)
     folder = tmp_path / "elevators" / "split0" / "SOLVE-1024+1024"
@@ -146,7 +167,9 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
     plain, values = solve_gp.fs.fit, []
 
     def interrupted(*args, **options):
-        model, info = plain(*args, callback=lambda step, value, info: values.append(value) or step == 2, **options)
+        model, info = plain(
+            *args, callback=lambda step, value, info: values.append(value) or step == 2, **options
+        )
         return model, types.SimpleNamespace(interrupted=True)
 
     monkeypatch.setattr(solve_gp.fs, "fit", interrupted)
@@ -175,7 +198,17 @@ def test_deep_gps_of_a_step_and_of_kin40k(deep, tmp_path):
     deep.main(["step", "--steps", "2", "--out", str(tmp_path)])
     assert (tmp_path / "deep.png").read_bytes().startswith(b"\x89PNG")
     skip_without(deep.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
-    command = ["kin40k", "--inducing", "20", "--batch-size", "100", "--report-every", "2", "--out", str(tmp_path)]
+    command = [
+        "kin40k",
+        "--inducing",
+        "20",
+        "--batch-size",
+        "100",
+        "--report-every",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
     rows = deep.main([*command, "--steps", "2"]) + deep.main([*command, "--steps", "4"])
     assert [row[0] for row in rows] == [2, 4] and all(0.8 < row[3] < 1.1 for row in rows)
 
@@ -187,7 +220,18 @@ def test_digits_by_patches(patches, tmp_path, monkeypatch):
     few = tuple(part[:200] for part in patches.mnist.digits())
     monkeypatch.setattr(patches.mnist, "digits", lambda: few)
     monkeypatch.setattr(patches.mnist, "TRAIN", 150)
-    command = ["--steps", "2", "--size", "0.08", "--batch-size", "10", "--test", "10", "--out", str(tmp_path)]
+    command = [
+        "--steps",
+        "2",
+        "--size",
+        "0.08",
+        "--batch-size",
+        "10",
+        "--test",
+        "10",
+        "--out",
+        str(tmp_path),
+    ]
     rows = patches.main(command)
     assert [row.split(" | ")[0][2:] for row in rows] == list(patches.ROWS)
     assert patches.main([*command, "picture", "RBF"]) == rows[1:2]
@@ -201,11 +245,16 @@ def test_dual_sites_beside_a_held_q(dual, tmp_path, capsys):
     skip_without(dual.DATA, "banana.X.csv", "airfoil.data.csv.gz")
     command = ["banana", "airfoil", "--steps", "30", "--seeds", "2", "--out", str(tmp_path)]
     rows = dual.main(command)
-    assert [row.split(" | ")[:2] for row in rows] == [[f"| {name}", m] for name in ("banana", "airfoil") for m in dual.METHODS]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        [f"| {name}", m] for name in ("banana", "airfoil") for m in dual.METHODS
+    ]
     assert all(0 < float(row.split(" | ")[3].split(" ± ")[0]) < 1.5 for row in rows)
     path = tmp_path / "airfoil-natural-30-1.json"
     path.write_text("[0.0, 0.0, 0.0]")
-    assert dual.main(command)[4].startswith("| airfoil | natural | ") and dual.main(command)[4] != rows[4]
+    assert (
+        dual.main(command)[4].startswith("| airfoil | natural | ")
+        and dual.main(command)[4] != rows[4]
+    )
     with pytest.raises(SystemExit):
         dual.main(["moon"])
     assert "no data set 'moon'; there are banana," in capsys.readouterr().err
@@ -223,43 +272,67 @@ def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
     rows = list(dual.table_of_rounds(4, 1))
     three, most = ([row.split(" | ")[at] for row in rows] for at in (1, 3))
     assert [row.split(" | ")[0][2:] for row in rows] == list(dual.HELD)
-    assert three[:2] != ["0", "0"] and three[3] == "0" and most[3] == "inf"  # whitened q is far from it after so few
+    # whitened q is far from it after so few
+    assert three[:2] != ["0", "0"] and three[3] == "0" and most[3] == "inf"
     each, tied = dual.epochs_without_noise(dual.fs.Poisson())
     assert abs(each) < 1e-4 and tied > 0.01
     pytest.importorskip("matplotlib")
     skip_without(dual.DATA, "banana.X.csv")
     assert dual.main(["picture", "--rounds", "2", "--out", str(tmp_path)]) == []
     assert (tmp_path / "dual.png").read_bytes().startswith(b"\x89PNG")
-    traces = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": -" in line)
+    traces = dict(
+        line.split(": ") for line in capsys.readouterr().out.splitlines() if ": -" in line
+    )
     ends = {name: float(values.split(", ")[1]) for name, values in traces.items()}
     assert ends["absorbed sites"] > ends["whitened q"] + 5 > ends["dual sites"] + 5
 
 
 def test_random_features_by_conjugate_gradients(weight_space, capsys):
     skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
-    scores = weight_space.main(["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"])
+    scores = weight_space.main(
+        ["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"]
+    )
     assert [score[0] for score in scores] == [10, 11] and scores[-1][2] < 0.97
     assert capsys.readouterr().out.count("\n| 1") == 2
     few = ["kin40k", "--features", "200", "--steps", "10", "--exact", "100"]
     for control in ("kriged", "paired", "none"):
         scores = weight_space.main([*few, "--control", control, "--points", "20"])
-        assert [score[0] for score in scores] == [1, 2, 3, 4, 6, 8, 10] and scores[-1][2] < scores[0][2] + 0.1
+        assert [score[0] for score in scores] == [1, 2, 3, 4, 6, 8, 10] and scores[-1][2] < scores[
+            0
+        ][2] + 0.1
     assert len(weight_space.main([*few, "--dense-columns", "3", "--points", "20"])) == 7
 
 
-@pytest.mark.parametrize("options", [["--features", "2000", "--basis-size", "200"], ["--svgp", "20"]])
+@pytest.mark.parametrize(
+    "options", [["--features", "2000", "--basis-size", "200"], ["--svgp", "20"]]
+)
 def test_odd_and_even_digits(odd_even, monkeypatch, options):
     skip_without(odd_even.mnist.FOLDER, "mnist_t10k.images-idx3-ubyte.gz")
     monkeypatch.setattr(odd_even, "TRAIN", 300)
     whole = odd_even.mnist.digits()
     monkeypatch.setattr(odd_even.mnist, "digits", lambda: tuple(part[:500] for part in whole))
-    ((_, steps, accuracy, median, nlpd),) = odd_even.main([*options, "--steps", "30", "--batch-size", "100"])
+    ((_, steps, accuracy, median, nlpd),) = odd_even.main(
+        [*options, "--steps", "30", "--batch-size", "100"]
+    )
     assert steps == 30 and accuracy > 0.7 and 0 < median < nlpd + 0.1 < np.log(2) + 0.1
 
 
-def test_weights_against_time_their_number_and_with_hyperparameters_that_move(weight_space, tmp_path, capsys):
+def test_weights_against_time_their_number_and_with_hyperparameters_that_move(
+    weight_space, tmp_path, capsys
+):
     skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
-    few = ["--features", "1000", "--iterations", "12", "--exact", "100", "--steps", "10", "--points", "20"]
+    few = [
+        "--features",
+        "1000",
+        "--iterations",
+        "12",
+        "--exact",
+        "100",
+        "--steps",
+        "10",
+        "--points",
+        "20",
+    ]
     ((m, rmse, nlpd, variance),) = weight_space.main(["features", *few])
     assert m == 1000 and rmse < 1 and variance > 0
     (_, noise, _), (_, learned, _) = weight_space.main(["collapse", *few])
@@ -302,15 +375,35 @@ def test_the_pictures_of_relevance(relevance, tmp_path):
 
 
 def test_what_control_variates_leave(control_variates, tmp_path, capsys):
-    found = control_variates.main(["classes", "--features", "300", "--evaluations", "10", "--iterations", "10"])
-    assert [(features, points) for features, points, *_ in found[:3]] == [(50, 0), (50, 20), (50, 60)]
+    found = control_variates.main(
+        ["classes", "--features", "300", "--evaluations", "10", "--iterations", "10"]
+    )
+    assert [(features, points) for features, points, *_ in found[:3]] == [
+        (50, 0),
+        (50, 20),
+        (50, 60),
+    ]
     assert found[2][2] < 0.3 * found[0][2] and found[2][3] < found[0][3]
     pytest.importorskip("matplotlib")
     skip_without(control_variates.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
-    command = ["kin40k", "--features", "200", "--size", "20", "--evaluations", "10", "--exact", "50", "--iterations", "2"]
-    panels = control_variates.main([*command, "--batch", "100", "--points", "100", "--out", str(tmp_path)])
+    command = [
+        "kin40k",
+        "--features",
+        "200",
+        "--size",
+        "20",
+        "--evaluations",
+        "10",
+        "--exact",
+        "50",
+        "--iterations",
+        "2",
+    ]
+    panels = control_variates.main(
+        [*command, "--batch", "100", "--points", "100", "--out", str(tmp_path)]
+    )
     assert all(list(curves) == list(control_variates.KINDS) for curves in panels.values())
-    ((_,), value, gradient) = panels["a mean from the prior"]["kriged"]
+    (_,), value, gradient = panels["a mean from the prior"]["kriged"]
     assert value < 0.5 and gradient < 0.7
     assert (tmp_path / "control_variates.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("| kriged |") == 2

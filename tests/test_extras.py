@@ -11,8 +11,12 @@ from fastsvgp.runtime.extras import install_hint, install_package
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for path in (ROOT / "fastsvgp").rglob("*.py") if path.name != "extras.py")
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "api").glob("*.rst")])
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "api").glob("*.rst")]
+)
 
 
 def docstrings(tree):
@@ -37,33 +41,46 @@ def advises(text):
 
 
 def test_advice_is_found_wherever_it_stands():
-    message = 'def f():\n    "pip install x"\n    raise ImportError(f"{f}; pip install {f}")\nG = "fastsvgp[mpi]"'
+    message = (
+        'def f():\n    "pip install x"\n    raise ImportError(f"{f}; pip install {f}")\nG ='
+        ' "fastsvgp[mpi]"'
+    )
     assert [(text, known) for text, known in texts(ast.parse(message)) if advises(text)] == [
         ("fastsvgp[mpi]", False), ("pip install x", True), ("; pip install ", False)
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix())
+@pytest.mark.parametrize(
+    "path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix()
+)
 def test_messages_take_their_advice_from_one_place(path):
     for text, documentation in texts(ast.parse(path.read_text(encoding="utf-8"))):
         if documentation:
             extras = re.findall(r"fastsvgp\[(\w+)\]", text)
-            assert all(f'".[{extra}]"' in text for extra in extras), f"{path}: name the form of a checkout as well: {extras}"
+            assert all(f'".[{extra}]"' in text for extra in extras), (
+                f"{path}: name the form of a checkout as well: {extras}"
+            )
         else:
             assert not advises(text), f"{path}: {text!r} is for fastsvgp.runtime.extras to say"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix())
+@pytest.mark.parametrize(
+    "path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix()
+)
 def test_messages_advise_extras_that_there_are(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "install_hint":
-            assert node.args and {argument.value for argument in node.args} <= EXTRAS.keys(), f"{path}:{node.lineno}"
+            assert node.args and {argument.value for argument in node.args} <= EXTRAS.keys(), (
+                f"{path}:{node.lineno}"
+            )
 
 
 def test_the_advice():
     assert install_hint("mpi") == 'python -m pip install "fastsvgp[mpi]" (in a checkout: ".[mpi]")'
-    assert install_hint("cuda13", "cuda12") == (
-        'python -m pip install "fastsvgp[cuda13]" (in a checkout: ".[cuda13]", or cuda12 in its place)'
+    assert (
+        install_hint("cuda13", "cuda12")
+        == 'python -m pip install "fastsvgp[cuda13]" (in a checkout: ".[cuda13]", or cuda12 in its'
+        " place)"
     )
     assert install_package("mpich") == "python -m pip install mpich"
 

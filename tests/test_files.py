@@ -21,9 +21,16 @@ def write(path, content, **options):
 @contextmanager
 def busy(program, path):
     """A process that runs a program until it is killed; it has printed a line, and waits."""
-    command = [sys.executable, "-c", f"import sys; from fastsvgp import files\n{program}", str(path)]
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; from fastsvgp import files\n{program}",
+        str(path),
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout.readline() == "ready\n"
             yield process
@@ -47,7 +54,13 @@ sys.stdin.read()
 
 def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
     path = tmp_path / "c.npz"
-    others = [".c.npz.backup01", ".c.npz.abcdefgh.part.txt", ".other.npz.abcdefgh.part", "c.npz.abcdefgh.part", "c.npz"]
+    others = [
+        ".c.npz.backup01",
+        ".c.npz.abcdefgh.part.txt",
+        ".other.npz.abcdefgh.part",
+        "c.npz.abcdefgh.part",
+        "c.npz",
+    ]
     for name in others:
         (tmp_path / name).write_text("of the user")
     with busy(WRITING, path):
@@ -70,7 +83,11 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path
 
     monkeypatch.setattr(files, "_lock", slow)
     write(tmp_path / "a", b"content")
-    assert len(waited[0]) == 1 and os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"content"
+    assert (
+        len(waited[0]) == 1
+        and os.listdir(tmp_path) == ["a"]
+        and (tmp_path / "a").read_bytes() == b"content"
+    )
 
 
 def test_what_was_there_is_kept_once_the_new_file_is_whole(tmp_path, monkeypatch):
@@ -91,7 +108,9 @@ def test_what_was_there_is_kept_once_the_new_file_is_whole(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write(path, b"4", keep=kept)
-    assert (path.read_bytes(), (tmp_path / "a.previous").read_bytes()) == (b"3", b"1") and len(os.listdir(tmp_path)) == 2
+    assert (path.read_bytes(), (tmp_path / "a.previous").read_bytes()) == (b"3", b"1") and len(
+        os.listdir(tmp_path)
+    ) == 2
 
 
 def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):

@@ -1,7 +1,8 @@
 """Public functions called with something odd, thousands of times: an answer, or an error that names the argument.
 
-Which calls are made is a function of ``FASTSVGP_TEST_SEED``. What a call may raise are errors of type, value or memory; anything
-else (AttributeError, OverflowError, RecursionError...) is a bug, and so is a message from which nobody learns what to change.
+Which calls are made is a function of ``FASTSVGP_TEST_SEED``. What a call may raise are errors of
+type, value or memory; anything else (AttributeError, OverflowError, RecursionError...) is a bug,
+and so is a message from which nobody learns what to change.
 """
 
 import warnings
@@ -32,16 +33,27 @@ def cases():
     sgpr = fs.SGPR(model.covariance, Z, 0.1)
     blocks = model.covariance.blocks(Z, X)
     pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
-    two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
+    two = fs.replace(
+        model,
+        inducing=pair,
+        posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)),
+    )
     wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
-    hidden = fs.Layer(model.covariance, Z, fs.LikelihoodForm(np.zeros((D, M)), np.ones(M)), fs.IdentityMean())
+    hidden = fs.Layer(
+        model.covariance, Z, fs.LikelihoodForm(np.zeros((D, M)), np.ones(M)), fs.IdentityMean()
+    )
     deep = fs.DeepGP((hidden, fs.Layer(model.covariance, Z, q)), model.likelihood)
     draws = (rng.standard_normal((2, N, D)),)
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
-    convolutional = fs.Convolutional(model.covariance, 0.5, fs.Linear(), image_shape=(3, 2), patch_shape=(1, 2))
-    images, of_images = rng.standard_normal((N, 6)), fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z]))
+    convolutional = fs.Convolutional(
+        model.covariance, 0.5, fs.Linear(), image_shape=(3, 2), patch_shape=(1, 2)
+    )
+    images, of_images = (
+        rng.standard_normal((N, 6)),
+        fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z])),
+    )
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, num_features=M, seed=1))
@@ -57,7 +69,9 @@ def cases():
         fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)), fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
         image_shape=(3, 3), patch_shape=(2, 2),
     )  # fmt: skip
-    maps = fs.DeepGP((on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood)
+    maps = fs.DeepGP(
+        (on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood
+    )
     maps = fs.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
     return {
         "elbo": (fs.elbo, sums),
@@ -227,7 +241,10 @@ def inner(rng, record):
     """A model with something odd in one of its leaves."""
     paths = [path for path, _, _ in fs.leaves(record)]
     path = paths[rng.integers(len(paths))]
-    return fs.replace_at(record, path, odd(rng, dict((p, v) for p, _, v in fs.leaves(record))[path])), path
+    return (
+        fs.replace_at(record, path, odd(rng, dict((p, v) for p, _, v in fs.leaves(record))[path])),
+        path,
+    )
 
 
 def tried(name, rng):
@@ -263,5 +280,6 @@ def test_an_answer_or_an_error_that_names_the_argument(name, tmp_path, monkeypat
         if error is not None:
             said = f"call {i}: {names} = {value!r}: {type(error).__name__}: {error}"
             assert isinstance(error, (TypeError, ValueError, MemoryError)), said
-            own = isinstance(error, fs.NotPositiveDefinite) or callable(value)  # a function's own errors are left as they are
+            # a function's own errors are left as they are
+            own = isinstance(error, fs.NotPositiveDefinite) or callable(value)
             assert own or any(name in str(error) for name in names), said

@@ -8,12 +8,21 @@ import pytest
 from derivatives import along, assert_derivative, extended
 from gp_problems import COVARIANCES, lower_factor
 from numerics import assert_adjoint, five_point
-from oracles import covariances, gp, gp_gradients, inverse_free, inverse_free_whitened, likelihood_gradients, linear_algebra
+from oracles import (
+    covariances,
+    gp,
+    gp_gradients,
+    inverse_free,
+    inverse_free_whitened,
+    likelihood_gradients,
+    linear_algebra,
+)
 from posterior_problems import ROWS, problem
 
 import fastsvgp as fs
 
-JITTER = 1e-2  # keeps the condition of Kuu, by which the formulas round in float64, below a thousand
+# keeps the condition of Kuu, by which the formulas round in float64, below a thousand
+JITTER = 1e-2
 M, N, D = 5, 9, 2
 
 
@@ -23,7 +32,9 @@ def judge(definition, arguments, bars, rng):
     for name, bar in bars.items():
         d = rng.standard_normal(np.shape(arguments[name]))
         d = np.tril(d) if name == "scale_tril" else d + d.T if name == "Kuu" else d
-        assert_derivative(lambda x, name=name: definition(**exact | {name: x}), exact[name], bar, d, name=name)
+        assert_derivative(
+            lambda x, name=name: definition(**exact | {name: x}), exact[name], bar, d, name=name
+        )
 
 
 # --- the tools ----------------------------------------------------------------------------------------------------------
@@ -48,7 +59,10 @@ def test_plain_linear_algebra_is_that_of_lapack(size, rng):
 def test_linear_algebra_keeps_extended_precision(rng):
     A = rng.standard_normal((6, 20)).astype(np.longdouble)
     A = A @ A.T
-    error, eps = np.abs(A @ linear_algebra.inverse(A) - np.eye(6)).max(), np.finfo(np.longdouble).eps
+    error, eps = (
+        np.abs(A @ linear_algebra.inverse(A) - np.eye(6)).max(),
+        np.finfo(np.longdouble).eps,
+    )
     assert error <= 1e3 * eps * np.linalg.cond(A.astype(float))
 
 
@@ -71,7 +85,11 @@ def rbf_bound(name, scale, Z, X, y, variance, lengthscales, noise, mean=None, sc
     Kuu, Kuf, kff = k(Z, Z) + JITTER * np.eye(M), k(Z, X), gp.diagonal(k, X)
     if name == "collapsed":
         return gp.titsias_bound(Kuu, Kuf, kff, y, noise)
-    m, S = (mean, scale_tril @ scale_tril.T) if name == "marginal" else gp.unwhitened(Kuu, mean, scale_tril)
+    m, S = (
+        (mean, scale_tril @ scale_tril.T)
+        if name == "marginal"
+        else gp.unwhitened(Kuu, mean, scale_tril)
+    )
     return gp.elbo(Kuu, Kuf, kff, m, S, partial(gp.gaussian_expectation, y, noise), scale)
 
 
@@ -108,7 +126,14 @@ def test_gaussian_bars_follow_the_definition(form, rng):
         held["probes"] = rng.choice([-1.0, 1.0], (M, 3))
 
     def definition(Kuu, Kuf, kff, mean, variance, noise):
-        m, T = mean[None], None if form == "likelihood" else extended(held["inverse_tril"]) @ extended(held["inverse_tril"]).T
+        m, T = (
+            mean[None],
+            (
+                None
+                if form == "likelihood"
+                else extended(held["inverse_tril"]) @ extended(held["inverse_tril"]).T
+            ),
+        )
         f, cov = inverse_free.marginals(Kuu, Kuf, np.diag(kff), m, variance, T=T)
         if form == "likelihood":
             kl = inverse_free.kl(*inverse_free.q_of_u(Kuu, m, variance), Kuu)
@@ -126,14 +151,18 @@ def test_inverse_free_whitened_cotangents_follow_the_definition(rng):
     p = joint_blocks(rng)
     kff, a, b, kappa = p.pop("kff"), rng.standard_normal(N), rng.standard_normal(N), -0.7
     p |= dict(mean=rng.standard_normal(M), scale_tril=lower_factor(rng, M))
-    root = np.linalg.cholesky(np.linalg.inv(p["Kuu"])) @ (np.eye(M) + 0.03 * np.tril(rng.standard_normal((M, M))))
+    root = np.linalg.cholesky(np.linalg.inv(p["Kuu"])) @ (
+        np.eye(M) + 0.03 * np.tril(rng.standard_normal((M, M)))
+    )
 
     def definition(Kuu, Kuf, mean, scale_tril):
         T, S = inverse_free_whitened.implicit_step(Kuu, extended(root)), scale_tril @ scale_tril.T
         f_mean, f_var = inverse_free_whitened.marginals(Kuu, T, mean, S, Kuf, kff)
         return a @ f_mean + b @ f_var + kappa * inverse_free_whitened.kl_bound(Kuu, T, mean, S)
 
-    bars = inverse_free_whitened.cotangents(p["Kuu"], root, p["mean"], p["scale_tril"], p["Kuf"], a, b, kappa)
+    bars = inverse_free_whitened.cotangents(
+        p["Kuu"], root, p["mean"], p["scale_tril"], p["Kuf"], a, b, kappa
+    )
     judge(definition, p, dict(zip(("mean", "scale_tril", "Kuu", "Kuf"), bars, strict=True)), rng)
 
 
@@ -148,7 +177,9 @@ def test_plain_recipes_of_posteriors_follow_the_definition(name, rng):
     plain = ROWS[name].plain(A, blocks.Kuf, blocks.kff, fs.tree_map(np.nan_to_num, q), f_bar)
     for ours, theirs in zip((plain["mean"], plain["var"]), definition(blocks.Kuf), strict=True):
         np.testing.assert_allclose(ours, theirs[0], rtol=1e-11, atol=1e-11)
-    value = lambda Kuf: sum((bar * x[0]).sum() for bar, x in zip((f_bar.mean, f_bar.var), definition(Kuf), strict=True))  # noqa: E731
+    value = lambda Kuf: sum(  # noqa: E731
+        (bar * x[0]).sum() for bar, x in zip((f_bar.mean, f_bar.var), definition(Kuf), strict=True)
+    )
     judge(value, {"Kuf": blocks.Kuf}, {"Kuf": plain["bar.Kuf"]}, rng)
 
 
@@ -158,10 +189,21 @@ def test_plain_recipes_of_posteriors_follow_the_definition(name, rng):
 @pytest.mark.parametrize("name", COVARIANCES)
 def test_covariance_cotangents_follow_the_definition(name, rng):
     covariance, k = COVARIANCES[name](D)
-    X1, X2, K_bar = rng.standard_normal((M, D)), rng.standard_normal((N, D)), rng.standard_normal((M, N))
-    np.testing.assert_allclose(covariances.matrix(covariance, X1, X2), k(X1, X2), rtol=1e-12, atol=1e-13)
+    X1, X2, K_bar = (
+        rng.standard_normal((M, D)),
+        rng.standard_normal((N, D)),
+        rng.standard_normal((M, N)),
+    )
+    np.testing.assert_allclose(
+        covariances.matrix(covariance, X1, X2), k(X1, X2), rtol=1e-12, atol=1e-13
+    )
     _, X1_bar, X2_bar = covariances.matrix_vjp(K_bar, covariance, X1, X2)
-    judge(lambda X1, X2: (K_bar * k(X1, X2)).sum(), dict(X1=X1, X2=X2), dict(X1=X1_bar, X2=X2_bar), rng)
+    judge(
+        lambda X1, X2: (K_bar * k(X1, X2)).sum(),
+        dict(X1=X1, X2=X2),
+        dict(X1=X1_bar, X2=X2_bar),
+        rng,
+    )
 
 
 CLASSES = {"robustmax", "softmax"}
@@ -184,12 +226,16 @@ def test_likelihood_gradients_follow_their_value(name, rng):
     if name == "softmax":
         settings["points"] = rng.standard_normal((16, 3))
     mean, var = rng.standard_normal((3, N)), rng.uniform(0.5, 1.5, (3, N))
-    Y = rng.integers(0, 3 if name in CLASSES else 2, N if name in CLASSES else (3, N)).astype(int if name in CLASSES else float)
+    Y = rng.integers(0, 3 if name in CLASSES else 2, N if name in CLASSES else (3, N)).astype(
+        int if name in CLASSES else float
+    )
     function = getattr(likelihood_gradients, name)
     _, a, b, own = function(Y, mean, var, **settings)
 
     def value(mean, var, *parameters):
-        return np.asarray(function(Y, mean, var, **settings | dict(zip(own, parameters, strict=True)))[0])
+        return np.asarray(
+            function(Y, mean, var, **settings | dict(zip(own, parameters, strict=True)))[0]
+        )
 
     arguments = (mean, var, *(np.float64(settings[key]) for key in own))
     directions = [0.1 * rng.standard_normal(np.shape(x)) for x in arguments]

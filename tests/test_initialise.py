@@ -9,7 +9,12 @@ import pytest
 from fastsvgp import kernels
 from fastsvgp.covariances import RBF
 from fastsvgp.covariances.base import Covariance
-from fastsvgp.initialise import greedy_variance_inducing, inducing as initialise, kmeans_inducing, median_lengthscales
+from fastsvgp.initialise import (
+    greedy_variance_inducing,
+    inducing as initialise,
+    kmeans_inducing,
+    median_lengthscales,
+)
 from fastsvgp.records import leaf, record
 from fastsvgp.records.inducing_sets import InducingPair
 
@@ -74,7 +79,9 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
         warnings.simplefilter("error")
         Z = choose(X, rows, rng)
     assert distinct(np.round(Z, 8)) == rows
-    with pytest.warns(UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated") as caught:
+    with pytest.warns(
+        UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated"
+    ) as caught:
         Z = choose(X, rows + 3, rng)
     assert [warning.filename for warning in caught] == [__file__]
     assert Z.shape == (rows + 3, 2)
@@ -82,7 +89,9 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
 
 @BOTH
 def test_messages(choose):
-    with pytest.raises(ValueError, match="5 inducing inputs were asked for, but `X` has only 3 rows"):
+    with pytest.raises(
+        ValueError, match="5 inducing inputs were asked for, but `X` has only 3 rows"
+    ):
         choose(np.zeros((3, 2)), 5)
     with pytest.raises(TypeError, match="`M` must be a whole number of at least 1, got 'a'"):
         choose(np.zeros((3, 2)), "a")
@@ -100,13 +109,17 @@ def test_messages(choose):
 
 @BOTH
 def test_memmap_larger_than_the_subset(tmp_path, rng, choose, monkeypatch):
-    X = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", shape=(200_000, 2), dtype=np.float32)
+    X = np.lib.format.open_memmap(
+        tmp_path / "X.npy", mode="w+", shape=(200_000, 2), dtype=np.float32
+    )
     X[:] = rng.standard_normal(X.shape)
     X.flush()
     X = np.load(tmp_path / "X.npy", mmap_mode="r")
     read = []
     real = initialise.check.as_array
-    monkeypatch.setattr(initialise.check, "as_array", lambda name, a: read.append(np.size(a)) or real(name, a))
+    monkeypatch.setattr(
+        initialise.check, "as_array", lambda name, a: read.append(np.size(a)) or real(name, a)
+    )
     assert choose(X, 5, 0).shape == (5, 2)
     assert max(read) <= 2 * 50_000
 
@@ -139,8 +152,14 @@ def test_kmeans_finds_clusters(rng):
 
 def test_kmeans_is_a_local_optimum_of_lloyd(rng):
     X = rng.standard_normal((400, 2))
-    inertia = [initialise._nearest(X, kmeans_inducing(X, 20, 5, iterations=i))[1].sum() for i in (0, 1, 3, 10, 30)]
-    assert all(a >= b for a, b in zip(inertia[:-1], inertia[1:], strict=True)) and inertia[-1] < 0.9 * inertia[0]
+    inertia = [
+        initialise._nearest(X, kmeans_inducing(X, 20, 5, iterations=i))[1].sum()
+        for i in (0, 1, 3, 10, 30)
+    ]
+    assert (
+        all(a >= b for a, b in zip(inertia[:-1], inertia[1:], strict=True))
+        and inertia[-1] < 0.9 * inertia[0]
+    )
 
 
 def test_seeding_is_the_distribution_of_kmeans_plus_plus():
@@ -180,7 +199,12 @@ def test_greedy_beyond_the_rank(rng):
 
 def test_greedy_ties_are_broken_by_the_generator():
     X = np.arange(5.0)[:, None] * 100
-    assert len({float(greedy_variance_inducing(X, 1, PlainRBF(1.0), seed)[0, 0]) for seed in range(20)}) > 1
+    assert (
+        len(
+            {float(greedy_variance_inducing(X, 1, PlainRBF(1.0), seed)[0, 0]) for seed in range(20)}
+        )
+        > 1
+    )
 
 
 @pytest.mark.parametrize("N", [1, 17, 1024, 5000])
@@ -197,13 +221,16 @@ def test_deflate(rng, N):
 
 
 def test_median_lengthscales(rng):
-    X = np.stack([rng.standard_normal(3000), 100 * rng.standard_normal(3000), np.full(3000, 5.0)], axis=1)
+    X = np.stack(
+        [rng.standard_normal(3000), 100 * rng.standard_normal(3000), np.full(3000, 5.0)], axis=1
+    )
     lengths = median_lengthscales(X, rng)
     np.testing.assert_allclose(lengths, [0.954 * np.sqrt(3), 95.4 * np.sqrt(3), 1.0], rtol=0.05)
     assert median_lengthscales(X.astype(np.float32), rng).dtype == np.float32
     one = median_lengthscales(X[:, :2], rng, ard=False)
     assert type(one) is float and 90 < one < 100
-    binary = (rng.random((500, 1)) < 0.1).astype(float)  # most pairs agree; the others differ by one
+    # most pairs agree; the others differ by one
+    binary = (rng.random((500, 1)) < 0.1).astype(float)
     np.testing.assert_array_equal(median_lengthscales(binary, rng), [1.0])
     np.testing.assert_array_equal(median_lengthscales(np.ones((1, 2)), rng), [1.0, 1.0])
     assert median_lengthscales(np.ones((4, 2)), rng, ard=False) == 1.0
@@ -220,7 +247,10 @@ def test_kmeans_stops_once_no_row_changes_its_centre(rng, monkeypatch):
 
 def test_two_sets_are_chosen_together(rng):
     X = rng.standard_normal((300, 2))
-    for choose in (kmeans_inducing, lambda X, M, rng: greedy_variance_inducing(X, M, RBF(), rng=rng)):
+    for choose in (
+        kmeans_inducing,
+        lambda X, M, rng: greedy_variance_inducing(X, M, RBF(), rng=rng),
+    ):
         pair, one = choose(X, (7, 4), rng=3), choose(X, 11, rng=3)
         assert type(pair) is InducingPair and pair.Z.shape == (7, 2) and pair.O.shape == (4, 2)
         np.testing.assert_array_equal(np.vstack([pair.Z, pair.O]), one)

@@ -20,7 +20,9 @@ def usual():
     """The handlers of a program that sets none."""
     before = {number: signal.getsignal(number) for number in ALL}
     for number in ALL:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
     yield {number: signal.getsignal(number) for number in ALL}
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -64,7 +66,9 @@ def test_what_others_handle_or_ignore_is_left_to_them(usual):
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(usual, monkeypatch, number):
+def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(
+    usual, monkeypatch, number
+):
     delivered = []
     with obeyed(ending=True) as asked:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
@@ -86,7 +90,12 @@ def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, mon
             os.kill(os.getpid(), signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-    assert inner is outer and outer == [signal.SIGTERM, signal.SIGINT] and delivered == [] and handlers() == usual
+    assert (
+        inner is outer
+        and outer == [signal.SIGTERM, signal.SIGINT]
+        and delivered == []
+        and handlers() == usual
+    )
 
 
 def test_after_a_training_inside_another_the_first_signal_raises_again(usual):
@@ -119,7 +128,8 @@ def test_in_another_thread_nothing_is_touched(usual):
     assert found == [([], usual)] * 2 and waits == [None, None]
     with remembered():
         elsewhere(obeyed)
-    assert waits[-1] is False  # signals come to the main thread, which does not train: they do not wait
+    # signals come to the main thread, which does not train: they do not wait
+    assert waits[-1] is False
 
 
 def test_a_terminal_that_goes_is_told_first(usual):
@@ -147,6 +157,9 @@ print("never", flush=True)
 """
     root = pathlib.Path(signals.__file__).resolve().parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root)},
     )
     assert done.returncode == -number and done.stdout.splitlines() == ["saved"], done

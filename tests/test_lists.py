@@ -24,13 +24,22 @@ def rebuilt(tree, leaf):
     if not is_record(tree):
         return leaf(tree)
     fields = {name: (kind, getattr(tree, name)) for name, kind in tree._record_fields}
-    return type(tree)(**{name: value if kind == "static" else rebuilt(value, leaf) for name, (kind, value) in fields.items()})
+    return type(tree)(
+        **{
+            name: value if kind == "static" else rebuilt(value, leaf)
+            for name, (kind, value) in fields.items()
+        }
+    )
 
 
 def numbers(found):
     """All arrays and numbers in what a function returned."""
     if is_record(found):
-        return [(path, value) for path, _, value in fs.leaves(found) if not isinstance(value, fs.SparseRows | None)]
+        return [
+            (path, value)
+            for path, _, value in fs.leaves(found)
+            if not isinstance(value, fs.SparseRows | None)
+        ]
     if isinstance(found, (tuple, list)):
         return [entry for part in found for entry in numbers(part)]
     return [("", found)] if isinstance(found, (float, np.ndarray, np.generic)) else []
@@ -44,8 +53,11 @@ def assert_same(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11, err_msg=path)
 
 
-NAMED = "draw_basis_sample", "sampled_bound_and_grad with a control"  # of a basis past its class: refused by its name
-WITH_RECORDS = [name for name, (_, arguments) in cases().items() if any(map(is_record, arguments.values()))]
+# of a basis past its class: refused by its name
+NAMED = "draw_basis_sample", "sampled_bound_and_grad with a control"
+WITH_RECORDS = [
+    name for name, (_, arguments) in cases().items() if any(map(is_record, arguments.values()))
+]
 
 
 @pytest.mark.parametrize("name", WITH_RECORDS)
@@ -54,16 +66,26 @@ def test_a_model_with_lists_is_the_one_with_arrays(name):
     function, arguments = cases()[name]
     expected = function(**arguments)
     for leaf in (as_list, as_tuple):
-        given = {key: rebuilt(value, leaf) if is_record(value) else value for key, value in arguments.items()}
+        given = {
+            key: rebuilt(value, leaf) if is_record(value) else value
+            for key, value in arguments.items()
+        }
         assert_same(function(**given), expected)
     if name not in NAMED:
-        mapped = {key: fs.tree_map(as_list, value) if is_record(value) else value for key, value in arguments.items()}
+        mapped = {
+            key: fs.tree_map(as_list, value) if is_record(value) else value
+            for key, value in arguments.items()
+        }
         assert_same(function(**mapped), expected)
 
 
 def listed():
     """The model with which lists were met first, and the same with arrays."""
-    Z, mean, tril = [[0.1, 0.2], [0.7, -0.3], [-0.5, 0.4]], [0.1, 0, -0.2], [[1, 0, 0], [0.5, 2, 0], [0, 0.1, 1]]
+    Z, mean, tril = (
+        [[0.1, 0.2], [0.7, -0.3], [-0.5, 0.4]],
+        [0.1, 0, -0.2],
+        [[1, 0, 0], [0.5, 2, 0], [0, 0.1, 1]],
+    )
     arrays = (np.array(Z), fs.Whitened(np.array(mean), np.array(tril, float)), fs.Gaussian(0.5))
     return (
         fs.SVGP(fs.Linear([1.0, 1.0]), Z, fs.Whitened(mean, tril), fs.Gaussian(0.5)),
@@ -80,10 +102,16 @@ def test_files_vectors_and_methods_take_them_too(tmp_path):
     np.testing.assert_array_equal(vector, fs.ravel(theirs, fixed="likelihood")[0])
     assert_same(unravel(vector), unravel(fs.ravel(theirs, fixed="likelihood")[0]))
     assert ours.inducing.shape == (3, 2) and "inducing=<float64 (3, 2)>" in repr(ours)
-    for covariance in (fs.Linear([1.0, 2.0]), fs.RBF(1, (1, 2)), fs.Sum([fs.RBF(1.0, [1.0, 2.0]), fs.Linear((1, 2))])):
+    for covariance in (
+        fs.Linear([1.0, 2.0]),
+        fs.RBF(1, (1, 2)),
+        fs.Sum([fs.RBF(1.0, [1.0, 2.0]), fs.Linear((1, 2))]),
+    ):
         arrays = rebuilt(covariance, lambda value: np.asarray(value, float))
         np.testing.assert_allclose(covariance.Kff(X), arrays.Kff(X), rtol=1e-15)
-    np.testing.assert_array_equal(fs.LinearMean([1.0, 2.0], 0.5)(X), fs.LinearMean(np.array([1.0, 2.0]), 0.5)(X))
+    np.testing.assert_array_equal(
+        fs.LinearMean([1.0, 2.0], 0.5)(X), fs.LinearMean(np.array([1.0, 2.0]), 0.5)(X)
+    )
 
 
 def test_a_list_where_all_else_is_an_array_of_the_dtype():
@@ -92,16 +120,25 @@ def test_a_list_where_all_else_is_an_array_of_the_dtype():
     model = fs.tree_map(lambda value: np.asarray(value, float)[()], listed()[1])
     for _, _, value in fs.leaves(model):
         for one in (as_list(value), as_tuple(value)):
-            given = fs.tree_map(lambda leaf, value=value, one=one: one if leaf is value else leaf, model)
+            given = fs.tree_map(
+                lambda leaf, value=value, one=one: one if leaf is value else leaf, model
+            )
             for function in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
                 assert_same(function(given, X, X[:, 0]), function(model, X, X[:, 0]))
-            assert_same(fs.em(given, X, X[:, 0], rounds=1)[0], fs.em(model, X, X[:, 0], rounds=1)[0])
-            assert_same(fs.fit(given, X, X[:, 0], steps=2)[0], fs.fit(model, X, X[:, 0], steps=2)[0])
+            assert_same(
+                fs.em(given, X, X[:, 0], rounds=1)[0], fs.em(model, X, X[:, 0], rounds=1)[0]
+            )
+            assert_same(
+                fs.fit(given, X, X[:, 0], steps=2)[0], fs.fit(model, X, X[:, 0], steps=2)[0]
+            )
 
 
 def test_tuples_of_records_and_settings_stay_what_they_are():
     rbf = fs.RBF(1.0, [0.5])
-    assert fs.Sum([rbf, rbf]).parts == fs.Sum((rbf, rbf)).parts == (rbf, rbf) and fs.Sum(()).parts == ()
+    assert (
+        fs.Sum([rbf, rbf]).parts == fs.Sum((rbf, rbf)).parts == (rbf, rbf)
+        and fs.Sum(()).parts == ()
+    )
     layers = (fs.Layer(rbf, [[0.0]], fs.Whitened([0.0], [[1.0]])),)
     assert fs.DeepGP(layers, fs.Gaussian(0.1)).layers == layers
     convolutional = fs.Convolutional(rbf, 1.0, image_shape=(3, 2), patch_shape=[1, 1])
@@ -123,7 +160,13 @@ BAD = {
 def test_lists_that_are_no_arrays_are_refused_by_name(path, bad):
     X, Y = np.zeros((4, 2)), np.zeros(4)
     model = fs.replace_at(listed()[0], path, BAD[bad])
-    for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step, fs.em, lambda *given: fs.fit(*given, steps=1)):
+    for call in (
+        fs.elbo,
+        fs.elbo_and_grad,
+        fs.natural_step,
+        fs.em,
+        lambda *given: fs.fit(*given, steps=1),
+    ):
         with pytest.raises((TypeError, ValueError), match=path):
             call(model, X, Y)
     for call in (fs.predict_f, fs.predict_y, fs.sample_f):

@@ -1,7 +1,7 @@
 """``load`` on files that somebody made up: headers, members and sizes of any kind give a record or a ``DataFileError``.
 
-Which files are made is a function of ``FASTSVGP_TEST_SEED``. Nothing else may be raised, nothing may run, and no file may claim
-more memory than it has bytes.
+Which files are made is a function of ``FASTSVGP_TEST_SEED``. Nothing else may be raised, nothing
+may run, and no file may claim more memory than it has bytes.
 """
 
 import io
@@ -24,7 +24,13 @@ MEMORY = 2**22  # bytes, and so many for each of the file's
 def model():
     covariance = fs.Sum((fs.RBF(1.5, np.array([1.0, 2.0])), fs.Linear()))
     q = fs.Whitened(np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1)))
-    return fs.SVGP(covariance, np.arange(8.0).reshape(4, 2), q, fs.RobustMax(num_classes=3), fs.ConstantMean(0.25))
+    return fs.SVGP(
+        covariance,
+        np.arange(8.0).reshape(4, 2),
+        q,
+        fs.RobustMax(num_classes=3),
+        fs.ConstantMean(0.25),
+    )
 
 
 @pytest.fixture
@@ -36,7 +42,10 @@ def members(tmp_path):
 
 
 def load(path, content):
-    """What ``load`` makes of a file with this content: a record or None. Anything but a ``DataFileError`` comes through."""
+    """What ``load`` makes of a file with this content: a record or None.
+
+    Anything but a ``DataFileError`` comes through.
+    """
     path.write_bytes(content)
     tracemalloc.start()
     try:
@@ -67,7 +76,24 @@ def array_file(array):
 
 
 ODD = [
-    *(None, True, -1, 0, 2**70, 1e308, float("nan"), "", "float", "array", "RBF", "records", "../x", "a" * 4000, [], [None] * 50),
+    *(
+        None,
+        True,
+        -1,
+        0,
+        2**70,
+        1e308,
+        float("nan"),
+        "",
+        "float",
+        "array",
+        "RBF",
+        "records",
+        "../x",
+        "a" * 4000,
+        [],
+        [None] * 50,
+    ),
     *({}, {"type": "RBF"}, {"type": "SVGP", "fields": {}}, {"parts": [None]}, {"static": [1, [2]]}),
     {"type": "Sum", "fields": {"parts": 3}},
 ]
@@ -75,7 +101,13 @@ ODD = [
 
 def places(value, path=()):
     yield path
-    for key, below in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, below in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield from places(below, (*path, key))
 
 
@@ -99,14 +131,19 @@ def test_headers_of_any_kind(tmp_path, members, rng):
             except (KeyError, IndexError, TypeError):
                 pass  # an earlier change took that place away
         text = array_file(np.array(json.dumps(made)))
-        loaded += load(tmp_path / "made.npz", archive_of(members | {"__fastsvgp__.npy": text})) is not None
+        loaded += (
+            load(tmp_path / "made.npz", archive_of(members | {"__fastsvgp__.npy": text}))
+            is not None
+        )
     assert 0 < loaded < FILES  # some changes are good files: another setting, a number less
 
 
 @pytest.mark.parametrize("depth", [100, 100_000])
 def test_headers_nested_without_end(tmp_path, members, depth):
     tree = '{"parts": [' * depth + "]}" * depth
-    text = array_file(np.array('{"format": "fastsvgp-record-2", "tree": ' + tree + ', "extra": {}}'))
+    text = array_file(
+        np.array('{"format": "fastsvgp-record-2", "tree": ' + tree + ', "extra": {}}')
+    )
     assert load(tmp_path / "made.npz", archive_of(members | {"__fastsvgp__.npy": text})) is None
 
 
@@ -122,9 +159,13 @@ def test_members_of_any_kind(tmp_path, members, rng):
         name, header = names[rng.integers(len(names))], HEADERS[rng.integers(len(HEADERS))]
         text = repr(header).encode() + b"\n"
         version = bytes([rng.integers(1, 5), 0])
-        length = struct.pack("<H" if version[0] == 1 else "<I", rng.choice([len(text), 0, 65535, len(text) - 3]))
+        length = struct.pack(
+            "<H" if version[0] == 1 else "<I", rng.choice([len(text), 0, 65535, len(text) - 3])
+        )
         content = b"\x93NUMPY" + version + length + text + bytes(int(rng.integers(0, 64)))
-        made = {n: content if n == name else old for n, old in members.items() if rng.random() < 0.95}
+        made = {
+            n: content if n == name else old for n, old in members.items() if rng.random() < 0.95
+        }
         load(tmp_path / "made.npz", archive_of(made))
 
 

@@ -31,7 +31,9 @@ def test_values(rng, name, dtype, N):
     X = rng.standard_normal((N, 3)).astype(dtype)
     value = mean(X)
     assert value.dtype == dtype and value.shape == ((N,) if P is None else (P, N))
-    expected = np.array([[definition(p, x) for x in X] for p in range(P or 1)], float).reshape(value.shape)
+    expected = np.array([[definition(p, x) for x in X] for p in range(P or 1)], float).reshape(
+        value.shape
+    )
     np.testing.assert_allclose(value, expected, rtol=0, atol=20 * np.finfo(dtype).eps)
 
 
@@ -50,11 +52,15 @@ def test_reverse_rule(rng, name, outputs):
     def check(gradient, moved):
         d = rng.standard_normal(np.shape(gradient))
         forward = five_point(lambda s: float((mean_bar * moved(s * d)).sum()))
-        assert abs(forward - np.vdot(gradient, d)) < 1e-8 * max(1, np.linalg.norm(gradient) * np.linalg.norm(d))
+        assert abs(forward - np.vdot(gradient, d)) < 1e-8 * max(
+            1, np.linalg.norm(gradient) * np.linalg.norm(d)
+        )
 
     for (path, _, field), (_, _, gradient) in zip(leaves(mean), leaves(record_bar), strict=True):
         assert np.shape(gradient) == np.shape(field)
-        check(gradient, lambda step, path=path, field=field: replace_at(mean, path, field + step)(X))
+        check(
+            gradient, lambda step, path=path, field=field: replace_at(mean, path, field + step)(X)
+        )
     check(X_bar, lambda step: mean(X + step))
     assert mean.vjp(mean_bar, X, need=("mean",))[1] is None
     assert mean.vjp(mean_bar, X, need=("X",))[0] is None
@@ -66,4 +72,6 @@ def test_gradients_have_the_dtype_of_the_arrays(rng, name):
     mean = tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], mean)
     X = rng.standard_normal((5, 3)).astype(np.float32)
     record_bar, X_bar = mean.vjp(np.ones((5,) if P is None else (P, 5), np.float32), X)
-    assert X_bar.dtype == np.float32 and all(v.dtype == np.float32 for _, _, v in leaves(record_bar))
+    assert X_bar.dtype == np.float32 and all(
+        v.dtype == np.float32 for _, _, v in leaves(record_bar)
+    )

@@ -34,7 +34,9 @@ def not_imported(monkeypatch):
 @pytest.mark.parametrize("old", moved.MOVED)
 def test_an_old_path_is_the_module_of_the_new_one(old):
     new = importlib.import_module(f"fastsvgp.{moved.MOVED[old]}")
-    with pytest.warns(DeprecationWarning, match=f"fastsvgp.{old} is now {new.__name__}; import from there"):
+    with pytest.warns(
+        DeprecationWarning, match=f"fastsvgp.{old} is now {new.__name__}; import from there"
+    ):
         found = importlib.import_module(f"fastsvgp.{old}")
     assert found is new and new.__spec__.name == new.__name__
 
@@ -56,7 +58,9 @@ def test_pickles_of_models_whose_modules_moved():
     sgpr = fs.SGPR(fs.RBF(1.0, 1.0), np.array([[0.5], [1.5]]), fs.Gaussian(0.1))
     plain = pickle.dumps(sgpr, protocol=0)
     with pytest.warns(DeprecationWarning, match="fastsvgp.collapsed.sgpr"):
-        model = pickle.loads(plain.replace(b"fastsvgp.collapsed.sgpr", b"fastsvgp.bounds.collapsed"))
+        model = pickle.loads(
+            plain.replace(b"fastsvgp.collapsed.sgpr", b"fastsvgp.bounds.collapsed")
+        )
     assert type(model) is fs.SGPR and model.inducing.tolist() == sgpr.inducing.tolist()
 
 

@@ -14,7 +14,12 @@ from numerics import assert_adjoint, exactly, five_point, generator, nine_point
 def one_large_one_small(rng):
     """A function of two arguments whose cotangents differ a thousand times in size, and these."""
     a, b, y_bar = rng.standard_normal((3, 10))
-    return lambda a, b: 1e3 * np.sin(a) + np.exp(b), (a, b), (1e3 * np.cos(a) * y_bar, np.exp(b) * y_bar), y_bar
+    return (
+        lambda a, b: 1e3 * np.sin(a) + np.exp(b),
+        (a, b),
+        (1e3 * np.cos(a) * y_bar, np.exp(b) * y_bar),
+        y_bar,
+    )
 
 
 @pytest.mark.parametrize("cast", [lambda *args: args, exactly], ids=["float64", "long double"])
@@ -63,6 +68,10 @@ def test_one_seed_for_all(monkeypatch):
     command = [sys.executable, "-c", "import numerics; print(numerics.SEED)"]
     here = pathlib.Path(__file__).parent
     for settings, seed in (({"FASTSVGP_TEST_SEED": "7"}, "7"), ({}, "20240917")):
-        environment = {name: value for name, value in os.environ.items() if name != "FASTSVGP_TEST_SEED"} | settings
-        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True)
+        environment = {
+            name: value for name, value in os.environ.items() if name != "FASTSVGP_TEST_SEED"
+        } | settings
+        done = subprocess.run(
+            command, cwd=here, env=environment, capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == seed

@@ -12,7 +12,9 @@ from fastsvgp import models
 from fastsvgp.records import typed
 
 EVERY = [getattr(fs, name) for name in fs.__all__]  # imports all that registers a kind of model
-FUNCTIONS = {name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)}
+FUNCTIONS = {
+    name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)
+}
 KINDS = [kind for kind in models._SERVES if kind.__module__.startswith("fastsvgp.")]
 BY_KIND = [(name, kind) for kind in KINDS for name in models._SERVES[kind]]
 FREE = {"save", "replace"}  # their ``**`` names are the caller's, or fields
@@ -28,18 +30,26 @@ def required(function):
 
 def options(function):
     """Names of the arguments that have a default."""
-    return [p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty]
+    return [
+        p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty
+    ]
 
 
-@pytest.mark.parametrize(("name", "kind"), BY_KIND, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("name", "kind"), BY_KIND, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_each_kind_of_model_refuses_a_misspelt_option(name, kind):
     model, call = object.__new__(kind), FUNCTIONS[name]  # its fields are not looked at
     serves = call if name == "fit" else models.serving(name, model)[0]
     data = [ROWS] * (required(serves) - 1)
     for option in options(serves):
-        with pytest.raises(TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"):
+        with pytest.raises(
+            TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"
+        ):
             call(model, *data, **{option + "z": None})
-    with pytest.raises(TypeError, match=f"^{name} has no option `qqq` for {kind.__name__}; it takes (`|no options)"):
+    with pytest.raises(
+        TypeError, match=f"^{name} has no option `qqq` for {kind.__name__}; it takes (`|no options)"
+    ):
         call(model, *data, qqq=None)
 
 
@@ -50,7 +60,9 @@ def test_no_function_accepts_an_option_that_it_does_not_have(name):
         function(*[ROWS] * required(function), qqq=None)
     if hasattr(function, "__wrapped__"):  # others are answered by Python
         for option in options(function):
-            with pytest.raises(TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"):
+            with pytest.raises(
+                TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"
+            ):
                 function(*[ROWS] * required(function), **{option + "z": None})
 
 
@@ -58,15 +70,36 @@ def test_what_is_near_is_named_and_else_all():
     model = fs.SVGP(fs.RBF(), ROWS, fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))
     data = model, ROWS, ROWS
     for call, said in (
-        (lambda: fs.elbo_and_grad(*data, nmu_data=3), "elbo_and_grad has no option `nmu_data`; did you mean `num_data`?"),
-        (lambda: fs.elbo(model=model, X=ROWS, Y=ROWS, jiter=3), "elbo has no option `jiter`; did you mean `jitter`?"),
+        (
+            lambda: fs.elbo_and_grad(*data, nmu_data=3),
+            "elbo_and_grad has no option `nmu_data`; did you mean `num_data`?",
+        ),
+        (
+            lambda: fs.elbo(model=model, X=ROWS, Y=ROWS, jiter=3),
+            "elbo has no option `jiter`; did you mean `jitter`?",
+        ),
         (lambda: fs.elbo(*data, probs=3), "elbo has no option `probs`; did you mean `probes`?"),
         (lambda: fs.fit(*data, stepz=3), "fit has no option `stepz`; did you mean `steps`?"),
-        (lambda: fs.predict_y(*data[:2], rows=1), "predict_y has no option `rows` for SVGP; it takes `chunk_size`, `jitter`"),
-        (lambda: fs.inverse_factor(np.eye(2), max_step=3), "inverse_factor has no option `max_step`; did you mean `max_steps`?"),
-        (lambda: fs.recipes.regression(*data[1:], solvr=3), "regression has no option `solvr`; did you mean `solver`?"),
-        (lambda: fs.recipes.classification(*data[1:], men=3), "classification has no option `men`; did you mean `mean`?"),
-        (lambda: fs.replace(model, likelihod=3), "replace has no option `likelihod`; did you mean `likelihood`?"),
+        (
+            lambda: fs.predict_y(*data[:2], rows=1),
+            "predict_y has no option `rows` for SVGP; it takes `chunk_size`, `jitter`",
+        ),
+        (
+            lambda: fs.inverse_factor(np.eye(2), max_step=3),
+            "inverse_factor has no option `max_step`; did you mean `max_steps`?",
+        ),
+        (
+            lambda: fs.recipes.regression(*data[1:], solvr=3),
+            "regression has no option `solvr`; did you mean `solver`?",
+        ),
+        (
+            lambda: fs.recipes.classification(*data[1:], men=3),
+            "classification has no option `men`; did you mean `mean`?",
+        ),
+        (
+            lambda: fs.replace(model, likelihod=3),
+            "replace has no option `likelihod`; did you mean `likelihood`?",
+        ),
     ):
         with pytest.raises(TypeError) as caught:
             call()
@@ -101,15 +134,25 @@ def declared():
 
 
 def names_of(function):
-    return {p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD}
+    return {
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is not p.VAR_KEYWORD
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
-    taken = set().union(*(names_of(models._SERVES[kind][name][0]) for kind in KINDS if name in models._SERVES[kind]))
-    if any(models._SERVES[kind][name][2] == "random" for kind in KINDS if name in models._SERVES[kind]):
+    taken = set().union(
+        *(names_of(models._SERVES[kind][name][0]) for kind in KINDS if name in models._SERVES[kind])
+    )
+    if any(
+        models._SERVES[kind][name][2] == "random" for kind in KINDS if name in models._SERVES[kind]
+    ):
         taken |= set(typed.Random.__annotations__)
-    known = declared().get(name, names_of(FUNCTIONS[name]) | taken & set(typed.Random.__annotations__))
+    known = declared().get(
+        name, names_of(FUNCTIONS[name]) | taken & set(typed.Random.__annotations__)
+    )
     assert known == taken
 
 

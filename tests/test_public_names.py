@@ -45,7 +45,11 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def loaded_by(statement):
     program = f"import sys; {statement}; print(*sys.modules)"
-    return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_importing_compiles_nothing():
@@ -68,18 +72,41 @@ def test_extending_offers_what_its_rooms_do():
     from fastsvgp.train.steps import Snapshot, Steps
 
     extending = fs.extending
-    assert set(extending.__all__) <= set(dir(extending)) and sorted(extending.__all__) == sorted(set(extending.__all__))
+    assert set(extending.__all__) <= set(dir(extending)) and sorted(extending.__all__) == sorted(
+        set(extending.__all__)
+    )
     for name in set(extending.__all__) & set(fs.__all__):
         assert getattr(extending, name) is getattr(fs, name), name
-    inner = ALL, NODES, refuse, Bars, Joint, Projection, raise_to_floor, restricted, Snapshot, Steps, LayerPass
+    inner = (
+        ALL,
+        NODES,
+        refuse,
+        Bars,
+        Joint,
+        Projection,
+        raise_to_floor,
+        restricted,
+        Snapshot,
+        Steps,
+        LayerPass,
+    )
     names = "ALL NODES refuse Bars Joint Projection raise_to_floor restricted Snapshot Steps LayerPass".split()
     assert all(getattr(extending, name) is thing for name, thing in zip(names, inner, strict=True))
-    for need in ((), ("covariance",), ("covariance.variance", "X1"), ("X1",), ("covariance.variances",)):
+    for need in (
+        (),
+        ("covariance",),
+        ("covariance.variance", "X1"),
+        ("X1",),
+        ("covariance.variances",),
+    ):
         assert extending.matches("covariance.variance", need) == wanted(need, "variance")
 
 
 def test_building_a_model_compiles_nothing():
-    model = "fs.SVGP(fs.RBF(1.0, 1.0), np.ones((2, 1)), fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))"
+    model = (
+        "fs.SVGP(fs.RBF(1.0, 1.0), np.ones((2, 1)), fs.Whitened(np.zeros(2), np.eye(2)),"
+        " fs.Gaussian(0.1))"
+    )
     loaded = loaded_by(f"import fastsvgp as fs, numpy as np; {model}")
     assert not loaded & {"numba", "llvmlite", "cupy", "scipy.special", "scipy.linalg"}
 

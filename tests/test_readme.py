@@ -31,11 +31,18 @@ def test_blocks_that_need_more_run_where_it_is(page, needed):
 
 
 def test_pages_are_there_and_are_linked_to():
-    assert {page.stem for page in PAGES} >= {"covariance", "likelihood", "posterior", "model", "getting_started"}
+    assert {page.stem for page in PAGES} >= {
+        "covariance",
+        "likelihood",
+        "posterior",
+        "model",
+        "getting_started",
+    }
     howto = ROOT / "docs" / "howto"
     assert set(PAGES) >= set(howto.glob("*.md")) - {howto / "index.md"}
     links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
-    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)  # the site's own contents list the others
+    # the site's own contents list the others
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
@@ -47,21 +54,39 @@ def test_the_two_commands_are_there():
     assert f"\n{tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-PUBLIC = {"fastsvgp", "fastsvgp.extending", "fastsvgp.sklearn", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}
+PUBLIC = {
+    "fastsvgp",
+    "fastsvgp.extending",
+    "fastsvgp.sklearn",
+    "fastsvgp.interop.torch",
+    "fastsvgp.interop.jax",
+}
 
 
 def not_public(source):
     """What a piece of Python takes from the package that is not public: modules, names of them, and ``fs.name``."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("fastsvgp") and alias.name not in PUBLIC)
+            yield from (
+                alias.name
+                for alias in node.names
+                if alias.name.startswith("fastsvgp") and alias.name not in PUBLIC
+            )
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fastsvgp"):
             if node.module not in PUBLIC:
                 yield node.module
             elif node.module in ("fastsvgp", "fastsvgp.extending"):
                 offered = fs.__all__ if node.module == "fastsvgp" else fs.extending.__all__
-                yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name not in offered)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fs":
+                yield from (
+                    f"{node.module}.{alias.name}"
+                    for alias in node.names
+                    if alias.name not in offered
+                )
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "fs"
+        ):
             if node.attr not in fs.__all__:
                 yield f"fs.{node.attr}"
 
@@ -70,7 +95,10 @@ def python_of_pages():
     """(page, its Python) of all pages, what the gallery runs, and the examples of how to extend the package."""
     for page in (README, *PAGES):
         yield from ((page, source) for _, source in BLOCK.findall(page.read_text(encoding="utf-8")))
-    scripts = *(ROOT / "docs" / "gallery").glob("*.py"), *(ROOT / "tests" / "extending").glob("*.py")
+    scripts = (
+        *(ROOT / "docs" / "gallery").glob("*.py"),
+        *(ROOT / "tests" / "extending").glob("*.py"),
+    )
     yield from ((script, script.read_text(encoding="utf-8")) for script in scripts)
 
 

@@ -32,7 +32,10 @@ def test_a_start_of_classes_trains(rng):
     start = fs.recipes.classification(X, labels, inducing=20, rng=0)
     model, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(labels), **start.fit)
     p, _ = fs.predict_y(model, start.scale.X(X))
-    assert type(model.likelihood) is fs.Softmax and np.mean(start.scale.back(p.argmax(axis=1)) == labels) > 0.8
+    assert (
+        type(model.likelihood) is fs.Softmax
+        and np.mean(start.scale.back(p.argmax(axis=1)) == labels) > 0.8
+    )
 
 
 @pytest.mark.parametrize("inducing", [20, 200])
@@ -42,9 +45,13 @@ def test_a_weight_is_as_many_rows(rng, inducing, ard, N):
     X, y = data(rng, N)
     weights = rng.integers(0, 3, N)
     weighted = fs.recipes.regression(X, y, inducing, ard=ard, weights=weights, rng=0)
-    repeated = fs.recipes.regression(X.repeat(weights, axis=0), y.repeat(weights), inducing, ard=ard, rng=0)
+    repeated = fs.recipes.regression(
+        X.repeat(weights, axis=0), y.repeat(weights), inducing, ard=ard, rng=0
+    )
     np.testing.assert_allclose(weighted.scale.X(X), repeated.scale.X(X), rtol=1e-12, atol=1e-12)
-    for (path, _, one), (_, _, other) in zip(fs.leaves(weighted.model), fs.leaves(repeated.model), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        fs.leaves(weighted.model), fs.leaves(repeated.model), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=path)
     np.testing.assert_array_equal(weighted.fit["weights"], weights)
 
@@ -54,7 +61,10 @@ def test_medians_of_few_rows_are_over_all_pairs(rng):
     start = fs.recipes.regression(X, y, rng=0)
     Xs = start.scale.X(X)
     distances = np.sort(np.abs(Xs[:, None] - Xs)[np.triu_indices(4, 1)], axis=0)
-    np.testing.assert_allclose(start.model.covariance.lengthscales, np.sqrt(2) * distances[2], rtol=1e-12)  # the lower median
+    # the lower median
+    np.testing.assert_allclose(
+        start.model.covariance.lengthscales, np.sqrt(2) * distances[2], rtol=1e-12
+    )
 
 
 def test_distinct_rows_are_inducing_inputs_where_there_are_few(rng):
@@ -71,7 +81,9 @@ def test_distinct_rows_are_inducing_inputs_where_there_are_few(rng):
 def test_inducing_inputs_by_each_choice(rng, chosen):
     X, y = data(rng)
     for sizes, posterior in ((7, "whitened"), ((3, 4), "orthogonal")):
-        Z = fs.recipes.regression(X, y, sizes, posterior=posterior, chosen=chosen, solver="natural", rng=1).model.inducing
+        Z = fs.recipes.regression(
+            X, y, sizes, posterior=posterior, chosen=chosen, solver="natural", rng=1
+        ).model.inducing
         rows = Z if posterior == "whitened" else np.concatenate([Z.Z, Z.O])
         assert rows.shape == (7, 3) and len(np.unique(rows, axis=0)) == 7
 
@@ -79,9 +91,19 @@ def test_inducing_inputs_by_each_choice(rng, chosen):
 @pytest.mark.parametrize("posterior", fs.recipes.POSTERIORS)
 def test_every_posterior_starts_and_takes_a_step(rng, posterior):
     X, y = data(rng)
-    start = fs.recipes.regression(X, np.stack([y, -y], axis=1), 8, posterior=posterior, likelihood="laplace", max_iter=1, rng=0)
+    start = fs.recipes.regression(
+        X,
+        np.stack([y, -y], axis=1),
+        8,
+        posterior=posterior,
+        likelihood="laplace",
+        max_iter=1,
+        rng=0,
+    )
     assert type(start.model.posterior) is fs.recipes.POSTERIORS[posterior]
-    _, info = fs.fit(start.model, start.scale.X(X), start.scale.y(np.stack([y, -y], axis=1)), **start.fit)
+    _, info = fs.fit(
+        start.model, start.scale.X(X), start.scale.y(np.stack([y, -y], axis=1)), **start.fit
+    )
     assert np.isfinite(info.values).all() and info.steps == 1
 
 
@@ -89,7 +111,9 @@ def test_the_ramp_of_natural_steps_is_a_part_of_a_short_training(rng):
     X, y = data(rng)
     labels = y > -100
     for max_iter, ramp in ((50, 10), (5000, 100)):
-        schedule = fs.recipes.classification(X, labels, 8, max_iter=max_iter).fit["natural_step_size"]
+        schedule = fs.recipes.classification(X, labels, 8, max_iter=max_iter).fit[
+            "natural_step_size"
+        ]
         assert schedule.size(ramp - 1, None) == 0.1 > schedule.size(ramp - 2, None)
 
 
@@ -102,20 +126,40 @@ def test_scales_survive_json(rng):
         np.testing.assert_allclose(scale.X_back(scale.X(X)), X, rtol=1e-12)
         mean, var = scale.back(scale.y(targets), np.ones_like(targets))
         np.testing.assert_allclose(mean, targets, rtol=1e-12)
-        np.testing.assert_allclose(var, np.broadcast_to(targets.var(axis=0), targets.shape), rtol=1e-12)
+        np.testing.assert_allclose(
+            var, np.broadcast_to(targets.var(axis=0), targets.shape), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
     "change, what",
     [
-        ({"covariance": "rbv"}, "`covariance` must be one of 'rbf', 'matern12', 'matern32', 'matern52', or a Covariance"),
-        ({"likelihood": "softmax"}, "`likelihood` must be one of 'gaussian', 'student-t', 'laplace', 'poisson'"),
-        ({"likelihood": fs.Softmax(num_classes=3)}, "Softmax is for classes, and here targets are numbers"),
-        ({"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))}, "inputs are patches"),
+        (
+            {"covariance": "rbv"},
+            (
+                "`covariance` must be one of 'rbf', 'matern12', 'matern32', 'matern52', or a"
+                " Covariance"
+            ),
+        ),
+        (
+            {"likelihood": "softmax"},
+            "`likelihood` must be one of 'gaussian', 'student-t', 'laplace', 'poisson'",
+        ),
+        (
+            {"likelihood": fs.Softmax(num_classes=3)},
+            "Softmax is for classes, and here targets are numbers",
+        ),
+        (
+            {"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))},
+            "inputs are patches",
+        ),
         ({"posterior": fs.Whitened}, "`posterior` must be one of 'whitened'"),
         ({"solver": "sgd"}, "`solver` must be one of 'auto', 'lbfgs', 'adam', 'natural'"),
         ({"y": np.full(50, np.nan)}, "`y` contains nan"),
-        ({"y": np.ones(49)}, r"`y` must be \(50,\) or \(50, P\), a row for each of `X`, got \(49,\)"),
+        (
+            {"y": np.ones(49)},
+            r"`y` must be \(50,\) or \(50, P\), a row for each of `X`, got \(49,\)",
+        ),
         ({"weights": -np.ones(50)}, "`weights` must be zero or more"),
         ({"weights": np.ones((50, 2)), "y": np.ones((50, 2))}, "one for each row, to start from"),
         ({"inducing": 2.5}, "`inducing` must be a whole number"),
@@ -123,9 +167,18 @@ def test_scales_survive_json(rng):
         ({"X": np.full((50, 3), -1e200)}, "`X` holds -1e[+]200, too large to be squared"),
         ({"y": np.full(50, 1e200)}, "`y` holds 1e[+]200, too large to be squared"),
         ({"mean": "zero"}, "`mean` must be one of None, 'constant', 'linear'"),
-        ({"solver": "natural", "natural_step_size": 2}, "`natural_step_size` must be above 0 and at most 1, got 2"),
-        ({"solver": "natural", "natural_step_size": 0}, "`natural_step_size` must be above 0 and at most 1, got 0"),
-        ({"solver": "natural", "natural_step_size": None}, "`natural_step_size` must be a number, got None"),
+        (
+            {"solver": "natural", "natural_step_size": 2},
+            "`natural_step_size` must be above 0 and at most 1, got 2",
+        ),
+        (
+            {"solver": "natural", "natural_step_size": 0},
+            "`natural_step_size` must be above 0 and at most 1, got 0",
+        ),
+        (
+            {"solver": "natural", "natural_step_size": None},
+            "`natural_step_size` must be a number, got None",
+        ),
     ],
 )
 def test_bad_arguments(rng, change, what):
@@ -181,7 +234,9 @@ def twelve(rng, N=160):
 def typical(start, X):
     """The part of each input in the squared scaled distance of a typical pair of rows."""
     Xs = start.scale.X(X)
-    return np.square(fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales)
+    return np.square(
+        fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales
+    )
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "natural"])
@@ -195,9 +250,15 @@ def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype,
     if target == "two":
         y = np.stack([y, -2 * y], axis=1)
     elif target in ("laplace", "poisson"):
-        y, settings = (rng.poisson(np.exp(y / 3)) if target == "poisson" else y), settings | {"likelihood": target}
+        y, settings = (
+            (rng.poisson(np.exp(y / 3)) if target == "poisson" else y),
+            settings | {"likelihood": target},
+        )
     elif target != "real":
-        recipe, y = fs.recipes.classification, np.digitize(y, [0.0] if target == "binary" else [-2.0, 2.0])
+        recipe, y = (
+            fs.recipes.classification,
+            np.digitize(y, [0.0] if target == "binary" else [-2.0, 2.0]),
+        )
     X = X.astype(dtype)
     start = recipe(X, y, 20, **settings)
     parts = typical(start, X)
@@ -216,7 +277,9 @@ def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
     start, longer = fs.median_lengthscales(X, rng=0), np.where(np.arange(12) < matter, 7.0, 700.0)
 
     def found(model, *_, **__):
-        covariance = fs.replace(model.covariance, lengthscales=longer * model.covariance.lengthscales)
+        covariance = fs.replace(
+            model.covariance, lengthscales=longer * model.covariance.lengthscales
+        )
         return fs.replace(model, covariance=covariance), SimpleNamespace(interrupted=False)
 
     monkeypatch.setattr(relevance, "fit", found)
@@ -230,17 +293,24 @@ def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
 
 def test_where_relevance_is_not_asked_for(rng, few_rows_are_drawn, monkeypatch):
     """Rows that are few or all of them inducing inputs, targets that are equal, a covariance of the user's."""
-    monkeypatch.setattr(relevance, "fit", lambda *_, **__: pytest.fail("an exact process was fitted"))
+    monkeypatch.setattr(
+        relevance, "fit", lambda *_, **__: pytest.fail("an exact process was fitted")
+    )
     X, y = twelve(rng)
     record = fs.RBF(1.0, np.full(12, 3.0))
-    assert fs.recipes.regression(X, y, 20, record, rng=0).model.covariance.lengthscales.tolist() == [3.0] * 12
+    assert (
+        fs.recipes.regression(X, y, 20, record, rng=0).model.covariance.lengthscales.tolist()
+        == [3.0] * 12
+    )
     for rows, targets, inducing in ((100, y, 20), (160, y, 160), (160, np.full(160, 3.0), 20)):
         start = fs.recipes.regression(X[:rows], targets[:rows], inducing, rng=0)
         np.testing.assert_allclose(typical(start, X[:rows]), 1 / 12, rtol=0.1)
 
 
 def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypatch):
-    monkeypatch.setattr(relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True)))
+    monkeypatch.setattr(
+        relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True))
+    )
     with pytest.raises(KeyboardInterrupt):
         fs.recipes.regression(*twelve(rng), 20)
 
@@ -251,7 +321,9 @@ def test_ranks_begin_at_what_one_process_begins_at(rng, few_rows_are_drawn):
     scale = fs.recipes.regression(X, y, 20).scale
 
     def begun(group):
-        return fs.recipes.begin(scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings)[0]
+        return fs.recipes.begin(
+            scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings
+        )[0]
 
     alone = begun(None)
     for found in fs.distributed.threads(2).run(begun):

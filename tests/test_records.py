@@ -26,9 +26,19 @@ from fastsvgp.records import decorator, persistence, registry as catalogue
 
 
 def model():
-    covariance = fs.Sum((fs.RBF(1.5, np.array([1.0, 2.0])), fs.Product((fs.Linear(), fs.Constant(0.5)))))
-    posterior = fs.Whitened(np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1)))
-    return fs.SVGP(covariance, np.arange(8.0).reshape(4, 2), posterior, fs.RobustMax(num_classes=3), fs.ConstantMean(0.25))
+    covariance = fs.Sum(
+        (fs.RBF(1.5, np.array([1.0, 2.0])), fs.Product((fs.Linear(), fs.Constant(0.5))))
+    )
+    posterior = fs.Whitened(
+        np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1))
+    )
+    return fs.SVGP(
+        covariance,
+        np.arange(8.0).reshape(4, 2),
+        posterior,
+        fs.RobustMax(num_classes=3),
+        fs.ConstantMean(0.25),
+    )
 
 
 def test_leaves_name_every_number_in_order():
@@ -60,10 +70,23 @@ def test_tree_map_keeps_settings_and_gaps():
 def test_replace_at_changes_one_leaf_and_nothing_else():
     m = model()
     n = fs.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
-    assert n.covariance.parts[1].parts[0].variance == 9.0 and m.covariance.parts[1].parts[0].variance == 1.0
+    assert (
+        n.covariance.parts[1].parts[0].variance == 9.0
+        and m.covariance.parts[1].parts[0].variance == 1.0
+    )
     assert n.posterior is m.posterior
-    for path in ("covariance.nothing", "covariance.parts.2", "covariance.parts.-1", "covariance.matrix", "mean.value.deeper", ""):
-        with pytest.raises(ValueError, match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance"):
+    for path in (
+        "covariance.nothing",
+        "covariance.parts.2",
+        "covariance.parts.-1",
+        "covariance.matrix",
+        "mean.value.deeper",
+        "",
+    ):
+        with pytest.raises(
+            ValueError,
+            match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance",
+        ):
             fs.replace_at(m, path, 1.0)
     with pytest.raises(TypeError, match="`path` must be a dotted path"):
         fs.replace_at(m, 3, 1.0)
@@ -74,7 +97,9 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
 
 
 def test_repr_shows_shapes_not_numbers():
-    assert repr(model().posterior) == "Whitened(mean=<float32 (3, 4)>, scale_tril=<float32 (3, 4, 4)>)"
+    assert (
+        repr(model().posterior) == "Whitened(mean=<float32 (3, 4)>, scale_tril=<float32 (3, 4, 4)>)"
+    )
     assert "Constant(variance=0.5)" in repr(model())
 
 
@@ -103,20 +128,33 @@ def test_numbers_of_numpy_keep_their_dtype(tmp_path):
 
 def test_tuples_of_numbers_are_numbers(tmp_path):
     m = fs.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
-    np.testing.assert_array_equal(dict((p, v) for p, _, v in fs.leaves(m))["covariance.parts.0.lengthscales"], [1.0, 2.0])
+    np.testing.assert_array_equal(
+        dict((p, v) for p, _, v in fs.leaves(m))["covariance.parts.0.lengthscales"], [1.0, 2.0]
+    )
     assert fs.tree_map(np.shape, m).covariance.parts[0].lengthscales == (2,)
     vector, unravel = fs.ravel(m)
     np.testing.assert_array_equal(vector, fs.ravel(model())[0])
     np.testing.assert_allclose(unravel(vector).covariance.parts[0].lengthscales, [1.0, 2.0])
     fs.save(tmp_path / "m.npz", m)
-    np.testing.assert_array_equal(fs.load(tmp_path / "m.npz").covariance.parts[0].lengthscales, [1.0, 2.0])
+    np.testing.assert_array_equal(
+        fs.load(tmp_path / "m.npz").covariance.parts[0].lengthscales, [1.0, 2.0]
+    )
 
 
 def test_settings_may_be_numbers_of_numpy(tmp_path):
-    m = fs.replace(model(), likelihood=fs.RobustMax(num_classes=np.array([0, 1, 2]).max() + 1, epsilon=np.float32(0.25)))
+    m = fs.replace(
+        model(),
+        likelihood=fs.RobustMax(
+            num_classes=np.array([0, 1, 2]).max() + 1, epsilon=np.float32(0.25)
+        ),
+    )
     persistence.save(tmp_path / "m.npz", m, edges=np.arange(3))
     n, extra = persistence.load_with_extra(tmp_path / "m.npz")
-    assert n.likelihood.num_classes == 3 and n.likelihood.epsilon == 0.25 and extra == {"edges": [0, 1, 2]}
+    assert (
+        n.likelihood.num_classes == 3
+        and n.likelihood.epsilon == 0.25
+        and extra == {"edges": [0, 1, 2]}
+    )
     with pytest.raises(TypeError, match="save: .* can not be stored"):
         fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
     assert not (tmp_path / "n.npz").exists()
@@ -153,13 +191,18 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
 
 def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
     for wrong in (1, True, None):
-        with pytest.raises(TypeError, match=r"save: `path` must be a path \(text or os.PathLike\), got "):
+        with pytest.raises(
+            TypeError, match=r"save: `path` must be a path \(text or os.PathLike\), got "
+        ):
             fs.save(wrong, model())
     assert capfd.readouterr().out == ""  # 1 is an open file: standard output
     path = tmp_path / "model.npz"
     for extra in (np.longdouble(1), [np.longdouble(1)], np.ones(2, np.longdouble)):
         if np.dtype(np.longdouble) != np.float64:
-            with pytest.raises(TypeError, match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)"):
+            with pytest.raises(
+                TypeError,
+                match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)",
+            ):
                 fs.save(path, model(), scale=extra)
     with pytest.raises(TypeError, match="can not be stored"):
         fs.save(path, model(), scale=np.complex128(1j))
@@ -204,7 +247,12 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(fs.DataFileError, match="fastsvgp-record-99"):
         fs.load(other)
     alien = tmp_path / "alien.npz"
-    np.savez(alien, __fastsvgp__=np.array(json.dumps({"format": persistence.FORMAT, "tree": {"type": "Nope", "fields": {}}})))
+    np.savez(
+        alien,
+        __fastsvgp__=np.array(
+            json.dumps({"format": persistence.FORMAT, "tree": {"type": "Nope", "fields": {}}})
+        ),
+    )
     with pytest.raises(fs.DataFileError, match="Nope"):
         fs.load(alien)
     with pytest.raises(FileNotFoundError):
@@ -236,7 +284,12 @@ def test_save_takes_records_only(tmp_path):
 
 @pytest.mark.parametrize("wrong", [[fs.RBF(), fs.RBF()], object()])
 def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
-    with pytest.raises(TypeError, match="save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"):
+    with pytest.raises(
+        TypeError,
+        match=(
+            "save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"
+        ),
+    ):
         fs.save(tmp_path / "x.npz", fs.replace(model(), inducing=wrong))
     with pytest.raises(TypeError, match="save: `variance` can not be stored"):
         fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
@@ -285,7 +338,9 @@ class TestSettingsAreKeywordOnly:
                 assert repr(sieve) == "Sieve(rows=3, width=1.0, depth=2.0, colour='grey', holes=4)"
             assert fs.Softmax(num_classes=3).num_classes == 3 and fs.StudentT(0.3, df=5.0).df == 5.0
         assert [path for path, _, _ in fs.leaves(sieve)] == ["width", "depth"]
-        assert str(inspect.signature(Sieve)).startswith("(width: Any, depth: Any = 2.0, *, rows: Any, ")
+        assert str(inspect.signature(Sieve)).startswith(
+            "(width: Any, depth: Any = 2.0, *, rows: Any, "
+        )
 
     @pytest.mark.parametrize("make, line", [
         (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
@@ -299,7 +354,9 @@ class TestSettingsAreKeywordOnly:
         (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
     ])  # fmt: skip
     def test_by_position_they_are_refused_with_the_line_to_write(self, Sieve, make, line):
-        with pytest.raises(TypeError, match=re.escape(f"settings are keyword-only: write {line}") + "$"):
+        with pytest.raises(
+            TypeError, match=re.escape(f"settings are keyword-only: write {line}") + "$"
+        ):
             make(Sieve)
 
     @pytest.mark.parametrize("make, line", [
@@ -314,7 +371,9 @@ class TestSettingsAreKeywordOnly:
         with pytest.warns(DeprecationWarning, match=re.escape(f"write {line};")) as found:
             made = make(Sieve)
         assert found[0].filename == __file__
-        settings = {name: getattr(made, name) for name, kind in made._record_fields if kind == "static"}
+        settings = {
+            name: getattr(made, name) for name, kind in made._record_fields if kind == "static"
+        }
         assert all(repr(settings[name]) == value for name, value in re.findall(r"(\w+)=(\d)", line))
         assert "width" not in vars(made) or made.width == 1.0
 
@@ -366,7 +425,9 @@ def rewritten(path, name, change, compression=zipfile.ZIP_STORED):
 def with_shape(content, shape):
     """The same .npy file with another shape in its header."""
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f8", "fortran_order": False, "shape": shape}
+    )
     return file.getvalue() + content[-8:]
 
 
@@ -377,7 +438,9 @@ def test_a_header_that_claims_other_sizes_than_its_member_has(tmp_path, shape):
     rewritten(path, "lengthscales.npy", lambda content: with_shape(content, (1,)))
     np.testing.assert_array_equal(fs.load(path).lengthscales, [2.0])
     rewritten(path, "lengthscales.npy", lambda content: with_shape(content, shape))
-    with pytest.raises(fs.DataFileError, match=r"model.npz is damaged: lengthscales.npy claims \d+ bytes.*holds 8"):
+    with pytest.raises(
+        fs.DataFileError, match=r"model.npz is damaged: lengthscales.npy claims \d+ bytes.*holds 8"
+    ):
         fs.load(path)
 
 
@@ -399,10 +462,14 @@ def test_members_that_claim_more_than_the_file_has(tmp_path):
     path = tmp_path / "model.npz"
     fs.save(path, fs.RBF(1.5, np.ones(3)))
     content = bytearray(path.read_bytes())
-    at = content.index(b"PK\x01\x02")  # the entry of the first member in the directory: its two sizes
+    # the entry of the first member in the directory: its two sizes
+    at = content.index(b"PK\x01\x02")
     content[at + 20 : at + 28] = (2**31).to_bytes(4, "little") * 2
     path.write_bytes(content)
-    with pytest.raises(fs.DataFileError, match="model.npz is damaged: its members claim more bytes than the file has"):
+    with pytest.raises(
+        fs.DataFileError,
+        match="model.npz is damaged: its members claim more bytes than the file has",
+    ):
         fs.load(path)
 
 
@@ -443,23 +510,40 @@ def header_of(path):
 def write(path, tree, version=persistence.FORMAT, **arrays):
     """A file with any header."""
     with open(path, "wb") as file:
-        np.savez(file, __fastsvgp__=np.array(json.dumps({"format": version, "tree": tree, "extra": {}})), **arrays)
+        np.savez(
+            file,
+            __fastsvgp__=np.array(json.dumps({"format": version, "tree": tree, "extra": {}})),
+            **arrays,
+        )
 
 
 def test_the_catalogue_holds_our_records_and_no_others():
-    others = {"fastsvgp.__main__", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}  # the last two need what tests do without
+    # the last two need what tests do without
+    others = {"fastsvgp.__main__", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
         if module.name not in others:
             importlib.import_module(module.name)
-    ours = {name: cls.__module__ for name, cls in records.REGISTRY.items() if cls.__module__.startswith("fastsvgp.")}
+    ours = {
+        name: cls.__module__
+        for name, cls in records.REGISTRY.items()
+        if cls.__module__.startswith("fastsvgp.")
+    }
     assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
 
 
 def test_a_name_belongs_to_one_module(registry):
-    first, again = boulder("my_rocks"), boulder("my_rocks")  # by a reload, or in the cell of a notebook
-    assert registry["Boulder"] is again and records.is_record(first(1.0)) and records.is_record(again(1.0))
+    # by a reload, or in the cell of a notebook
+    first, again = boulder("my_rocks"), boulder("my_rocks")
+    assert (
+        registry["Boulder"] is again
+        and records.is_record(first(1.0))
+        and records.is_record(again(1.0))
+    )
     for other in ("her_rocks", "__main__"):
-        taken = f"module 'my_rocks' has a record 'Boulder', and '{other}' defines another.*new name.*under one name only"
+        taken = (
+            f"module 'my_rocks' has a record 'Boulder', and '{other}' defines another.*new"
+            " name.*under one name only"
+        )
         with pytest.raises(TypeError, match=taken):
             boulder(other)
     assert registry["Boulder"] is again
@@ -478,7 +562,10 @@ def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported
 
         return ZeroMean
 
-    with pytest.raises(TypeError, match="module 'fastsvgp.means' has a record 'ZeroMean', and 'my_means' defines another"):
+    with pytest.raises(
+        TypeError,
+        match="module 'fastsvgp.means' has a record 'ZeroMean', and 'my_means' defines another",
+    ):
         zero_mean("my_means")
     assert registry.get("ZeroMean") is (ours if imported else None)
     assert zero_mean("fastsvgp.means") is registry["ZeroMean"]  # as a reload of that module does
@@ -489,37 +576,71 @@ def test_our_records_load_whatever_was_imported(tmp_path):
     optimiser = fs.by_field(fs.adam(fs.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)})
     state = optimiser.init(fs.RBF(1.5, 2.0))
     training = fs.TrainingState(model(), state)
-    trees = (state.parts[1].schedules[0], training.trend, state.parts[0], state, model().posterior, model(), training)
+    trees = (
+        state.parts[1].schedules[0],
+        training.trend,
+        state.parts[0],
+        state,
+        model().posterior,
+        model(),
+        training,
+    )
     for tree in trees:
         fs.save(tmp_path / type(tree).__name__, tree)
     names = [type(tree).__name__ for tree in trees]
-    assert names == ["PlateauState", "Trend", "OptimiserState", "ByFieldState", "Whitened", "SVGP", "TrainingState"]
+    assert names == [
+        "PlateauState",
+        "Trend",
+        "OptimiserState",
+        "ByFieldState",
+        "Whitened",
+        "SVGP",
+        "TrainingState",
+    ]
     load = "import sys; from fastsvgp.records.persistence import load"
     program = f"{load}; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
     for order in (names, names[::-1]):
-        done = subprocess.run([sys.executable, "-c", program, *order], cwd=tmp_path, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program, *order],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert done.stdout.split() == order
 
 
-@pytest.mark.parametrize("name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"])
+@pytest.mark.parametrize(
+    "name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"]
+)
 @pytest.mark.parametrize("module", [None, "os", "fastsvgp.cli", "marked"])
 @pytest.mark.parametrize("version", persistence.READABLE)
 def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module, version):
-    (tmp_path / "marked.py").write_text("import pathlib\npathlib.Path(__file__).with_name('mark').touch()\n")
+    (tmp_path / "marked.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('mark').touch()\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}}, version)
     fs.save(tmp_path / "fine.npz", fs.RBF(1.5, 2.0))
     fs.load(tmp_path / "fine.npz")  # whatever NumPy needs for it is there from now on
     before = set(sys.modules)
-    with pytest.raises(fs.DataFileError, match=f"the file holds a record of type {name!r}, which .* first, then load again"):
+    with pytest.raises(
+        fs.DataFileError,
+        match=f"the file holds a record of type {name!r}, which .* first, then load again",
+    ):
         fs.load(tmp_path / "model.npz")
     assert set(sys.modules) == before and not (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("tree", [{"type": "RBF"}, {"type": ["RBF"], "fields": {}}, {"type": "No", "module": [1], "fields": {}}])
+@pytest.mark.parametrize(
+    "tree",
+    [{"type": "RBF"}, {"type": ["RBF"], "fields": {}}, {"type": "No", "module": [1], "fields": {}}],
+)
 def test_headers_of_no_sense_are_damage(tmp_path, tree):
     write(tmp_path / "model.npz", tree)
-    with pytest.raises(fs.DataFileError, match="model.npz is not a fastsvgp model, or it is damaged"):
+    with pytest.raises(
+        fs.DataFileError, match="model.npz is not a fastsvgp model, or it is damaged"
+    ):
         fs.load(tmp_path / "model.npz")
 
 
@@ -533,13 +654,19 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
     assert own["module"] == "my_rocks" and "module" not in rbf and "module" not in header["tree"]
     assert type(fs.load(path).parts[1]) is Boulder and fs.load(path).parts[1].shade == "red"
     del registry["Boulder"]
-    message = "the file holds a record of type 'Boulder', which the module 'my_rocks' defines; import it first, then load again"
+    message = (
+        "the file holds a record of type 'Boulder', which the module 'my_rocks' defines; import it"
+        " first, then load again"
+    )
     with pytest.raises(fs.DataFileError, match=f"^{message}$"):
         fs.load(path)
     assert "my_rocks" not in sys.modules
     fs.save(path, boulder("__main__")(1.0))
     del registry["Boulder"]
-    with pytest.raises(fs.DataFileError, match="'Boulder', which the script defined that wrote it; define it, or import"):
+    with pytest.raises(
+        fs.DataFileError,
+        match="'Boulder', which the script defined that wrote it; define it, or import",
+    ):
         fs.load(path)
 
 
@@ -566,7 +693,10 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
     header = header_of(tmp_path / "rock.npz")["tree"]
     header["fields"]["weight"] = "float"
     write(tmp_path / "rock.npz", header, size=1.5, weight=2.0)
-    lacks = "type 'Boulder' with a field 'weight', which the one of the module 'her_rocks' does not have; load it with"
+    lacks = (
+        "type 'Boulder' with a field 'weight', which the one of the module 'her_rocks' does not"
+        " have; load it with"
+    )
     with pytest.warns(UserWarning, match=moved), pytest.raises(fs.DataFileError, match=lacks):
         fs.load(tmp_path / "rock.npz")
 
@@ -587,21 +717,37 @@ def old(tmp_path):
 
 
 def assert_leaves(tree, **expected):
-    found = {path.replace(".", "_"): value for path, _, value in fs.leaves(tree) if value is not None}
+    found = {
+        path.replace(".", "_"): value for path, _, value in fs.leaves(tree) if value is not None
+    }
     assert found.keys() == expected.keys()
     for path, value in expected.items():
-        np.testing.assert_array_equal(found[path], value, err_msg=path, strict=isinstance(value, np.ndarray))
+        np.testing.assert_array_equal(
+            found[path], value, err_msg=path, strict=isinstance(value, np.ndarray)
+        )
         assert type(found[path]) is type(value), path
 
 
-COMMON = {"covariance_variance": 1.5, "covariance_lengthscales": np.array([0.5]), "inducing": np.array([[-0.5], [0.75]])}
+COMMON = {
+    "covariance_variance": 1.5,
+    "covariance_lengthscales": np.array([0.5]),
+    "inducing": np.array([[-0.5], [0.75]]),
+}
 MEAN, TRIL = np.array([0.5, -1.0]), np.array([[0.5, 0.0], [-0.25, 1.0]])
 
 
 def test_models_of_format_1(tmp_path, old):
-    expected = {**COMMON, "posterior_mean": MEAN, "posterior_scale_tril": TRIL, "likelihood_variance": 0.25, "mean_value": 0.125}
+    expected = {
+        **COMMON,
+        "posterior_mean": MEAN,
+        "posterior_scale_tril": TRIL,
+        "likelihood_variance": 0.25,
+        "mean_value": 0.125,
+    }
     svgp = fs.load(old("SVGP"))
-    kinds = [type(part) for part in (svgp, svgp.covariance, svgp.posterior, svgp.likelihood, svgp.mean)]
+    kinds = [
+        type(part) for part in (svgp, svgp.covariance, svgp.posterior, svgp.likelihood, svgp.mean)
+    ]
     assert kinds == [fs.SVGP, fs.RBF, fs.Whitened, fs.Gaussian, fs.ConstantMean]
     assert_leaves(svgp, **expected)
     fs.save(tmp_path / "again", svgp)
@@ -618,11 +764,27 @@ def test_models_of_format_2(tmp_path):
         (tmp_path / name).write_bytes(format_2.content(name))
         assert header_of(tmp_path / name)["format"] == "fastsvgp-record-2"
     svgp, extra = fs.load_with_extra(tmp_path / "SVGP")
-    assert extra == {"note": [1, "two"]} and [type(part) for part in svgp.covariance.parts] == [fs.RBF, fs.Linear]
-    assert type(svgp.likelihood) is fs.StudentT and (svgp.likelihood.df, svgp.likelihood.num_nodes) == (3.0, 20)
-    expected = {f"covariance_parts_0_{name[11:]}": value for name, value in COMMON.items() if name.startswith("covariance")}
-    expected |= {"covariance_parts_1_variance": 0.5, "inducing": COMMON["inducing"], "posterior_mean": MEAN}
-    assert_leaves(svgp, **expected, posterior_scale_tril=TRIL, likelihood_scale=0.25, mean_value=0.125)
+    assert extra == {"note": [1, "two"]} and [type(part) for part in svgp.covariance.parts] == [
+        fs.RBF,
+        fs.Linear,
+    ]
+    assert type(svgp.likelihood) is fs.StudentT and (
+        svgp.likelihood.df,
+        svgp.likelihood.num_nodes,
+    ) == (3.0, 20)
+    expected = {
+        f"covariance_parts_0_{name[11:]}": value
+        for name, value in COMMON.items()
+        if name.startswith("covariance")
+    }
+    expected |= {
+        "covariance_parts_1_variance": 0.5,
+        "inducing": COMMON["inducing"],
+        "posterior_mean": MEAN,
+    }
+    assert_leaves(
+        svgp, **expected, posterior_scale_tril=TRIL, likelihood_scale=0.25, mean_value=0.125
+    )
     sgpr = fs.load(tmp_path / "SGPR")
     assert type(sgpr) is fs.SGPR and sgpr.mean is None
     assert_leaves(sgpr, **COMMON, noise_variance=0.25)
@@ -631,19 +793,36 @@ def test_models_of_format_2(tmp_path):
 def test_training_goes_on_from_a_checkpoint_of_format_1(old):
     path = old("TrainingState")
     state = fs.load(path)
-    assert type(state) is fs.TrainingState and type(state.model) is fs.SVGP and type(state.model.posterior) is fs.Whitened
+    assert (
+        type(state) is fs.TrainingState
+        and type(state.model) is fs.SVGP
+        and type(state.model.posterior) is fs.Whitened
+    )
     assert (state.step, state.seed, state.num_data, state.batch_size) == (2, 3, 4, 2)
-    assert state.optimiser.count == 2 and state.optimiser.first.shape == (11,) and state.values.shape == (2,)
+    assert (
+        state.optimiser.count == 2
+        and state.optimiser.first.shape == (11,)
+        and state.values.shape == (2,)
+    )
     start, optimiser = fs.load(old("SVGP")), fs.adam(0.125)
-    model, info = fs.fit(start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, resume=path, **format_1.OPTIONS)
+    model, info = fs.fit(
+        start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, resume=path, **format_1.OPTIONS
+    )
     np.testing.assert_array_equal(info.values[:2], state.values)
-    straight, _ = fs.fit(start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, **format_1.OPTIONS)
+    straight, _ = fs.fit(
+        start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, **format_1.OPTIONS
+    )
     for (path, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(straight), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9, err_msg=path)
 
 
 def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
-    expected = {**COMMON, "posterior_mean": MEAN, "posterior_variance": np.array([0.25, 0.5]), "posterior_inverse_tril": TRIL}
+    expected = {
+        **COMMON,
+        "posterior_mean": MEAN,
+        "posterior_variance": np.array([0.25, 0.5]),
+        "posterior_inverse_tril": TRIL,
+    }
     expected |= {"likelihood_variance": 0.25, "mean_value": 0.125}
     path = old("Relaxed")
 
@@ -655,11 +834,18 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
         inverse_tril: Any = records.leaf("tril")
         preconditioned: Any = records.static(default=True)
 
-    gone = r"a Relaxed with direction='likelihood', which is no field of it any more: training now asks for it by "
+    gone = (
+        r"a Relaxed with direction='likelihood', which is no field of it any more: training now"
+        r" asks for it by "
+    )
     advice = r'fit\(..., inverse_updates=fs.inverse_updates\(direction="likelihood"\)\)$'
     with pytest.warns(UserWarning, match=gone + advice) as found:
         model = fs.load(path)
-    assert found[0].filename == __file__ and type(model.posterior) is Relaxed and model.posterior.preconditioned is True
+    assert (
+        found[0].filename == __file__
+        and type(model.posterior) is Relaxed
+        and model.posterior.preconditioned is True
+    )
     assert_leaves(model, **expected)
     tree = header_of(path)["tree"]
     settings = tree["fields"]["posterior"]["fields"]
@@ -671,7 +857,10 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
         assert_leaves(fs.load(path), **expected)
     settings["directions"] = settings.pop("direction")
     write(path, tree, "fastsvgp-record-1", **arrays)
-    with pytest.raises(fs.DataFileError, match="type 'Relaxed' with a field 'directions', which the one of the module"):
+    with pytest.raises(
+        fs.DataFileError,
+        match="type 'Relaxed' with a field 'directions', which the one of the module",
+    ):
         fs.load(path)
 
 

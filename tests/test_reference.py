@@ -20,12 +20,19 @@ OF_MODULES = {  # beside them, of modules that are public as a whole
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
     "models": {"register", "serving", "offers"},
-    "extending": {name for name in extending.__all__ if callable(getattr(extending, name))} - {*dir(fs), *dir(fs.kernels)},
+    "extending": (
+        {name for name in extending.__all__ if callable(getattr(extending, name))}
+        - {*dir(fs), *dir(fs.kernels)}
+    ),
 }
 IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/distributed.md
-    f"{module}.{name}" for module, names in OF_MODULES.items() if module != "distributed" for name in sorted(names)
+    f"{module}.{name}"
+    for module, names in OF_MODULES.items()
+    if module != "distributed"
+    for name in sorted(names)
 ]
-NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}  # for want of a device, and of a folder that the command line wrote
+# for want of a device, and of a folder that the command line wrote
+NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}
 
 
 @functools.cache
@@ -39,7 +46,9 @@ def setup():
 def examples(name):
     """They begin with those names, and where they stand in ``fastsvgp.extending`` with its names."""
     known = (vars(extending) if name.startswith("extending.") else {}) | setup()
-    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0)
+    return doctest.DocTestParser().get_doctest(
+        inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0
+    )
 
 
 @pytest.mark.parametrize("name", NAMES + IN_MODULES)
@@ -55,22 +64,39 @@ def test_examples_run(name):
 
 
 def listed(page):
-    return re.findall(r"^(?:   |\.\. autofunction:: )(\w+)$", page.read_text(encoding="utf-8"), re.M)
+    return re.findall(
+        r"^(?:   |\.\. autofunction:: )(\w+)$", page.read_text(encoding="utf-8"), re.M
+    )
 
 
 def test_every_public_name_is_on_one_page():
-    kernels = {n for n, f in vars(fs.kernels).items() if inspect.isfunction(f) and f.__module__ == fs.kernels.__name__}
-    pages = [name for page in sorted(API.glob("*.rst")) if page.stem != "kernels" for name in listed(page)]
+    kernels = {
+        n
+        for n, f in vars(fs.kernels).items()
+        if inspect.isfunction(f) and f.__module__ == fs.kernels.__name__
+    }
+    pages = [
+        name
+        for page in sorted(API.glob("*.rst"))
+        if page.stem != "kernels"
+        for name in listed(page)
+    ]
     assert set(OF_MODULES) | {"kernels", "__version__"} == set(fs.__all__) - set(NAMES)
-    assert sorted(pages) == sorted({*NAMES}.union(*OF_MODULES.values())), "a name is on no page, or on two"
-    assert set(listed(API / "kernels.rst")) == {name for name in kernels if not name.startswith("_")}
+    assert sorted(pages) == sorted({*NAMES}.union(*OF_MODULES.values())), (
+        "a name is on no page, or on two"
+    )
+    assert set(listed(API / "kernels.rst")) == {
+        name for name in kernels if not name.startswith("_")
+    }
 
 
 @pytest.mark.parametrize("name", NAMES + IN_MODULES)
 def test_parameters_and_results_are_described(name):
     validate = pytest.importorskip("numpydoc.validate")
     wanted = {"PR01", "PR02", "RT01", "SS03", "GL07", "EX01"}
-    assert not [error for error in validate.validate(f"fastsvgp.{name}")["errors"] if error[0] in wanted]
+    assert not [
+        error for error in validate.validate(f"fastsvgp.{name}")["errors"] if error[0] in wanted
+    ]
 
 
 def test_elbo_and_grad_describes_each_argument_itself():
@@ -78,7 +104,11 @@ def test_elbo_and_grad_describes_each_argument_itself():
     text = inspect.getdoc(fs.elbo_and_grad)
     arguments = text.partition("Parameters")[2].partition("Returns")[0]
     for name in inspect.signature(fs.elbo_and_grad).parameters.values():
-        assert re.search(rf"^{re.escape(str(name).partition('=')[0].partition(':')[0])}(?: : .+)?\n    \S", arguments, re.M), name
+        assert re.search(
+            rf"^{re.escape(str(name).partition('=')[0].partition(':')[0])}(?: : .+)?\n    \S",
+            arguments,
+            re.M,
+        ), name
     assert "As in" not in text
 
 

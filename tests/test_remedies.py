@@ -33,7 +33,9 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, training
          "more steps gain nothing; try another covariance"),
     ],
 )  # fmt: skip
-def test_the_advice_of_each_end(solver, ended, collapses, rows, inputs, inducing, command, estimator):
+def test_the_advice_of_each_end(
+    solver, ended, collapses, rows, inputs, inducing, command, estimator
+):
     outcome = Outcome(solver, ended, collapses, rows, inputs, inducing)
     assert remedies(outcome, metrics.WORDS) == command
     assert remedies(outcome, training.WORDS) == estimator
@@ -59,7 +61,14 @@ def test_held_out_rows_end_a_training_that_no_longer_gains(rng, solver, monkeypa
     monkeypatch.setattr(training, "HARDLY", 100.0)  # no model is good enough
     assert how_it_ended(solver, "patience", np.arange(500.0), 1) == "level"
     X, y = rng.standard_normal((400, 3)), rng.standard_normal(400)
-    model = SVGPRegressor(solver=solver, early_stopping=True, n_inducing=10, n_iter_no_change=2, max_iter=300, random_state=0)
+    model = SVGPRegressor(
+        solver=solver,
+        early_stopping=True,
+        n_inducing=10,
+        n_iter_no_change=2,
+        max_iter=300,
+        random_state=0,
+    )
     with pytest.warns(UserWarning, match="trivial predictor: more steps gain nothing; try"):
         model.fit(X, y)
 
@@ -73,7 +82,17 @@ def far(rng, likelihood):
     """A model that stays where it starts, and targets that are noise."""
     X, y = nothing(rng)
     if likelihood == "classes":
-        return SVGPClassifier(n_inducing=10, max_iter=5, learning_rate=1e-6, natural_step_size=1e-6, random_state=0), X, y > 0
+        return (
+            SVGPClassifier(
+                n_inducing=10,
+                max_iter=5,
+                learning_rate=1e-6,
+                natural_step_size=1e-6,
+                random_state=0,
+            ),
+            X,
+            y > 0,
+        )
     if "two" in likelihood:
         y = rng.standard_normal((len(X), 2))
     if likelihood in ("poisson", "two counts"):
@@ -83,7 +102,9 @@ def far(rng, likelihood):
                          natural_step_size=1e-6), X, y  # fmt: skip
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "laplace", "poisson", "two", "two counts", "classes"])
+@pytest.mark.parametrize(
+    "likelihood", ["gaussian", "laplace", "poisson", "two", "two counts", "classes"]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_estimator_that_found_nothing_warns(rng, likelihood, weighted):
     model, X, y = far(rng, likelihood)
@@ -100,7 +121,8 @@ def test_an_estimator_that_found_something_does_not_warn(rng, recwarn):
                      (SVGPRegressor(n_inducing=20, random_state=0), np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1)),
                      (SVGPClassifier(n_inducing=20, random_state=0), X[:, 0] > 0)):  # fmt: skip
         model.fit(X, y)
-    SVGPRegressor(max_iter=3).fit(X, np.full(80, 2.0))  # equal targets have no trivial predictor to beat
+    # equal targets have no trivial predictor to beat
+    SVGPRegressor(max_iter=3).fit(X, np.full(80, 2.0))
     SVGPRegressor(max_iter=3).fit(*nothing(rng, 20))  # too few rows to tell
     assert not [w for w in recwarn if "trivial" in str(w.message)]
 
@@ -108,5 +130,8 @@ def test_an_estimator_that_found_something_does_not_warn(rng, recwarn):
 def test_a_converged_estimator_is_not_told_to_train_longer(rng, monkeypatch):
     monkeypatch.setattr(training, "HARDLY", 100.0)
     X, y = rng.standard_normal((400, 3)), rng.standard_normal(400)
-    with pytest.warns(UserWarning, match="L-BFGS has converged; try solver='natural', n_inducing=400 .all rows. or another"):
+    with pytest.warns(
+        UserWarning,
+        match="L-BFGS has converged; try solver='natural', n_inducing=400 .all rows. or another",
+    ):
         SVGPRegressor(n_inducing=20, max_iter=300, random_state=0).fit(X, y)

@@ -32,14 +32,21 @@ def test_rows_by_number_and_slice(files, rng):
 def test_training_on_files_is_training_on_one(files, tmp_path, rng):
     paths, whole = files
     Y = rng.standard_normal(20)
-    model = fs.SVGP(fs.RBF(1.0, np.ones(3)), whole[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, np.ones(3)),
+        whole[:4].copy(),
+        fs.Whitened(np.zeros(4), np.eye(4)),
+        fs.Gaussian(0.1),
+    )
     np.save(tmp_path / "whole.npy", whole)
     for batch_size in (6, 20):
         options = {"steps": 9, "batch_size": batch_size, "rng": 0}
         one, _ = fs.fit(model, np.load(tmp_path / "whole.npy", mmap_mode="r"), Y, **options)
         for run in (
             fs.fit(model, fs.row_files(paths), Y, **options),
-            fs.distributed.threads(1).run(lambda group, o=options: fs.fit(model, fs.row_files(paths), Y, group=group, **o))[0],
+            fs.distributed.threads(1).run(
+                lambda group, o=options: fs.fit(model, fs.row_files(paths), Y, group=group, **o)
+            )[0],
         ):
             for (_, _, a), (_, _, b) in zip(fs.leaves(run[0]), fs.leaves(one), strict=True):
                 np.testing.assert_array_equal(a, b)
@@ -48,8 +55,16 @@ def test_training_on_files_is_training_on_one(files, tmp_path, rng):
 def test_files_that_do_not_fit_are_named(files, tmp_path):
     paths, whole = files
     for name, array, message in (
-        ("narrow.npy", whole[:, :2], r"narrow.npy has rows of shape \(2,\), and .*0.npy has \(3,\)"),
-        ("single.npy", whole.astype(np.float32), r"single.npy has dtype float32, and .*0.npy has float64"),
+        (
+            "narrow.npy",
+            whole[:, :2],
+            r"narrow.npy has rows of shape \(2,\), and .*0.npy has \(3,\)",
+        ),
+        (
+            "single.npy",
+            whole.astype(np.float32),
+            r"single.npy has dtype float32, and .*0.npy has float64",
+        ),
         ("number.npy", np.array(1.0), "holds no array of rows"),
     ):
         np.save(tmp_path / name, array)

@@ -20,14 +20,18 @@ def test_there_and_back(name, dtype):
     back = t.forward(u)
     assert back.dtype == dtype
     # where forward is steep in relative terms, |u| units in the last place of u are that many of x
-    np.testing.assert_allclose(back, x, rtol=4 * np.finfo(dtype).eps * (1 + np.abs(np.log(x)).max()))
+    np.testing.assert_allclose(
+        back, x, rtol=4 * np.finfo(dtype).eps * (1 + np.abs(np.log(x)).max())
+    )
 
 
 def test_softplus_is_what_its_name_says():
     u = np.array([-30.0, -3.0, -1e-9, 0.0, 1e-9, 3.0, 30.0])
     np.testing.assert_allclose(transforms.softplus.forward(u), np.log1p(np.exp(u)), rtol=1e-15)
     np.testing.assert_allclose(transforms.softplus.forward(-600.0), np.exp(-600.0), rtol=1e-13)
-    np.testing.assert_array_equal(transforms.softplus.inverse(np.array([50.0, 1e8, 1e300])), [50.0, 1e8, 1e300])
+    np.testing.assert_array_equal(
+        transforms.softplus.inverse(np.array([50.0, 1e8, 1e300])), [50.0, 1e8, 1e300]
+    )
 
 
 @BOTH

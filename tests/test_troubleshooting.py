@@ -17,7 +17,9 @@ def classes():
     for path in FILES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             named = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-            if named and re.search("(Error|Exception|Warning)$", " ".join(map(ast.unparse, node.bases))):
+            if named and re.search(
+                "(Error|Exception|Warning)$", " ".join(map(ast.unparse, node.bases))
+            ):
                 yield node.name
 
 
@@ -25,16 +27,24 @@ def warnings():
     """(where, the text of the message) of each call; parts that are filled in are a space."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("warn", "warnings.warn", "log.warning") and node.args:
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in ("warn", "warnings.warn", "log.warning")
+                and node.args
+            ):
                 text = node.args[0]
                 parts = text.values if isinstance(text, ast.JoinedStr) else [text]
-                said = "".join(part.value if isinstance(part, ast.Constant) else " " for part in parts)
+                said = "".join(
+                    part.value if isinstance(part, ast.Constant) else " " for part in parts
+                )
                 if said.strip():  # ``warn`` itself passes a message on
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", said
 
 
 def test_the_search_finds_some():
-    assert {"NotPositiveDefinite", "DataFileError", "UsageError"} <= set(classes()) and len(list(warnings())) > 12
+    assert {"NotPositiveDefinite", "DataFileError", "UsageError"} <= set(classes()) and len(
+        list(warnings())
+    ) > 12
 
 
 @pytest.mark.parametrize("name", sorted(set(classes()) - WITHIN))

@@ -1,6 +1,7 @@
 """Values and gradients that programs of other people computed (GPflow), where that folder is present.
 
-Their conventions: ``q_mu`` (M, P), ``q_sqrt`` (P, M, M), targets (N, P), gradients in natural space.
+Their conventions: ``q_mu`` (M, P), ``q_sqrt`` (P, M, M), targets (N, P), gradients in natural
+space.
 """
 
 import json
@@ -15,7 +16,12 @@ import fastsvgp as fs
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = pathlib.Path(os.environ.get("FASTSVGP_VECTORS", HERE.parent.parent / "shared" / "vectors"))
-COVARIANCES = {"rbf": fs.RBF, "matern12": fs.Matern12, "matern32": fs.Matern32, "matern52": fs.Matern52}
+COVARIANCES = {
+    "rbf": fs.RBF,
+    "matern12": fs.Matern12,
+    "matern32": fs.Matern32,
+    "matern52": fs.Matern52,
+}
 TOLERANCE = 1e-9
 
 
@@ -24,12 +30,18 @@ def read(name):
     if not path.is_file():
         pytest.skip(f"no reference vectors at {path}; set FASTSVGP_VECTORS to their folder")
     with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key][()] if file[key].ndim == 0 else file[key] for key in file.files if key != "meta"}
+        arrays = {
+            key: file[key][()] if file[key].ndim == 0 else file[key]
+            for key in file.files
+            if key != "meta"
+        }
         return arrays, json.loads(str(file["meta"]))
 
 
 def close(ours, theirs):
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * max(1.0, np.max(np.abs(theirs))))
+    np.testing.assert_allclose(
+        ours, theirs, rtol=0, atol=TOLERANCE * max(1.0, np.max(np.abs(theirs)))
+    )
 
 
 def single(a, axis):
@@ -38,7 +50,9 @@ def single(a, axis):
 
 
 def covariance_of(v, meta):
-    return COVARIANCES[meta["kernel"]["type"]](variance=v["in.kernel.variance"], lengthscales=v["in.kernel.lengthscales"])
+    return COVARIANCES[meta["kernel"]["type"]](
+        variance=v["in.kernel.variance"], lengthscales=v["in.kernel.lengthscales"]
+    )
 
 
 def likelihood_of(v, meta):
@@ -55,7 +69,10 @@ def svgp_of(v, meta):
     q = fs.Whitened if meta["whiten"] else fs.Marginal
     posterior = q(mean=single(v["in.q_mu"].T, 0), scale_tril=single(v["in.q_sqrt"], 0))
     return fs.SVGP(
-        covariance=covariance_of(v, meta), inducing=v["in.Z"], posterior=posterior, likelihood=likelihood_of(v, meta)
+        covariance=covariance_of(v, meta),
+        inducing=v["in.Z"],
+        posterior=posterior,
+        likelihood=likelihood_of(v, meta),
     )
 
 
@@ -89,11 +106,18 @@ def test_svgp_value_and_gradients(name):
         close(grad.likelihood.variance, v["grad.likelihood.variance"])
 
 
-@pytest.mark.parametrize("name, kind", [("whitened", fs.WhitenedOrthogonal), ("unwhitened", fs.Orthogonal)])
+@pytest.mark.parametrize(
+    "name, kind", [("whitened", fs.WhitenedOrthogonal), ("unwhitened", fs.Orthogonal)]
+)
 def test_solve_gp(name, kind):
     v, meta = read(f"solvegp_{name}_rbf_gaussian")
     fields = [v["in.qu_mu"][:, 0], v["in.qu_sqrt"][0], v["in.qv_mu"][:, 0], v["in.qv_sqrt"][0]]
-    model = fs.SVGP(covariance_of(v, meta), fs.InducingPair(v["in.Z"], v["in.O"]), kind(*fields), likelihood_of(v, meta))
+    model = fs.SVGP(
+        covariance_of(v, meta),
+        fs.InducingPair(v["in.Z"], v["in.O"]),
+        kind(*fields),
+        likelihood_of(v, meta),
+    )
     X, Y, jitter = v["in.X"], v["in.Y"][:, 0], float(v["in.jitter"])
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=v["in.scale"] * len(X), jitter=jitter)
     close(value, v["out.elbo"])
@@ -113,7 +137,9 @@ def test_solve_gp(name, kind):
     close(fs.predict_f(model, v["in.Xnew"], jitter=jitter)[1], v["out.pred_var"][:, 0])
 
 
-@pytest.mark.parametrize("name, kind", [("tsvgp", fs.AbsorbedDualSites), ("tsvgp_white", fs.DualSites)])
+@pytest.mark.parametrize(
+    "name, kind", [("tsvgp", fs.AbsorbedDualSites), ("tsvgp_white", fs.DualSites)]
+)
 def test_dual_sites(name, kind):
     """The state after 0, 1 and 5 E-steps, and the gradient of the M-step at the last."""
     v, meta = read(f"{name}_rbf_gaussian")
@@ -151,12 +177,18 @@ def test_predictions():
     y_mean, y_var = fs.predict_y(model, Xs, jitter=jitter)
     close(y_mean, v["out.y_mean"][:, 0])
     close(y_var, v["out.y_var"][:, 0])
-    close(fs.predict_log_density(model, Xs, v["in.Ynew"][:, 0], jitter=jitter), v["out.log_density"])
+    close(
+        fs.predict_log_density(model, Xs, v["in.Ynew"][:, 0], jitter=jitter), v["out.log_density"]
+    )
 
 
 def test_collapsed_bound_and_its_optimal_posterior():
     v, meta = read("sgpr_rbf")
-    sgpr = fs.SGPR(covariance=covariance_of(v, meta), inducing=v["in.Z"], noise_variance=v["in.likelihood.variance"])
+    sgpr = fs.SGPR(
+        covariance=covariance_of(v, meta),
+        inducing=v["in.Z"],
+        noise_variance=v["in.likelihood.variance"],
+    )
     X, Y, Xs, jitter = v["in.X"], v["in.Y"][:, 0], v["in.Xnew"], float(v["in.jitter"])
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=jitter)
     close(value, v["out.elbo"])

@@ -4,14 +4,27 @@ import numpy as np
 from newton_schulz_problems import transposed, unread
 from numerics import assert_as_accurate_as, generator
 
-SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]  # M, R, batch
+# M, R, batch
+SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]
 
 
 def problem(rng, M, R, batch, dtype):
     """Two well-conditioned factors, three (M, R) matrices, weights, a vector and a square matrix."""
-    L, W = (np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M) for _ in range(2))
+    L, W = (
+        np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M)
+        for _ in range(2)
+    )
     B, bar, C = rng.standard_normal((3, *batch, M, R))
-    arrays = L, W, B, bar, C, rng.uniform(0.0, 2.0, M), rng.standard_normal((*batch, M)), rng.standard_normal(L.shape)
+    arrays = (
+        L,
+        W,
+        B,
+        bar,
+        C,
+        rng.uniform(0.0, 2.0, M),
+        rng.standard_normal((*batch, M)),
+        rng.standard_normal(L.shape),
+    )
     return tuple(a.astype(dtype) for a in arrays)
 
 
@@ -19,7 +32,9 @@ def substituted(L, B):
     """L^-1 B row by row, in any precision."""
     X = np.zeros(np.broadcast_shapes(L.shape[:-2], B.shape[:-2]) + B.shape[-2:], B.dtype)
     for i in range(L.shape[-1]):
-        X[..., i, :] = (B[..., i, :] - (L[..., i, :i, None] * X[..., :i, :]).sum(-2)) / L[..., i, i, None]
+        X[..., i, :] = (B[..., i, :] - (L[..., i, :i, None] * X[..., :i, :]).sum(-2)) / L[
+            ..., i, i, None
+        ]
     return X
 
 
@@ -32,7 +47,10 @@ def solved(L, B, transpose=False):
 def definition(L, W, B, bar, C, w, x, square):
     """Everything that the family computes, in the dtype of the arrays."""
     X, Y = solved(L, B), solved(L, B, True)
-    S, inverse = solved(L, np.tril(square), True), solved(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape))
+    S, inverse = (
+        solved(L, np.tril(square), True),
+        solved(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape)),
+    )
     V = solved(L, W)
     return [
         X, Y, (X * x[..., None]).sum(-2), (X * X).sum(-2), L @ B, transposed(L) @ B,

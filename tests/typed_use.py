@@ -1,7 +1,7 @@
 """What type checkers accept of the public names, and what they refuse: ``.ci/run`` has mypy and pyright read it; nothing runs it.
 
-Both read it strictly, and mypy reports each expression that holds an ``Any``. A call that they must refuse carries the errors in
-brackets, and both complain where such an error does not come.
+Both read it strictly, and mypy reports each expression that holds an ``Any``. A call that they must
+refuse carries the errors in brackets, and both complain where such an error does not come.
 """
 
 from typing import assert_type
@@ -24,7 +24,12 @@ assert_type(2.0 * fs.RBF() + 1.0, fs.Covariance)
 
 X, Y = np.zeros((5, 2)), np.zeros(5)
 posterior = fs.LikelihoodForm(mean=np.zeros(3), variance=np.ones(3), preconditioned=False)
-model = fs.SVGP(covariance=covariance, inducing=np.zeros((3, 2)), posterior=posterior, likelihood=fs.Softmax(num_classes=3))
+model = fs.SVGP(
+    covariance=covariance,
+    inducing=np.zeros((3, 2)),
+    posterior=posterior,
+    likelihood=fs.Softmax(num_classes=3),
+)
 assert_type(model.covariance, fs.Covariance)
 assert_type(model.inducing, Array | Record)
 assert_type(model.posterior, fs.Posterior)
@@ -41,7 +46,10 @@ assert_type(fs.elbo(deep, X, Y, num_samples=4), float)
 assert_type(fs.elbo_and_grad(model, X, Y, wrt=("covariance",), probes=5), tuple[float, fs.SVGP])
 assert_type(fs.elbo_and_grad(deep, X, Y), tuple[float, fs.DeepGP])
 assert_type(fs.elbo_and_grad(model, X, Y, inputs=True), tuple[float, fs.SVGP, Array])
-assert_type(fs.elbo_and_grad(model, X, Y, inputs=bool(len(X))), tuple[float, fs.SVGP] | tuple[float, fs.SVGP, Array])
+assert_type(
+    fs.elbo_and_grad(model, X, Y, inputs=bool(len(X))),
+    tuple[float, fs.SVGP] | tuple[float, fs.SVGP, Array],
+)
 assert_type(fs.data_term_and_grad(model, X, Y, inputs=True)[2], Array)
 assert_type(fs.kl_term_and_grad(model, sampled=3), tuple[float, fs.SVGP])
 
@@ -57,7 +65,9 @@ vector, unravel = fs.ravel(model, fixed="inducing")
 assert_type(vector, Vector)
 assert_type(unravel, Unravel[fs.SVGP])
 assert_type(unravel(vector - 0.1), fs.SVGP)
-assert_type(unravel.pullback(vector, fs.elbo_and_grad(unravel(vector), X, Y, wrt=unravel.paths)[1]), Vector)
+assert_type(
+    unravel.pullback(vector, fs.elbo_and_grad(unravel(vector), X, Y, wrt=unravel.paths)[1]), Vector
+)
 
 # steps, one by one
 optimiser = fs.adam(0.01, step_sizes={"inducing": fs.schedules.log_linear(1e-4, 0.1, 100)})
@@ -65,7 +75,9 @@ state = optimiser.init(model)
 assert_type(state, OptimiserState)
 assert_type(optimiser.step(model, model, state), tuple[fs.SVGP, OptimiserState])
 assert_type(fs.natural_step(model, X, Y, sampled=5), tuple[fs.SVGP, NaturalStepInfo])
-assert_type(fs.natural_step_and_grad(model, X, Y, wrt=()), tuple[fs.SVGP, NaturalStepInfo, float, fs.SVGP])
+assert_type(
+    fs.natural_step_and_grad(model, X, Y, wrt=()), tuple[fs.SVGP, NaturalStepInfo, float, fs.SVGP]
+)
 assert_type(fs.natural_steps(model, X, Y, steps=3)[1], list[NaturalStepInfo])
 
 
@@ -78,10 +90,15 @@ def score(trained: fs.SVGP) -> float:
     return fs.elbo(trained, X, Y)
 
 
-assert_type(fs.fit(model, X, Y, steps=3, callback=told, validate=score, graph="auto", probes=3), tuple[fs.SVGP, FitInfo])
+assert_type(
+    fs.fit(model, X, Y, steps=3, callback=told, validate=score, graph="auto", probes=3),
+    tuple[fs.SVGP, FitInfo],
+)
 both = fs.by_field(fs.sgd(1e-3), {"layers.0": optimiser})
 assert_type(fs.fit(deep, X, Y, epochs=0.5, optimiser=both), tuple[fs.DeepGP, FitInfo])
-trained, info = fs.fit(fs.SGPR(covariance, X, noise_variance=0.1), X, Y, fixed=("covariance", "noise_variance"))
+trained, info = fs.fit(
+    fs.SGPR(covariance, X, noise_variance=0.1), X, Y, fixed=("covariance", "noise_variance")
+)
 assert_type(trained, fs.SGPR)
 assert_type(trained.noise_variance, Number)
 assert_type(info.values, Vector)

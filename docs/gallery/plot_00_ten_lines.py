@@ -2,8 +2,9 @@
 Ten lines
 =========
 
-A sparse Gaussian process on 500 data with 20 inducing inputs: the hyperparameters and the inducing inputs maximise the collapsed
-bound (:class:`fastsvgp.SGPR`), and the band is the mean of new observations with two standard deviations.
+A sparse Gaussian process on 500 data with 20 inducing inputs: the hyperparameters and the inducing
+inputs maximise the collapsed bound (:class:`fastsvgp.SGPR`), and the band is the mean of new
+observations with two standard deviations.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,9 @@ rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, (500, 1))
 Y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(500)
 
-start = fs.SGPR(fs.RBF(1.0, np.ones(1)), inducing=fs.kmeans_inducing(X, 20, rng=0), noise_variance=0.1)
+start = fs.SGPR(
+    fs.RBF(1.0, np.ones(1)), inducing=fs.kmeans_inducing(X, 20, rng=0), noise_variance=0.1
+)
 sgpr, info = fs.fit(start, X, Y, steps=50)
 grid = np.linspace(-4, 4, 300)[:, None]
 mean, var = fs.predict_y(info.svgp, grid)

@@ -2,8 +2,8 @@
 Against the exact GP
 ====================
 
-How many inducing inputs does it take? The collapsed bound (:class:`fastsvgp.SGPR`) against the exact Gaussian process,
-which 150 data still allow.
+How many inducing inputs does it take? The collapsed bound (:class:`fastsvgp.SGPR`) against the
+exact Gaussian process, which 150 data still allow.
 """
 
 import matplotlib.pyplot as plt

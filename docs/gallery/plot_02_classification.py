@@ -2,7 +2,8 @@
 Two classes
 ===========
 
-A Bernoulli likelihood with the logistic link, on two half moons. Natural-gradient steps move q(u), Adam moves all else.
+A Bernoulli likelihood with the logistic link, on two half moons. Natural-gradient steps move q(u),
+Adam moves all else.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +17,16 @@ covariance = fs.Matern52(variance=4.0, lengthscales=fs.median_lengthscales(X, rn
 Z = fs.kmeans_inducing(X, 32, rng=0)
 start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.BernoulliLogit())
 schedule = fs.schedules.log_linear(1e-2, 0.2, 50)
-model, info = fs.fit(start, X, labels, steps=300, batch_size=200, natural_step_size=schedule, optimiser=fs.adam(0.02), rng=0)
+model, info = fs.fit(
+    start,
+    X,
+    labels,
+    steps=300,
+    batch_size=200,
+    natural_step_size=schedule,
+    optimiser=fs.adam(0.02),
+    rng=0,
+)
 
 # %%
 # The probability of the second class, and where the function itself is unsure.
@@ -28,7 +38,9 @@ _, var = fs.predict_f(model, grid)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
 for ax, values, title in ((axes[0], probability, "P(y = 1)"), (axes[1], np.sqrt(var), "sd of f")):
-    filled = ax.contourf(side, side, values.reshape(80, 80), 20, cmap="RdBu_r" if ax is axes[0] else "viridis")
+    filled = ax.contourf(
+        side, side, values.reshape(80, 80), 20, cmap="RdBu_r" if ax is axes[0] else "viridis"
+    )
     ax.scatter(*X.T, c=labels, cmap="RdBu_r", s=8, edgecolors="k", linewidths=0.3)
     ax.plot(*model.inducing.T, "k+", ms=6)
     ax.set_title(title)
@@ -37,4 +49,7 @@ figure.tight_layout()
 plt.show()
 
 accuracy = np.mean((fs.predict_y(model, X)[0] > 0.5) == labels)
-print(f"accuracy {accuracy:.3f}, mean log density {fs.predict_log_density(model, X, labels).mean():.3f}")
+print(
+    f"accuracy {accuracy:.3f}, mean log density"
+    f" {fs.predict_log_density(model, X, labels).mean():.3f}"
+)

@@ -2,8 +2,8 @@
 Counts
 ======
 
-Poisson counts whose rate is the exponential of the function. The expected log density is a closed form, so that there is
-nothing to tune; quantiles are those of the counts themselves.
+Poisson counts whose rate is the exponential of the function. The expected log density is a closed
+form, so that there is nothing to tune; quantiles are those of the counts themselves.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,19 @@ rate = np.exp(1 + np.sin(1.5 * X[:, 0]) + 0.1 * X[:, 0])
 counts = rng.poisson(rate)
 
 covariance, Z = fs.RBF(variance=1.0, lengthscales=1.0), np.linspace(0, 10, 25)[:, None]
-start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Poisson(), fs.ConstantMean(1.0))
-model, info = fs.fit(start, X, counts, steps=200, batch_size=400, natural_step_size=0.1, optimiser=fs.adam(0.02), rng=0)
+start = fs.SVGP(
+    covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Poisson(), fs.ConstantMean(1.0)
+)
+model, info = fs.fit(
+    start,
+    X,
+    counts,
+    steps=200,
+    batch_size=400,
+    natural_step_size=0.1,
+    optimiser=fs.adam(0.02),
+    rng=0,
+)
 
 # %%
 # The mean of the counts, and an interval that holds nine of ten.

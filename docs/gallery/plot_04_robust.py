@@ -2,8 +2,8 @@
 Robust noise
 ============
 
-One datum in ten is far off. Gaussian noise has to explain it by more noise everywhere, or by a function that bends; heavy tails
-let it be.
+One datum in ten is far off. Gaussian noise has to explain it by more noise everywhere, or by a
+function that bends; heavy tails let it be.
 """
 
 import matplotlib.pyplot as plt
@@ -19,17 +19,32 @@ wild = rng.random(200) < 0.1
 Y[wild] += rng.normal(0, 3, wild.sum())
 
 covariance, Z = fs.RBF(1.0, 0.7), np.linspace(-3, 3, 15)[:, None]
-likelihoods = {"Gaussian": fs.Gaussian(0.1), "Laplace": fs.Laplace(0.2), "Student-t": fs.StudentT(scale=0.2, df=3.0)}
+likelihoods = {
+    "Gaussian": fs.Gaussian(0.1),
+    "Laplace": fs.Laplace(0.2),
+    "Student-t": fs.StudentT(scale=0.2, df=3.0),
+}
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)
 for ax, (name, likelihood) in zip(axes, likelihoods.items(), strict=True):
     start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), likelihood)
     steps = fs.schedules.log_linear(1e-3, 0.1, 50)
-    model, info = fs.fit(start, X, Y, steps=400, batch_size=200, natural_step_size=steps, optimiser=fs.adam(0.02), rng=0)
+    model, info = fs.fit(
+        start,
+        X,
+        Y,
+        steps=400,
+        batch_size=200,
+        natural_step_size=steps,
+        optimiser=fs.adam(0.02),
+        rng=0,
+    )
     mean, var = fs.predict_f(model, X)
     ax.plot(X, Y, ".", color="0.7")
     ax.plot(X, truth, "k--", lw=1)
     ax.plot(X, mean)
     ax.fill_between(X[:, 0], mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var), alpha=0.3)
-    ax.set(title=f"{name}: RMSE to the truth {np.sqrt(np.mean((mean - truth) ** 2)):.3f}", ylim=(-3, 3))
+    ax.set(
+        title=f"{name}: RMSE to the truth {np.sqrt(np.mean((mean - truth) ** 2)):.3f}", ylim=(-3, 3)
+    )
 figure.tight_layout()
 plt.show()

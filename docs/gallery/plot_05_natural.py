@@ -2,8 +2,8 @@
 Natural gradients against Adam
 ==============================
 
-The bound of all data after each step of two trainings that differ in what moves q(u): natural-gradient steps, or Adam like all
-else.
+The bound of all data after each step of two trainings that differ in what moves q(u):
+natural-gradient steps, or Adam like all else.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,17 @@ for name, options in {"Adam alone": {}, "natural steps of 0.1": {"natural_step_s
         if step % 10 == 0:
             trace.append((step, fs.elbo(info.model, X, Y)))
 
-    fs.fit(start, X, Y, steps=400, batch_size=200, optimiser=fs.adam(0.01), rng=0, callback=look, **options)
+    fs.fit(
+        start,
+        X,
+        Y,
+        steps=400,
+        batch_size=200,
+        optimiser=fs.adam(0.01),
+        rng=0,
+        callback=look,
+        **options,
+    )
     plt.plot(*np.transpose(trace), label=name)
 plt.xlabel("step")
 plt.ylabel("bound, nats")

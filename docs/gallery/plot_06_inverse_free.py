@@ -2,9 +2,9 @@
 Pseudo-data, and no inverse
 ===========================
 
-L-SVGP holds q(u) by M pseudo-targets and their noises: few parameters, and only a well-conditioned matrix to factorise. R-SVGP
-is the same from matrix products alone: a factor of the inverse follows by Newton-Schulz steps. Both against the whitened
-posterior, trained alike by Adam.
+L-SVGP holds q(u) by M pseudo-targets and their noises: few parameters, and only a well-conditioned
+matrix to factorise. R-SVGP is the same from matrix products alone: a factor of the inverse follows
+by Newton-Schulz steps. Both against the whitened posterior, trained alike by Adam.
 """
 
 import matplotlib.pyplot as plt

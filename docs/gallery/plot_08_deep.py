@@ -2,8 +2,8 @@
 A deep GP
 =========
 
-A step is hard for a stationary covariance: either the flanks are steep, or the flat parts are flat. A second layer may stretch
-the inputs where the step is.
+A step is hard for a stationary covariance: either the flanks are steep, or the flat parts are flat.
+A second layer may stretch the inputs where the step is.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,9 @@ grid = np.linspace(-1.3, 1.3, 200)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True)
 for layers, ax in zip((1, 2), axes, strict=True):
     model = fs.deep_gp(X, fs.Gaussian(variance=0.01), num_layers=layers, M=15, rng=0)
-    model, info = fs.fit(model, X, Y, steps=500, optimiser=fs.adam(0.02), natural_step_size=0.1, rng=0)
+    model, info = fs.fit(
+        model, X, Y, steps=500, optimiser=fs.adam(0.02), natural_step_size=0.1, rng=0
+    )
     mean, var = fs.predict_y(model, grid, num_samples=64, rng=0)
     ax.plot(X, Y, ".", color="0.7")
     ax.plot(grid, mean)

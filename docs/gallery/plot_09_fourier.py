@@ -2,8 +2,9 @@
 Random Fourier features
 =======================
 
-A QSGP holds its posterior over the weights of random Fourier features, which are never stored. Its optimal mean solves a linear
-system, by conjugate gradients: how many features does the mean of the exact GP take?
+A QSGP holds its posterior over the weights of random Fourier features, which are never stored. Its
+optimal mean solves a linear system, by conjugate gradients: how many features does the mean of the
+exact GP take?
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +29,12 @@ for m in numbers:
 
 plt.figure(figsize=(6, 3.5))
 plt.loglog(numbers, errors, "o-")
-plt.loglog(numbers, errors[-1] * np.sqrt(numbers[-1] / np.array(numbers)), "k:", label="one over the root of their number")
+plt.loglog(
+    numbers,
+    errors[-1] * np.sqrt(numbers[-1] / np.array(numbers)),
+    "k:",
+    label="one over the root of their number",
+)
 plt.xlabel("features")
 plt.ylabel("RMSE to the exact mean")
 plt.legend()

@@ -2,8 +2,8 @@
 What each datum says
 ====================
 
-At the optimum each datum is a Gaussian site, whose precision is its influence. Taking a site out predicts its datum without it,
-with no second training.
+At the optimum each datum is a Gaussian site, whose precision is its influence. Taking a site out
+predicts its datum without it, with no second training.
 """
 
 import matplotlib.pyplot as plt

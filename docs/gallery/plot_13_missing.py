@@ -2,7 +2,8 @@
 Missing outputs
 ===============
 
-Three outputs, each seen here and there. A target of weight 0 is never read, so that what is missing may stand as NaN.
+Three outputs, each seen here and there. A target of weight 0 is never read, so that what is missing
+may stand as NaN.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +20,12 @@ Y[rng.random(240) < 0.8, 1] = np.nan  # one in five
 weights = ~np.isnan(Y)
 
 covariance, Z = fs.Matern52(1.0, 0.8), np.linspace(-3, 3, 25)[:, None]
-start = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z, outputs=3), fs.Gaussian(0.05))
-model, info = fs.fit(start, X, Y, weights=weights, steps=200, natural_step_size=0.3, optimiser=fs.adam(0.02), rng=0)
+start = fs.SVGP(
+    covariance, Z, fs.at_prior(fs.Whitened, covariance, Z, outputs=3), fs.Gaussian(0.05)
+)
+model, info = fs.fit(
+    start, X, Y, weights=weights, steps=200, natural_step_size=0.3, optimiser=fs.adam(0.02), rng=0
+)
 
 mean, var = fs.predict_f(model, X)
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharey=True)

@@ -2,8 +2,9 @@
 In a scikit-learn pipeline
 ==========================
 
-The estimators standardise by themselves and predict in the units of the data, so that a pipeline only has to make numbers of
-what is none. Here a column of text, and a search over the covariance by cross-validation.
+The estimators standardise by themselves and predict in the units of the data, so that a pipeline
+only has to make numbers of what is none. Here a column of text, and a search over the covariance by
+cross-validation.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,11 @@ from fastsvgp.sklearn import SVGPRegressor
 
 rng = np.random.default_rng(12)
 hours, day = rng.uniform(0, 24, 800), rng.choice(["work", "rest"], 800)
-load = 50 + 20 * np.sin((hours - 6) * np.pi / 12) * np.where(day == "work", 1.0, 0.4) + 3 * rng.standard_normal(800)
+load = (
+    50
+    + 20 * np.sin((hours - 6) * np.pi / 12) * np.where(day == "work", 1.0, 0.4)
+    + 3 * rng.standard_normal(800)
+)
 X = np.array([[h, d] for h, d in zip(hours, day, strict=True)], dtype=object)
 X_train, X_test, y_train, y_test = train_test_split(X, load, random_state=0)
 

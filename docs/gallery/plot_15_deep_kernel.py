@@ -2,8 +2,9 @@
 A network under a GP
 ====================
 
-The gradient of the bound in the inputs goes on into whatever made them: here a network of one layer, with its reverse rule by
-hand. What jumps for the data is smooth for the process, once the network has learnt where.
+The gradient of the bound in the inputs goes on into whatever made them: here a network of one
+layer, with its reverse rule by hand. What jumps for the data is smooth for the process, once the
+network has learnt where.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +25,8 @@ def features(X):
     return np.tanh(X @ W + c) @ V
 
 
-# %%
-# A process on the inputs themselves, to compare with, and one on the network's features, trained with it.
+# %% A process on the inputs themselves, to compare with, and one on the network's features, trained
+# with it.
 
 plain = fs.SGPR(covariance, fs.kmeans_inducing(X, 40, rng=0), noise_variance=0.1)
 plain, info = fs.fit(plain, X, Y, steps=200)
@@ -42,7 +43,10 @@ for step in range(400):
     before = (H_bar @ V.T) * (1 - hidden**2)
     bars = X.T @ before, before.sum(0), hidden.T @ H_bar
     sums = [0.95 * s + 0.05 * np.mean(bar**2) for s, bar in zip(sums, bars, strict=True)]
-    W, c, V = (p + 0.01 * bar / np.sqrt(s / (1 - 0.95 ** (step + 1))) for p, bar, s in zip((W, c, V), bars, sums, strict=True))
+    W, c, V = (
+        p + 0.01 * bar / np.sqrt(s / (1 - 0.95 ** (step + 1)))
+        for p, bar, s in zip((W, c, V), bars, sums, strict=True)
+    )
     model, state = adam.step(model, grad, state, value)
     bounds.append(value)
 

@@ -23,15 +23,16 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     Parameters
     ----------
     model : SVGP
-        With a ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights`` posterior and an ``InducingPair``.
+        With a ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``
+        posterior and an ``InducingPair``.
     jitter : float, optional
         As in ``elbo``: use the same.
 
     Returns
     -------
     SVGP
-        With a ``Whitened`` posterior, whose factor is block-diagonal, or a ``Marginal`` one, with the factor
-        [[W_u, 0], [K_vu Kuu^-1 W_u, W_v]] (W_v = chol(C_vv) of ``Decoupled``).
+        With a ``Whitened`` posterior, whose factor is block-diagonal, or a ``Marginal`` one, with
+        the factor [[W_u, 0], [K_vu Kuu^-1 W_u, W_v]] (W_v = chol(C_vv) of ``Decoupled``).
 
     Raises
     ------
@@ -55,7 +56,9 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     model, _, _, dtype = check.svgp(model)
     q = model.posterior
     if not isinstance(q, OrthogonalSets):
-        raise TypeError(f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already")
+        raise TypeError(
+            f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already"
+        )
     L, end, means, trils = _factor(model.covariance, model.inducing, jitter, dtype), 0, [], []
     for name, size in zip(q.names, q.set_sizes(len(L)), strict=True):
         at, end = slice(end, end + size), end + size
@@ -85,8 +88,8 @@ def at_prior(
     Parameters
     ----------
     kind : type
-        ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites``, ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled``
-        or ``DecoupledWeights``.
+        ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites``, ``WhitenedOrthogonal``,
+        ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``.
     covariance : Covariance
     inducing : (M, D) array, or ``InducingPair``
     outputs : int, optional
@@ -113,8 +116,8 @@ def at_prior(
     if not (isinstance(kind, type) and getattr(kind, "starts_at_prior", False)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise TypeError(
-            "at_prior: `kind` must be Whitened, Marginal, AbsorbedDualSites, DualSites, WhitenedOrthogonal, Orthogonal, "
-            f"Decoupled or DecoupledWeights, got {name}"
+            "at_prior: `kind` must be Whitened, Marginal, AbsorbedDualSites, DualSites,"
+            f" WhitenedOrthogonal, Orthogonal, Decoupled or DecoupledWeights, got {name}"
         )
     given = _Prior(covariance, inducing)
     check.parts(given, ("covariance",))
@@ -137,7 +140,9 @@ def at_prior(
     q = kind(*[None] * len(kind._record_fields))
     for name, size, mean in zip(kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
-        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean))
+        fields |= q.unwhitened(
+            name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean)
+        )
     return _settled(kind(**fields))
 
 
@@ -157,5 +162,7 @@ def _factor(covariance, inducing, jitter, dtype):
 def _settled(posterior):
     """A posterior whose verdicts have been read."""
     fields = [value for name, value in vars(posterior).items() if name.startswith("mean")]
-    check.result(sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in fields), posterior)
+    check.result(
+        sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in fields), posterior
+    )
     return posterior

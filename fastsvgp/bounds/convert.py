@@ -25,7 +25,8 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
     Parameters
     ----------
     model : SVGP
-        With a ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites`` or ``LikelihoodForm`` posterior.
+        With a ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites`` or
+        ``LikelihoodForm`` posterior.
     kind : type
         One of the first four.
     jitter : float, optional
@@ -42,7 +43,8 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
 
     Notes
     -----
-    At most 4 M^3 flops an output. Sites of a q(u) whose covariance is nearly singular are large, and lose digits.
+    At most 4 M^3 flops an output. Sites of a q(u) whose covariance is nearly singular are large,
+    and lose digits.
 
     Examples
     --------
@@ -54,9 +56,15 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
     check.parts(model)
     q = model.posterior
     if not isinstance(q, GaussianFactor | DualTying | LikelihoodForm):
-        raise TypeError(f"convert: a {type(q).__name__} posterior is none of those that can be: {KINDS}, or LikelihoodForm")
+        raise TypeError(
+            f"convert: a {type(q).__name__} posterior is none of those that can be: {KINDS}, or"
+            " LikelihoodForm"
+        )
     model, _, _, dtype = check.svgp(model)
-    prior, q = Prior(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)), model.posterior
+    prior, q = (
+        Prior(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)),
+        model.posterior,
+    )
     with naming_repeated(model.inducing):
         if issubclass(kind, GaussianFactor):
             converted = _gaussian(kind, q, prior)
@@ -70,7 +78,10 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
 def check_kind(name, kind):
     """Refuse what is none of the classes that a q(u) can be converted to."""
     if not any(kind is end for end in ENDS):
-        raise TypeError(f"{name} must be {KINDS}, got {kind.__name__ if isinstance(kind, type) else type(kind).__name__}")
+        raise TypeError(
+            f"{name} must be {KINDS}, got"
+            f" {kind.__name__ if isinstance(kind, type) else type(kind).__name__}"
+        )
 
 
 def state_of(q, prior):
@@ -91,7 +102,9 @@ def from_state(kind, L, t, A):
         batch, M = t.shape[:-1], t.shape[-1]
         trils = kernels.cholesky_of_inverse(add_to_diagonals(A, 1).reshape(-1, M, M))
         means = kernels.multiply_triangular(trils, t.reshape(-1, M, 1), transpose=True)
-        return _from_moments(kind, L, kernels.multiply_triangular(trils, means)[..., 0], trils, batch)
+        return _from_moments(
+            kind, L, kernels.multiply_triangular(trils, means)[..., 0], trils, batch
+        )
     M = t.shape[-1]
     return kind(t, A).from_whitened(L, A.reshape(-1, M, M), t.reshape(-1, M))
 
@@ -102,7 +115,13 @@ def _gaussian(kind, q, prior):
         return _from_moments(kind, prior.L, work.means, work.trils, work.batch)
     q = _sites(q, prior) if isinstance(q, LikelihoodForm) else q
     _, _, means = factors(q, prior.L)  # which says whether the sites are valid
-    return _from_moments(kind, prior.L, means, kernels.cholesky_of_inverse(q.precision(prior.L)[0]), q.lambda1.shape[:-1])
+    return _from_moments(
+        kind,
+        prior.L,
+        means,
+        kernels.cholesky_of_inverse(q.precision(prior.L)[0]),
+        q.lambda1.shape[:-1],
+    )
 
 
 def _from_moments(kind, L, means, trils, batch):
@@ -111,11 +130,17 @@ def _from_moments(kind, L, means, trils, batch):
 
 
 def _sites(q, prior):
-    """Pseudo-observations m with noise s as sites: m / s and diag(1 / s). Plain: u has the mean Kuu m."""
+    """Pseudo-observations m with noise s as sites: m / s and diag(1 / s).
+
+    Plain: u has the mean Kuu m.
+    """
     precision = 1 / q.variance
     lambda2 = np.zeros((*q.mean.shape, len(precision)), q.mean.dtype, like=q.mean)
     lambda2.reshape(-1, len(precision) ** 2)[:, :: len(precision) + 1] = precision
     if q.preconditioned:
         return AbsorbedDualSites(q.mean * precision, lambda2)
-    Kw = kernels.matmul(q.mean.reshape(-1, len(precision)), prior.Kuu).reshape(q.mean.shape) + prior.jitter * q.mean
+    Kw = (
+        kernels.matmul(q.mean.reshape(-1, len(precision)), prior.Kuu).reshape(q.mean.shape)
+        + prior.jitter * q.mean
+    )
     return AbsorbedDualSites(q.mean + Kw * precision, lambda2)

@@ -1,6 +1,7 @@
 """The relay of ``DecoupledWeights``: whitened SVGP on Z, and a mean with weights for every row of O; nothing is M2 x M2.
 
-With w the weights, r = K_uv w, h = Kuu^-1 r (jitter in Kuu and K_vv), and ' the transpose, C_fv w = K_fv w - K_fu h, so
+With w the weights, r = K_uv w, h = Kuu^-1 r (jitter in Kuu and K_vv), and ' the transpose, C_fv w =
+K_fv w - K_fu h, so
 
     f   = that of ``Whitened`` on Z  +  K_fv w - K_fu h
     KL  = that of ``Whitened`` on Z  +  (w' K_vv w - r' h) / 2          (w' C_vv w = w' K_vv w - r' h)
@@ -13,13 +14,14 @@ a' K_fv w - c' Kuu^-1 r + kappa (w' K_vv w - r' Kuu^-1 r) / 2, and
     Kuf_bar = that of ``Whitened`` - h a'
     Kuu_bar = that of ``Whitened`` + sym(Kuu^-1 c h') + kappa h h' / 2 = ... - sym(g h') - kappa h h' / 2
 
-each summed over the outputs where they share the array. The quadratic form goes by in pieces (rows R, columns C of K_vv, weights
-rho of the rows and d of the columns):
+each summed over the outputs where they share the array. The quadratic form goes by in pieces (rows
+R, columns C of K_vv, weights rho of the rows and d of the columns):
 
     w' K_vv w = sum over pieces of (rho w_R)' K_RC (d w_C)
 
-R a run of rows, C all rows from its beginning, rho = 1, d = 1 within the run and 2 beyond; or, estimated from sampled rows J, one
-piece with R the distinct rows of J, rho = M2 / S times how often each was drawn, all columns, and d = 1. Its gradients
+R a run of rows, C all rows from its beginning, rho = 1, d = 1 within the run and 2 beyond; or,
+estimated from sampled rows J, one piece with R the distinct rows of J, rho = M2 / S times how often
+each was drawn, all columns, and d = 1. Its gradients
 
     K_RC_bar = kappa / 2 (rho w_R) (d w_C)',   w_R_bar = kappa / 2 rho K_RC (d w_C),   w_C_bar = kappa / 2 d K_RC' (rho w_R)
 
@@ -38,7 +40,8 @@ from ..records import Marginals, leaf, plus, record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from .layer_pass import LayerBars, LayerParts, LayerPass
 
-RUN_NUMBERS = 2**19  # of a run of rows of O against other inputs: three of them stay in a 16 MiB cache
+# of a run of rows of O against other inputs: three of them stay in a 16 MiB cache
+RUN_NUMBERS = 2**19
 FORM_ROWS = 1024  # of K_vv at a time
 
 
@@ -51,23 +54,42 @@ class DecoupledLayerPass:
     def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
         q, self.layer, roots = layer.posterior, layer, {name.partition(".")[0] for name in need}
         (Z, O), covariance = sets_of(layer.inducing), layer.covariance  # noqa: E741
-        self.num_inducing, self.O, self.weights = len(Z) + len(O), O, q.weights_v.reshape(-1, len(O))
-        self._of_inducing, self._of_weights = "inducing" in roots, "posterior" in need or "posterior.weights_v" in need
+        self.num_inducing, self.O, self.weights = (
+            len(Z) + len(O),
+            O,
+            q.weights_v.reshape(-1, len(O)),
+        )
+        self._of_inducing, self._of_weights = (
+            "inducing" in roots,
+            "posterior" in need or "posterior.weights_v" in need,
+        )
         fields = tuple(name for name in need if name.startswith("covariance"))
         self._of_K = fields + (("inducing", "other") if self._of_inducing else ())
-        self._of_Kvf = fields + (("inducing",) if self._of_inducing else ()) + (("X",) if "inputs" in need else ())
+        self._of_Kvf = (
+            fields
+            + (("inducing",) if self._of_inducing else ())
+            + (("X",) if "inputs" in need else ())
+        )
         self._form = _QuadraticForm(covariance, O, self.weights, jitter, sampled)
         self._Kvu = _Bilinear(covariance.Kuu, covariance.Kuu_vjp, O, Z, self.weights)
         shifted = _Shifted(Whitened(q.mean_u, q.scale_tril_u), self._Kvu.products)
-        self._on_Z = LayerPass(LayerParts(covariance, shifted, _OnlyZ(Z), layer.mean), jitter, columns, _of_Z(need))
-        self._weights_bar, self._covariance_bar, self._O_bar = np.zeros_like(self.weights), None, None
+        self._on_Z = LayerPass(
+            LayerParts(covariance, shifted, _OnlyZ(Z), layer.mean), jitter, columns, _of_Z(need)
+        )
+        self._weights_bar, self._covariance_bar, self._O_bar = (
+            np.zeros_like(self.weights),
+            None,
+            None,
+        )
 
     @property
     def clamped(self):
         return self._on_Z.clamped
 
     def _Kvf(self, X):
-        return _Bilinear(self.layer.covariance.Kuf, self.layer.covariance.Kuf_vjp, self.O, X, self.weights)
+        return _Bilinear(
+            self.layer.covariance.Kuf, self.layer.covariance.Kuf_vjp, self.O, X, self.weights
+        )
 
     def forward(self, X):
         f, rows = self._on_Z.forward(X)
@@ -83,7 +105,9 @@ class DecoupledLayerPass:
 
     def pull(self, rows, f_bar):
         rows, Kvf = rows
-        X_bar = self._take(Kvf.pull(f_bar.mean.reshape(Kvf.products.shape), self._of_Kvf, self._of_weights))
+        X_bar = self._take(
+            Kvf.pull(f_bar.mean.reshape(Kvf.products.shape), self._of_Kvf, self._of_weights)
+        )
         return plus(X_bar, self._on_Z.pull(rows, f_bar))
 
     def kl(self):
@@ -100,7 +124,11 @@ class DecoupledLayerPass:
         weights_bar = self._weights_bar.reshape(q.weights_v.shape) if self._of_weights else None
         return LayerBars(
             self._covariance_bar,
-            type(self.layer.inducing)(Z_bar + sets_of(of_Z.inducing)[0], self._O_bar) if self._of_inducing else None,
+            (
+                type(self.layer.inducing)(Z_bar + sets_of(of_Z.inducing)[0], self._O_bar)
+                if self._of_inducing
+                else None
+            ),
             type(q)(of_u.mean, of_u.scale_tril, weights_bar),
             of_Z.mean,
         )
@@ -118,7 +146,10 @@ class DecoupledLayerPass:
         weights_bar, covariance_bar, O_bar, other_bar = bars
         if weights_bar is not None:
             self._weights_bar += weights_bar
-        self._covariance_bar, self._O_bar = plus(covariance_bar, self._covariance_bar), plus(O_bar, self._O_bar)
+        self._covariance_bar, self._O_bar = (
+            plus(covariance_bar, self._covariance_bar),
+            plus(O_bar, self._O_bar),
+        )
         return other_bar
 
 
@@ -130,7 +161,8 @@ class _Bilinear:
 
     def __init__(self, block, rule, O, x, w):  # noqa: E741
         self._rule, self._O, self._x, self._w, M2 = rule, O, x, w, len(O)
-        size = max(1, RUN_NUMBERS // max(1, len(x))) if type(w) is np.ndarray else M2  # a device likes them long
+        # a device likes them long
+        size = max(1, RUN_NUMBERS // max(1, len(x))) if type(w) is np.ndarray else M2
         self._runs, self.products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
         for start in range(0, M2, size):
             run = slice(start, min(start + size, M2))
@@ -140,7 +172,12 @@ class _Bilinear:
 
     def pull(self, b, need, need_w):
         """``(w_bar, covariance_bar, O_bar, x_bar)`` for b (P, n): for these names, as ``rule`` calls them. Consumes K."""
-        w_bar, covariance_bar, O_bar, x_bar = np.zeros_like(self._w) if need_w else None, None, [], None
+        w_bar, covariance_bar, O_bar, x_bar = (
+            np.zeros_like(self._w) if need_w else None,
+            None,
+            [],
+            None,
+        )
         runs, self._runs = self._runs, None
         for run, K in runs:
             if need_w:
@@ -162,7 +199,13 @@ class _QuadraticForm:
         self._kept = None
 
     def _bilinear(self, R, C, d):
-        return _Bilinear(self._covariance.Kuu, self._covariance.Kuu_vjp, self._O[C], self._O[R], d * self._w[:, C])
+        return _Bilinear(
+            self._covariance.Kuu,
+            self._covariance.Kuu_vjp,
+            self._O[C],
+            self._O[R],
+            d * self._w[:, C],
+        )
 
     def value(self):
         value = 0.0
@@ -174,7 +217,11 @@ class _QuadraticForm:
 
     def pull(self, kl_bar, need):
         """``(w_bar, covariance_bar, O_bar, None)`` for kl_bar / 2 of the value; names as of ``Kuu_vjp``."""
-        w_bar, covariance_bar, O_bar = np.zeros_like(self._w), None, np.zeros_like(self._O) if "inducing" in need else None
+        w_bar, covariance_bar, O_bar = (
+            np.zeros_like(self._w),
+            None,
+            np.zeros_like(self._O) if "inducing" in need else None,
+        )
         for R, C, rho, d in self._pieces:
             w_R, K = self._w[:, R], self._bilinear(R, C, d) if self._kept is None else self._kept
             of_w, of_K, C_bar, R_bar = K.pull(0.5 * kl_bar * rho * w_R, need, True)
@@ -194,7 +241,9 @@ def _runs(w):
     for start in range(0, M2, FORM_ROWS):
         d = kernels.full(M2 - start, 2.0, w)
         d[:FORM_ROWS] = 1
-        pieces.append((slice(start, min(start + FORM_ROWS, M2)), slice(start, M2), w.dtype.type(1), d))
+        pieces.append(
+            (slice(start, min(start + FORM_ROWS, M2)), slice(start, M2), w.dtype.type(1), d)
+        )
     return pieces
 
 
@@ -246,7 +295,10 @@ class _ShiftedPass(Pass):
 
     def project(self, Kuf, kff):
         f, rows = self._work.project(Kuf, kff)
-        return Projection(Marginals(f.mean - kernels.matmul(self._h, Kuf).reshape(f.mean.shape), f.var), (Kuf, rows))
+        return Projection(
+            Marginals(f.mean - kernels.matmul(self._h, Kuf).reshape(f.mean.shape), f.var),
+            (Kuf, rows),
+        )
 
     def joint(self, Kuf, Kff):
         mean, cov = self._work.joint(Kuf, Kff)
@@ -270,7 +322,9 @@ class _ShiftedPass(Pass):
         h = self._h
         g = self.r_bar = -(self._solved(self._c) + kl_bar * h)
         if Kuu_bar is not None:
-            low_rank = kernels.matmul(np.concatenate([g, h]), np.concatenate([h, g + kl_bar * h]), transpose_a=True)
+            low_rank = kernels.matmul(
+                np.concatenate([g, h]), np.concatenate([h, g + kl_bar * h]), transpose_a=True
+            )
             Kuu_bar -= 0.5 * kernels.symmetrise(low_rank)
         return Bars(posterior_bar, Kuu_bar)
 

@@ -1,8 +1,9 @@
 """The evidence lower bound of SVGP: sum over data of E_q(f) log p(y | f), minus KL[q(u) || p(u)].
 
-Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The relay below reads like the equation: rooms hand each other
-covariance blocks and marginals, and their cotangents come back the same way. A batch that is long against M goes through in parts
-that stay in cache; all that is M x M is a sum over the parts.
+Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The relay below reads like the
+equation: rooms hand each other covariance blocks and marginals, and their cotangents come back the
+same way. A batch that is long against M goes through in parts that stay in cache; all that is M x M
+is a sum over the parts.
 """
 
 from typing import Any, NamedTuple, Unpack
@@ -36,11 +37,13 @@ class SVGP:
     ----------
     covariance : Covariance
     inducing : (M, D) array, or a record
-        Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record that the covariance takes.
+        Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record that
+        the covariance takes.
     posterior : Posterior
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, ``InverseFreeWhitened``, ``AbsorbedDualSites`` or
-        ``DualSites``; with an ``InducingPair`` ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``.
-        Leading axes of its fields are outputs (or classes).
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, ``InverseFreeWhitened``,
+        ``AbsorbedDualSites`` or ``DualSites``; with an ``InducingPair`` ``WhitenedOrthogonal``,
+        ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``. Leading axes of its fields are
+        outputs (or classes).
     likelihood : Likelihood
     mean : Mean, optional
         Added to the latent function; ``None`` is zero.
@@ -63,7 +66,9 @@ class SVGP:
 
 @deferred_checks.retried
 @models.public(SVGP)
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random) -> float:
+def elbo(
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random
+) -> float:
     """The evidence lower bound, in nats.
 
     Parameters
@@ -73,28 +78,35 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     X : (B, D) array
         A batch of inputs, or all of them.
     Y : (B,) or (B, P) array
-        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior has no leading axis.
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior
+        has no leading axis.
     num_data : float, optional
-        Size of the whole data set: the data term is scaled by num_data / B. Default: the batch is the data.
+        Size of the whole data set: the data term is scaled by num_data / B. Default: the batch is
+        the data.
     jitter : float, optional
-        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32. Never changed.
+        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+        Never changed.
     rng : int or numpy.random.Generator, optional
         For likelihoods that sample, and for random quantities.
     weights : (B,) or (B, P) array, optional
-        How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum over data is of
-        w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row left out; num_data / B stays as it is. A target
-        of weight 0 is never read: NaN there is a missing output. Nor are the inputs of a row of which no target counts. Labels of
-        classes take (B,).
+        How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum
+        over data is of w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row
+        left out; num_data / B stays as it is. A target of weight 0 is never read: NaN there is a
+        missing output. Nor are the inputs of a row of which no target counts. Labels of classes
+        take (B,).
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
-        says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
-        rows of their own and ``num_data`` one more, of a number for each rank. A rank that fails ends the call on all:
+        Several ranks, each in this call with the same model: the result is that of one process, on
+        every rank. ``group.rows`` says whether X, Y and weights are all rows, of which each rank
+        takes its part, or its own. One sum over the ranks; with rows of their own and ``num_data``
+        one more, of a number for each rank. A rank that fails ends the call on all:
         ``RemoteError``.
     **random
-        Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
-        the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:
-        exact traces. ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: estimate w' K_vv w of its
-        KL divergence without bias from that many columns, drawn without replacement, or from these. Default: all of them.
+        Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an
+        (M, K) array of +-1: estimate the traces of its KL divergence without bias by Hutchinson's
+        method, with that many random probes or with these. Default: exact traces.
+        ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: estimate
+        w' K_vv w of its KL divergence without bias from that many columns, drawn without
+        replacement, or from these. Default: all of them.
 
     Returns
     -------
@@ -103,18 +115,21 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the batch, weights that are negative
-        or all zero; also a NaN that comes of finite numbers. An infinite value is returned.
+        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the
+        batch, weights that are negative or all zero; also a NaN that comes of finite numbers. An
+        infinite value is returned.
     NotPositiveDefinite
-        Kuu + jitter I could not be factorised. With a jitter of 0 also where a pivot is so small that it may be rounding alone
-        (at most 2 M eps of its diagonal entry), as duplicated inducing inputs leave it.
+        Kuu + jitter I could not be factorised. With a jitter of 0 also where a pivot is so small
+        that it may be rounding alone (at most 2 M eps of its diagonal entry), as duplicated
+        inducing inputs leave it.
     MemoryError
         Says how much was asked for, and which argument drives it.
 
     Notes
     -----
-    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
-    the value and whether all is well; ``elbo_and_grad`` copies no more.
+    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a
+    device one copy to the host holds the value and whether all is well; ``elbo_and_grad`` copies no
+    more.
 
     Examples
     --------
@@ -127,15 +142,30 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, **random)
         return reduce.bound(group, elbo, model, X, Y, packings=lambda: [reduce.NUMBER], **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
-    data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights))
+    layer = layer_pass(
+        model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng)
+    )
+    data = sum(
+        part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights)
+    )
     return reduce.summed(num_data, check.result(less_kl(data, layer, num_data), model))
 
 
 @deferred_checks.retried
 @models.public(SVGP)
 def elbo_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, **random
+    model,
+    X,
+    Y,
+    *,
+    num_data=None,
+    jitter=None,
+    rng=None,
+    weights=None,
+    wrt=None,
+    inputs=False,
+    group=None,
+    **random,
 ) -> tuple[float, SVGP]:
     """The evidence lower bound, in nats, and its gradient in natural space.
 
@@ -146,29 +176,35 @@ def elbo_and_grad(
     X : (B, D) array
         A batch of inputs, or all of them.
     Y : (B,) or (B, P) array
-        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior has no leading axis.
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior
+        has no leading axis.
     num_data : float, optional
-        Size of the whole data set: the data term, and its gradient, are scaled by num_data / B. Default: the batch is the data.
+        Size of the whole data set: the data term, and its gradient, are scaled by num_data / B.
+        Default: the batch is the data.
     jitter : float, optional
-        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32. Never changed.
+        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+        Never changed.
     rng : int or numpy.random.Generator, optional
-        For likelihoods that sample, and for random quantities. The gradient is that of the number returned, an estimate or not.
+        For likelihoods that sample, and for random quantities. The gradient is that of the number
+        returned, an estimate or not.
     weights : (B,) or (B, P) array, optional
-        How often each row, or each target, counts: zero or more. num_data / B stays as it is. A target of weight 0 is never
-        read (NaN there is a missing output), nor are the inputs of a row of which no target counts: its row of ``X_bar`` is 0.
-        Labels of classes take (B,).
+        How often each row, or each target, counts: zero or more. num_data / B stays as it is. A
+        target of weight 0 is never read (NaN there is a missing output), nor are the inputs of a
+        row of which no target counts: its row of ``X_bar`` is 0. Labels of classes take (B,).
     wrt : sequence of str, optional
-        Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
-        only the others need is skipped.
+        Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``;
+        default all. Work that only the others need is skipped.
     inputs : bool
-        Return the gradient in X too, mean function included: for networks and other layers below. With ``wrt=()`` it is the only
-        gradient.
+        Return the gradient in X too, mean function included: for networks and other layers below.
+        With ``wrt=()`` it is the only gradient.
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same model: value and gradient are those of one process, on every rank.
-        ``group.rows`` says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over
-        the ranks holds the value and all gradients.
+        Several ranks, each in this call with the same model: value and gradient are those of one
+        process, on every rank. ``group.rows`` says whether X, Y and weights are all rows, of which
+        each rank takes its part, or its own. One sum over the ranks holds the value and all
+        gradients.
     **random
-        Random quantities of the posterior, an int to draw them or an array to give them: ``probes`` of ``Relaxed``, (M, K) of
+        Random quantities of the posterior, an int to draw them or an array to give them: ``probes``
+        of ``Relaxed``, (M, K) of
         +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of O. They estimate the KL divergence without bias;
         ``elbo`` says how. Default: exact.
 
@@ -176,16 +212,17 @@ def elbo_and_grad(
     -------
     value : float
     grad : SVGP
-        The derivative of the value with respect to each field, in its place; ``None`` for fields not asked for. Gradients of
-        triangular factors are lower triangular.
+        The derivative of the value with respect to each field, in its place; ``None`` for fields
+        not asked for. Gradients of triangular factors are lower triangular.
     X_bar : (B, D), only with ``inputs``
         With a ``group`` that of this rank's rows.
 
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, names in ``wrt``, ``num_data`` below the batch, weights
-        that are negative or all zero; also a NaN that comes of finite numbers.
+        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, names in ``wrt``,
+        ``num_data`` below the batch, weights that are negative or all zero; also a NaN that comes
+        of finite numbers.
     NotPositiveDefinite
         Kuu + jitter I could not be factorised.
     RemoteError
@@ -195,9 +232,10 @@ def elbo_and_grad(
 
     Notes
     -----
-    With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all
-    gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is
-    that of a few (M, M) and (M, part) arrays, however long the batch.
+    With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the
+    value and all gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in
+    parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays, however
+    long the batch.
 
     Examples
     --------
@@ -209,15 +247,36 @@ def elbo_and_grad(
     (True, (40, 1))
     """
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random)
-        return reduce.bound(group, elbo_and_grad, model, X, Y, wrt, packings=lambda: [reduce.of_gradient(model, wrt)], **options)
+        options = dict(
+            num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random
+        )
+        return reduce.bound(
+            group,
+            elbo_and_grad,
+            model,
+            X,
+            Y,
+            wrt,
+            packings=lambda: [reduce.of_gradient(model, wrt)],
+            **options,
+        )
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
 @deferred_checks.retried
 @models.public(SVGP)
 def data_term_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, **random
+    model,
+    X,
+    Y,
+    *,
+    num_data=None,
+    jitter=None,
+    rng=None,
+    weights=None,
+    wrt=None,
+    inputs=False,
+    **random,
 ) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
@@ -247,17 +306,25 @@ def data_term_and_grad(
     >>> round(data - kl - fs.elbo(model, X, Y), 9) + 0.0
     0.0
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False)
+    return _value_and_grad(
+        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False
+    )
 
 
 @deferred_checks.retried
 @models.public(SVGP)
 def kl_term_and_grad(
-    model: RecordT, *, jitter: float | None = None, wrt: Names | None = None, rng: Seed = None, **random: Unpack[Random]
+    model: RecordT,
+    *,
+    jitter: float | None = None,
+    wrt: Names | None = None,
+    rng: Seed = None,
+    **random: Unpack[Random],
 ) -> tuple[float, RecordT]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
-    M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
+    M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for
+    ``Marginal``.
 
     Parameters
     ----------
@@ -284,10 +351,23 @@ def kl_term_and_grad(
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
     through = model.posterior.kl_depends_on_Kuu
-    need = wrt if through else tuple(name for name in wrt if name.partition(".")[0] not in ("covariance", "inducing"))
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), need=need, **check.drawn(random, model, dtype, rng))
+    need = (
+        wrt
+        if through
+        else tuple(name for name in wrt if name.partition(".")[0] not in ("covariance", "inducing"))
+    )
+    layer = layer_pass(
+        model,
+        check.jitter_amount(jitter, dtype),
+        need=need,
+        **check.drawn(random, model, dtype, rng),
+    )
     kl, bars = layer.kl(), layer.finish(1.0)
-    of_Kuu = (bars.covariance, bars.inducing) if through else (_zeros(model.covariance), _zeros(model.inducing))
+    of_Kuu = (
+        (bars.covariance, bars.inducing)
+        if through
+        else (_zeros(model.covariance), _zeros(model.inducing))
+    )
     grad = SVGP(*of_Kuu, bars.posterior, _zeros(model.likelihood), bars.mean)
     return check.result(kl, model), restricted(grad, wrt)
 
@@ -313,11 +393,12 @@ def likelihood_direction(
 ) -> tuple[float, RecordT]:
     """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
 
-    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the gradients of ``LikelihoodForm``
-    with P = 2 T - T (Kuu + S~) T in the place of the inverse. With d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the
-    gradients of ``LikelihoodForm``, where the exact ones of the bound are off by d; they belong to no bound. There is none for
-    ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while training, the two differ by 7e-5
-    of their norm at d = 5e-4, and by 0.08 at d = 0.5.
+    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the
+    gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse. With
+    d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``,
+    where the exact ones of the bound are off by d; they belong to no bound. There is none for
+    ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while
+    training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
 
     Parameters
     ----------
@@ -336,7 +417,8 @@ def likelihood_direction(
 
     Notes
     -----
-    (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
+    (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian
+    Processes", section 3.
 
     Examples
     --------
@@ -354,8 +436,13 @@ def likelihood_direction(
     wrt = _but_inverse(model, wrt) if isinstance(num_data, reduce.Share) else wrt
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
-        raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, False, {}, direction="likelihood")
+        raise TypeError(
+            f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
+            " elbo_and_grad's"
+        )
+    return _value_and_grad(
+        model, X, Y, num_data, jitter, rng, weights, wrt, False, {}, direction="likelihood"
+    )
 
 
 def _but_inverse(model, wrt):
@@ -364,7 +451,9 @@ def _but_inverse(model, wrt):
     return tuple(path for path, _, _ in leaves(model) if path != left_out and matches(path, wrt))
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=True, **more):
+def _value_and_grad(
+    model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=True, **more
+):
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt = check.names(wrt, model)
@@ -383,11 +472,21 @@ def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True, we
     value = 0.0 if value is None else value
     if with_kl:
         value = less_kl(value, layer, num_data)
-    bars = layer.finish(-reduce.kl_part(num_data) if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
+    bars = (
+        layer.finish(-reduce.kl_part(num_data) if with_kl else 0.0)
+        if wrt
+        else LayerBars(None, None, None, None)
+    )
     value = check.result(value, model, leave=True)
-    grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
+    grad = restricted(
+        SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt
+    )
     value, grad = reduce.summed_gradient(num_data, value, grad)
-    return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
+    return (
+        (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars))
+        if inputs
+        else (value, grad)
+    )
 
 
 def less_kl(data, layer, num_data):
@@ -415,10 +514,12 @@ def sweep(model, layer, X, Y, num_data, rng, need=True, weights=None):
     for start in range(0, len(X), size):
         f, rows = layer.forward(X[start : start + size])
         y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
-        w = {} if weights is None else {"weights": np.ascontiguousarray(weights[..., start : start + size], like=Y)}
+        w = (
+            {}
+            if weights is None
+            else {"weights": np.ascontiguousarray(weights[..., start : start + size], like=Y)}
+        )
         terms = scaled(scale, *model.likelihood.expected_log_prob(y, f, rng, need=need, **w))
         yield Part(f, rows, *terms)
         del f, rows, terms
     check.report_clamped(layer.clamped)
-
-

@@ -61,20 +61,33 @@ def elbo_and_grad_from_blocks(
         Y = check.as_array("Y", Y)
         found, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
         given.likelihood.check_settings()
-        return found, given, check.targets(Y, found.Kuf.shape[1], outputs, given.likelihood, dtype), dtype
+        return (
+            found,
+            given,
+            check.targets(Y, found.Kuf.shape[1], outputs, given.likelihood, dtype),
+            dtype,
+        )
 
     w = {}
     if weights is None:
         blocks, given, Y, dtype = checked(Y)
     else:
-        (blocks, given, Y, dtype), weights = weighing.through(lambda _, Y: checked(Y), None, Y, weights)
+        (blocks, given, Y, dtype), weights = weighing.through(
+            lambda _, Y: checked(Y), None, Y, weights
+        )
         weighing.check_likelihood(likelihood)
         w = {"weights": weighing.laid_out(weights, Y, dtype)}
     B = blocks.Kuf.shape[1]
     scale = check.data_scale(num_data, B)
     random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))
     covariance = _Blocks(blocks)
-    layer = LayerPass(LayerParts(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
+    layer = LayerPass(
+        LayerParts(covariance, given.posterior),
+        check.jitter_amount(jitter, dtype),
+        B,
+        NEED,
+        **random,
+    )
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
     ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng, **w))
@@ -93,7 +106,8 @@ def predict_from_blocks(
     Parameters
     ----------
     blocks : Blocks
-        ``Kuu`` (M, M), and ``Kuf`` (M, N), ``kff`` (N,) of new inputs, without jitter; with ``full_cov`` also ``Kff`` (N, N).
+        ``Kuu`` (M, M), and ``Kuf`` (M, N), ``kff`` (N,) of new inputs, without jitter; with
+        ``full_cov`` also ``Kff`` (N, N).
     posterior : Posterior
     full_cov : bool
         Return covariance matrices.
@@ -182,9 +196,14 @@ class _Model:
 def _checked(blocks, given, Y=None, full_cov=False):
     """``(blocks, given, dtype, leading axes of the posterior)``, all in the dtype that they share."""
     if not isinstance(blocks, Blocks):
-        raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+        raise TypeError(
+            f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}"
+        )
     if full_cov and blocks.Kff is None:
-        raise TypeError("`full_cov` needs `blocks.Kff`, the covariances (N, N) of the function at new inputs, and it is None")
+        raise TypeError(
+            "`full_cov` needs `blocks.Kff`, the covariances (N, N) of the function at new inputs,"
+            " and it is None"
+        )
     check.parts(given, ("posterior",) if Y is None else ("posterior", "likelihood"))
     deferred_checks.begin(blocks.Kuu)
     fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")
@@ -192,12 +211,21 @@ def _checked(blocks, given, Y=None, full_cov=False):
     for name, field in zip(names, fields, strict=True):
         if getattr(blocks, field) is None:
             raise TypeError(f"`{name}` is None; give the array")
-    arrays = [check.as_array(name, getattr(blocks, field)) for name, field in zip(names, fields, strict=True)]
+    arrays = [
+        check.as_array(name, getattr(blocks, field))
+        for name, field in zip(names, fields, strict=True)
+    ]
     M, B = arrays[1].shape if arrays[1].ndim == 2 else (None, None)
     shapes = dict(zip(fields, ((M, M), (M, B), (B,), (B, B)), strict=False))
-    if M is None or any(array.shape != shape for array, shape in zip(arrays, shapes.values(), strict=True)):
-        wanted = "Kuu (M, M), Kuf (M, B), kff (B,)" + (", Kff (B, B) for full_cov" if full_cov else "")
-        raise ValueError(f"`blocks` must hold {wanted}, got {', '.join(str(array.shape) for array in arrays)}")
+    if M is None or any(
+        array.shape != shape for array, shape in zip(arrays, shapes.values(), strict=True)
+    ):
+        wanted = "Kuu (M, M), Kuf (M, B), kff (B,)" + (
+            ", Kff (B, B) for full_cov" if full_cov else ""
+        )
+        raise ValueError(
+            f"`blocks` must hold {wanted}, got {', '.join(str(array.shape) for array in arrays)}"
+        )
     for name, array in zip(names, arrays, strict=True):
         check.finite(name, array)
     if Y is not None:
@@ -205,4 +233,9 @@ def _checked(blocks, given, Y=None, full_cov=False):
         arrays, names = [*arrays, *((Y,) if Y.dtype.kind == "f" else ())], (*names, "Y")
     given, dtype = check.parameters(given, *arrays, names=names)
     outputs = given.posterior.check_size(*given.posterior.set_sizes(M))
-    return Blocks(*(np.ascontiguousarray(b, dtype, like=b) for b in arrays[: len(fields)])), given, dtype, outputs
+    return (
+        Blocks(*(np.ascontiguousarray(b, dtype, like=b) for b in arrays[: len(fields)])),
+        given,
+        dtype,
+        outputs,
+    )

@@ -1,4 +1,7 @@
-"""Gradients scaled and added. On a device all their arrays are one launch, since each of them is small."""
+"""Gradients scaled and added.
+
+On a device all their arrays are one launch, since each of them is small.
+"""
 
 from .. import kernels
 from ..records import is_record, leaves, tree_map
@@ -41,7 +44,9 @@ def _joined(sums, factor=1.0):
 
 def _leaves(trees):
     """What the first of the trees is made of."""
-    return [value for _, _, value in leaves(trees[0])] if trees and is_record(trees[0]) else trees[:1]
+    return (
+        [value for _, _, value in leaves(trees[0])] if trees and is_record(trees[0]) else trees[:1]
+    )
 
 
 def _each(function, trees):

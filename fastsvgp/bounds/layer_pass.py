@@ -1,8 +1,9 @@
 """One pass of data through a layer: covariance, posterior and mean function, forward and back.
 
-Rooms hand each other covariance blocks and marginals, and their cotangents come back the same way. Whatever is M x M is a sum
-over runs of rows, so rows go through in as many runs as one likes. Layers chain: what ``pull`` gives for the inputs of one is
-where the cotangents of the one below begin.
+Rooms hand each other covariance blocks and marginals, and their cotangents come back the same way.
+Whatever is M x M is a sum over runs of rows, so rows go through in as many runs as one likes.
+Layers chain: what ``pull`` gives for the inputs of one is where the cotangents of the one below
+begin.
 """
 
 from functools import cache
@@ -15,7 +16,9 @@ from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
 
-KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
+# inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M)
+# numbers
+KEEP_KUU_UP_TO = 256
 
 
 class LayerParts(NamedTuple):
@@ -55,7 +58,8 @@ class LayerPass:
     columns : int
         How many inputs will be pulled: columns of Kuf.
     need : tuple of str
-        Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X; "natural_step".
+        Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X;
+        "natural_step".
     prior : Prior, optional
         That of another pass of this covariance at these inducing inputs, with this jitter.
     **more
@@ -83,7 +87,9 @@ class LayerPass:
 
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
-        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(
+            tuple(need), layer.mean is not None
+        )
         prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
@@ -128,8 +134,14 @@ class LayerPass:
             mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
             self._mean_bar = plus(mean_bar, self._mean_bar)
         if self._of_Kuf:
-            covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf)
-            of_kff = covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff) if self._of_kff else (None, None)
+            covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(
+                Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf
+            )
+            of_kff = (
+                covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff)
+                if self._of_kff
+                else (None, None)
+            )
             self._covariance_bars += covariance_bar, of_kff[0]
             self._inducing_bars.append(inducing_bar)
             X_bar = plus(plus(of_kff[1], of_Kuf), X_bar)
@@ -148,7 +160,10 @@ class LayerPass:
         return self.work.natural_step(step_size)
 
     def finish(self, kl_bar):
-        """``LayerBars`` of all rows, and of the KL term with its own cotangent. Ends the pass, and gives its memory back."""
+        """``LayerBars`` of all rows, and of the KL term with its own cotangent.
+
+        Ends the pass, and gives its memory back.
+        """
         if not self._pulled:
             f, rows = self.forward(self._no_inputs())
             self.pull(rows, f)  # empty: so are its cotangents
@@ -160,7 +175,9 @@ class LayerPass:
             )  # fmt: skip
             self._covariance_bars.append(covariance_bar)
             self._inducing_bars.append(inducing_bar)
-        return LayerBars(*added(self._covariance_bars, self._inducing_bars), posterior_bar, self._mean_bar)
+        return LayerBars(
+            *added(self._covariance_bars, self._inducing_bars), posterior_bar, self._mean_bar
+        )
 
     def _no_inputs(self):
         """X without rows, which leaves the KL term alone."""
@@ -172,7 +189,10 @@ class LayerPass:
 @cache
 def _needs(need, has_mean):
     """What the rules of Kuu, Kuf, kff and the mean function must give for these names, and what the posterior's pass must."""
-    below = {root: tuple(name for name in need if name.partition(".")[0] == root) for root in ("covariance", "inducing", "mean")}
+    below = {
+        root: tuple(name for name in need if name.partition(".")[0] == root)
+        for root in ("covariance", "inducing", "mean")
+    }
     inputs, fields = (("X",) if "inputs" in need else ()), below["covariance"]
     of_Kuu = fields + (("inducing",) if below["inducing"] else ())
     of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()

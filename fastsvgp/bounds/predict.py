@@ -1,6 +1,7 @@
 """Predictions of an SVGP: the latent function, new targets, their log density, and joint samples.
 
-Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists unless ``full_cov`` asks for it.
+Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists unless ``full_cov``
+asks for it.
 """
 
 import numpy as np
@@ -28,8 +29,8 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     chunk_size : int, optional
-        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers; on a device of 2^18 for
-        each of its multiprocessors.
+        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers; on a
+        device of 2^18 for each of its multiprocessors.
 
     Returns
     -------
@@ -38,8 +39,9 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
 
     Notes
     -----
-    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II. On a device the
-    results stay there, and one copy to the host says whether all is well.
+    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook,
+    appendix II. On a device the results stay there, and one copy to the host says whether all is
+    well.
 
     Examples
     --------
@@ -88,15 +90,16 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
 
-    On a device ``StudentT``
-    copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
+    On a device ``StudentT`` copies the largest residual to the host beside what ``predict_f`` does,
+    once for every 2^15 targets: it decides on the nodes.
 
     Parameters
     ----------
     model, Xs, jitter, chunk_size
         As in ``predict_f``.
     Ys : (N,) or (N, P) array
-        Labels (N,) for multi-class likelihoods. (N, 1) is (N,) where the posterior has no leading axis.
+        Labels (N,) for multi-class likelihoods. (N, 1) is (N,) where the posterior has no leading
+        axis.
 
     Returns
     -------
@@ -141,9 +144,9 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
     Notes
     -----
-    Closed forms for Gaussian and Laplace noise; some 60 nodes a target for Student-t (its scale mixture of normals) and Poisson
-    (23 or 112, over the rate or over a gamma variable). On a device what decides on the nodes is copied to the host, some numbers
-    for each piece of the data.
+    Closed forms for Gaussian and Laplace noise; some 60 nodes a target for Student-t (its scale
+    mixture of normals) and Poisson (23 or 112, over the rate or over a gamma variable). On a device
+    what decides on the nodes is copied to the host, some numbers for each piece of the data.
 
     Examples
     --------
@@ -159,7 +162,8 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
 
-    ``low, high = predict_quantiles(model, Xs, (0.05, 0.95))`` is an interval that holds nine of ten new targets.
+    ``low, high = predict_quantiles(model, Xs, (0.05, 0.95))`` is an interval that holds nine of ten
+    new targets.
 
     Parameters
     ----------
@@ -183,8 +187,9 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
 
     Notes
     -----
-    The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of ``predict_cdf`` a level; none
-    for Gaussian noise. On a device each evaluation copies a few numbers to the host.
+    The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of
+    ``predict_cdf`` a level; none for Gaussian noise. On a device each evaluation copies a few
+    numbers to the host.
 
     Examples
     --------
@@ -202,11 +207,17 @@ def levels_of(levels):
     """The levels as an array of floats, checked."""
     levels = check.as_array("levels", levels)
     if deferred_checks.on_device(levels) or levels.ndim > 1:
-        raise ValueError(f"`levels` must be a number or a sequence of numbers on the host, got an array of shape {levels.shape}")
+        raise ValueError(
+            "`levels` must be a number or a sequence of numbers on the host, got an array of shape"
+            f" {levels.shape}"
+        )
     levels = levels.astype(np.float64)
     outside = levels.ravel()[~((levels.ravel() > 0) & (levels.ravel() < 1))]
     if outside.size:
-        raise ValueError(f"`levels` must lie strictly between 0 and 1, got {outside[0]:g}; 0.05 is the 5 % quantile")
+        raise ValueError(
+            f"`levels` must lie strictly between 0 and 1, got {outside[0]:g}; 0.05 is the 5 %"
+            " quantile"
+        )
     return levels
 
 
@@ -244,7 +255,9 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def joint_samples(mean, cov, jitter, num_samples, rng):
     """Samples (num_samples, N) or (num_samples, N, P) of Gaussians with a mean (..., N) and a covariance (..., N, N)."""
     factor = kernels.cholesky(cov, jitter)
-    noise = np.asarray(rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean)
+    noise = np.asarray(
+        rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
+    )
     samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
     samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
     return np.ascontiguousarray(samples, like=mean)
@@ -258,7 +271,12 @@ def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
     check.report_clamped(layer.clamped)
-    f = Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))
+    f = Marginals(
+        *(
+            np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("mean", "var")
+        )
+    )
     check.result(total(f.var), model)
     return model, Ys, f
 
@@ -282,4 +300,3 @@ def total(array):
 def trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array
-

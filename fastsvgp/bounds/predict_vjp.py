@@ -1,8 +1,9 @@
 """Predictions with the way back to their inputs: for acquisition by gradient, for sensitivities, for networks below.
 
-The cotangents of a prediction come from whoever uses it, and later. So the pass stays open: what it began with, its factor of Kuu
-among it, serves every way back. The rows that a pass keeps are consumed by the first one, and are not kept at all where they are
-long; they are made again from the inputs then, by the products of a prediction.
+The cotangents of a prediction come from whoever uses it, and later. So the pass stays open: what it
+began with, its factor of Kuu among it, serves every way back. The rows that a pass keeps are
+consumed by the first one, and are not kept at all where they are long; they are made again from the
+inputs then, by the products of a prediction.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from .elbo import SVGP
 from .posterior_passes import layer_pass
 from .predict import NAMES, total, trailing
 
-KEEP_NUMBERS = 2**24  # of an (M, N) array for each output, 128 MiB in float64 in all: a pass keeps them, and two more (M, N)
+# of an (M, N) array for each output, 128 MiB in float64 in all: a pass keeps them, and two more (M,
+# N)
+KEEP_NUMBERS = 2**24
 
 
 @deferred_checks.retried
@@ -42,23 +45,27 @@ def predict_f_and_vjp(
     var : (N,) or (N, P)
         As of ``predict_f``.
     vjp : callable
-        ``Xs_bar = vjp(mean_bar, var_bar)``: with the derivatives of a number in ``mean`` and ``var``, in their shapes, its
-        derivative in ``Xs``, (N, D), mean function included. ``None`` in the place of either is zero. It may be called any number
-        of times. What Xs and the model were counts, whatever is done to ``Xs`` meanwhile; leave the arrays of the model alone.
+        ``Xs_bar = vjp(mean_bar, var_bar)``: with the derivatives of a number in ``mean`` and
+        ``var``, in their shapes, its derivative in ``Xs``, (N, D), mean function included. ``None``
+        in the place of either is zero. It may be called any number of times. What Xs and the model
+        were counts, whatever is done to ``Xs`` meanwhile; leave the arrays of the model alone.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite, MemoryError
-        As of ``elbo``. Of ``vjp``: cotangents of another shape, on another device, with NaN or infinity.
+        As of ``elbo``. Of ``vjp``: cotangents of another shape, on another device, with NaN or
+        infinity.
 
     Notes
     -----
-    As long as ``predict_f`` takes, and as the reverse of ``elbo_and_grad`` from marginals to inputs: nothing of M^3 beyond the
-    start. For ``Whitened``, one output: 2 M^2 N flops forward, 2 M^2 N back, and the covariance. Up to P M N = 2^24 the first
-    ``vjp`` finds what the forward pass left, and frees it; further calls, and longer ones, take the forward pass again.
+    As long as ``predict_f`` takes, and as the reverse of ``elbo_and_grad`` from marginals to
+    inputs: nothing of M^3 beyond the start. For ``Whitened``, one output: 2 M^2 N flops forward, 2
+    M^2 N back, and the covariance. Up to P M N = 2^24 the first ``vjp`` finds what the forward pass
+    left, and frees it; further calls, and longer ones, take the forward pass again.
 
-    A prediction depends on its own row of ``Xs`` alone, so two calls give all derivatives of one output:
-    ``vjp(np.ones(N), None)`` has those of each mean in its row, ``vjp(None, np.ones(N))`` those of each variance.
+    A prediction depends on its own row of ``Xs`` alone, so two calls give all derivatives of one
+    output: ``vjp(np.ones(N), None)`` has those of each mean in its row, ``vjp(None, np.ones(N))``
+    those of each variance.
 
     Examples
     --------
@@ -100,7 +107,12 @@ class _Way:
             outputs = part.mean.size // part.mean.shape[-1]
             if outputs * self.layer.num_inducing * len(self.X) <= KEEP_NUMBERS:
                 self.rows[start] = rows
-        return Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))
+        return Marginals(
+            *(
+                np.concatenate([getattr(part, name) for part in parts], axis=-1)
+                for name in ("mean", "var")
+            )
+        )
 
     def back(self, f_bar):
         """X_bar (N, D) for the cotangents of the marginals."""
@@ -117,7 +129,10 @@ class _Way:
 def _pulled(model, way, shape, mean_bar, var_bar):
     """``vjp`` for marginals of this shape (..., N); the model says how large the matrices are."""
     deferred_checks.begin(way.X)
-    bars = (_cotangent(name, bar, shape, way.X) for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar)))
+    bars = (
+        _cotangent(name, bar, shape, way.X)
+        for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))
+    )
     X_bar = way.back(Marginals(*bars))
     check.result(total(X_bar), model)
     return X_bar
@@ -130,7 +145,10 @@ def _cotangent(name, bar, shape, X):
     bar = check.as_array(name, bar)
     if bar.shape != shape[::-1]:
         of = name.partition("_")[0]
-        raise ValueError(f"`{name}` must have the shape {shape[::-1]} of the `{of}` whose cotangent it is, got {bar.shape}")
+        raise ValueError(
+            f"`{name}` must have the shape {shape[::-1]} of the `{of}` whose cotangent it is, got"
+            f" {bar.shape}"
+        )
     one_device((name, bar), ("Xs", X))
     check.common_dtype(bar, names=(name,))
     check.finite(name, bar)

@@ -5,7 +5,8 @@ from ..records import Marginals
 from .layer_pass import LayerPass
 
 KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
-SHARE_NUMBERS = 2**23  # of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
+# of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
+SHARE_NUMBERS = 2**23
 
 
 class KeptLayer:

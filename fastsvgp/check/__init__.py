@@ -1,4 +1,6 @@
-"""Every check that a user meets: types, shapes, dtypes, values. Rooms below the public edge trust their arguments.
+"""Every check that a user meets: types, shapes, dtypes, values.
+
+Rooms below the public edge trust their arguments.
 
 A message names the argument, what came, and what to do.
 """

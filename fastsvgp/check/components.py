@@ -9,8 +9,8 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
 PARTIAL = (  # where a None may come from
-    "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or put the new ones into "
-    "the model with fastsvgp.replace_at"
+    "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or"
+    " put the new ones into the model with fastsvgp.replace_at"
 )
 
 
@@ -27,8 +27,15 @@ def parts(model, names=tuple(PARTS)):
             elif part is None:
                 hint = PARTIAL
             else:
-                hint = "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
-            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
+                hint = (
+                    "; its class lacks the decorator fastsvgp.record"
+                    if hasattr(part, method)
+                    else ""
+                )
+            raise TypeError(
+                f"`{name}` of the model must be a record such as fastsvgp.{example}, got"
+                f" {what}{hint}"
+            )
 
 
 def in_place_of_class(kind, model=None):

@@ -1,4 +1,6 @@
-"""Every check that a user meets: types, shapes, dtypes, values. Rooms below the public edge trust their arguments.
+"""Every check that a user meets: types, shapes, dtypes, values.
+
+Rooms below the public edge trust their arguments.
 
 A message names the argument, what came, and what to do.
 """
@@ -14,7 +16,11 @@ from ..records.dtypes import DEFAULT_JITTER, common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
-from .components import PARTIAL, in_place_of_class, parts  # noqa: F401, ``check.parts`` is asked for by this name
+from .components import (
+    PARTIAL,
+    in_place_of_class,
+    parts,
+)
 
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
@@ -31,18 +37,31 @@ def as_array(name, value):
         try:
             array = np.asarray(value)
         except ValueError as error:
-            raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
+            raise ValueError(
+                f"`{name}` makes no array ({error}); give rows of equal length"
+            ) from None
     if array.dtype.kind not in "fiub":
         if isinstance(value, type):
-            raise TypeError(f"`{name}` must hold real numbers, got {value.__name__}, a class{in_place_of_class(value)}")
-        where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
-        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
+            raise TypeError(
+                f"`{name}` must hold real numbers, got {value.__name__}, a"
+                f" class{in_place_of_class(value)}"
+            )
+        where = (
+            f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
+        )
+        raise TypeError(
+            f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to"
+            " float64 or float32"
+        )
     return array
 
 
 def unmasked(name, value):
     """Refuse a masked array, or a list of them: ``asarray`` drops the mask, and what it hides comes back."""
-    if any(isinstance(part, np.ma.MaskedArray) for part in (value if isinstance(value, (list, tuple)) else (value,))):
+    if any(
+        isinstance(part, np.ma.MaskedArray)
+        for part in (value if isinstance(value, (list, tuple)) else (value,))
+    ):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
 
 
@@ -62,11 +81,17 @@ def finite(name, array):
     if not (math.isfinite(array) if isinstance(array, float) else all_finite(array)):
         array = _host(array)
         bad = tuple(np.argwhere(~np.isfinite(array))[0])
-        raise BadEntry(name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first")
+        raise BadEntry(
+            name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first"
+        )
 
 
 def all_finite(array):
-    return _all(np.isfinite(array)) if isinstance(array, (np.ndarray, np.generic)) else deferred_checks.within(array)
+    return (
+        _all(np.isfinite(array))
+        if isinstance(array, (np.ndarray, np.generic))
+        else deferred_checks.within(array)
+    )
 
 
 def _host(array):
@@ -75,7 +100,8 @@ def _host(array):
 
 
 def _all(conditions):
-    return np.count_nonzero(conditions) == conditions.size  # for small arrays half the time of the method ``all``
+    # for small arrays half the time of the method ``all``
+    return np.count_nonzero(conditions) == conditions.size
 
 
 def positive(name, array, advice="; give variances and lengthscales in natural space"):
@@ -87,17 +113,23 @@ def positive(name, array, advice="; give variances and lengthscales in natural s
 def _all_positive(array):
     if isinstance(array, (np.ndarray, np.generic)):
         return _all(array > 0)
-    return deferred_checks.within(array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1)
+    return deferred_checks.within(
+        array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1
+    )
 
 
 def inputs(name, X, values=True):
     """Inputs (N, D), N > 0, finite where anybody is to look at their ``values``."""
     if (X := as_array(name, X)).ndim != 2:
-        hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
+        hint = (
+            f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
+        )
         raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
     if X.shape[0] == 0:
         hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
-        raise ValueError(f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}")
+        raise ValueError(
+            f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}"
+        )
     if values:
         finite(name, X)
     return X
@@ -106,7 +138,9 @@ def inputs(name, X, values=True):
 def columns(X, D, name="X", owner="`inducing`"):
     """Refuse inputs whose columns are not those of the inducing inputs, or of what ``columns_of`` a covariance says."""
     if X.shape[1] != D:
-        raise ValueError(f"`{name}` has {X.shape[1]} columns where {owner} has {D}; both need the same inputs")
+        raise ValueError(
+            f"`{name}` has {X.shape[1]} columns where {owner} has {D}; both need the same inputs"
+        )
 
 
 def jitter_amount(jitter, dtype):
@@ -120,7 +154,10 @@ def jitter_amount(jitter, dtype):
 
 
 def _is_number(value):
-    """Whether this is one real number: of Python's, of NumPy's, or an array of no dimensions. Text and truth values are none."""
+    """Whether this is one real number: of Python's, of NumPy's, or an array of no dimensions.
+
+    Text and truth values are none.
+    """
     if getattr(value, "shape", None) == ():
         return value.dtype.kind in "fiu"
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -135,7 +172,11 @@ def _as_float(number):
 
 def _shown(value):
     """What came, in a few words."""
-    return f"an array of shape {value.shape}" if getattr(value, "shape", ()) != () else f"{value!r:.200}"
+    return (
+        f"an array of shape {value.shape}"
+        if getattr(value, "shape", ()) != ()
+        else f"{value!r:.200}"
+    )
 
 
 def scalar(name, value):
@@ -154,7 +195,9 @@ def whole(name, value, least=1):
         raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_shown(value)}")
     if not least <= value <= LARGEST_SIZE or not float(value).is_integer():
         limit = f", at most {LARGEST_SIZE}" if LARGEST_SIZE < value < math.inf else ""
-        raise ValueError(f"`{name}` must be a whole number of at least {least}{limit}, got {_shown(value)}")
+        raise ValueError(
+            f"`{name}` must be a whole number of at least {least}{limit}, got {_shown(value)}"
+        )
     return int(value)
 
 
@@ -168,7 +211,9 @@ def flag(name, value):
 def mapping(name, value, example):
     """A dict whose keys are names of fields; empty for None."""
     if not isinstance(value, dict | None) or not all(isinstance(key, str) for key in value or ()):
-        raise TypeError(f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}")
+        raise TypeError(
+            f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}"
+        )
     return value or {}
 
 
@@ -186,7 +231,10 @@ def data_scale(num_data, batch):
         return 1.0
     num_data = scalar("num_data", num_data)
     if num_data < batch:
-        raise ValueError(f"`num_data` is {num_data:g}, smaller than the batch of {batch}; give the size of the whole data set")
+        raise ValueError(
+            f"`num_data` is {num_data:g}, smaller than the batch of {batch}; give the size of the"
+            " whole data set"
+        )
     return num_data / max(batch, 1)
 
 
@@ -201,14 +249,19 @@ def _cast(value, dtype):
 def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     """Cast the leaves of a model to the dtype that it and ``arrays``, called ``names``, share, and check them by their kind.
 
-    Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that would be a pass over
-    (M, M) numbers): it reaches the value, and ``result`` looks for the cause then.
+    Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that
+    would be a pass over (M, M) numbers): it reaches the value, and ``result`` looks for the cause
+    then.
     """
     found = list(leaves(tree))
     if any(v is None for _, _, v in found):
         for path in missing(tree):
             raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
-    values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
+    values = [
+        as_array(prefix + path, v) if not isinstance(v, (int, float)) else v
+        for path, _, v in found
+        if v is not None
+    ]
     try:
         backend_of(*values, *arrays)
     except TypeError:
@@ -218,7 +271,11 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     try:
         dtype = common_dtype(*values, *arrays)
     except TypeError:
-        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, v in found if v is not None), *names))
+        common_dtype(
+            *values,
+            *arrays,
+            names=(*(prefix + path for path, _, v in found if v is not None), *names),
+        )
         raise
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind in ("tril", "columns"):
@@ -229,8 +286,12 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
             finite(prefix + path, array)
             if kind == "positive":
                 positive(prefix + path, array)
-    if all(v is None or type(v) is dtype.type or type(v) is np.ndarray and v.dtype == dtype and v.ndim for _, _, v in found):
-        return tree, dtype  # as in training, where a new record takes longer than all that was checked
+    if all(
+        v is None or type(v) is dtype.type or type(v) is np.ndarray and v.dtype == dtype and v.ndim
+        for _, _, v in found
+    ):
+        # as in training, where a new record takes longer than all that was checked
+        return tree, dtype
     return tree_map(lambda v: _cast(v, dtype), tree), dtype
 
 
@@ -270,7 +331,9 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = parameters(model, *arrays, names=names)
-    sizes, D = inducing(model, model.posterior.num_sets, f"a {type(model.posterior).__name__} posterior")
+    sizes, D = inducing(
+        model, model.posterior.num_sets, f"a {type(model.posterior).__name__} posterior"
+    )
     outputs = model.posterior.check_size(*sizes)
     model.likelihood.check_settings()
     if model.mean is not None:
@@ -285,7 +348,9 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
 
 def begin(model, X=ABSENT):
     """Postpone the verdicts on what follows where the inducing inputs, or X, live on a device."""
-    deferred_checks.begin(X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",))))
+    deferred_checks.begin(
+        X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",)))
+    )
 
 
 def inducing(model, num_sets=1, user="SGPR"):
@@ -299,20 +364,35 @@ def inducing(model, num_sets=1, user="SGPR"):
     own, kind = covariance.inducing_type, type(covariance).__name__
     if own is not None and type(Z) is not own:
         came = f"a {type(Z).__name__}" if is_record(Z) else "an array"
-        raise TypeError(f"`inducing` must be a {own.__name__}, which a {kind} covariance takes, got {came}")
+        raise TypeError(
+            f"`inducing` must be a {own.__name__}, which a {kind} covariance takes, got {came}"
+        )
     if own is None:
         if is_record(Z) and not isinstance(Z, InducingSets):
-            raise TypeError(f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a {type(Z).__name__}")
+            raise TypeError(
+                f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a"
+                f" {type(Z).__name__}"
+            )
         first, *_ = sets = sets_of(Z)
         for i, one in enumerate(sets):
             if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
                 name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
                 other = f", D the {first.shape[1]} columns of the first set" if i else ""
-                raise ValueError(f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}")
+                raise ValueError(
+                    f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}"
+                )
     D, sizes = covariance.num_columns(Z), covariance.num_inducing(Z)
     if len(sizes) != num_sets:
-        came = f"a record {type(Z).__name__} of {len(sizes)} sets" if is_record(Z) else "an array, one set"
-        takes = "one: an array (M, D)" if num_sets == 1 else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
+        came = (
+            f"a record {type(Z).__name__} of {len(sizes)} sets"
+            if is_record(Z)
+            else "an array, one set"
+        )
+        takes = (
+            "one: an array (M, D)"
+            if num_sets == 1
+            else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
+        )
         raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
     covariance.check_dim(D)
     return sizes, D
@@ -320,7 +400,11 @@ def inducing(model, num_sets=1, user="SGPR"):
 
 def one_column(Y, outputs, likelihood):
     """Targets (N, 1) as (N,) where that is what they mean: for one output that has no axis, and for labels of classes."""
-    return Y[:, 0] if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None) else Y
+    return (
+        Y[:, 0]
+        if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None)
+        else Y
+    )
 
 
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
@@ -328,7 +412,10 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     inputs_name, name = names
     Y = one_column(Y, outputs, likelihood)
     if Y.shape[:1] != (N,):
-        raise ValueError(f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape {Y.shape}")
+        raise ValueError(
+            f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape"
+            f" {Y.shape}"
+        )
     latent = likelihood.num_latent
     if latent is not None:
         if outputs != (latent,):
@@ -337,11 +424,13 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
                 f"but {type(likelihood).__name__} with {latent} classes needs ({latent},)"
             )
         if Y.ndim != 1:
-            raise ValueError(f"`{name}` must hold one integer label a row, shape ({N},), got {Y.shape}")
+            raise ValueError(
+                f"`{name}` must hold one integer label a row, shape ({N},), got {Y.shape}"
+            )
     elif Y.shape[1:] != outputs:
         raise ValueError(
-            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
-            f"use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
+            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes"
+            f" {outputs}: use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
         )
     finite(name, Y)
     if Y.ndim == 2:
@@ -370,7 +459,10 @@ def random_names(asked, posterior):
         if name not in posterior.random_quantities:
             kind = (posterior if isinstance(posterior, type) else type(posterior)).__name__
             has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
-            raise TypeError(f"`{name}` is no random quantity of a {kind} posterior, which has {has}: leave it out")
+            raise TypeError(
+                f"`{name}` is no random quantity of a {kind} posterior, which has {has}: leave"
+                " it out"
+            )
 
 
 def names(wrt, model):
@@ -383,8 +475,15 @@ def names(wrt, model):
         raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r}")
     paths = [path for path, _, _ in leaves(model)]
     for name in wrt:
-        if name not in fields and name not in paths and not any(matches(path, (name,)) for path in paths):
-            raise ValueError(f"`wrt` names {name!r}, which is not a field of this model; it has {', '.join(paths)}")
+        if (
+            name not in fields
+            and name not in paths
+            and not any(matches(path, (name,)) for path in paths)
+        ):
+            raise ValueError(
+                f"`wrt` names {name!r}, which is not a field of this model; it has"
+                f" {', '.join(paths)}"
+            )
     return wrt
 
 
@@ -404,9 +503,10 @@ def result(value, model, leave=False):
                 finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
     if math.isnan(value):
         raise Diverged(
-            "the value is nan, though model and data are finite: numbers on the way to it overflow. Likely causes, in order: "
-            "targets or inputs on a wild scale (standardise them); parameters far from 1, as after steps that are too large "
-            "(start again with smaller ones); float32 where float64 is needed"
+            "the value is nan, though model and data are finite: numbers on the way to it overflow."
+            " Likely causes, in order: targets or inputs on a wild scale (standardise them);"
+            " parameters far from 1, as after steps that are too large (start again with smaller"
+            " ones); float32 where float64 is needed"
         )
     return value
 
@@ -417,4 +517,8 @@ def report_clamped(count):
             return deferred_checks.add_clamped(count)
         count = int(count)
     if count:
-        warn(f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor", VarianceClampWarning)
+        warn(
+            f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that"
+            " floor",
+            VarianceClampWarning,
+        )

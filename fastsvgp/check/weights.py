@@ -1,8 +1,11 @@
-"""Weights of data: how often each target counts in a bound. One of weight 0 is never read, and may be NaN: a missing output.
+"""Weights of data: how often each target counts in a bound.
 
-Where a target counts 0 times, one that counts takes its place before anybody looks: it passes the checks of its likelihood, gives
-finite terms, and these are multiplied by 0. A row of which no target counts is left out whole, so its inputs are not read either:
-those of a row that counts stand there.
+One of weight 0 is never read, and may be NaN: a missing output.
+
+Where a target counts 0 times, one that counts takes its place before anybody looks: it passes the
+checks of its likelihood, gives finite terms, and these are multiplied by 0. A row of which no
+target counts is left out whole, so its inputs are not read either: those of a row that counts stand
+there.
 """
 
 import functools
@@ -27,8 +30,9 @@ def svgp(model, X, Y, weights, checked=check.svgp):
     X, Y : array
     weights : (N,) array, as ``Y``, or None
     checked : function
-        ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with Y in the layout of
-        likelihoods, (N,) or (P, N). It is never shown a target that does not count. Default: that of an ``SVGP``.
+        ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with
+        Y in the layout of likelihoods, (N,) or (P, N). It is never shown a target that does not
+        count. Default: that of an ``SVGP``.
 
     Returns
     -------
@@ -73,7 +77,10 @@ def through(checked, X, Y, weights):
 
 
 def shaped(weights, Y):
-    """Weights as an array: one for each row of Y, or for each target. A column (N, 1) beside Y (N,) is (N,)."""
+    """Weights as an array: one for each row of Y, or for each target.
+
+    A column (N, 1) beside Y (N,) is (N,).
+    """
     weights = check.as_array("weights", weights)
     if not Y.shape:
         raise ValueError("`Y` must have rows, got a single value")
@@ -81,7 +88,10 @@ def shaped(weights, Y):
         weights = weights[:, 0]
     if weights.shape not in (Y.shape[:1], Y.shape):
         each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
-        raise ValueError(f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got {weights.shape}")
+        raise ValueError(
+            f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got"
+            f" {weights.shape}"
+        )
     return weights
 
 
@@ -90,13 +100,19 @@ def check_values(weights):
     bad = ~((weights >= 0) & (weights < np.inf))
     if not deferred_checks.none(bad):
         at = tuple(map(int, np.argwhere(bad)[0]))
-        raise BadEntry("weights", f"must be zero or more, and finite; got {float(weights[at]):g}", at, ADVICE)
+        raise BadEntry(
+            "weights", f"must be zero or more, and finite; got {float(weights[at]):g}", at, ADVICE
+        )
     if not deferred_checks.none(~(weights > 0).any()):
-        raise ValueError("`weights` are all zero, so that no target counts; give at least one that is positive")
+        raise ValueError(
+            "`weights` are all zero, so that no target counts; give at least one that is positive"
+        )
 
 
 def _counted(weights, Y):
-    return np.broadcast_to((weights > 0).reshape(*weights.shape, *(1,) * (Y.ndim - weights.ndim)), Y.shape)
+    return np.broadcast_to(
+        (weights > 0).reshape(*weights.shape, *(1,) * (Y.ndim - weights.ndim)), Y.shape
+    )
 
 
 def filled(Y, weights):
@@ -126,7 +142,8 @@ def inputs_that_count(X, weights):
 
 def laid_out(weights, Y, dtype):
     """Weights in the shape of Y (N,) or (P, N), as likelihoods have them."""
-    weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T  # a column of them, beside a column Y
+    # a column of them, beside a column Y
+    weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T
     weights = np.broadcast_to(weights, Y.shape)
     return np.ascontiguousarray(weights, dtype, like=weights)
 
@@ -136,8 +153,8 @@ def check_likelihood(likelihood):
     if not _takes(type(likelihood)):
         name = f"{type(likelihood).__name__}.expected_log_prob"
         raise TypeError(
-            f"`weights` are given, and {name} takes none; give it an argument `weights=None`, by which the terms of each datum "
-            "are multiplied, as docs/likelihood.md shows"
+            f"`weights` are given, and {name} takes none; give it an argument `weights=None`, by"
+            " which the terms of each datum are multiplied, as docs/likelihood.md shows"
         )
 
 

@@ -1,7 +1,8 @@
 """The ``fastsvgp`` command: fit, predict, demo, info, completion.
 
-Bad input ends in one message on stderr and exit code 2, without a traceback (``--traceback`` shows it) and without a half-written
-file; Ctrl-C, SIGTERM and SIGHUP during training keep the model so far and end in exit codes 130, 143 and 129.
+Bad input ends in one message on stderr and exit code 2, without a traceback (``--traceback`` shows
+it) and without a half-written file; Ctrl-C, SIGTERM and SIGHUP during training keep the model so
+far and end in exit codes 130, 143 and 129.
 """
 
 import importlib
@@ -31,7 +32,8 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 done, 2 bad input (one message on stderr), 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
+        Exit code: 0 done, 2 bad input (one message on stderr), 130 interrupted, 143 and 129 ended
+        by SIGTERM and SIGHUP.
     """
     try:
         args = parser().parse_args(argv)
@@ -65,7 +67,12 @@ def _run(args):
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (MemoryError, OSError, ValueError, ArithmeticError) as error:  # NotPositiveDefinite is a ValueError
+    except (
+        MemoryError,
+        OSError,
+        ValueError,
+        ArithmeticError,
+    ) as error:  # NotPositiveDefinite is a ValueError
         if getattr(args, "traceback", False):
             traceback.print_exc()
         return _fail(args.command, _said(error))

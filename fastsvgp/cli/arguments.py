@@ -21,7 +21,11 @@ class _Lines(argparse.HelpFormatter):
     """Keeps the line breaks of a help text, which are those of its lists."""
 
     def _split_lines(self, text, width):
-        return [line for part in text.splitlines() for line in super(_Lines, self)._split_lines(part, width)]
+        return [
+            line
+            for part in text.splitlines()
+            for line in super(_Lines, self)._split_lines(part, width)
+        ]
 
 
 class _Version(argparse.Action):
@@ -63,9 +67,13 @@ def _shape(least, most):
 
     def parse(text):
         sizes = text.lower().split("x")
-        if not least <= len(sizes) <= most or not all(size.isdecimal() and 0 < int(size) <= MOST for size in sizes):
+        if not least <= len(sizes) <= most or not all(
+            size.isdecimal() and 0 < int(size) <= MOST for size in sizes
+        ):
             example = "5x5" if most == 2 else "28x28 or 32x32x3"
-            raise argparse.ArgumentTypeError(f"expected whole numbers above 0 and x between them, as in {example}, got {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"expected whole numbers above 0 and x between them, as in {example}, got {text!r}"
+            )
         return tuple(map(int, sizes))
 
     return parse
@@ -82,14 +90,26 @@ def _levels(text):
 
 def parser():
     """The parser of the ``fastsvgp`` command."""
-    top = Parser(prog="fastsvgp", description="Sparse variational Gaussian processes: fit, predict, look.", allow_abbrev=False)
+    top = Parser(
+        prog="fastsvgp",
+        description="Sparse variational Gaussian processes: fit, predict, look.",
+        allow_abbrev=False,
+    )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
     _add_fit(commands)
     _add_predict(commands)
     _add_demo(commands)
-    info = commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
-    info.add_argument("--mpi", action="store_true", help="also ranks, hosts and a timed sum: mpiexec -n 4 fastsvgp info --mpi")
+    info = commands.add_parser(
+        "info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False
+    )
+    info.add_argument(
+        "--mpi",
+        action="store_true",
+        help="also ranks, hosts and a timed sum: mpiexec -n 4 fastsvgp info --mpi",
+    )
     _add_completion(commands)
     return top
 
@@ -98,36 +118,62 @@ def _add_fit(commands):
     fit = commands.add_parser(
         "fit",
         help="fit a model to a table of data",
-        description="Standardises and splits the data, fits a sparse Gaussian process, reports held-out metrics beside the "
-        "trivial predictor's, and writes the model, metrics.json, plots, and report.html with all of it on one page.",
+        description=(
+            "Standardises and splits the data, fits a sparse Gaussian process, reports held-out"
+            " metrics beside the trivial predictor's, and writes the model, metrics.json, plots,"
+            " and report.html with all of it on one page."
+        ),
         allow_abbrev=False,
         formatter_class=_Lines,
     )
-    fit.add_argument("file", metavar="FILE", help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input")
+    fit.add_argument(
+        "file",
+        metavar="FILE",
+        help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input",
+    )
     data = fit.add_argument_group(
         "data",
-        f"Columns of text are inputs too: one input for each of the {LEVELS} most frequent levels of the training rows, and one "
-        "for all other text. Columns of dates become three: day number, month and weekday.",
+        f"Columns of text are inputs too: one input for each of the {LEVELS} most frequent levels"
+        " of the training rows, and one for all other text. Columns of dates become three: day"
+        " number, month and weekday.",
     )
     data.add_argument(
         "--target",
         metavar="COLUMN",
-        help="name of the target column, or its index from 0 (default: the last; of an npz file y, and where it has none the "
-        "last column of X)",
+        help=(
+            "name of the target column, or its index from 0 (default: the last; of an npz file y,"
+            " and where it has none the last column of X)"
+        ),
     )
-    data.add_argument("--target-file", metavar="FILE", help="the target is in this file; all columns of FILE are inputs")
-    data.add_argument("--ignore", metavar="COLUMN,...", type=_columns, default=[], help="columns to leave out, names or indices")
+    data.add_argument(
+        "--target-file",
+        metavar="FILE",
+        help="the target is in this file; all columns of FILE are inputs",
+    )
+    data.add_argument(
+        "--ignore",
+        metavar="COLUMN,...",
+        type=_columns,
+        default=[],
+        help="columns to leave out, names or indices",
+    )
     data.add_argument(
         "--missing",
         choices=POLICIES,
         default=POLICIES[0],
         metavar="POLICY",
-        help="what becomes of missing values of inputs (a missing target is an error)\n"
-        "error: a message that names the first (default)\n"
-        "median: that of the training rows in their place, and one more input that is 1 where they were; missing text is a level",
+        help=(
+            "what becomes of missing values of inputs (a missing target is an error)\nerror: a"
+            " message that names the first (default)\nmedian: that of the training rows in their"
+            " place, and one more input that is 1 where they were; missing text is a level"
+        ),
     )
     held_out = data.add_mutually_exclusive_group()
-    held_out.add_argument("--test-mask", metavar="FILE:COLUMN", help="hold out the rows where this column is 1 (else 0)")
+    held_out.add_argument(
+        "--test-mask",
+        metavar="FILE:COLUMN",
+        help="hold out the rows where this column is 1 (else 0)",
+    )
     held_out.add_argument(
         "--test-fraction",
         metavar="F",
@@ -142,9 +188,11 @@ def _add_fit(commands):
         "--likelihood",
         choices=LIKELIHOODS,
         metavar="NAME",
-        help=f"{', '.join(LIKELIHOODS)}\n"
-        "default by the target: bernoulli-probit for two classes, softmax for more (text, or at most five different whole "
-        "numbers); poisson for whole numbers that look like counts; else gaussian",
+        help=(
+            f"{', '.join(LIKELIHOODS)}\ndefault by the target: bernoulli-probit for two classes,"
+            " softmax for more (text, or at most five different whole numbers); poisson for whole"
+            " numbers that look like counts; else gaussian"
+        ),
     )
     model.add_argument(
         "--covariance",
@@ -162,56 +210,78 @@ def _add_fit(commands):
         "--inducing",
         metavar="M",
         type=_count,
-        help=f"number of inducing inputs (default {FEW}; of each of several --layers {LAYER}; sgpr: up to {ALL} distinct "
-        f"training rows all of them, held fixed, up to {COLLAPSED} rows {SOME})",
+        help=(
+            f"number of inducing inputs (default {FEW}; of each of several --layers {LAYER}; sgpr:"
+            f" up to {ALL} distinct training rows all of them, held fixed, up to {COLLAPSED} rows"
+            f" {SOME})"
+        ),
     )
     model.add_argument(
         "--method",
         choices=METHODS,
         metavar="NAME",
-        help="default by the size of the data: sgpr for gaussian noise and up to "
-        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or another option of minibatches is given; else svgp\n"
-        "svgp: minibatches, any likelihood\n"
-        "tsvgp: the same with the posterior held as sites, which leaves the prior free\n"
-        "lsvgp: svgp with fewer parameters and the fewest operations a step\n"
-        "rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently\n"
-        "solvegp: svgp with a second set of inducing inputs for what the first leaves over\n"
-        "odvgp: the same for the mean alone, many of them at little cost\n"
-        "sgpr: the collapsed bound on all data at once, gaussian only, by L-BFGS\n"
-        "qsgp: very many random Fourier features, trained on samples of them, with the hyperparameters of an exact Gaussian "
-        "process on some rows",
+        help=(
+            f"default by the size of the data: sgpr for gaussian noise and up to {COLLAPSED}"
+            " training rows, unless --batch-size, --learning-rate or another option of minibatches"
+            " is given; else svgp\nsvgp: minibatches, any likelihood\ntsvgp: the same with the"
+            " posterior held as sites, which leaves the prior free\nlsvgp: svgp with fewer"
+            " parameters and the fewest operations a step\nrsvgp: lsvgp from matrix products"
+            " alone, the inducing inputs trained gently\nsolvegp: svgp with a second set of"
+            " inducing inputs for what the first leaves over\nodvgp: the same for the mean alone,"
+            " many of them at little cost\nsgpr: the collapsed bound on all data at once, gaussian"
+            " only, by L-BFGS\nqsgp: very many random Fourier features, trained on samples of"
+            " them, with the hyperparameters of an exact Gaussian process on some rows"
+        ),
     )
     model.add_argument(
         "--orthogonal",
         metavar="M2",
         type=_count,
-        help="solvegp, odvgp: number of inducing inputs of the second set (default as many as of the first)",
+        help=(
+            "solvegp, odvgp: number of inducing inputs of the second set (default as many as of the"
+            " first)"
+        ),
     )
     model.add_argument(
         "--layers",
         metavar="L",
         type=_count,
-        help="svgp, lsvgp, rsvgp, solvegp: layers of a deep Gaussian process, each on draws of the one below (default 1)",
+        help=(
+            "svgp, lsvgp, rsvgp, solvegp: layers of a deep Gaussian process, each on draws of the"
+            " one below (default 1)"
+        ),
     )
     model.add_argument(
-        "--width", metavar="W", type=_count, help="outputs of each hidden layer (default as many as inputs, at most 30)"
+        "--width",
+        metavar="W",
+        type=_count,
+        help="outputs of each hidden layer (default as many as inputs, at most 30)",
     )
     model.add_argument(
         "--patch-shape",
         metavar="HxW",
         type=_shape(2, 2),
-        help="rows are images: sum one function over their patches of H x W pixels; --covariance is then of patches, inducing "
-        "inputs are patches, and all pixels share one mean and scale (not for sgpr, qsgp)",
+        help=(
+            "rows are images: sum one function over their patches of H x W pixels; --covariance is"
+            " then of patches, inducing inputs are patches, and all pixels share one mean and scale"
+            " (not for sgpr, qsgp)"
+        ),
     )
     model.add_argument(
         "--image-shape",
         metavar="HxW[xC]",
         type=_shape(2, 3),
-        help="with --patch-shape: rows and columns of pixels, and channels (default: as X of an npz file, (N, H, W) or "
-        "(N, H, W, C); else square, one channel); in a table pixels are row by row, channels last",
+        help=(
+            "with --patch-shape: rows and columns of pixels, and channels (default: as X of an npz"
+            " file, (N, H, W) or (N, H, W, C); else square, one channel); in a table pixels are row"
+            " by row, channels last"
+        ),
     )
     model.add_argument(
-        "--stride", metavar="S", type=_count, help="with --patch-shape: pixels from one patch to the next (default 1)"
+        "--stride",
+        metavar="S",
+        type=_count,
+        help="with --patch-shape: pixels from one patch to the next (default 1)",
     )
     model.add_argument(
         "--features",
@@ -227,17 +297,34 @@ def _add_fit(commands):
     )
 
     training = fit.add_argument_group("training")
-    training.add_argument("--mpi", action="store_true", help="one training on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi")
+    training.add_argument(
+        "--mpi",
+        action="store_true",
+        help="one training on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
+    )
     fit.set_defaults(group=None, trained=False)
     length = training.add_mutually_exclusive_group()
     length.add_argument(
         "--steps",
         metavar="N",
         type=_count,
-        help="training steps (default 2000; sgpr: at most 200 iterations, fewer where the bound no longer rises)",
+        help=(
+            "training steps (default 2000; sgpr: at most 200 iterations, fewer where the bound no"
+            " longer rises)"
+        ),
     )
-    length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
-    training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
+    length.add_argument(
+        "--epochs",
+        metavar="N",
+        type=_positive,
+        help="passes over the training data, instead of --steps",
+    )
+    training.add_argument(
+        "--batch-size",
+        metavar="B",
+        type=_count,
+        help="rows in a minibatch (default 512; not for sgpr)",
+    )
     training.add_argument(
         "--learning-rate",
         metavar="R",
@@ -248,84 +335,144 @@ def _add_fit(commands):
         "--natural-step",
         metavar="S",
         type=_number(float, 0, 1, closed_high=True),
-        help="svgp, tsvgp, solvegp, odvgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0, not "
-        "for tsvgp: Adam moves it too)",
+        help=(
+            "svgp, tsvgp, solvegp, odvgp: step size of the natural gradient for the posterior, at"
+            " most 1 (default 0.1; 0, not for tsvgp: Adam moves it too)"
+        ),
     )
     each = "natural-gradient steps of the posterior, each on a minibatch of its own"
     for letter, what in (("e", each), ("m", "steps of Adam")):
         training.add_argument(
-            f"--{letter}-steps", metavar="K", type=_count, help=f"svgp, tsvgp, solvegp, odvgp: {what}, in each step (default 1)"
+            f"--{letter}-steps",
+            metavar="K",
+            type=_count,
+            help=f"svgp, tsvgp, solvegp, odvgp: {what}, in each step (default 1)",
         )
     training.add_argument(
         "--sampled",
         metavar="S",
         type=_count,
-        help=f"odvgp: inducing inputs of the second set that a step samples for the size of the mean (default {SAMPLED}, or all)",
+        help=(
+            "odvgp: inducing inputs of the second set that a step samples for the size of the mean"
+            f" (default {SAMPLED}, or all)"
+        ),
     )
     training.add_argument(
-        "--basis-batch", metavar="M", type=_count, help=f"qsgp: features that a step samples, twice (default {BASIS}, or all)"
+        "--basis-batch",
+        metavar="M",
+        type=_count,
+        help=f"qsgp: features that a step samples, twice (default {BASIS}, or all)",
     )
     training.add_argument(
         "--control-points",
         metavar="P",
         type=_number(int, 0, MOST),
-        help=f"qsgp: training rows at which the exact mean is kept, which takes noise off the steps (default {POINTS} for "
-        "gaussian, else 0: none)",
+        help=(
+            "qsgp: training rows at which the exact mean is kept, which takes noise off the steps"
+            f" (default {POINTS} for gaussian, else 0: none)"
+        ),
     )
     training.add_argument(
         "--learn-hyperparameters",
         action="store_true",
-        help="qsgp: go on learning them after a fifth of the steps; the bound is no guide to them where features are not few",
+        help=(
+            "qsgp: go on learning them after a fifth of the steps; the bound is no guide to them"
+            " where features are not few"
+        ),
     )
     training.add_argument(
         "--jitter",
         metavar="J",
         type=_positive,
-        help="added to the diagonal of Kuu (default 1e-6, or 1e-7 where all rows are inducing inputs; in float32 1e-4)",
+        help=(
+            "added to the diagonal of Kuu (default 1e-6, or 1e-7 where all rows are inducing"
+            " inputs; in float32 1e-4)"
+        ),
     )
-    training.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="of the model (default float64)")
     training.add_argument(
-        "--seed", metavar="N", type=_number(int, 0), default=0, help="of the split, inducing inputs, minibatches (default 0)"
+        "--dtype",
+        choices=("float64", "float32"),
+        default="float64",
+        help="of the model (default float64)",
+    )
+    training.add_argument(
+        "--seed",
+        metavar="N",
+        type=_number(int, 0),
+        default=0,
+        help="of the split, inducing inputs, minibatches (default 0)",
     )
 
     output = fit.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)")
-    output.add_argument("--resume", action="store_true", help="go on from the checkpoint that an interrupted run left in --out")
-    output.add_argument("--quiet", action="store_true", help="no progress bar and no words on the terminal; only errors")
+    output.add_argument(
+        "--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)"
+    )
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the checkpoint that an interrupted run left in --out",
+    )
+    output.add_argument(
+        "--quiet",
+        action="store_true",
+        help="no progress bar and no words on the terminal; only errors",
+    )
     _add_traceback(output)
     fit.set_defaults(parser=fit)
 
 
 def _add_traceback(group):
-    group.add_argument("--traceback", action="store_true", help="above the message of an error, where in the program it arose")
+    group.add_argument(
+        "--traceback",
+        action="store_true",
+        help="above the message of an error, where in the program it arose",
+    )
 
 
 def _add_text_layout(group):
-    group.add_argument("--delimiter", metavar="C", default="auto", help="auto, comma, semicolon, tab, space, or one character")
-    group.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help="whether the first line names the columns")
+    group.add_argument(
+        "--delimiter",
+        metavar="C",
+        default="auto",
+        help="auto, comma, semicolon, tab, space, or one character",
+    )
+    group.add_argument(
+        "--header",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the first line names the columns",
+    )
 
 
 def _add_predict(commands):
     predict = commands.add_parser(
         "predict",
         help="predict with a fitted model",
-        description="Writes one row per row of FILE, in the original scale: mean and sd, with quantiles of the likelihood's own "
-        "law where that is not Gaussian; or the class and its probabilities.",
+        description=(
+            "Writes one row per row of FILE, in the original scale: mean and sd, with quantiles of"
+            " the likelihood's own law where that is not Gaussian; or the class and its"
+            " probabilities."
+        ),
         allow_abbrev=False,
     )
     predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
     predict.add_argument(
         "file",
         metavar="FILE",
-        help="a table with the same input columns; the target may be there or not; - is standard input",
+        help=(
+            "a table with the same input columns; the target may be there or not; - is standard"
+            " input"
+        ),
     )
     predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
     predict.add_argument(
         "--quantiles",
         metavar="Q,...",
         type=_levels,
-        help="quantiles of the target to write, such as 0.05,0.5,0.95 (default: 0.025,0.975; none for a gaussian likelihood, "
-        "whose mean and sd say all)",
+        help=(
+            "quantiles of the target to write, such as 0.05,0.5,0.95 (default: 0.025,0.975; none"
+            " for a gaussian likelihood, whose mean and sd say all)"
+        ),
     )
     _add_text_layout(predict)
     _add_traceback(predict)
@@ -338,9 +485,16 @@ def _add_demo(commands):
         description="One regression and one classification, under two minutes on two cores.",
         allow_abbrev=False,
     )
-    demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
+    demo.add_argument(
+        "--out",
+        metavar="DIR",
+        default="fastsvgp-demo",
+        help="folder for the results (default fastsvgp-demo)",
+    )
     demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
-    demo.add_argument("--quiet", action="store_true", help="no progress bar and no notes: the tables alone")
+    demo.add_argument(
+        "--quiet", action="store_true", help="no progress bar and no notes: the tables alone"
+    )
     _add_traceback(demo)
 
 
@@ -348,8 +502,11 @@ def _add_completion(commands):
     completion = commands.add_parser(
         "completion",
         help="a script by which the shell completes commands and options",
-        description='Prints a script for the shell. In bash, for this session: eval "$(fastsvgp completion bash)"; for all: '
-        "put that line into ~/.bashrc. In zsh: fastsvgp completion zsh > ~/.zfunc/_fastsvgp, in a folder of $fpath.",
+        description=(
+            'Prints a script for the shell. In bash, for this session: eval "$(fastsvgp completion'
+            ' bash)"; for all: put that line into ~/.bashrc. In zsh: fastsvgp completion zsh >'
+            " ~/.zfunc/_fastsvgp, in a folder of $fpath."
+        ),
         allow_abbrev=False,
     )
     completion.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")

@@ -7,7 +7,10 @@ from ..runtime.progress_bar import beside
 
 FEW = 5  # functions of Numba's own that no cache keeps
 LINES = 4  # without a terminal
-LAYOUT = "  compiling  {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} kernels, once [{elapsed}, {remaining} left]"
+LAYOUT = (
+    "  compiling  {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} kernels, once [{elapsed},"
+    " {remaining} left]"
+)
 
 
 class Compiling:
@@ -34,9 +37,18 @@ class Compiling:
             except ImportError:
                 pass
             else:
-                self._bar = tqdm(total=self.total, bar_format=LAYOUT, mininterval=0.1, dynamic_ncols=True, leave=False)
+                self._bar = tqdm(
+                    total=self.total,
+                    bar_format=LAYOUT,
+                    mininterval=0.1,
+                    dynamic_ncols=True,
+                    leave=False,
+                )
                 return
-        beside(f"  compiling  {self.total} kernels, once: up to a minute on a quiet machine; later runs load them")
+        beside(
+            f"  compiling  {self.total} kernels, once: up to a minute on a quiet machine; later"
+            " runs load them"
+        )
 
     def close(self):
         if self._bar is not None:

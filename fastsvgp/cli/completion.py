@@ -14,7 +14,9 @@ def run(args):
     try:
         import shtab
     except ImportError as error:
-        raise UsageError(f"the script is made by shtab, which is not installed; {install_hint('cli')}") from error
+        raise UsageError(
+            f"the script is made by shtab, which is not installed; {install_hint('cli')}"
+        ) from error
     print(shtab.complete(_with_paths(parser(), shtab), shell=args.shell))
     return 0
 
@@ -26,7 +28,8 @@ def _with_paths(parser, shtab):
             for command in action.choices.values():
                 _with_paths(command, shtab)
         elif action.metavar in FILES:
-            action.complete, action.metavar = shtab.FILE, action.metavar.partition(":")[0]  # zsh has a meaning of its own for it
+            # zsh has a meaning of its own for it
+            action.complete, action.metavar = shtab.FILE, action.metavar.partition(":")[0]
         elif action.metavar in FOLDERS:
             action.complete = shtab.DIRECTORY
     return parser

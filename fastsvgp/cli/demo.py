@@ -15,13 +15,25 @@ from .fit import fit_task
 from .mpi import refuse_copies
 from .report.outputs import CHECKPOINT
 
-# of each: the loader in scikit-learn, a title, what the target is called, and arguments of `fastsvgp fit`
-DIGITS = ["--likelihood", "softmax", "--inducing", "100", "--steps", "200", "--learning-rate", "0.05"]  # ten classes: no scale
+# of each: the loader in scikit-learn, a title, what the target is called, and arguments of
+# `fastsvgp fit`
+# ten classes: no scale
+DIGITS = [
+    "--likelihood",
+    "softmax",
+    "--inducing",
+    "100",
+    "--steps",
+    "200",
+    "--learning-rate",
+    "0.05",
+]
 PROBLEMS = (
     ("load_diabetes", "diabetes progression", "progression", []),
     ("load_digits", "handwritten digits", "digit", DIGITS),
 )
-KERNELS = 210  # that both compile if nothing is compiled yet, as counted with an empty cache and Numba 0.68
+# that both compile if nothing is compiled yet, as counted with an empty cache and Numba 0.68
+KERNELS = 210
 
 
 def run(args):
@@ -34,8 +46,13 @@ def run(args):
             name = loader.removeprefix("load_")
             folder = os.path.join(args.out, name)
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
-            given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
+                # of an interrupted demo: half a minute's work
+                os.unlink(os.path.join(folder, CHECKPOINT))
+            given = (
+                [*options, "--out", folder]
+                + (["--steps", str(args.steps)] if args.steps else [])
+                + ["--quiet"] * args.quiet
+            )
             fit = parser().parse_args(["fit", name, *given])
             fit.words = args.words
             code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
@@ -44,8 +61,14 @@ def run(args):
             if code:
                 return code
     print(summary(rows))
-    print(f"\n{time.perf_counter() - started:.0f} s in all; models, metrics and plots are in {args.out}{os.sep}")
-    print("next: fastsvgp fit YOUR_DATA.csv   (the last column is the target; see fastsvgp fit --help)")
+    print(
+        f"\n{time.perf_counter() - started:.0f} s in all; models, metrics and plots are in"
+        f" {args.out}{os.sep}"
+    )
+    print(
+        "next: fastsvgp fit YOUR_DATA.csv   (the last column is the target; see fastsvgp fit"
+        " --help)"
+    )
     return 0
 
 
@@ -54,18 +77,36 @@ def load(loader, target, likelihood):
     try:
         import sklearn.datasets
     except ImportError as error:
-        raise UsageError(f"the data of the demo come with scikit-learn, which is not installed; {install_hint('cli')}") from error
+        raise UsageError(
+            "the data of the demo come with scikit-learn, which is not installed;"
+            f" {install_hint('cli')}"
+        ) from error
     data = getattr(sklearn.datasets, loader)()
     y, likelihood, reason, classes = interpret_target(data.target, target, likelihood)
     names = [str(name) for name in data.feature_names]
     width = data.data.shape[1]
     columns = {"named": True, "width": width + 1, "inputs": list(range(width)), "target": width}
-    return split(Task(np.asarray(data.data, np.float64), y, likelihood, reason, classes, names, target, columns), fraction=0.2)
+    return split(
+        Task(
+            np.asarray(data.data, np.float64),
+            y,
+            likelihood,
+            reason,
+            classes,
+            names,
+            target,
+            columns,
+        ),
+        fraction=0.2,
+    )
 
 
 def summary(rows):
     """One line per data set: the model beside the trivial predictor."""
-    lines = [f"{'data set':<24}{'rows':>7}{'inputs':>8}  {'held-out metric':<20}{'model':>10}{'trivial':>10}"]
+    lines = [
+        f"{'data set':<24}{'rows':>7}{'inputs':>8} "
+        f" {'held-out metric':<20}{'model':>10}{'trivial':>10}"
+    ]
     for title, results in rows:
         size = f"{title:<24}{results['rows']:>7}{len(results['inputs']):>8}  "
         test = results["test"]

@@ -20,7 +20,9 @@ from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
 from .settings.names import LIKELIHOODS, kind_of
 
-FORMAT = 3  # of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2 have no dates
+# of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2
+# have no dates
+FORMAT = 3
 
 
 @dataclass
@@ -56,16 +58,20 @@ class Fitted:
     classes : list of str or None
         In the order of ``Prediction.probabilities``.
     input_names : list of str
-        The columns of X, in their order: those of the training file, or what ``encoding`` makes of them.
+        The columns of X, in their order: those of the training file, or what ``encoding`` makes of
+        them.
     target_name : str
     columns : dict
-        The layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of the ``target``.
+        The layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of
+        the ``target``.
     scale : Standardisation
-        ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
+        ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``,
+        ``x_scale``, ``y_mean``, ``y_scale``.
     jitter : float
         That training ended with; predictions use the same.
     encoding : Encoding or None
-        What is made of text columns, dates and missing values; None where inputs are the columns of a file as they stand there.
+        What is made of text columns, dates and missing values; None where inputs are the columns of
+        a file as they stand there.
 
     Examples
     --------
@@ -91,7 +97,11 @@ class Fitted:
     @property
     def dtype(self):
         model = self.model
-        return np.asarray(model.posterior.mean if isinstance(model, fs.QSGP) else sets_of(bottom(model).inducing)[0]).dtype
+        return np.asarray(
+            model.posterior.mean
+            if isinstance(model, fs.QSGP)
+            else sets_of(bottom(model).inducing)[0]
+        ).dtype
 
     @property
     def image_shape(self):
@@ -126,19 +136,26 @@ class Fitted:
         mean = np.asarray(mean, np.float64)
         found = None
         if len(quantiles):
-            found = np.asarray(fs.predict_quantiles(self.model, X, quantiles, **jittered(self.model, self.jitter)), np.float64)
+            found = np.asarray(
+                fs.predict_quantiles(self.model, X, quantiles, **jittered(self.model, self.jitter)),
+                np.float64,
+            )
             found = self.scale.y_mean + self.scale.y_scale * found
         if self.kind == "multiclass":
             return Prediction(probabilities=mean)
         if self.kind == "binary":
             return Prediction(probabilities=np.stack([1 - mean, mean], axis=1))
         sd = np.sqrt(np.asarray(var, np.float64))
-        return Prediction(self.scale.y_mean + self.scale.y_scale * mean, self.scale.y_scale * sd, found)
+        return Prediction(
+            self.scale.y_mean + self.scale.y_scale * mean, self.scale.y_scale * sd, found
+        )
 
     def cdf(self, X, y):
         """Predictive distribution function P(new y <= y), (N,), of numbers y (N,); both in the units of the data."""
         Xs, ys = self.standardised_inputs(X), np.asarray(self.scale.target(y), dtype=self.dtype)
-        return np.asarray(fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64)
+        return np.asarray(
+            fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64
+        )
 
     def model_targets(self, y):
         """Targets as the likelihood wants them: standardised values, counts, or integer codes."""
@@ -149,7 +166,10 @@ class Fitted:
     def log_density(self, X, y):
         """Log predictive density (N,) of targets, in the standardised scale; X in original units."""
         Xs, ys = self.standardised_inputs(X), self.model_targets(y)
-        return np.asarray(fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64)
+        return np.asarray(
+            fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)),
+            np.float64,
+        )
 
     def codes(self, values):
         """Class codes of labels from a file; -1 for a label that the model does not know."""
@@ -181,41 +201,67 @@ class Fitted:
         try:
             with open(path, "rb") as file:
                 if not file.read(2) == b"PK":
-                    raise DataFileError(f"{path} is not a fastsvgp model; `fastsvgp fit` writes one as model.npz")
+                    raise DataFileError(
+                        f"{path} is not a fastsvgp model; `fastsvgp fit` writes one as model.npz"
+                    )
             model, extra = load_with_extra(path)
         except OSError as error:
-            raise DataFileError(f"cannot read the model {path}: {error.strerror or error}") from error
+            raise DataFileError(
+                f"cannot read the model {path}: {error.strerror or error}"
+            ) from error
         if COMMAND_LINE not in extra:
             raise DataFileError(
-                f"{path} is a fastsvgp {type(model).__name__}, but `fastsvgp fit` did not write it: it lacks the "
-                "scaling and the columns; use fastsvgp.load and fastsvgp.predict_y from Python"
+                f"{path} is a fastsvgp {type(model).__name__}, but `fastsvgp fit` did not write it:"
+                " it lacks the scaling and the columns; use fastsvgp.load and fastsvgp.predict_y"
+                " from Python"
             )
         try:
             return cls._of(model, _of_this_format(path, extra[COMMAND_LINE]))
         except _NewerFile:
             raise
-        except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+        except (
+            TypeError,
+            KeyError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            ArithmeticError,
+        ) as error:
             raise DataFileError(
-                f"{path} does not hold what `fastsvgp fit` of this version writes ({_words(error)}); fit again with this one"
+                f"{path} does not hold what `fastsvgp fit` of this version writes"
+                f" ({_words(error)}); fit again with this one"
             ) from error
 
     @classmethod
     def _of(cls, model, description):
         """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
         names = {field.name for field in fields(cls)} - {"model", "scale"} | {"standardisation"}
-        _require(description.keys() == names, f"the description has {shown(description)}, not {shown(sorted(names))}")
-        likelihood, classes, inputs = (description[name] for name in ("likelihood", "classes", "input_names"))
+        _require(
+            description.keys() == names,
+            f"the description has {shown(description)}, not {shown(sorted(names))}",
+        )
+        likelihood, classes, inputs = (
+            description[name] for name in ("likelihood", "classes", "input_names")
+        )
         lacking = [path for path, _, value in leaves(model) if value is None]
         _require(not lacking, f"no {shown(lacking)}")
         D = _num_inputs(model, len(inputs))
         encoding = description["encoding"]
         encoding = None if encoding is None else Encoding.from_json(encoding)
-        known = isinstance(likelihood, str) and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
+        known = (
+            isinstance(likelihood, str)
+            and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
+        )
         _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
         count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
-        _require(classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}")
+        _require(
+            classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}"
+        )
         _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
-        _require(isinstance(description["target_name"], str), f"target_name {description['target_name']!r:.60}")
+        _require(
+            isinstance(description["target_name"], str),
+            f"target_name {description['target_name']!r:.60}",
+        )
         _require(isinstance(description["columns"], dict), "no columns")
         _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
         _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
@@ -223,8 +269,14 @@ class Fitted:
         _require(jitter >= 0, f"jitter {jitter}")
         _require(isinstance(scale, dict), "no standardisation")
         for name in ("x_mean", "x_scale"):
-            _require(isinstance(scale[name], list) and len(scale[name]) == D, f"{name} of the standardisation for {D} inputs")
-            _require(all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]), f"{name} of the standardisation")
+            _require(
+                isinstance(scale[name], list) and len(scale[name]) == D,
+                f"{name} of the standardisation for {D} inputs",
+            )
+            _require(
+                all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]),
+                f"{name} of the standardisation",
+            )
         _real("y_mean", scale["y_mean"])
         _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
         rest = {name: value for name, value in description.items() if name != "standardisation"}
@@ -240,7 +292,9 @@ class Fitted:
     def inputs(self, table, positions):
         """Inputs (N, D) made of the columns of a table at some ``positions``."""
         if self.encoding is None:
-            return table.inputs(positions, optional=False, missing="error" if self.image_shape is None else None)
+            return table.inputs(
+                positions, optional=False, missing="error" if self.image_shape is None else None
+            )
         return self.encoding.read(table, positions)
 
     def read(self, path, delimiter="auto", header="auto"):
@@ -269,23 +323,34 @@ class Fitted:
     def find_columns(self, table):
         """Positions of the inputs in a table, and of the target or None.
 
-        By name where both files have names, else by position: the layout of the training file, the same without the
-        target, or the inputs alone.
+        By name where both files have names, else by position: the layout of the training file, the
+        same without the target, or the inputs alone.
         """
         if table.image_shape not in (None, self.image_shape):
-            then, now = (" x ".join(map(str, shape)) for shape in (self.image_shape, table.image_shape))
-            raise UsageError(f"{table.path} has images of {now} numbers, but the model was fitted to {then}; give such images")
+            then, now = (
+                " x ".join(map(str, shape)) for shape in (self.image_shape, table.image_shape)
+            )
+            raise UsageError(
+                f"{table.path} has images of {now} numbers, but the model was fitted to {then};"
+                " give such images"
+            )
         if self.columns["named"] and table.named:
             names = self.column_names
             lacking = [name for name in names if name not in table.names]
             if lacking:
                 raise UsageError(
-                    f"{table.path} lacks the input column{'s'[: len(lacking) > 1]} {shown(map(repr, lacking))}; it has "
-                    f"{shown(table.names)}"
+                    f"{table.path} lacks the input column{'s'[: len(lacking) > 1]}"
+                    f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
                 )
-            target = table.names.index(self.target_name) if self.target_name in table.names else None
+            target = (
+                table.names.index(self.target_name) if self.target_name in table.names else None
+            )
             return [table.names.index(name) for name in names], target
-        inputs, target, width = self.columns["inputs"], self.columns["target"], self.columns["width"]
+        inputs, target, width = (
+            self.columns["inputs"],
+            self.columns["target"],
+            self.columns["width"],
+        )
         if table.num_columns == width:
             return inputs, target
         if target is not None and table.num_columns == width - 1:
@@ -293,9 +358,10 @@ class Fitted:
         if table.num_columns == len(inputs):
             return list(range(len(inputs))), None
         raise UsageError(
-            f"{table.path} has {table.num_columns} column{'s'[: table.num_columns != 1]}, but the model was fitted to "
-            f"{len(inputs)} input{'s'[: len(inputs) != 1]} ({shown(self.column_names)})"
-            f"{f', in a file of {width} columns' if width != len(inputs) else ''}; give a file with these columns"
+            f"{table.path} has {table.num_columns} column{'s'[: table.num_columns != 1]}, but the"
+            f" model was fitted to {len(inputs)} input{'s'[: len(inputs) != 1]}"
+            f" ({shown(self.column_names)}){f', in a file of {width} columns' if width != len(inputs) else ''};"
+            " give a file with these columns"
         )
 
 
@@ -310,7 +376,8 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     Returns
     -------
     Fitted
-        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``; ``.model`` is the SVGP behind the scaling.
+        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``; ``.model``
+        is the SVGP behind the scaling.
 
     Raises
     ------
@@ -351,8 +418,8 @@ def _of_this_format(path, description):
     _require(type(found) is int and found > 0, f"format {found!r:.60}")
     if found > FORMAT:
         raise _NewerFile(
-            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and this one reads up to {FORMAT}; "
-            "update fastsvgp, or fit again with this one"
+            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and"
+            f" this one reads up to {FORMAT}; update fastsvgp, or fit again with this one"
         )
     described = {name: value for name, value in description.items() if name != "format"}
     return {"encoding": None} | described if found == 1 else described
@@ -380,7 +447,11 @@ def _require(holds, what):
 
 
 def _texts(value, count):
-    return isinstance(value, list) and len(value) == count and all(isinstance(text, str) for text in value)
+    return (
+        isinstance(value, list)
+        and len(value) == count
+        and all(isinstance(text, str) for text in value)
+    )
 
 
 def _real(name, value):
@@ -391,8 +462,14 @@ def _real(name, value):
 
 def _check_columns(columns, D):
     """The layout of the training file, for D inputs."""
-    named, width, inputs, target = (columns[name] for name in ("named", "width", "inputs", "target"))
-    whole = type(width) is int and isinstance(inputs, list) and all(type(i) is int for i in [*inputs, target or 0])
+    named, width, inputs, target = (
+        columns[name] for name in ("named", "width", "inputs", "target")
+    )
+    whole = (
+        type(width) is int
+        and isinstance(inputs, list)
+        and all(type(i) is int for i in [*inputs, target or 0])
+    )
     _require(type(named) is bool and whole, f"columns {columns!r:.60}")
     used = [*inputs, *([] if target is None else [target])]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")

@@ -27,7 +27,13 @@ def run(args):
 def rows():
     """``(name, value)`` pairs, in the order of printing."""
     yield "fastsvgp", f"{version('fastsvgp')} ({os.path.dirname(os.path.dirname(__file__))})"
-    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
+    yield (
+        "Python",
+        (
+            f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+            f" ({sys.executable})"
+        ),
+    )
     for package in ("numpy", "scipy", "numba"):
         yield package, version(package)
     for package, use in (
@@ -36,7 +42,14 @@ def rows():
         ("scikit-learn", "data of the demo"),
         ("shtab", "completion"),
     ):
-        yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint('cli')}"
+        yield (
+            package,
+            (
+                version(package)
+                if _installed(package)
+                else f"not installed: no {use}; {install_hint('cli')}"
+            ),
+        )
     yield "BLAS", blas()
     yield "threads", threads()
     yield "CUDA", _cuda()
@@ -52,7 +65,11 @@ def _installed(package):
 
 def version(package):
     """The installed version of a package, in words."""
-    return importlib.metadata.version(package) if _installed(package) else "not installed (running from a checkout)"
+    return (
+        importlib.metadata.version(package)
+        if _installed(package)
+        else "not installed (running from a checkout)"
+    )
 
 
 def blas():
@@ -70,7 +87,9 @@ def threads():
     from .. import get_num_threads
 
     count = get_num_threads()
-    words = f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
+    words = (
+        f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
+    )
     limits = [
         f"{name}={os.environ[name]}"
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -13,7 +13,8 @@ from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
 
-LAUNCHED = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"  # what launchers tell their ranks
+# what launchers tell their ranks
+LAUNCHED = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"
 BAD_INPUT = 2
 NUMBERS = 2**19  # of the timed sum: 4 MiB, the factor of 1000 inducing inputs
 ROUNDS = 20
@@ -24,17 +25,21 @@ def refuse_copies(instead="with --mpi they are one training"):
     for name in LAUNCHED:
         if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
             raise UsageError(
-                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; {instead}"
+                f"a launcher started {os.environ[name]} copies of this ({name}), which would write"
+                f" the same files; {instead}"
             )
 
 
 def on_ranks(run, args):
     """``run(args)`` on every rank, with ``args.group``; the exit code.
 
-    An error before the training is told to all ranks, and one in it is already; whatever else escapes ends the job.
+    An error before the training is told to all ranks, and one in it is already; whatever else
+    escapes ends the job.
     """
     if args.file == STANDARD_INPUT:
-        raise UsageError("--mpi: every rank reads FILE, and standard input can be read once; give a file")
+        raise UsageError(
+            "--mpi: every rank reads FILE, and standard input can be read once; give a file"
+        )
     group = args.group = distributed.mpi()
     with contextlib.ExitStack() as stack:
         if group.rank:
@@ -106,7 +111,13 @@ def info_rows():
         group.sum(buffer)
         times.append(time.perf_counter() - begun)
         buffer[:] = 1
-    yield "sum", f"of {buffer.nbytes / 2**20:.0f} MiB over the ranks: {1e3 * float(np.median(times)):.2f} ms"
+    yield (
+        "sum",
+        (
+            f"of {buffer.nbytes / 2**20:.0f} MiB over the ranks:"
+            f" {1e3 * float(np.median(times)):.2f} ms"
+        ),
+    )
 
 
 def rank():

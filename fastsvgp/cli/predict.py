@@ -19,7 +19,9 @@ def run(args):
     refuse_copies("start one, without the launcher")
     fitted = Fitted.load(args.model)
     levels = _levels(fitted, args.quantiles)
-    table = read_table(args.file, args.delimiter, args.header, images=fitted.image_shape is not None)
+    table = read_table(
+        args.file, args.delimiter, args.header, images=fitted.image_shape is not None
+    )
     columns, target = fitted.find_columns(table)
     X = fitted.inputs(table, columns)
     prediction = fitted.predict(X, levels)
@@ -39,9 +41,18 @@ def run(args):
 def _levels(fitted, asked):
     """Of the quantiles to write: as asked for; else none where mean and sd say all, and 95 % between two where they do not."""
     if fitted.classes is None:
-        return asked if asked is not None else [] if fitted.likelihood == "gaussian" else [0.025, 0.975]
+        return (
+            asked
+            if asked is not None
+            else []
+            if fitted.likelihood == "gaussian"
+            else [0.025, 0.975]
+        )
     if asked:
-        raise UsageError("--quantiles: the target of this model is a class, and has probabilities instead; leave it out")
+        raise UsageError(
+            "--quantiles: the target of this model is a class, and has probabilities instead; leave"
+            " it out"
+        )
     return []
 
 
@@ -51,11 +62,18 @@ def as_csv(fitted, prediction, levels=()):
     if prediction.probabilities is None:
         out.write(",".join(["mean", "sd"] + [f"q{level:.9g}" for level in levels]) + "\n")
         quantiles = [] if prediction.quantiles is None else prediction.quantiles
-        np.savetxt(out, np.column_stack([prediction.mean, prediction.sd, *quantiles]), fmt="%.9g", delimiter=",")
+        np.savetxt(
+            out,
+            np.column_stack([prediction.mean, prediction.sd, *quantiles]),
+            fmt="%.9g",
+            delimiter=",",
+        )
     else:
         names = [_cell(name) for name in fitted.classes]
         out.write(",".join(["class"] + [_cell(f"p({name})") for name in fitted.classes]) + "\n")
-        for row, code in zip(prediction.probabilities, prediction.probabilities.argmax(axis=1), strict=True):
+        for row, code in zip(
+            prediction.probabilities, prediction.probabilities.argmax(axis=1), strict=True
+        ):
             out.write(",".join([names[code]] + [f"{p:.6g}" for p in row]) + "\n")
     return out.getvalue()
 
@@ -78,7 +96,10 @@ def _score(fitted, table, target, X, prediction):
         y = values.astype(np.float64)
         nlpd = np.log(fitted.scale.y_scale) - float(np.mean(fitted.log_density(X, y)))
         rmse = metrics.rms(y - prediction.mean)
-        return f"target {fitted.target_name!r} is in the file: RMSE {rmse:.4g}, NLPD {nlpd:.4g} (original scale)"
+        return (
+            f"target {fitted.target_name!r} is in the file: RMSE {rmse:.4g}, NLPD {nlpd:.4g}"
+            " (original scale)"
+        )
     codes = fitted.codes(values)
     if (codes < 0).any():
         return None

@@ -34,23 +34,37 @@ def resumed(checkpoint, fitted, task, args):
     Returns
     -------
     scale, digests
-        Those that it was trained with: the scaling of ``fitted``, but for rounding; None for digests that it does not have.
+        Those that it was trained with: the scaling of ``fitted``, but for rounding; None for
+        digests that it does not have.
     """
     if not os.path.exists(checkpoint):
-        raise UsageError(f"--resume: there is no checkpoint {checkpoint}; an interrupted run leaves one in its --out folder")
+        raise UsageError(
+            f"--resume: there is no checkpoint {checkpoint}; an interrupted run leaves one in its"
+            " --out folder"
+        )
     state = fs.load(checkpoint)
     if not isinstance(state, fs.TrainingState):
         raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
     now = _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
     try:
         before = _essence(state.model, state.seed)
-        differences = [f"{name} {before.get(name)} then, {now[name]} now" for name in now if before.get(name) != now[name]]
+        differences = [
+            f"{name} {before.get(name)} then, {now[name]} now"
+            for name in now
+            if before.get(name) != now[name]
+        ]
         scale = fitted.scale
         if state.note is not None:
             differences += _other_data(state.note, described(fitted, task))
             scale = Standardisation.from_json(state.note["standardisation"])
-    except (AttributeError, LookupError, TypeError) as error:  # whatever a file may hold in the place of a model, or of words
-        raise DataFileError(f"--resume: {checkpoint} is no checkpoint of `fastsvgp fit`, or it is damaged ({error})") from error
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+    ) as error:  # whatever a file may hold in the place of a model, or of words
+        raise DataFileError(
+            f"--resume: {checkpoint} is no checkpoint of `fastsvgp fit`, or it is damaged ({error})"
+        ) from error
     if differences:
         raise UsageError(another_fit(checkpoint, differences))
     return scale, state.data
@@ -59,17 +73,21 @@ def resumed(checkpoint, fitted, task, args):
 def another_fit(checkpoint, differences):
     """What to say of a checkpoint that was made with other data or arguments: ``differences``, in words."""
     return (
-        f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same data and arguments again, "
-        "or leave out --resume and choose another --out"
+        f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same"
+        " data and arguments again, or leave out --resume and choose another --out"
     )
 
 
 def check_numbers(checkpoint, then, X, y):
-    """Refuse a checkpoint that was made with other numbers in the same columns and rows. ``then``: its digests, or None."""
+    """Refuse a checkpoint that was made with other numbers in the same columns and rows.
+
+    ``then``: its digests, or None.
+    """
     if then is not None and data_digests.differences(then, data_digests.of(X=X, Y=y)):
         raise UsageError(
-            f"--resume: {checkpoint} belongs to other data: the columns have the same names, means and scales, but the numbers "
-            "in the training rows differ; leave out --resume and choose another --out"
+            f"--resume: {checkpoint} belongs to other data: the columns have the same names, means"
+            " and scales, but the numbers in the training rows differ; leave out --resume and"
+            " choose another --out"
         )
 
 
@@ -78,14 +96,22 @@ def _essence(model, seed):
     layers = ()
     if isinstance(model, fs.QSGP):
         covariance, dtype = model.basis.covariance, model.posterior.mean.dtype
-        sizes = {"features, dense columns": np.shape(model.posterior.columns), "seed of the features": model.basis.seed}
+        sizes = {
+            "features, dense columns": np.shape(model.posterior.columns),
+            "seed of the features": model.basis.seed,
+        }
     else:
         layers = model.layers if isinstance(model, fs.DeepGP) else (model,)
         covariance, dtype = layers[0].covariance, sets_of(layers[0].inducing)[0].dtype
-        shapes = (" + ".join(str(np.shape(one)) for one in sets_of(layer.inducing)) for layer in layers)
+        shapes = (
+            " + ".join(str(np.shape(one)) for one in sets_of(layer.inducing)) for layer in layers
+        )
         sizes = {"inducing inputs": ", then ".join(shapes)}
         if isinstance(covariance, fs.Convolutional):
-            sizes["images, patches and stride"], covariance = covariance.geometry, covariance.patch_covariance
+            sizes["images, patches and stride"], covariance = (
+                covariance.geometry,
+                covariance.patch_covariance,
+            )
     return {
         "method": type(model).__name__,
         "posterior": type(getattr(layers[0] if layers else model, "posterior", None)).__name__,
@@ -103,11 +129,15 @@ def _other_data(then, now):
     words = []
     for name in ("inputs", "target", "classes"):
         if then[name] != now[name]:
-            old, new = (shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now))
+            old, new = (
+                shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now)
+            )
             words.append(f"{name} {old} then, {new} now")
     if then["held out"] != now["held out"]:
         same = then["split"] == now["split"]
-        words.append("other rows held out" if same else f"held out: {then['split']} then, {now['split']} now")
+        words.append(
+            "other rows held out" if same else f"held out: {then['split']} then, {now['split']} now"
+        )
     if not words:
         old, new = (Standardisation.from_json(d["standardisation"]) for d in (then, now))
         if not _near(old, new):

@@ -35,7 +35,8 @@ POSTERIORS = {
 class Trained:
     """What training gives back: an SVGP, the jitter it can be used with, the bound at each step.
 
-    ``first_step``: seconds until the end of the first step, in which kernels are compiled that are not in the cache.
+    ``first_step``: seconds until the end of the first step, in which kernels are compiled that are
+    not in the cache.
     """
 
     model: Any
@@ -59,8 +60,9 @@ class Trained:
 def build(task, scale, args):
     """The model to start from, on standardised data: an SVGP or a QSGP at its prior, a DeepGP near its means, or an SGPR.
 
-    ``recipes.begin`` makes those of one layer, as it does for the estimators. Functions of patches and deep models have starts of
-    their own: inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median heuristic, variance 1.
+    ``recipes.begin`` makes those of one layer, as it does for the estimators. Functions of patches
+    and deep models have starts of their own: inducing inputs by k-means++ (of patches, or of
+    inputs), lengthscales by the median heuristic, variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
     rng = np.random.default_rng([args.seed, 1])
@@ -69,9 +71,15 @@ def build(task, scale, args):
     if args.layers:
         return deep.build(X, kind, _likelihood(task), sizes, args, rng)
     y = task.y[~task.test]
-    y = np.asarray(y, np.int64) if task.kind == "multiclass" else np.ascontiguousarray(scale.target(y), args.dtype)
+    y = (
+        np.asarray(y, np.int64)
+        if task.kind == "multiclass"
+        else np.ascontiguousarray(scale.target(y), args.dtype)
+    )
     if args.method == "qsgp":
-        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard))
+        covariance = kind(
+            variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard)
+        )
         return qsgp.build(X, y, covariance, _likelihood(task), args)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[args.method]]
     if not args.patch_shape:
@@ -84,15 +92,25 @@ def build(task, scale, args):
     try:
         inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
     except ValueError as error:
-        raise UsageError(f"--inducing {args.inducing}, given or by default: {error}; give a smaller one") from error
+        raise UsageError(
+            f"--inducing {args.inducing}, given or by default: {error}; give a smaller one"
+        ) from error
     outputs = len(task.classes) if task.kind == "multiclass" else None
     start = fs.recipes.posterior_of(posterior, covariance, inducing, outputs, len(X), args.jitter)
-    return fs.SVGP(covariance=covariance, inducing=inducing, posterior=start, likelihood=_likelihood(task))
+    return fs.SVGP(
+        covariance=covariance, inducing=inducing, posterior=start, likelihood=_likelihood(task)
+    )
 
 
 def _solver(args):
     """What moves the model, in the words of ``recipes``."""
-    return "lbfgs" if args.method == "sgpr" else "natural" if args.method in NATURAL and args.natural_step != 0 else "adam"
+    return (
+        "lbfgs"
+        if args.method == "sgpr"
+        else "natural"
+        if args.method in NATURAL and args.natural_step != 0
+        else "adam"
+    )
 
 
 def _likelihood(task):
@@ -113,7 +131,10 @@ def train(fitted, task, args, folder):
         fitted.scale, then = resumed(checkpoint, fitted, task, args)
     X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
     total = _total_steps(args, len(X))
-    settings = _settings(args, total, fitted.model) | {"checkpoint": checkpoint, "note": described(fitted, task)}
+    settings = _settings(args, total, fitted.model) | {
+        "checkpoint": checkpoint,
+        "note": described(fitted, task),
+    }
     if args.resume:
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
@@ -125,7 +146,11 @@ def train(fitted, task, args, folder):
         except OtherTraining as error:
             raise UsageError(another_fit(checkpoint, error.differences)) from error
         except (ValueError, ArithmeticError) as error:
-            there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
+            there = (
+                ""
+                if not os.path.exists(checkpoint)
+                else ", with --resume to go on from the checkpoint"
+            )
             natural = " or --natural-step" if args.method in NATURAL else ""
             steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
             if args.method != "qsgp":  # which factorises nothing on its way
@@ -133,10 +158,13 @@ def train(fitted, task, args, folder):
             raise
     args.trained = True
     alone = args.group is None or args.group.rank == 0  # others tell no progress
-    if info.interrupted and alone and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
+    # perhaps amid the imports of the first step: there is nothing to keep
+    if info.interrupted and alone and not progress.begun:
         raise KeyboardInterrupt
     model, jitter = fs.recipes.finished(model, X, y, args.jitter, group=args.group)
-    return Trained(model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step)
+    return Trained(
+        model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
+    )
 
 
 def _settings(args, total, model):
@@ -154,17 +182,24 @@ def _settings(args, total, model):
         settings["sampled"] = args.sampled
     if args.patch_shape and "natural_step_size" in settings:
         settings["natural_step_size"] = images.falling_step(settings["natural_step_size"], total)
-    return settings | ({"e_steps": args.e_steps, "m_steps": args.m_steps} if args.method in NATURAL else {})
+    return settings | (
+        {"e_steps": args.e_steps, "m_steps": args.m_steps} if args.method in NATURAL else {}
+    )
 
 
 def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS.get(args.method, MINIBATCHES)
-    per_epoch = num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
+    per_epoch = (
+        num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
+    )
     per_epoch /= (args.e_steps or 1) + (args.m_steps or 1) - 1  # batches of a step
     steps = args.epochs * per_epoch
     if steps > MOST:
-        raise UsageError(f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at most {MOST:g}")
+        raise UsageError(
+            f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at"
+            f" most {MOST:g}"
+        )
     return math.ceil(steps)
 
 
@@ -173,8 +208,12 @@ def outcome(task, args, trained):
     solver, rows = _solver(args), int(np.sum(~task.test))
     ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
     plain = not (args.layers or args.patch_shape)
-    inducing = args.inducing + (args.orthogonal or 0) if args.inducing and not args.patch_shape else None
-    return remedies.Outcome(solver, ended, plain and task.likelihood == "gaussian", rows, task.X.shape[1], inducing)
+    inducing = (
+        args.inducing + (args.orthogonal or 0) if args.inducing and not args.patch_shape else None
+    )
+    return remedies.Outcome(
+        solver, ended, plain and task.likelihood == "gaussian", rows, task.X.shape[1], inducing
+    )
 
 
 def holds(trained):

@@ -1,19 +1,21 @@
 """Collapsed bounds of SOLVE-GP with Gaussian noise: Shi et al. 2020, equations 9, 10 and 30.
 
-Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal``): Lam = L^-1 Kuf, q(v') q(u') with means m
-and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b = Lam y', e = y - m' Lam, beta = 1 / noise, Gaussian noise
-makes of the bound, per output,
+Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal``): Lam = L^-1
+Kuf, q(v') q(u') with means m and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b
+= Lam y', e = y - m' Lam, beta = 1 / noise, Gaussian noise makes of the bound, per output,
 
     -N/2 log(2 pi noise) - beta/2 (|e|^2 + sum kff - tr G + tr(S G)) - (|m|^2 + tr S - M - log|S|) / 2.
 
-Its optimum in a covariance is S_s = B_ss^-1, with B = I + beta G, of every set alone; there -beta/2 tr(S_s G) and its KL term are
+Its optimum in a covariance is S_s = B_ss^-1, with B = I + beta G, of every set alone; there -beta/2
+tr(S_s G) and its KL term are
 -log|B_ss| / 2. In the means it is B m = beta b over the sets whose means are free, the others taken off y. So
 
     (9)   q(v) given:      S_u, m_u optimal
     (10)  mean_v given:    the same with S_v = I, the prior's
     (30)  neither given:   S_u, S_v, m optimal
 
-At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta = I - S (block-diagonal):
+At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta = I - S
+(block-diagonal):
 
     Lam_bar   = beta (m e + Delta Lam),     Kuf_bar = L^-T Lam_bar,    kff_bar = -beta / 2
     C         = Lam_bar Lam' = beta (m c' + Delta G)                    (whitening lemma; its lower triangle)
@@ -21,22 +23,22 @@ At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta =
     m_v_bar   = beta c_v - m_v
     W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)           for S_v = W_v W_v' given
 
-and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``UnwhitenedSets`` has them: C_vv += m_v_bar m_v' + W_v_bar W_v'. P outputs
-share all but m, e and a given q(v).
+and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``UnwhitenedSets`` has them: C_vv += m_v_bar m_v'
++ W_v_bar W_v'. P outputs share all but m, e and a given q(v).
 
-Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2: by Fischer's inequality never above SGPR on both sets,
-and it costs 14 M^2 N flops for M2 = M where that costs 16.
+Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2: by Fischer's inequality
+never above SGPR on both sets, and it costs 14 M^2 N flops for M2 = M where that costs 16.
 
-With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y', c = Lam W e', sum w e^2,
-sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar = -beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G)
-again.
+With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y',
+c = Lam W e', sum w e^2, sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar =
+-beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G) again.
 
-On R ranks each has some of the rows. A first sum makes G and b those of all rows, and so R, S, m and W_v on every rank. Then the
-bound, C, m_v_bar and noise_bar are linear in what is left of the rows, sum w e^2, sum w kff, sum w and c: a rank takes its own of
-these, 1 / R of all else (tr G, tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1), and a second sum makes value and
+On R ranks each has some of the rows. A first sum makes G and b those of all rows, and so R, S, m
+and W_v on every rank. Then the bound, C, m_v_bar and noise_bar are linear in what is left of the
+rows, sum w e^2, sum w kff, sum w and c: a rank takes its own of these, 1 / R of all else (tr G,
+tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1), and a second sum makes value and
 gradient whole. No square of y is summed, from which m' b would be taken off again.
 """
-
 
 import numpy as np
 
@@ -68,8 +70,9 @@ class OrthogonalSGPR:
     mean_v : (M2,) or, for P outputs, (P, M2); optional
         Mean of v, unwhitened.
     scale_tril_v : (M2, M2) or (P, M2, M2), optional
-        Lower factor of the covariance of v, with ``mean_v`` alone. Both given: equation 9 of Shi et al. 2020. ``mean_v`` alone:
-        equation 10, v has its prior covariance. Neither: equation 30, q(v) is optimal.
+        Lower factor of the covariance of v, with ``mean_v`` alone. Both given: equation 9 of Shi et
+        al. 2020. ``mean_v`` alone: equation 10, v has its prior covariance. Neither: equation 30,
+        q(v) is optimal.
     mean : Mean, optional
 
     Examples
@@ -90,15 +93,22 @@ class OrthogonalSGPR:
 
 @deferred_checks.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
-    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M. With a ``group`` two sums, the second of a number."""
+    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M.
+
+    With a ``group`` two sums, the second of a number.
+    """
     if group is not None and not isinstance(group, reduce.Share):
         return _on_ranks(group, collapsed_bound, sgpr, X, Y, jitter, weights, lambda: reduce.NUMBER)
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    return reduce.summed(group, check.result(_State(sgpr, X, Y, jitter, weights, group).value, sgpr))
+    return reduce.summed(
+        group, check.result(_State(sgpr, X, Y, jitter, weights, group).value, sgpr)
+    )
 
 
 @deferred_checks.retried
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None) -> tuple[float, OrthogonalSGPR]:
+def collapsed_bound_and_grad(
+    sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
+) -> tuple[float, OrthogonalSGPR]:
     """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
     if group is not None and not isinstance(group, reduce.Share):
         last = lambda: reduce.of_gradient(sgpr, wrt)  # noqa: E731
@@ -123,25 +133,47 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
             trils = np.repeat(kernels.cholesky_of_inverse(s.B(at))[None], P, axis=0)
         elif trils is None:
             trils = identities(s.m[at].T)
-        fields += np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:])
+        fields += (
+            np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1),
+            trils.reshape(*batch, *trils.shape[1:]),
+        )
     reduce.summed(group, check.result(s.value, sgpr))
     posterior = WhitenedOrthogonal(*fields)
-    return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
+    return SVGP(
+        sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
+    )
 
 
 def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
     """One of these functions on all ranks of a group, by two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
 
     def sums():
-        M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
+        M, P = (
+            sum(sgpr.covariance.num_inducing(sgpr.inducing)),
+            (np.shape(Y)[1] if np.ndim(Y) > 1 else 1),
+        )
         return [reduce.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
 
-    return reduce.bound(group, function, sgpr, X, Y, wrt, packings=sums, role="group", weights=weights, jitter=jitter)
+    return reduce.bound(
+        group,
+        function,
+        sgpr,
+        X,
+        Y,
+        wrt,
+        packings=sums,
+        role="group",
+        weights=weights,
+        jitter=jitter,
+    )
 
 
 models.register(
     OrthogonalSGPR,
-    instead="predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its bound: fs.collapsed_bound",
+    instead=(
+        "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
+        " bound: fs.collapsed_bound"
+    ),
     collapsed_bound=collapsed_bound,
     collapsed_bound_and_grad=collapsed_bound_and_grad,
     optimal_svgp=optimal_svgp,
@@ -149,11 +181,13 @@ models.register(
 
 
 class _State:
-    """What the value and the gradient share, the sets u and v as slices of the stack. With a ``share`` of some of all rows.
+    """What the value and the gradient share, the sets u and v as slices of the stack.
 
-    e (P, N) : the residuals, times the weights where there are any
-    part : how much of what all rows have together is in ``loss`` and ``value``
-    factors : chol(B_ss) of both sets, None where the covariance is given; trils : W_v (P, M2, M2) if it is given and not I
+    With a ``share`` of some of all rows.
+
+    e (P, N) : the residuals, times the weights where there are any part : how much of what all rows
+    have together is in ``loss`` and ``value`` factors : chol(B_ss) of both sets, None where the
+    covariance is given; trils : W_v (P, M2, M2) if it is given and not I
     """
 
     def __init__(self, sgpr, X, Y, jitter, weights, share=None):
@@ -161,7 +195,10 @@ class _State:
         y = Y if sgpr.mean is None else Y - sgpr.mean(X)
         self.shape, self.y = Y.shape, y.reshape(-1, Y.shape[-1])
         (P, N), self.weights = self.y.shape, weights
-        self.beta, self.blocks = 1.0 / number(sgpr.noise_variance), sgpr.covariance.blocks(sgpr.inducing, X)
+        self.beta, self.blocks = (
+            1.0 / number(sgpr.noise_variance),
+            sgpr.covariance.blocks(sgpr.inducing, X),
+        )
         self.real_beta = in_dtype(self.beta, y.dtype)
         with naming_repeated(sgpr.inducing):
             self.L = prior_factor(self.blocks.Kuu, jitter)
@@ -169,20 +206,30 @@ class _State:
         self.sets = u, v = slice(0, M), slice(M, len(self.L))
         self.L_v = np.ascontiguousarray(self.L[v, v], like=self.L)
         self.Lam = kernels.solve_triangular(self.L, self.blocks.Kuf)
-        self.G = kernels.weighted_gram(self.Lam, kernels.full(N, 1, self.y) if weights is None else weights)
+        self.G = kernels.weighted_gram(
+            self.Lam, kernels.full(N, 1, self.y) if weights is None else weights
+        )
         b = kernels.matmul(self.Lam, weighted(self.y, weights), transpose_b=True)
         if share is not None:
             self.G, b = share.together(self.G, b)
         kernels.symmetrise(self.G)
         free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))
-        self.m, self.factors, self.trils = np.zeros_like(b), [np.ascontiguousarray(R[u, u], like=R), None], None
+        self.m, self.factors, self.trils = (
+            np.zeros_like(b),
+            [np.ascontiguousarray(R[u, u], like=R), None],
+            None,
+        )
         if sgpr.mean_v is None:
             self.factors[1] = kernels.cholesky(self.B(v))
         else:
-            self.m[v] = kernels.solve_triangular(self.L_v, np.ascontiguousarray(sgpr.mean_v.reshape(P, -1).T, like=b))
+            self.m[v] = kernels.solve_triangular(
+                self.L_v, np.ascontiguousarray(sgpr.mean_v.reshape(P, -1).T, like=b)
+            )
             b -= kernels.matmul(self.G, self.m)
-        self.m[free] = kernels.solve_triangular(R, kernels.solve_triangular(R, self.real_beta * b[free]), transpose=True)
+        self.m[free] = kernels.solve_triangular(
+            R, kernels.solve_triangular(R, self.real_beta * b[free]), transpose=True
+        )
         self.e = self.y - kernels.matmul(self.m, self.Lam, transpose_a=True)
         of_all = -P * np.trace(self.G, dtype=float)
         kl = 0.5 * total(np.square(self.m))
@@ -190,12 +237,18 @@ class _State:
             self.trils = kernels.solve_tril(self.L_v, sgpr.scale_tril_v).reshape(P, *self.L_v.shape)
             self.GW = kernels.matmul(np.ascontiguousarray(self.G[v, v], like=self.G), self.trils)
             of_all += total(self.trils * self.GW)
-            kl += 0.5 * (kernels.tril_sum_of_squares(self.trils) - self.trils[..., 0].size) - _log_diagonal(self.trils)
+            kl += 0.5 * (
+                kernels.tril_sum_of_squares(self.trils) - self.trils[..., 0].size
+            ) - _log_diagonal(self.trils)
         elif sgpr.mean_v is not None:
             of_all += P * np.trace(self.G[v, v], dtype=float)
         optimal = sum(_log_diagonal(R) for R in self.factors if R is not None)
         self.count = N if weights is None else total(weights)
-        self.loss = total(np.square(self.e), weights) + P * total(self.blocks.kff, weights) + self.part * of_all
+        self.loss = (
+            total(np.square(self.e), weights)
+            + P * total(self.blocks.kff, weights)
+            + self.part * of_all
+        )
         self.e = weighted(self.e, weights)
         data = -0.5 * (P * self.count * log(2 * np.pi / self.beta) + self.beta * self.loss)
         self.value = data - self.part * (kl + P * optimal)
@@ -215,7 +268,8 @@ def _gradient(s, sgpr, X, wrt):
     """By the formulas of the module's text; of several ranks, the part of this one."""
     (P, N), (u, v), real_beta, part = s.y.shape, s.sets, s.real_beta, s.y.dtype.type(s.part)
     c = kernels.matmul(s.Lam, s.e, transpose_b=True)  # (M, P)
-    deltas, degrees = [None, None], 0.0  # sum over outputs of I - S; of beta tr(S G) where S is optimal
+    # sum over outputs of I - S; of beta tr(S G) where S is optimal
+    deltas, degrees = [None, None], 0.0
     for i, R in enumerate(s.factors):
         if R is not None:
             S = kernels.cholesky_inverse(R)
@@ -231,10 +285,13 @@ def _gradient(s, sgpr, X, wrt):
             GW *= -real_beta
             kernels.tril_update(GW, W, -1.0, out=bar)
         trils_bar *= part
-    with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
+    # to infinity, where the derivative is beyond the range of floats
+    with np.errstate(over="ignore"):
         noise_bar = 0.5 * s.beta * (s.beta * s.loss + s.part * degrees - P * s.count)
     roots = {name.partition(".")[0] for name in wrt}
-    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (
+        ("inducing",) if "inducing" in roots else ()
+    )
     given = sgpr.mean_v is not None
     mean_v_bar = real_beta * c[v] - part * s.m[v] if given else None  # (M2, P)
     covariance_bar = inducing_bar = mean_bar = None
@@ -243,7 +300,11 @@ def _gradient(s, sgpr, X, wrt):
         Q = np.zeros_like(s.L)
         for at, delta in zip((u, v), deltas, strict=True):
             if delta is not None:
-                C[at, : at.stop] += part * real_beta * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
+                C[at, : at.stop] += (
+                    part
+                    * real_beta
+                    * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
+                )
                 Q[at, at] = real_beta * delta
         if given:
             C[v, v] += kernels.matmul(mean_v_bar, s.m[v], transpose_b=True)
@@ -251,7 +312,8 @@ def _gradient(s, sgpr, X, wrt):
             for bar, W in zip(trils_bar, s.trils, strict=True):
                 C[v, v] += kernels.tril_product(bar, W)
         Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
-        Q = kernels.solve_triangular(s.L, Q, transpose=True, overwrite_b=True)  # block upper triangular
+        # block upper triangular
+        Q = kernels.solve_triangular(s.L, Q, transpose=True, overwrite_b=True)
         Kuf_bar = kernels.empty(s.Lam.shape, s.Lam)
         Kuf_bar[u] = kernels.matmul(np.ascontiguousarray(Q[u], like=Q), s.Lam)
         Kuf_bar[v] = kernels.matmul(np.ascontiguousarray(Q[v, v], like=Q), s.Lam[v])
@@ -259,17 +321,30 @@ def _gradient(s, sgpr, X, wrt):
             Kuf_bar *= s.weights
         for alpha, e in zip(kernels.solve_triangular(s.L, s.m, transpose=True).T, s.e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * alpha, e)
-        bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * s.beta * P, s.y), s.weights))
-        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+        bars = Blocks(
+            Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * s.beta * P, s.y), s.weights)
+        )
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(
+            bars, s.blocks, sgpr.inducing, X, need
+        )
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * s.e).reshape(s.shape), X, ("mean",))
     if given:
         mean_v_bar = kernels.solve_triangular(s.L_v, mean_v_bar, transpose=True)
         mean_v_bar = np.ascontiguousarray(mean_v_bar.T, like=mean_v_bar).reshape(sgpr.mean_v.shape)
     if trils_bar is not None:
-        trils_bar = kernels.tril(kernels.solve_triangular(s.L_v, trils_bar, transpose=True, overwrite_b=True))
+        trils_bar = kernels.tril(
+            kernels.solve_triangular(s.L_v, trils_bar, transpose=True, overwrite_b=True)
+        )
         trils_bar = trils_bar.reshape(sgpr.scale_tril_v.shape)
-    grad = OrthogonalSGPR(covariance_bar, inducing_bar, in_dtype(noise_bar, s.y.dtype), mean_v_bar, trils_bar, mean_bar)
+    grad = OrthogonalSGPR(
+        covariance_bar,
+        inducing_bar,
+        in_dtype(noise_bar, s.y.dtype),
+        mean_v_bar,
+        trils_bar,
+        mean_bar,
+    )
     return restricted(grad, wrt)
 
 
@@ -278,13 +353,14 @@ def _checked(sgpr, X, Y, jitter):
     size, batch = sgpr.covariance.num_inducing(sgpr.inducing)[1], Y.shape[:-1]
     if sgpr.mean_v is None and sgpr.scale_tril_v is not None:
         raise TypeError(
-            "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), `mean_v` alone (v has its prior "
-            "covariance), or neither (q(v) optimal)"
+            "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), `mean_v` alone"
+            " (v has its prior covariance), or neither (q(v) optimal)"
         )
     for name, due in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):
         value = getattr(sgpr, name)
         if value is not None and np.shape(value) != due:
             raise ValueError(
-                f"`{name}` has shape {np.shape(value)}, but `inducing.O` has {size} rows and Y the outputs {batch}: use {due}"
+                f"`{name}` has shape {np.shape(value)}, but `inducing.O` has {size} rows and Y the"
+                f" outputs {batch}: use {due}"
             )
     return sgpr, X, Y, jitter

@@ -1,11 +1,13 @@
 """The collapsed bound of SGPR (Titsias 2009; handbook, "SGPR" and appendices VI, VII) and the q(u) at which it is attained.
 
-With beta = 1 / noise, L = chol(Kuu), Lam = L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta R^-1 Lam y:
+With beta = 1 / noise, L = chol(Kuu), Lam = L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta
+R^-1 Lam y:
 
     bound = log N(y | 0, Qff + noise I) - beta t / 2,     t = tr(Kff - Qff) = sum kff - |Lam|_F^2
           = -N/2 log(2 pi noise) - sum log R_ii - beta |y|^2 / 2 + |c|^2 / 2 - beta t / 2.
 
-Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the mean and its residual):
+Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the mean and its
+residual):
 
     Kuf_bar = beta (w e' + L^-T (I - B^-1) Lam),     kff_bar = -beta / 2,     y_bar = -beta e
     Kuu_bar = -1/2 (w w' + L^-T (B - 2 I + B^-1) L^-1)
@@ -13,13 +15,15 @@ Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the
 
 P outputs share the covariance: the terms without y count P times.
 
-With weights of the data, W = diag(omega), each sum over data takes them, Lam Lam' = sum lam_n lam_n' and N = sum 1 too:
+With weights of the data, W = diag(omega), each sum over data takes them, Lam Lam' = sum lam_n
+lam_n' and N = sum 1 too:
 
     B = I + beta Lam W Lam',    c = beta R^-1 Lam W y,    t = sum omega kff - tr(Lam W Lam')
     bound = -1/2 (sum omega) log(2 pi noise) - sum log R_ii - beta sum omega y^2 / 2 + |c|^2 / 2 - beta t / 2,
 
-the bound sum omega_n E log N(y_n | f_n, noise) - KL at its optimum q(v) = N(m, B^-1), m = R^-T c = beta B^-1 Lam W y. Gradient:
-q(v) may be held, since it is optimal, and with e = y - Lam' m, which is the e of above,
+the bound sum omega_n E log N(y_n | f_n, noise) - KL at its optimum q(v) = N(m, B^-1), m = R^-T c =
+beta B^-1 Lam W y. Gradient: q(v) may be held, since it is optimal, and with e = y - Lam' m, which
+is the e of above,
 
     bound = -1/2 (sum omega) log(2 pi noise) - beta/2 sum omega_n (e_n^2 + kff_n - |lam_n|^2 + lam_n' B^-1 lam_n) - KL
     y_bar = -beta W e,    kff_bar = -beta omega / 2
@@ -112,7 +116,17 @@ def collapsed_bound(
     """
     if group is not None and not isinstance(group, reduce.Share):
         sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
-        return reduce.bound(group, collapsed_bound, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
+        return reduce.bound(
+            group,
+            collapsed_bound,
+            sgpr,
+            X,
+            Y,
+            packings=sums,
+            role="group",
+            weights=weights,
+            jitter=jitter,
+        )
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     return check.result(forward(sgpr, X, Y, jitter, weights, group).value, sgpr)
 
@@ -141,10 +155,12 @@ def collapsed_bound_and_grad(
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
     weights : (N,) array, optional
-        How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one covariance of q(u).
+        How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one
+        covariance of q(u).
     group : group of ``fs.distributed``, optional
-        As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient. For an OrthogonalSGPR the
-        value comes with the second one, so that ``collapsed_bound`` has it too.
+        As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient.
+        For an OrthogonalSGPR the value comes with the second one, so that ``collapsed_bound`` has
+        it too.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 
@@ -160,9 +176,9 @@ def collapsed_bound_and_grad(
 
     Notes
     -----
-    4 M^2 N + 10/3 M^3 flops, for ``OrthogonalSGPR`` with M2 = M 14 M^2 N + 29 M^3; two (M, N) arrays beside the covariance
-    block. On a device one copy to the host holds the value and
-    whether all is well.
+    4 M^2 N + 10/3 M^3 flops, for ``OrthogonalSGPR`` with M2 = M 14 M^2 N + 29 M^3; two (M, N)
+    arrays beside the covariance block. On a device one copy to the host holds the value and whether
+    all is well.
 
     Examples
     --------
@@ -204,9 +220,9 @@ def optimal_svgp(
     Returns
     -------
     SVGP
-        With a ``Whitened`` posterior, of an ``OrthogonalSGPR`` a ``WhitenedOrthogonal`` one, and a ``Gaussian`` likelihood; the
-        lower factor of B^-1 comes from B by one reversed
-        Cholesky factorisation (appendix VII of the handbook gives an upper one).
+        With a ``Whitened`` posterior, of an ``OrthogonalSGPR`` a ``WhitenedOrthogonal`` one, and a
+        ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed Cholesky
+        factorisation (appendix VII of the handbook gives an upper one).
 
     Raises
     ------
@@ -221,23 +237,51 @@ def optimal_svgp(
     """
     if group is not None and not isinstance(group, reduce.Share):
         sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
-        return reduce.bound(group, optimal_svgp, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
+        return reduce.bound(
+            group,
+            optimal_svgp,
+            sgpr,
+            X,
+            Y,
+            packings=sums,
+            role="group",
+            weights=weights,
+            jitter=jitter,
+        )
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     s = forward(sgpr, X, Y, jitter, weights, group)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     check.result(s.value, sgpr)
     if len(s.shape) == 2:
-        posterior = Whitened(np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0))
+        posterior = Whitened(
+            np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0)
+        )
     else:
         posterior = Whitened(mean[:, 0].copy(), tril)
-    return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
+    return SVGP(
+        sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
+    )
 
 
 class State:
     """What the value and the gradient share."""
 
-    __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value", "weights", "count")
+    __slots__ = (
+        "blocks",
+        "L",
+        "Lam",
+        "B",
+        "R",
+        "c",
+        "t",
+        "beta",
+        "y",
+        "shape",
+        "value",
+        "weights",
+        "count",
+    )
 
 
 def forward(sgpr, X, Y, jitter, weights=None, share=None):
@@ -252,12 +296,17 @@ def forward(sgpr, X, Y, jitter, weights=None, share=None):
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
     real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
     precisions = kernels.full(X.shape[0], s.beta, s.y) if weights is None else real_beta * weights
-    gram, Lam_y = kernels.weighted_gram(s.Lam, precisions), kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True)
+    gram, Lam_y = (
+        kernels.weighted_gram(s.Lam, precisions),
+        kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True),
+    )
     prior, squares = total(s.blocks.kff, weights), total(np.square(s.y, dtype=float), weights)
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
     if share is not None:
-        s.count, gram, Lam_y, squares, prior = share.together(float(s.count), gram, Lam_y, squares, prior)
+        s.count, gram, Lam_y, squares, prior = share.together(
+            float(s.count), gram, Lam_y, squares, prior
+        )
     s.B = kernels.symmetrise(gram)
     s.t = prior - np.trace(s.B, dtype=float) / s.beta
     add_to_diagonals(s.B, 1)
@@ -292,18 +341,26 @@ def gradient(s, sgpr, X, wrt, others=None, share=None):
     M = s.L.shape[0]
     beta, real = s.beta, s.y.dtype.type
     real_beta = in_dtype(beta, s.y.dtype)
-    w = kernels.solve_triangular(s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True)  # (M, P)
+    # (M, P)
+    w = kernels.solve_triangular(
+        s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True
+    )
     e = s.y - kernels.matmul(w, s.blocks.Kuf, transpose_a=True)  # (P, N)
     B_inverse = kernels.cholesky_inverse(s.R)
     s.R = None
     trace = np.trace(B_inverse, dtype=float)
     squares = total(np.square(e, dtype=float), s.weights) + part * P * s.t
     e = weighted(e, s.weights)
-    with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (0 if others is None else others.noise)
+    # to infinity, where the derivative is beyond the range of floats
+    with np.errstate(over="ignore"):
+        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (
+            0 if others is None else others.noise
+        )
     covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
-    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (
+        ("inducing",) if "inducing" in roots else ()
+    )
     if need:
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
         if others is None:
@@ -325,11 +382,15 @@ def gradient(s, sgpr, X, wrt, others=None, share=None):
             if s.weights is not None:
                 Kuf_bar *= s.weights
         else:
-            Kuf_bar = kernels.solve_triangular(s.L, others.Lam_bar, transpose=True, overwrite_b=True)
+            Kuf_bar = kernels.solve_triangular(
+                s.L, others.Lam_bar, transpose=True, overwrite_b=True
+            )
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * beta * P, s.y), s.weights))
-        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(
+            bars, s.blocks, sgpr.inducing, X, need
+        )
         covariance_bar = plus(covariance_bar, None if others is None else others.covariance)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
@@ -346,16 +407,22 @@ def checked(sgpr, X, Y, jitter, num_sets=1):
     check.one_device(("X", X), ("Y", Y))
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
     if np.ndim(sgpr.noise_variance):
-        raise ValueError(f"`noise_variance` has shape {np.shape(sgpr.noise_variance)}; give one number, for all data and outputs")
+        raise ValueError(
+            f"`noise_variance` has shape {np.shape(sgpr.noise_variance)}; give one number, for all"
+            " data and outputs"
+        )
     if not deferred_checks.none(sgpr.noise_variance < np.finfo(dtype).tiny):
         raise ValueError(
-            f"`noise_variance` is {float(sgpr.noise_variance):g}, and its inverse is beyond the range of {dtype}; "
-            "give a larger one: for standardised targets 1e-6 is small"
+            f"`noise_variance` is {float(sgpr.noise_variance):g}, and its inverse is beyond the"
+            f" range of {dtype}; give a larger one: for standardised targets 1e-6 is small"
         )
     _, D = check.inducing(sgpr, num_sets, type(sgpr).__name__)
     check.columns(X, D, owner=sgpr.covariance.columns_of)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
-        raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
+        raise ValueError(
+            f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got"
+            f" {Y.shape}"
+        )
     check.finite("Y", Y)
     if sgpr.mean is not None:
         sgpr.mean.check_shapes(D, Y.shape[1:])
@@ -367,16 +434,22 @@ def checked_with(weights, checked, sgpr, X, Y, jitter):
     """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None
-    (sgpr, X, Y, jitter), weights = weighing.through(lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights)
+    (sgpr, X, Y, jitter), weights = weighing.through(
+        lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights
+    )
     if weights.ndim > 1 and weights.shape[1] > 1:
         raise ValueError(
-            f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance of q(u), and so one weight a "
-            f"row; give ({len(X)},), or an {type(sgpr).__name__} for each output, or train an SVGP, which takes them"
+            f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance"
+            f" of q(u), and so one weight a row; give ({len(X)},), or an {type(sgpr).__name__} for"
+            " each output, or train an SVGP, which takes them"
         )
     return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 
 
 models.register(
     SGPR,
-    instead="predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its bound: fs.collapsed_bound",
+    instead=(
+        "predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its"
+        " bound: fs.collapsed_bound"
+    ),
 )

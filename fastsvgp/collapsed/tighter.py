@@ -1,21 +1,24 @@
 """A tighter bound than the collapsed one, for those who can afford all of K_ff: Shi et al. 2020, equations 14 and 15.
 
-What u leaves over of f has the covariance Delta = K_ff - Q_ff. The collapsed bound pays tr(Delta) / (2 noise) for it, this one
-tr((Q_ff + noise I)^-1 Delta) / 2, which is never more. Names as in ``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R'
-with W = diag(w) the weights of the data, or I. Besides
+What u leaves over of f has the covariance Delta = K_ff - Q_ff. The collapsed bound pays tr(Delta) /
+(2 noise) for it, this one tr((Q_ff + noise I)^-1 Delta) / 2, which is never more. Names as in
+``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R' with W = diag(w) the weights of the
+data, or I. Besides
 
     Gam = Lam W,    U = R^-1 Gam,    V = U Delta,    S = V U' = U Delta U',    G = R^-T S R^-1
 
-Weights are rows repeated: y of them all is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F = beta (W - beta U' U). So
+Weights are rows repeated: y of them all is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F =
+beta (W - beta U' U). So
 
     bound = the collapsed one + x,    x = beta^2 / 2 tr(U Delta U') = beta^2 / 2 tr(B^-1 D),    D = Gam Delta Gam' = R S R'.
 
 Reverse, per output, with T = Gam Delta = R V:
 
-    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U
-    Lam_bar of x = beta^2 B^-1 T W                                     by each Gam = Lam W of D, which is symmetric
+    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U Lam_bar of x = beta^2 B^-1 T W
+    by each Gam = Lam W of D, which is symmetric
                  - beta (I - B^-1) Gam                                 by d Delta = -(d Lam' Lam + Lam' d Lam): -2 Lam Delta_bar,
-                                                                       where Lam Gam' = (B - I) / beta
+                                                                       where Lam Gam' = (B - I) /
+                                                                       beta
                  - beta^3 B^-1 D B^-1 Gam                              by d B = beta (d Lam Gam' + Gam d Lam')
     Lam_bar of the collapsed bound = beta (m (W e)' + (I - B^-1) Gam)  its second term is that of x with the other sign
     Lam_bar of both = beta m (W e)' + beta^2 R^-T (V W - beta S U)     B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
@@ -24,12 +27,12 @@ Reverse, per output, with T = Gam Delta = R V:
              = beta / 2 (tr S + tr G)                                  by beta B^-1 Lam W Lam' = I - B^-1
     noise_bar of x = -beta^2 dx/dbeta = -beta^3 / 2 (tr S + tr G)
 
-Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U: beta U' U <= W. Delta is
-subtracted entry by entry, so it is right to the rounding of one variance. S and G are positive semi-definite, and no matrix is
-the difference of two large ones.
+Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U:
+beta U' U <= W. Delta is subtracted entry by entry, so it is right to the rounding of one variance.
+S and G are positive semi-definite, and no matrix is the difference of two large ones.
 
-Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows I, and columns J from the
-beginning of I on, of which those beyond I count twice.
+Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows
+I, and columns J from the beginning of I on, of which those beyond I count twice.
 """
 
 import numpy as np
@@ -41,7 +44,8 @@ from ..records.typed import ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
 from .sgpr import SGPR, InPlace, checked, checked_with, forward, gradient
 
-RUN = 256  # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
+# rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
+RUN = 256
 
 
 @deferred_checks.retried
@@ -126,10 +130,11 @@ def tighter_bound_and_grad(
 
     Notes
     -----
-    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 256) arrays, never
-    (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs no more digits than it costs the collapsed bound.
-    The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
-    No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
+    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N)
+    and (N, 256) arrays, never (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs
+    no more digits than it costs the collapsed bound. The bound of SOLVE-GP whose q(v) is optimal
+    for all data as inducing inputs O. Source: Shi et al. 2020, equation 14. No ``group``: each rank
+    would need the inputs of all others, for K_ff is of every two data.
 
     Examples
     --------
@@ -137,10 +142,14 @@ def tighter_bound_and_grad(
     >>> grad.covariance.lengthscales.shape
     (1,)
     """
-    sgpr, X, Y, jitter, weights = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows)
+    sgpr, X, Y, jitter, weights = _checked(
+        "tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows
+    )
     wrt = check.names(wrt, sgpr)
     s = forward(sgpr, X, Y, jitter, weights)
-    value, others = _tighter(s, sgpr.covariance, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance"))
+    value, others = _tighter(
+        s, sgpr.covariance, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance")
+    )
     grad = gradient(s, sgpr, X, wrt, others)
     return check.result(value, sgpr), grad
 
@@ -155,7 +164,9 @@ def _tighter(s, covariance, X, need=None):
         return s.value + x, None
     S = kernels.matmul(V, U, transpose_b=True)
     G = kernels.solve_triangular(s.R, S, transpose=True)
-    G = kernels.solve_triangular(s.R, np.ascontiguousarray(G.T, like=G), transpose=True, overwrite_b=True)
+    G = kernels.solve_triangular(
+        s.R, np.ascontiguousarray(G.T, like=G), transpose=True, overwrite_b=True
+    )
     noise_bar = -0.5 * P * s.beta**3 * (np.trace(S, dtype=float) + np.trace(G, dtype=float))
     Lam_bar = weighted(V, s.weights)
     Lam_bar -= kernels.matmul(real_beta * S, U)
@@ -168,14 +179,20 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
     """``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U; V as well only if ``need`` is not None."""
     x, V, covariance_bar = 0.0, None if need is None else np.zeros_like(U), None
     for start in range(0, len(X), RUN):
-        I, J, beyond = slice(start, start + RUN), slice(start, None), slice(start + RUN, None)  # noqa: E741
+        I, J, beyond = (  # noqa: E741
+            slice(start, start + RUN),
+            slice(start, None),
+            slice(start + RUN, None),
+        )
         K, Q = covariance.Kff(X[I], X[J]), kernels.matmul(Lam[:, I], Lam[:, J], transpose_a=True)
         Delta = np.subtract(K, Q, out=Q)
         K_bar = kernels.matmul(scale * U[:, I], U[:, J], transpose_a=True)
         K_bar[:, RUN:] *= 2
         if need is not None:
             V[:, I] += kernels.matmul(U[:, J], Delta, transpose_b=True)
-            V[:, beyond] += kernels.matmul(U[:, I], np.ascontiguousarray(Delta[:, RUN:], like=Delta))
+            V[:, beyond] += kernels.matmul(
+                U[:, I], np.ascontiguousarray(Delta[:, RUN:], like=Delta)
+            )
         if need:
             covariance_bar = plus(covariance.Kff_vjp(K_bar, K, X[I], X[J], need)[0], covariance_bar)
         Delta *= K_bar
@@ -190,7 +207,8 @@ def _checked(name, sgpr, X, Y, jitter, weights, max_rows):
     if N > most:
         M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
         raise ValueError(
-            f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two data would be computed, and "
-            f"some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at each call. Give fewer rows, or `max_rows={N}` to do it"
+            f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two"
+            f" data would be computed, and some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at"
+            f" each call. Give fewer rows, or `max_rows={N}` to do it"
         )
     return sgpr, X, Y, jitter, weights

@@ -15,13 +15,18 @@ def _no_rule(cls, name, rule):
     """In the place of an inherited reverse rule of a block that a class defines anew."""
 
     def missing(self, *args, **named):
-        raise NotImplementedError(f"{cls.__name__} defines `{name}` and not its reverse rule `{rule}`, which gradients need")
+        raise NotImplementedError(
+            f"{cls.__name__} defines `{name}` and not its reverse rule `{rule}`, which gradients"
+            " need"
+        )
 
     return missing
 
 
 def _sets(inducing, others):
-    return isinstance(inducing, InducingSets) or bool(others) and isinstance(others[0], InducingSets)
+    return (
+        isinstance(inducing, InducingSets) or bool(others) and isinstance(others[0], InducingSets)
+    )
 
 
 def _forward_on_stacks(block):
@@ -46,7 +51,9 @@ def _reverse_on_stacks(rule):
             return rule(self, K_bar, K, inducing, *others)
         other = others[0] if others else named.get("other")
         named = {name: stacked(value) for name, value in named.items()}
-        covariance_bar, inducing_bar, other_bar = rule(self, K_bar, K, stacked(inducing), *map(stacked, others), **named)
+        covariance_bar, inducing_bar, other_bar = rule(
+            self, K_bar, K, stacked(inducing), *map(stacked, others), **named
+        )
         return covariance_bar, unstacked(inducing_bar, inducing), unstacked(other_bar, other)
 
     return call
@@ -55,16 +62,19 @@ def _reverse_on_stacks(rule):
 class Covariance:
     """Base of covariance functions k(x, x'): records whose fields are parameters in natural space.
 
-    A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the fields that may hold one
-    entry a feature (the others hold one number). Bounds ask for blocks by name (``Kuu``, ``Kuf``, ``kff``, ``Kff``, each with
-    its reverse rule), which are made of these. One whose inducing variables are no values of the function provides the blocks
-    itself, and ``num_inducing`` and ``num_columns`` where these are not those of arrays Z (M, D); if it takes inducing inputs as
-    a record of its own, ``inducing_type`` is the class. Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does
-    that at the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
+    A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the
+    fields that may hold one entry a feature (the others hold one number). Bounds ask for blocks by
+    name (``Kuu``, ``Kuf``, ``kff``, ``Kff``, each with its reverse rule), which are made of these.
+    One whose inducing variables are no values of the function provides the blocks itself, and
+    ``num_inducing`` and ``num_columns`` where these are not those of arrays Z (M, D); if it takes
+    inducing inputs as a record of its own, ``inducing_type`` is the class. Inputs are X (N, D);
+    nothing is checked here (``fastsvgp.check`` does that at the public edge), nothing is modified.
+    A cotangent ``covariance_bar`` is a record of the same type.
 
-    ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single fields
-    ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None. A field in it
-    that a block does not depend on has a cotangent of zeros. docs/covariance.md adds one, step by step.
+    ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single
+    fields ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor
+    returned, but None. A field in it that a block does not depend on has a cotangent of zeros.
+    docs/covariance.md adds one, step by step.
 
     Examples
     --------
@@ -75,7 +85,8 @@ class Covariance:
 
     per_feature: ClassVar[tuple[str, ...]] = ()
     columns_of: ClassVar[str] = "`inducing`"  # what has as many columns as X, in messages
-    inducing_type: ClassVar[type | None] = None  # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
+    # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
+    inducing_type: ClassVar[type | None] = None
     __array_ufunc__ = None  # NumPy leaves ``np.float64(2.0) * covariance`` to the covariance
 
     if TYPE_CHECKING:  # given to the class where sums and products are known
@@ -116,8 +127,8 @@ class Covariance:
             if kind != "static" and shape != () and not (per_feature and shape == (D,)):
                 allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
                 raise ValueError(
-                    f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D} columns; "
-                    f"give it shape {allowed}"
+                    f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D ="
+                    f" {D} columns; give it shape {allowed}"
                 )
 
     # --- blocks by name: what bounds, predictions and updates ask for ----------------------------------------------------------
@@ -125,7 +136,12 @@ class Covariance:
     def __init_subclass__(cls):
         """Blocks of a class's own get their inducing inputs stacked too, and no inherited reverse rule, which would be wrong."""
         own = dict(vars(cls))
-        for name, rule in (("Kuu", "Kuu_vjp"), ("Kuf", "Kuf_vjp"), ("kff", "kff_vjp"), ("Kff", "Kff_vjp")):
+        for name, rule in (
+            ("Kuu", "Kuu_vjp"),
+            ("Kuf", "Kuf_vjp"),
+            ("kff", "kff_vjp"),
+            ("Kff", "Kff_vjp"),
+        ):
             if name in own and rule not in own:
                 setattr(cls, rule, _no_rule(cls, name, rule))
             elif rule in own and name in ("Kuu", "Kuf"):
@@ -149,7 +165,9 @@ class Covariance:
     @_reverse_on_stacks
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
-        return self.matrix_vjp(K_bar, K, inducing, other, matrix_need(tuple(need), "inducing", "other"))
+        return self.matrix_vjp(
+            K_bar, K, inducing, other, matrix_need(tuple(need), "inducing", "other")
+        )
 
     @_forward_on_stacks
     def Kuf(self, inducing, X):
@@ -191,7 +209,9 @@ class Covariance:
         of_f = tuple(name for name in need if name != "inducing")
         total = None
         if blocks_bar.Kuu is not None and of_u:
-            covariance_bar, inducing_bar, _ = self.Kuu_vjp(blocks_bar.Kuu, blocks.Kuu, inducing, None, of_u)
+            covariance_bar, inducing_bar, _ = self.Kuu_vjp(
+                blocks_bar.Kuu, blocks.Kuu, inducing, None, of_u
+            )
             total = covariance_bar, inducing_bar, None
         if blocks_bar.Kuf is not None and need:
             total = plus(self.Kuf_vjp(blocks_bar.Kuf, blocks.Kuf, inducing, X, need), total)
@@ -217,7 +237,10 @@ def matrix_need(need, first, second):
     known = {first: "X1", second: "X2"}
     for name in need:
         if name not in known and name.partition(".")[0] != "covariance":
-            raise ValueError(f"`need` names {name!r}; here it may hold 'covariance' or fields of it, {first!r}, {second!r}")
+            raise ValueError(
+                f"`need` names {name!r}; here it may hold 'covariance' or fields of it, {first!r},"
+                f" {second!r}"
+            )
     return tuple(known.get(name, name) for name in need)
 
 
@@ -244,12 +267,20 @@ def check_values(what, part, D):
     owner = what.partition(".")[0]
     if not isinstance(part, Covariance):
         field = what.split(".")[1]
-        raise TypeError(f"{what}: `{field}` must be covariances such as fastsvgp.RBF(...), got {type(part).__name__}")
-    own = [name for name in ("Kuu", "Kuf", "kff", "Kff") if getattr(type(part), name) is not getattr(Covariance, name)]
+        raise TypeError(
+            f"{what}: `{field}` must be covariances such as fastsvgp.RBF(...), got"
+            f" {type(part).__name__}"
+        )
+    own = [
+        name
+        for name in ("Kuu", "Kuf", "kff", "Kff")
+        if getattr(type(part), name) is not getattr(Covariance, name)
+    ]
     if own:
         raise TypeError(
-            f"{what}: a {type(part).__name__} has inducing variables of its own (it defines "
-            f"{', '.join(own)}), and {owner} combines those that are values of the function; use it alone"
+            f"{what}: a {type(part).__name__} has inducing variables of its own (it defines"
+            f" {', '.join(own)}), and {owner} combines those that are values of the function; use"
+            " it alone"
         )
     try:
         part.check_dim(D)

@@ -1,4 +1,7 @@
-"""Sums and products of covariances. Importing this module gives all covariances ``+`` and ``*``; a number is a ``Constant``."""
+"""Sums and products of covariances.
+
+Importing this module gives all covariances ``+`` and ``*``; a number is a ``Constant``.
+"""
 
 import numbers
 from functools import reduce
@@ -11,8 +14,12 @@ from ..records import record, tree_map
 from .base import ALL, Covariance, check_values, need_of
 from .linear import Constant
 
-ADVICE = "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by sum())"
-DEEPEST = 50  # of compositions in compositions: Python's own limit on calls within calls comes later
+ADVICE = (
+    "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
+    " sum())"
+)
+# of compositions in compositions: Python's own limit on calls within calls comes later
+DEEPEST = 50
 
 
 class _Composite(Covariance):
@@ -22,9 +29,14 @@ class _Composite(Covariance):
 
     def __post_init__(self):
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
-        depth = 1 + max((part._depth for part in self.parts if isinstance(part, _Composite)), default=0)
+        depth = 1 + max(
+            (part._depth for part in self.parts if isinstance(part, _Composite)), default=0
+        )
         if depth > DEEPEST:
-            raise ValueError(f"{type(self).__name__}: `parts` are nested more than {DEEPEST} deep; put them side by side")
+            raise ValueError(
+                f"{type(self).__name__}: `parts` are nested more than {DEEPEST} deep; put them side"
+                " by side"
+            )
         object.__setattr__(self, "_depth", depth)
 
     def matrix(self, X1, X2=None):
@@ -35,11 +47,17 @@ class _Composite(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         cotangent = self._cotangents(K_bar, lambda part: part.matrix(X1, X2))
-        return self._gather(lambda i, part, own_need: part.matrix_vjp(*cotangent(i), X1, X2, own_need), need, inputs=2)
+        return self._gather(
+            lambda i, part, own_need: part.matrix_vjp(*cotangent(i), X1, X2, own_need),
+            need,
+            inputs=2,
+        )
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         cotangent = self._cotangents(k_bar, lambda part: part.diag(X))
-        return self._gather(lambda i, part, own_need: part.diag_vjp(cotangent(i)[0], X, own_need), need, inputs=1)
+        return self._gather(
+            lambda i, part, own_need: part.diag_vjp(cotangent(i)[0], X, own_need), need, inputs=1
+        )
 
     def _gather(self, pull, need, inputs):
         """The record of the parts' cotangents, and the sums of those of the inputs; ``pull(i, part, need)`` gives a part's."""
@@ -50,19 +68,26 @@ class _Composite(Covariance):
             part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
             input_bars.append(bars)
         asked = any(name.startswith("covariance") for name in need)
-        sums = (None if bars[0] is None else reduce(np.add, bars) for bars in zip(*input_bars, strict=True))
+        sums = (
+            None if bars[0] is None else reduce(np.add, bars)
+            for bars in zip(*input_bars, strict=True)
+        )
         return type(self)(part_bars) if asked else None, *sums
 
     def check_dim(self, D):
         if not self.parts:
-            raise ValueError(f"{type(self).__name__}: `parts` is empty; give at least one covariance")
+            raise ValueError(
+                f"{type(self).__name__}: `parts` is empty; give at least one covariance"
+            )
         for i, part in enumerate(self.parts):
             check_values(f"{type(self).__name__}.parts.{i}", part, D)
 
 
 @record
 class Sum(_Composite):
-    """k = sum of the parts: a sum of independent functions. ``a + b`` makes one; a number is a ``Constant``.
+    """k = sum of the parts: a sum of independent functions.
+
+    ``a + b`` makes one; a number is a ``Constant``.
 
     Parameters
     ----------
@@ -114,12 +139,16 @@ class Product(_Composite):
 
 
 def _term(other):
-    """A covariance, or the ``Constant`` that a number stands for; None for what is neither. An array is refused here."""
+    """A covariance, or the ``Constant`` that a number stands for; None for what is neither.
+
+    An array is refused here.
+    """
     if isinstance(other, Covariance):
         return other
     if not (isinstance(other, numbers.Number) or hasattr(other, "shape")):
         return None
-    variance = check.scalar("variance of the Constant", other)  # a Python number: it takes the dtype of the model
+    # a Python number: it takes the dtype of the model
+    variance = check.scalar("variance of the Constant", other)
     check.positive("variance of the Constant", variance, ADVICE)
     return Constant(variance)
 
@@ -129,7 +158,10 @@ def _joined(kind, reflected=False):
         term = _term(other)
         if term is None:
             return NotImplemented
-        left, right = (x.parts if type(x) is kind else (x,) for x in ((term, self) if reflected else (self, term)))
+        left, right = (
+            x.parts if type(x) is kind else (x,)
+            for x in ((term, self) if reflected else (self, term))
+        )
         return kind(left + right)
 
     return operator

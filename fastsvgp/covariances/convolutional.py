@@ -1,9 +1,9 @@
 """Functions of images that are sums of one function over all patches, with inducing variables that are values at patches.
 
-van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with a covariance of places beside: Dutordoir et
-al., "Bayesian Image Classification with Deep Convolutional Gaussian Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows
-p, c_p their places, and g has the covariance k l (k of patches; l of places, 1 where there is none), so that, with
-u_m = g(z_m, c_m),
+van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with a covariance of
+places beside: Dutordoir et al., "Bayesian Image Classification with Deep Convolutional Gaussian
+Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows p, c_p their places, and g has the
+covariance k l (k of patches; l of places, 1 where there is none), so that, with u_m = g(z_m, c_m),
 
     Kuu = k(z, z') l(c, c')
     Kuf = sum_p A_mp k(z_m, x[p])                     A_mp = w_p l(c_m, c_p)
@@ -45,19 +45,27 @@ def geometry_of(image_shape, patch_shape, stride):
     sizes = {"image_shape": image_shape, "patch_shape": patch_shape}
     for name, value in sizes.items():
         expected = "(H, W) or (H, W, C)" if name == "image_shape" else "(h, w)"
-        if not isinstance(value, (tuple, list)) or len(value) not in ((2, 3) if name == "image_shape" else (2,)):
+        if not isinstance(value, (tuple, list)) or len(value) not in (
+            (2, 3) if name == "image_shape" else (2,)
+        ):
             raise ValueError(f"`{name}` must be {expected}, whole numbers, got {value!r:.200}")
         sizes[name] = tuple(check.whole(name, number) for number in value)
     (H, W, *C), (h, w) = sizes.values()
     if h > H or w > W:
-        raise ValueError(f"`patch_shape` {(h, w)} is larger than `image_shape` {(H, W, *C)}; patches must lie in the image")
+        raise ValueError(
+            f"`patch_shape` {(h, w)} is larger than `image_shape` {(H, W, *C)}; patches must lie in"
+            " the image"
+        )
     return H, W, *(C or (1,)), h, w, check.whole("stride", stride)
 
 
 def check_image_columns(who, D, geometry):
     H, W, C, *_ = geometry
     if D != H * W * C:
-        raise ValueError(f"{who}: `X` has {D} columns, but an image of `image_shape` {(H, W, C)} has {H * W * C}; give one a row")
+        raise ValueError(
+            f"{who}: `X` has {D} columns, but an image of `image_shape` {(H, W, C)} has"
+            f" {H * W * C}; give one a row"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,10 +91,12 @@ class OnPatches:
 class Convolutional(OnPatches, Covariance):
     """The function of an image that is a weighted sum of one function of its patches; inducing inputs are patches.
 
-    Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart, and are counted
-    row by row; pixels that no window reaches do not count. Inducing inputs Z are patches (M, h w C) in the same order. With a
-    ``location_covariance`` they have two more columns, row and column of the window's first pixel, and k of patches is
-    multiplied by that of places. There is no division by the number of patches: 1 / patches is a good start for the weights.
+    Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie
+    ``stride`` apart, and are counted row by row; pixels that no window reaches do not count.
+    Inducing inputs Z are patches (M, h w C) in the same order. With a ``location_covariance`` they
+    have two more columns, row and column of the window's first pixel, and k of patches is
+    multiplied by that of places. There is no division by the number of patches: 1 / patches is a
+    good start for the weights.
 
     Parameters
     ----------
@@ -102,8 +112,9 @@ class Convolutional(OnPatches, Covariance):
 
     Notes
     -----
-    With d = h w C numbers a patch and P patches, (6 d + 55) flops for each of M N P entries of Kuf and N P (P + 1) / 2 of kff,
-    value and gradients; the memory of a step does not grow with P. Equal constant patches of an image count once.
+    With d = h w C numbers a patch and P patches, (6 d + 55) flops for each of M N P entries of Kuf
+    and N P (P + 1) / 2 of kff, value and gradients; the memory of a step does not grow with P.
+    Equal constant patches of an image count once.
 
     Examples
     --------
@@ -127,12 +138,15 @@ class Convolutional(OnPatches, Covariance):
     def num_columns(self, inducing):
         """H W C. ``ValueError`` where inducing inputs do not have the columns of patches."""
         H, W, C, h, w, _ = self.geometry
-        columns, places = sets_of(inducing)[0].shape[1], 0 if self.location_covariance is None else 2
+        columns, places = (
+            sets_of(inducing)[0].shape[1],
+            (0 if self.location_covariance is None else 2),
+        )
         if columns != h * w * C + places:
             its = " and 2 for its place" * bool(places)
             raise ValueError(
-                f"`inducing` has {columns} columns, but a patch of Convolutional has {h} x {w} x {C} = {h * w * C} numbers{its}; "
-                "see fastsvgp.patch_inducing"
+                f"`inducing` has {columns} columns, but a patch of Convolutional has {h} x {w} x"
+                f" {C} = {h * w * C} numbers{its}; see fastsvgp.patch_inducing"
             )
         return H * W * C
 
@@ -143,7 +157,10 @@ class Convolutional(OnPatches, Covariance):
             check_values("Convolutional.location_covariance", self.location_covariance, 2)
         shape, P = np.shape(self.weights), num_windows(self.geometry)
         if shape not in ((), (P,)):
-            raise ValueError(f"Convolutional: `weights` has shape {shape}, but there are {P} patches; give it shape () or ({P},)")
+            raise ValueError(
+                f"Convolutional: `weights` has shape {shape}, but there are {P} patches; give it"
+                f" shape () or ({P},)"
+            )
 
     # --- what goes into the sums, and comes out of them ---
 
@@ -160,7 +177,10 @@ class Convolutional(OnPatches, Covariance):
     def _runs(self, Z):
         """Ranges of windows whose patches, and weights (M, P) with places, are arrays."""
         most = together(Z, self.geometry)
-        return ranges(num_windows(self.geometry), most if self.location_covariance is None else min(most, chunk(Z) // len(Z)))
+        return ranges(
+            num_windows(self.geometry),
+            most if self.location_covariance is None else min(most, chunk(Z) // len(Z)),
+        )
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
         """The record of cotangents, with zeros for those that are needed and not there; None where no field is needed."""
@@ -182,17 +202,29 @@ class Convolutional(OnPatches, Covariance):
 
     def _as_weights(self, weights_bar):
         """The cotangent of what ``_weights`` gives as that of the field."""
-        return weights_bar if np.ndim(self.weights) else weights_bar.sum(dtype=np.float64).astype(weights_bar.dtype)
+        return (
+            weights_bar
+            if np.ndim(self.weights)
+            else weights_bar.sum(dtype=np.float64).astype(weights_bar.dtype)
+        )
 
     def _no_weights_bar(self, need, X):
         """Where the cotangent of (P,) weights is to be summed; None where nobody asks."""
-        return np.zeros(num_windows(self.geometry), X.dtype, like=X) if wanted(need, "weights") else None
+        return (
+            np.zeros(num_windows(self.geometry), X.dtype, like=X)
+            if wanted(need, "weights")
+            else None
+        )
 
     # --- inducing variables ---
 
     def _split(self, inducing):
         """Patches and places."""
-        return (None, None) if inducing is None else (inducing[:, : self._patch_size], inducing[:, self._patch_size :])
+        return (
+            (None, None)
+            if inducing is None
+            else (inducing[:, : self._patch_size], inducing[:, self._patch_size :])
+        )
 
     def Kuu(self, inducing, other=None):
         """Covariances (M, M) of the patch function at inducing patches; with those of ``other`` ones (M, M')."""
@@ -204,7 +236,11 @@ class Convolutional(OnPatches, Covariance):
 
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``."""
-        (Z, c), (Z2, c2), need = self._split(inducing), self._split(other), matrix_need(tuple(need), "inducing", "other")
+        (Z, c), (Z2, c2), need = (
+            self._split(inducing),
+            self._split(other),
+            matrix_need(tuple(need), "inducing", "other"),
+        )
         k, of_place = self.patch_covariance, self.location_covariance
         if of_place is None:
             patch_bar, *Z_bars = _pulled(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
@@ -229,23 +265,42 @@ class Convolutional(OnPatches, Covariance):
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
         """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        (Z, c), of_place, words = self._split(inducing), self.location_covariance, matrix_need(tuple(need), "inducing", "X")
-        of_patches = tuple({"X1": "Z", "X2": "X"}.get(name, name) for name in need_of(words, "patch_covariance"))
-        of_places = () if of_place is None else tuple(name for name in need_of(words, "location_covariance") if name != "X2")
+        (Z, c), of_place, words = (
+            self._split(inducing),
+            self.location_covariance,
+            matrix_need(tuple(need), "inducing", "X"),
+        )
+        of_patches = tuple(
+            {"X1": "Z", "X2": "X"}.get(name, name) for name in need_of(words, "patch_covariance")
+        )
+        of_places = (
+            ()
+            if of_place is None
+            else tuple(name for name in need_of(words, "location_covariance") if name != "X2")
+        )
         weights_bar, bars = self._no_weights_bar(need, X), (None,) * 5
         of_A = ("A",) if of_places or weights_bar is not None else ()
         for windows in self._runs(Z):
-            w, places = self._weights(X, windows), None if of_place is None else self._places(X, windows)
+            w, places = (
+                self._weights(X, windows),
+                (None if of_place is None else self._places(X, windows)),
+            )
             L = None if of_place is None else of_place.matrix(c, places)
             A = w if of_place is None else L * w
-            *new, A_bar = sums_vjp(self.patch_covariance, K_bar, Z, X, A, self.geometry, windows, of_patches + of_A)
+            *new, A_bar = sums_vjp(
+                self.patch_covariance, K_bar, Z, X, A, self.geometry, windows, of_patches + of_A
+            )
             if weights_bar is not None:
                 weights_bar[slice(*windows)] = A_bar if of_place is None else (A_bar * L).sum(0)
             if of_places:
                 A_bar *= w
             bars = plus((*new, *_pulled(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
-        return self._bars(need, X, patch_bar, location_bar, weights_bar), _joined(Z_bar, c_bar), X_bar
+        return (
+            self._bars(need, X, patch_bar, location_bar, weights_bar),
+            _joined(Z_bar, c_bar),
+            X_bar,
+        )
 
     # --- images ---
 
@@ -267,7 +322,9 @@ class Convolutional(OnPatches, Covariance):
         of_patches, weights_bar = need_of(need, "patch_covariance"), self._no_weights_bar(need, X)
         if of_place is None:
             of_B = () if weights_bar is None else ("B",)
-            patch_bar, X_bar, weights_bar = pair_sums_vjp(k, k_bar, X, w, self.geometry, need=of_patches + of_B)
+            patch_bar, X_bar, weights_bar = pair_sums_vjp(
+                k, k_bar, X, w, self.geometry, need=of_patches + of_B
+            )
             return self._bars(need, X, patch_bar, None, weights_bar), X_bar
         of_places = tuple(name for name in need_of(need, "location_covariance") if name != "X")
         of_B = ("B",) if of_places or weights_bar is not None else ()
@@ -275,7 +332,9 @@ class Convolutional(OnPatches, Covariance):
         for at in pairs(num_windows(self.geometry)):
             places = [self._places(X, one) for one in at]
             L = of_place.matrix(*places)
-            *new, B_bar = pair_sums_vjp(k, k_bar, X, outer(w, *at) * L, self.geometry, *at, of_patches + of_B)
+            *new, B_bar = pair_sums_vjp(
+                k, k_bar, X, outer(w, *at) * L, self.geometry, *at, of_patches + of_B
+            )
             if weights_bar is not None:
                 add_outer_bar(weights_bar, w, B_bar * L, *at)
             if of_places:
@@ -285,8 +344,14 @@ class Convolutional(OnPatches, Covariance):
         return self._bars(need, X, patch_bar, location_bar, weights_bar), X_bar
 
     def matrix(self, X1, X2=None):
-        """Covariances (N1, N2) of the function of images. Row n is w' Kuf with the patches of image n as inducing ones."""
-        w, K = self._weights(X1), np.zeros((len(X1), len(X1 if X2 is None else X2)), X1.dtype, like=X1)
+        """Covariances (N1, N2) of the function of images.
+
+        Row n is w' Kuf with the patches of image n as inducing ones.
+        """
+        w, K = (
+            self._weights(X1),
+            np.zeros((len(X1), len(X1 if X2 is None else X2)), X1.dtype, like=X1),
+        )
         for n in range(len(X1)):
             others = X1[: n + 1] if X2 is None else X2
             for windows in self._rows(others):
@@ -296,14 +361,23 @@ class Convolutional(OnPatches, Covariance):
         return kernels.symmetrise(K) if X2 is None else K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        """As of ``Covariance``. K_bar of image n is w K_bar_n of Kuf, and w_bar_p gains K_bar_n . Kuf_p beside what Kuf_vjp has.
+        """As of ``Covariance``.
+
+        K_bar of image n is w K_bar_n of Kuf, and w_bar_p gains K_bar_n . Kuf_p beside what Kuf_vjp
+        has.
 
         Without X2 what lies below the diagonal stands for both sides.
         """
         w, symmetric, total = self._weights(X1), X2 is None, None
-        bars = {name: np.zeros_like(X1 if X is None else X) for name, X in (("X1", X1), ("X2", X2)) if name in need}
+        bars = {
+            name: np.zeros_like(X1 if X is None else X)
+            for name, X in (("X1", X1), ("X2", X2))
+            if name in need
+        }
         second = "X1" if symmetric else "X2"
-        own = tuple({"X1": "inducing"}.get(name, name) for name in need if name != "X2") + (("X",) if second in need else ())
+        own = tuple({"X1": "inducing"}.get(name, name) for name in need if name != "X2") + (
+            ("X",) if second in need else ()
+        )
         extra = self._no_weights_bar(need, X1)
         for n in range(len(X1)):
             others = X1[: n + 1] if symmetric else X2
@@ -312,13 +386,17 @@ class Convolutional(OnPatches, Covariance):
                 row[n] = K_bar[n, n]
             for windows in self._rows(others):
                 patches, at = self._as_inducing(X1[n : n + 1], windows), slice(*windows)
-                covariance_bar, inducing_bar, others_bar = self.Kuf_vjp(w[at, None] * row, None, patches, others, own)
+                covariance_bar, inducing_bar, others_bar = self.Kuf_vjp(
+                    w[at, None] * row, None, patches, others, own
+                )
                 total = plus(covariance_bar, total)
                 if extra is not None:
                     extra[at] += (self.Kuf(patches, others) * row).sum(1)
                 if inducing_bar is not None:
                     patches_bar = self._split(inducing_bar)[0]
-                    bars["X1"][n : n + 1] += kernels.gather_patches_vjp(patches_bar[None], self.geometry, windows)
+                    bars["X1"][n : n + 1] += kernels.gather_patches_vjp(
+                        patches_bar[None], self.geometry, windows
+                    )
                 if others_bar is not None:
                     bars[second][: len(others)] += others_bar
         total = self._bars(need, X1, None) if total is None else total
@@ -328,12 +406,18 @@ class Convolutional(OnPatches, Covariance):
 
     def _rows(self, others):
         """Runs of windows for whose patches Kuf is an array."""
-        return ranges(num_windows(self.geometry), chunk(others) // max(len(others), self._patch_size))
+        return ranges(
+            num_windows(self.geometry), chunk(others) // max(len(others), self._patch_size)
+        )
 
     def _as_inducing(self, X, windows):
         """The patches of one image in the place of inducing ones."""
         patches = kernels.gather_patches(X, self.geometry, windows)[0]
-        return patches if self.location_covariance is None else np.concatenate([patches, self._places(X, windows)], 1)
+        return (
+            patches
+            if self.location_covariance is None
+            else np.concatenate([patches, self._places(X, windows)], 1)
+        )
 
 
 def _pulled(covariance, K_bar, K, X1, X2, need):
@@ -346,7 +430,9 @@ def _joined(Z_bar, c_bar):
     return Z_bar if c_bar is None else np.concatenate([Z_bar, c_bar], 1)
 
 
-def extract_patches(X: ArrayLike, image_shape: tuple[int, ...], patch_shape: tuple[int, int], stride: int = 1) -> Array:
+def extract_patches(
+    X: ArrayLike, image_shape: tuple[int, ...], patch_shape: tuple[int, int], stride: int = 1
+) -> Array:
     """The patches of images, as ``Convolutional`` sees them.
 
     Parameters
@@ -366,7 +452,8 @@ def extract_patches(X: ArrayLike, image_shape: tuple[int, ...], patch_shape: tup
     Raises
     ------
     ValueError, TypeError
-        Columns that are not H W C, patches larger than the image, a stride below 1; NaN or infinity.
+        Columns that are not H W C, patches larger than the image, a stride below 1; NaN or
+        infinity.
 
     Examples
     --------

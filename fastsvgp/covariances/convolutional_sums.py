@@ -59,7 +59,9 @@ def sums(covariance, Z, X, A, geometry, windows):
     out = np.zeros((len(Z), len(X)), X.dtype, like=X)
     for images, here, part in _chunks(Z, X, windows, geometry):
         patches = kernels.gather_patches(X[images], geometry, here)
-        K = covariance.matrix(Z, patches.reshape(-1, Z.shape[1])).reshape(len(Z), *patches.shape[:2])
+        K = covariance.matrix(Z, patches.reshape(-1, Z.shape[1])).reshape(
+            len(Z), *patches.shape[:2]
+        )
         K *= A[..., None, part]
         out[:, images] += K.sum(-1)
     return out
@@ -75,7 +77,10 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
         )
         return _of(covariance, fields, *bars), Z_bar, X_bar, A_bar
     names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
-    total, X_bar = (None, np.zeros_like(Z) if "Z" in need else None), np.zeros_like(X) if "X" in need else None
+    total, X_bar = (
+        (None, np.zeros_like(Z) if "Z" in need else None),
+        (np.zeros_like(X) if "X" in need else None),
+    )
     A_bar = np.zeros(A.shape, A.dtype, like=A) if "A" in need else None
     for images, here, part in _chunks(Z, X, windows, geometry):
         patches = kernels.gather_patches(X[images], geometry, here)
@@ -86,9 +91,13 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
             covariance_bar, Z_bar, patches_bar = covariance.matrix_vjp(weights, K, Z, flat, names)
             total = plus((covariance_bar, Z_bar), total)
             if "X" in need:
-                X_bar[images] += kernels.gather_patches_vjp(patches_bar.reshape(patches.shape), geometry, here)
+                X_bar[images] += kernels.gather_patches_vjp(
+                    patches_bar.reshape(patches.shape), geometry, here
+                )
         if "A" in need:
-            A_bar[..., part] += (K.reshape(len(Z), *patches.shape[:2]) * bar).sum(1 if A.ndim == 2 else (0, 1))
+            A_bar[..., part] += (K.reshape(len(Z), *patches.shape[:2]) * bar).sum(
+                1 if A.ndim == 2 else (0, 1)
+            )
     return *total, X_bar, A_bar
 
 
@@ -108,7 +117,9 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
     """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
     if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         parameters = covariance.variance, covariance.lengthscales
-        return kernels.patch_pair_sums(covariance.family, X, B, *parameters, geometry, windows, others)
+        return kernels.patch_pair_sums(
+            covariance.family, X, B, *parameters, geometry, windows, others
+        )
     if B.ndim == 1:
         return sum(pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in pairs(len(B)))
     out = np.empty(len(X), X.dtype, like=X)
@@ -119,13 +130,23 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
     return out
 
 
-def pair_sums_vjp(covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")):
+def pair_sums_vjp(
+    covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")
+):
     """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
     inputs = tuple(name for name in need if name in ("X", "B"))
     if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
         X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
-            k_bar, covariance.family, X, B, *parameters, geometry, windows, others, (*fields, *inputs)
+            k_bar,
+            covariance.family,
+            X,
+            B,
+            *parameters,
+            geometry,
+            windows,
+            others,
+            (*fields, *inputs),
         )
         return _of(covariance, fields, *bars), X_bar, B_bar
     if B.ndim == 1:
@@ -156,12 +177,20 @@ def pair_sums_vjp(covariance, k_bar, X, B, geometry, windows=None, others=None, 
 
 def outer(b, first, second):
     """A block of b b', twice where it stands for its transpose too."""
-    return (1 if second is None else 2) * b[slice(*first), None] * b[slice(*(first if second is None else second))]
+    return (
+        (1 if second is None else 2)
+        * b[slice(*first), None]
+        * b[slice(*(first if second is None else second))]
+    )
 
 
 def add_outer_bar(b_bar, b, B_bar, first, second):
     """Take the cotangent of such a block into that of b."""
-    left, right, twice = slice(*first), slice(*(first if second is None else second)), 1 if second is None else 2
+    left, right, twice = (
+        slice(*first),
+        slice(*(first if second is None else second)),
+        1 if second is None else 2,
+    )
     b_bar[left] += twice * (B_bar * b[right]).sum(1)
     b_bar[right] += twice * (B_bar * b[left, None]).sum(0)
 

@@ -1,6 +1,5 @@
 """Covariances of linear and of constant functions."""
 
-
 import numpy as np
 
 from .. import kernels
@@ -34,7 +33,9 @@ class Linear(Covariance):
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         weights = ("weights",) if wanted(need, "variance") else ()
         inputs = (name for name in need if name in ("X1", "X2"))
-        X1_bar, X2_bar, variance_bar = kernels.inner_vjp(K_bar, X1, X2, self.variance, need=(*inputs, *weights))
+        X1_bar, X2_bar, variance_bar = kernels.inner_vjp(
+            K_bar, X1, X2, self.variance, need=(*inputs, *weights)
+        )
         return Linear(variance_bar) if weights else None, X1_bar, X2_bar
 
     def diag(self, X):
@@ -44,7 +45,9 @@ class Linear(Covariance):
         covariance_bar = X_bar = None
         if wanted(need, "variance"):
             axis = 0 if np.ndim(self.variance) else None
-            covariance_bar = Linear((k_bar[:, None] * X * X).sum(axis, dtype=np.float64).astype(X.dtype))
+            covariance_bar = Linear(
+                (k_bar[:, None] * X * X).sum(axis, dtype=np.float64).astype(X.dtype)
+            )
         if "X" in need:
             X_bar = 2 * self.variance * X * k_bar[:, None]
         return covariance_bar, X_bar
@@ -73,7 +76,11 @@ class Constant(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         return (
-            Constant(K_bar.sum(dtype=np.float64).astype(X1.dtype)) if wanted(need, "variance") else None,
+            (
+                Constant(K_bar.sum(dtype=np.float64).astype(X1.dtype))
+                if wanted(need, "variance")
+                else None
+            ),
             np.zeros_like(X1) if "X1" in need else None,
             np.zeros_like(X2) if "X2" in need and X2 is not None else None,
         )
@@ -83,6 +90,10 @@ class Constant(Covariance):
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         return (
-            Constant(k_bar.sum(dtype=np.float64).astype(X.dtype)) if wanted(need, "variance") else None,
+            (
+                Constant(k_bar.sum(dtype=np.float64).astype(X.dtype))
+                if wanted(need, "variance")
+                else None
+            ),
             np.zeros_like(X) if "X" in need else None,
         )

@@ -1,6 +1,7 @@
 """Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2, through one fused kernel.
 
-Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the kernel's documentation.
+Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the
+kernel's documentation.
 """
 
 from typing import ClassVar
@@ -24,7 +25,14 @@ class Stationary(Covariance):
         fields = tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
         inputs = (name for name in need if name in ("X1", "X2"))
         X1_bar, X2_bar, variance_bar, lengthscales_bar = kernels.stationary_vjp(
-            K_bar, self.family, X1, X2, self.variance, self.lengthscales, need=(*inputs, *fields), K=K
+            K_bar,
+            self.family,
+            X1,
+            X2,
+            self.variance,
+            self.lengthscales,
+            need=(*inputs, *fields),
+            K=K,
         )
         return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
 
@@ -33,10 +41,16 @@ class Stationary(Covariance):
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         # the variance everywhere, whatever the lengthscales
-        variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
-        lengthscales_bar = zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
+        variance_bar = (
+            k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
+        )
+        lengthscales_bar = (
+            zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
+        )
         asked = variance_bar is not None or lengthscales_bar is not None
-        return type(self)(variance_bar, lengthscales_bar) if asked else None, np.zeros_like(X) if "X" in need else None
+        return type(self)(variance_bar, lengthscales_bar) if asked else None, (
+            np.zeros_like(X) if "X" in need else None
+        )
 
 
 @record
@@ -64,7 +78,9 @@ class RBF(Stationary):
 
 @record
 class Matern12(Stationary):
-    """k = variance exp(-r): continuous functions that are nowhere smooth. Its derivative at r = 0 is taken as 0.
+    """k = variance exp(-r): continuous functions that are nowhere smooth.
+
+    Its derivative at r = 0 is taken as 0.
 
     Parameters
     ----------

@@ -36,7 +36,11 @@ def chosen(group, choose, X, rng, rows, **same):
         share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
         ends, own = np.cumsum([0, *share]), np.zeros((share.sum(), width))
         try:
-            picked = np.sort(np.random.default_rng([seed, group.rank]).choice(len(X), share[group.rank], replace=False))
+            picked = np.sort(
+                np.random.default_rng([seed, group.rank]).choice(
+                    len(X), share[group.rank], replace=False
+                )
+            )
             own[ends[group.rank] : ends[group.rank + 1]] = X[picked]
         except Exception as failure:
             error = failure
@@ -60,11 +64,16 @@ def sent(group, tree):
         packing, values = Packing([("real", np.shape(tree))]), [tree]
     else:
         found = [(path, kind, value) for path, kind, value in leaves(tree) if value is not None]
-        packing, values = Packing([(kind, np.shape(value)) for _, kind, value in found]), [value for *_, value in found]
+        packing, values = (
+            Packing([(kind, np.shape(value)) for _, kind, value in found]),
+            [value for *_, value in found],
+        )
     buffer = np.empty(packing.size)
     packing.pack(values, buffer)
     group.broadcast(buffer)
     received = packing.unpack(buffer, values)
     if not is_record(tree):
         return received[0]
-    return reduce.put(tree, {path: number for (path, *_), number in zip(found, received, strict=True)})
+    return reduce.put(
+        tree, {path: number for (path, *_), number in zip(found, received, strict=True)}
+    )

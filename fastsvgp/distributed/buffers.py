@@ -1,8 +1,8 @@
 """What a rank sums in: five words and then numbers, flat float64, in memory that stays for the next call.
 
-Numbers of a model on a device are packed there. A group that sums on devices sums them there as well: only the words are copied
-to the host, with the numbers of the host that lie behind them. For other groups all go through host memory that is pinned, in
-one copy down and one copy up.
+Numbers of a model on a device are packed there. A group that sums on devices sums them there as
+well: only the words are copied to the host, with the numbers of the host that lie behind them. For
+other groups all go through host memory that is pinned, in one copy down and one copy up.
 """
 
 import numpy as np
@@ -104,7 +104,12 @@ class Pinned:
     """For a group that sums on the host alone."""
 
     def __init__(self, home):
-        self._there, self._near, self._buffer, self._sent = np.empty(0, like=home), _pinned(WORDS), None, None
+        self._there, self._near, self._buffer, self._sent = (
+            np.empty(0, like=home),
+            _pinned(WORDS),
+            None,
+            None,
+        )
 
     def reserve(self, size):
         """As ``OnHost.reserve``: on the device, and pinned on the host."""
@@ -117,7 +122,8 @@ class Pinned:
         """As ``OnHost.write``: packed on the device, and copied to the host."""
         self.reserve(packing.size)
         if self._sent is not None:
-            self._sent.synchronize()  # the copy up of the last sum may be under way, on another stream
+            # the copy up of the last sum may be under way, on another stream
+            self._sent.synchronize()
         there, self._buffer = self._there[: packing.size], self._near[: WORDS + packing.size]
         packing.pack(values, there)
         self._buffer[:WORDS] = words

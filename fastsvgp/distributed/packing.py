@@ -9,13 +9,20 @@ from ..runtime.deferred_checks import on_device
 
 
 class Packing:
-    """How leaves lie in a buffer: ``items`` are pairs of a kind and a shape. ``size`` is the number of float64."""
+    """How leaves lie in a buffer: ``items`` are pairs of a kind and a shape.
+
+    ``size`` is the number of float64.
+    """
 
     def __init__(self, items):
         self._items, self.size = [], 0
         for kind, shape in items:
             packed = kind in ("tril", "symmetric")
-            count = math.prod(shape[:-2]) * (shape[-1] * (shape[-1] + 1) // 2) if packed else math.prod(shape)
+            count = (
+                math.prod(shape[:-2]) * (shape[-1] * (shape[-1] + 1) // 2)
+                if packed
+                else math.prod(shape)
+            )
             self._items.append((kind, tuple(shape), slice(self.size, self.size + count)))
             self.size += count
 
@@ -26,7 +33,14 @@ class Packing:
 
     def end_on_host(self, values):
         """How many of the numbers lie before the end of the last one that is on the host."""
-        return max((at.stop for (_, _, at), value in zip(self._items, values, strict=True) if not on_device(value)), default=0)
+        return max(
+            (
+                at.stop
+                for (_, _, at), value in zip(self._items, values, strict=True)
+                if not on_device(value)
+            ),
+            default=0,
+        )
 
     def pack(self, values, out):
         """Write ``values`` to ``out`` (size,). Those on a device are packed there; to the host is one copy for all of them."""
@@ -34,12 +48,16 @@ class Packing:
         there = out if home is None or on_device(out) else np.empty(self.size, like=home)
         for (kind, shape, at), value in zip(self._items, values, strict=True):
             if np.shape(value) != shape:
-                raise ValueError(f"a leaf of shape {np.shape(value)} came where one of shape {shape} is due")
+                raise ValueError(
+                    f"a leaf of shape {np.shape(value)} came where one of shape {shape} is due"
+                )
             if kind in ("tril", "symmetric"):
                 packed = there[at].reshape(*shape[:-2], -1)
                 kernels.pack_tril(value if on_device(value) else np.asarray(value), packed)
             else:
-                there[at].reshape(shape)[...] = np.asarray(value, like=there) if type(value) is np.ndarray else value
+                there[at].reshape(shape)[...] = (
+                    np.asarray(value, like=there) if type(value) is np.ndarray else value
+                )
         if there is not out:
             out[:] = there.get()
 

@@ -1,13 +1,16 @@
 """What the ranks of a group tell each other: facts that must agree, sums, and failures.
 
-Numbers travel in one flat buffer, triangular factors packed, behind five words: how many ranks failed, how many of them for want
-of positive definiteness, how many want to stop, and a 16-bit fingerprint c of parameters and arguments with c^2: sum c^2 =
-(sum c)^2 / R says, exactly, that all agree.
+Numbers travel in one flat buffer, triangular factors packed, behind five words: how many ranks
+failed, how many of them for want of positive definiteness, how many want to stop, and a 16-bit
+fingerprint c of parameters and arguments with c^2: sum c^2 = (sum c)^2 / R says, exactly, that all
+agree.
 
-A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know, tell each other what it was,
-and raise: no rank is left waiting. It must know how long the others' next sum is. Within a call it does. Whatever begins, a call
-or a training, begins with five words of the same form, so that ranks which begin different things find out. In a training,
-``ranks.Placed`` keeps count. A rank whose program ends takes part in the same way, once, with a count of its own: ``leaving``.
+A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know,
+tell each other what it was, and raise: no rank is left waiting. It must know how long the others'
+next sum is. Within a call it does. Whatever begins, a call or a training, begins with five words of
+the same form, so that ranks which begin different things find out. In a training, ``ranks.Placed``
+keeps count. A rank whose program ends takes part in the same way, once, with a count of its own:
+``leaving``.
 """
 
 import json
@@ -24,7 +27,8 @@ from .buffers import buffer_of, on_current_device, sums_on_device
 LONGEST = 4000  # letters of an error that others are told
 LEAVING = 2.0**20  # in the place of one failure: the program of this rank ends
 NUMBERS = "digest of "  # begins the name of a fact that is a digest of an argument
-_TEAMS: dict = {}  # of the ``id`` of a group, which may be neither hashable nor alike with itself alone
+# of the ``id`` of a group, which may be neither hashable nor alike with itself alone
+_TEAMS: dict = {}
 
 
 class Stopped(Exception):
@@ -72,12 +76,17 @@ def leaving(group, why):
 
 
 class Team:
-    """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
+    """A group, and what its ranks have agreed on.
+
+    One for each group, and for as long as that lives.
+    """
 
     def __init__(self, group):
-        self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size  # the team must not keep it alive
+        # the team must not keep it alive
+        self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size
         self.training, self._buffers = False, {}
-        self.owed, self.gone = None, None  # a ``Share`` with a sum that the others wait in; who left, and why
+        # a ``Share`` with a sum that the others wait in; who left, and why
+        self.owed, self.gone = None, None
 
     @property
     def group(self):
@@ -87,21 +96,28 @@ class Team:
     @classmethod
     def of(cls, group):
         """The team of a group, whose ``sum`` and ``broadcast`` are tried the first time."""
-        lacking = [name for name in ("rank", "size", "rows", "sum", "broadcast") if not hasattr(group, name)]
+        lacking = [
+            name
+            for name in ("rank", "size", "rows", "sum", "broadcast")
+            if not hasattr(group, name)
+        ]
         if lacking:
             raise TypeError(
-                f"`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they do; this "
-                f"{type(group).__name__} lacks {', '.join(lacking)}"
+                "`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they"
+                f" do; this {type(group).__name__} lacks {', '.join(lacking)}"
             )
         try:
             weakref.ref(group)
         except TypeError:
-            raise TypeError(f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"') from None
+            raise TypeError(
+                f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"'
+            ) from None
         if id(group) not in _TEAMS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
             team = _TEAMS[id(group)] = cls(group)
-            weakref.finalize(group, _TEAMS.pop, id(group), None).atexit = False  # ``leaving`` needs it then
+            # ``leaving`` needs it then
+            weakref.finalize(group, _TEAMS.pop, id(group), None).atexit = False
             try:
                 team._try_out(np.array)
                 if sums_on_device(group):
@@ -115,8 +131,9 @@ class Team:
             raise known(RemoteError(*team.gone))
         if team.training:
             raise RuntimeError(
-                "this group is amid a training: what `callback` and `validate` do, rank 0 does alone, so a call with `group` "
-                "would wait there for ranks that never come; leave `group` out"
+                "this group is amid a training: what `callback` and `validate` do, rank 0 does"
+                " alone, so a call with `group` would wait there for ranks that never come; leave"
+                " `group` out"
             )
         return team
 
@@ -133,13 +150,17 @@ class Team:
             self.judge((found[0], 0, 0, 0, 0))
         if found != due:
             raise ValueError(
-                f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found}, "
-                f"where {due} is right. It must add float64 buffers in place, on every rank"
+                f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it"
+                f" made {found}, where {due} is right. It must add float64 buffers in place, on"
+                " every rank"
             )
         buffer = made([r + 1.0])
         self.group.broadcast(buffer)
         if buffer.tolist() != [1]:
-            raise ValueError(f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has {buffer.tolist()}, not 1")
+            raise ValueError(
+                f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has"
+                f" {buffer.tolist()}, not 1"
+            )
 
     def texts(self, own):
         """What all ranks say, in their order."""
@@ -158,7 +179,8 @@ class Team:
     def agree(self, facts, error=None):
         """Compare facts by name, which JSON can hold: all raise where some rank has an ``error``, or other facts than rank 0.
 
-        Names that begin with "_" may differ. Five words are enough where all is well: how many failed, and 32 bits of facts.
+        Names that begin with "_" may differ. Five words are enough where all is well: how many
+        failed, and 32 bits of facts.
         """
         self.owed = None
         public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
@@ -167,17 +189,25 @@ class Team:
         words = np.array([error is not None, low, low**2, high, high**2], float)
         self.group.sum(words)
         failed, *bits = words
-        if not failed and all(self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)):
+        if not failed and all(
+            self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)
+        ):
             return
         said = self._said({"facts": public} if error is None else {"error": described(error)})
         for rank, one in enumerate(said):
             if "error" in one:
-                raise known(error if error is not None else RemoteError(rank, one["error"])) from None
+                raise known(
+                    error if error is not None else RemoteError(rank, one["error"])
+                ) from None
         first = said[0]["facts"]
         for one in said:
             for name in [*first, *(name for name in one["facts"] if name not in first)]:
                 if one["facts"].get(name) != first.get(name):
-                    others = [at for at, each in enumerate(said) if each["facts"].get(name) != first.get(name)]
+                    others = [
+                        at
+                        for at, each in enumerate(said)
+                        if each["facts"].get(name) != first.get(name)
+                    ]
                     raise disagreement(name, others, one["facts"].get(name), first.get(name))
 
     def _said(self, own):
@@ -262,8 +292,12 @@ class Team:
         """Raise, on every rank, what the words of a sum say."""
         failed, indefinite, stop, c, squares = words
         if failed:
-            said = self._said({} if error is None or isinstance(error, Stopped) else {"error": described(error)})
-            rank, message = next((rank, one["error"]) for rank, one in enumerate(said) if "error" in one)
+            said = self._said(
+                {} if error is None or isinstance(error, Stopped) else {"error": described(error)}
+            )
+            rank, message = next(
+                (rank, one["error"]) for rank, one in enumerate(said) if "error" in one
+            )
             again = failed == indefinite
             if isinstance(error, NotPositiveDefinite) and not again:
                 raise known(RemoteError(rank, message)) from error
@@ -275,8 +309,9 @@ class Team:
         if self.size * squares != c * c:
             raise known(
                 Disagreement(
-                    "the ranks hold different parameters, or gave different arguments: each must have the same model, and the "
-                    "same jitter, rng, num_data and step size. Send those of rank 0 to all with group.broadcast"
+                    "the ranks hold different parameters, or gave different arguments: each must"
+                    " have the same model, and the same jitter, rng, num_data and step size. Send"
+                    " those of rank 0 to all with group.broadcast"
                 )
             )
 
@@ -286,16 +321,17 @@ def disagreement(name, ranks, there=None, here=None):
     if not name.startswith(NUMBERS):
         return known(
             Disagreement(
-                f"rank {ranks[0]} has other arguments than rank 0: `{name}` is {there!r} there, and {here!r} on rank 0. "
-                "All ranks must make the same call"
+                f"rank {ranks[0]} has other arguments than rank 0: `{name}` is {there!r} there, and"
+                f" {here!r} on rank 0. All ranks must make the same call"
             )
         )
     *some, last = ranks if len(ranks) < 5 else (*ranks[:3], f"{len(ranks) - 3} more")
     listed = f"ranks {', '.join(map(str, some))} and {last}" if some else f"rank {last}"
     return known(
         Disagreement(
-            f"`{name.removeprefix(NUMBERS)}` holds other numbers on {listed} than on rank 0: give all ranks the same rows in the "
-            'same order, or each its own by a group with rows="own"'
+            f"`{name.removeprefix(NUMBERS)}` holds other numbers on {listed} than on rank 0: give"
+            " all ranks the same rows in the same order, or each its own by a group with"
+            ' rows="own"'
         )
     )
 
@@ -323,7 +359,8 @@ class Share:
         Zeros in place of None, and where there is an ``error``, which is told.
         """
         if error is None and len(self.due) > 1 and deferred_checks.postponed():
-            check.report_clamped(deferred_checks.settle(0.0)[1])  # or a fault: a call can be begun anew up to its first sum
+            # or a fault: a call can be begun anew up to its first sum
+            check.report_clamped(deferred_checks.settle(0.0)[1])
         packing, self.team.owed = self.due[0], None
         buffer = self.team.buffer(packing, self.home)
         buffer.reserve(packing.size)
@@ -331,12 +368,18 @@ class Share:
         if error is None:
             try:
                 words = 0, 0, 0, self.fingerprint, self.fingerprint**2
-                buffer.zero(packing, words) if values is None else buffer.write(packing, words, values)
+                (
+                    buffer.zero(packing, words)
+                    if values is None
+                    else buffer.write(packing, words, values)
+                )
             except Exception as failure:
                 error = failure
         if error is not None:
             stop = error.words if isinstance(error, Stopped) else 0
-            indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(error, InvalidSites)
+            indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(
+                error, InvalidSites
+            )
             buffer.zero(packing, (not stop, indefinite, stop, 0, 0))
         self.team.judge(buffer.sum(self.team.group), error)
         if not self.due:

@@ -1,7 +1,7 @@
 """A bound on several ranks: each takes its rows, and one sum over all of them makes value and gradient whole.
 
-A rank runs the pass of one process on its rows, with 1 / R of the KL term, and its data term scaled as that of the whole batch;
-so value and gradient of the bound are the sums of those of the ranks.
+A rank runs the pass of one process on its rows, with 1 / R of the KL term, and its data term scaled
+as that of the whole batch; so value and gradient of the bound are the sums of those of the ranks.
 """
 
 import copy
@@ -53,7 +53,9 @@ def summed_gradient(share, value, grad):
         return value, grad
     found = [(path, leaf) for path, _, leaf in leaves(grad) if leaf is not None]
     value, *numbers_ = share.exchange([value, *(leaf for _, leaf in found)])
-    return value, put(grad, {path: number for (path, _), number in zip(found, numbers_, strict=True)})
+    return value, put(
+        grad, {path: number for (path, _), number in zip(found, numbers_, strict=True)}
+    )
 
 
 def summed_natural(share, layer, value, negative):
@@ -73,20 +75,25 @@ def put(tree, values, prefix=""):
     for name, _ in tree._record_fields:
         value = getattr(tree, name)
         nested = is_record(value) or isinstance(value, tuple) and all(map(is_record, value))
-        changed[name] = put(value, values, f"{prefix}{name}.") if nested else values.get(prefix + name, value)
+        changed[name] = (
+            put(value, values, f"{prefix}{name}.") if nested else values.get(prefix + name, value)
+        )
     return type(tree)(**changed)
 
 
 def of_gradient(model, wrt):
     """The ``Packing`` of a value and of the gradient in these fields."""
     found = leaves(restricted(model, check.names(wrt, model)))
-    return Packing([("real", ()), *((kind, np.shape(value)) for _, kind, value in found if value is not None)])
+    return Packing(
+        [("real", ()), *((kind, np.shape(value)) for _, kind, value in found if value is not None)]
+    )
 
 
 def of_collapsed(sgpr, Y):
     """That of the first sum of a collapsed bound: N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff.
 
-    Numbers of the host come first, so that they are copied there with the words, and nothing else is.
+    Numbers of the host come first, so that they are copied there with the words, and nothing else
+    is.
     """
     M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
     return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
@@ -128,19 +135,28 @@ class Placed:
     locate : function of a ``BadEntry``, which has it name the row of the data
     place : the ``Place`` of the rows of a call
 
-    All steps of a training make the same calls, each with the same sums. So a rank that fails between two of them knows how long
-    the others' next sum is, and where: that of the call which would be next, or the first one of a step, which the sum at the
-    end is like. The first two steps teach the sums; there each call begins with one of the five words alone.
+    All steps of a training make the same calls, each with the same sums. So a rank that fails
+    between two of them knows how long the others' next sum is, and where: that of the call which
+    would be next, or the first one of a step, which the sum at the end is like. The first two steps
+    teach the sums; there each call begins with one of the five words alone.
     """
 
     rows = "placed"
 
     def __init__(self, group):
         self.team = Team.of(group)
-        self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
+        self.group, self.scale, self.pending, self.fingerprint, self.locate = (
+            group,
+            1.0,
+            None,
+            None,
+            None,
+        )
         self.place = None
-        self._step, self._call, self._sums = -1, 0, []  # steps begun, calls summed in this one, their first sums and homes
-        self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
+        # steps begun, calls summed in this one, their first sums and homes
+        self._step, self._call, self._sums = -1, 0, []
+        # whether the sum of words alone, with which the next call may begin, is done
+        self._opened = False
 
     def afresh(self):
         """The same group for calls of another kind, after the last step: their sums are taught from the first."""
@@ -201,8 +217,8 @@ class Placed:
     def looks(self, compute):
         """``compute()``, amid which all ranks call ``total`` as often as they decide alike.
 
-        A last sum as long as those lets a rank fail in what follows the last of them. It is a call of the step, but for one
-        before the first bound of a training, which no other step has.
+        A last sum as long as those lets a rank fail in what follows the last of them. It is a call
+        of the step, but for one before the first bound of a training, which no other step has.
         """
         at = self._begin_call([NUMBER], None)
         result = compute()
@@ -231,8 +247,16 @@ def bound(
     more = {name: value for name, value in options.items() if value is not None}
 
     def facts():
-        found = {"function": function.__name__, "model": type(model).__name__, "wrt": None if wrt is None else list(wrt)}
-        found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
+        found = {
+            "function": function.__name__,
+            "model": type(model).__name__,
+            "wrt": None if wrt is None else list(wrt),
+        }
+        found |= {
+            path: [kind, list(np.shape(value))]
+            for path, kind, value in leaves(model)
+            if value is not None
+        }
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
         found["place of the model"] = lives_on(model)
@@ -242,9 +266,13 @@ def bound(
     def compute(share):
         seed = rng
         quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
-        if not placed and (drawing or seed_of(rng) == "drawn" or any(name in more for name in quantities)):
+        if not placed and (
+            drawing or seed_of(rng) == "drawn" or any(name in more for name in quantities)
+        ):
             seed = common_seed(team, rng)
-        share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
+        share.fingerprint = _fingerprint(
+            group.fingerprint if placed else None, model, (num_data, seed, options)
+        )
         if placed:
             share.scale, share.place = group.scale, group.place
             try:
@@ -256,7 +284,9 @@ def bound(
         rows, locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
         share.place = Place(len(X), rows, own=group.rows == "own")
         if own:
-            ends = np.cumsum([0, *share.exchange([np.eye(team.size)[team.rank] * len(x)])[0].astype(int)])
+            ends = np.cumsum(
+                [0, *share.exchange([np.eye(team.size)[team.rank] * len(x)])[0].astype(int)]
+            )
             share.place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
         share.scale = check.data_scale(num_data, int(share.place.count))
         try:
@@ -269,7 +299,9 @@ def bound(
     def run(share, X, Y, weights, seed):
         named = {role: share, "weights": weights, **options}
         named |= {"rng": seed} if role == "num_data" else {}
-        named |= {name: value for name, value in (("draws", draws), ("wrt", wrt)) if value is not None}
+        named |= {
+            name: value for name, value in (("draws", draws), ("wrt", wrt)) if value is not None
+        }
         return function(model, X, Y, **named)
 
     def sums():
@@ -287,7 +319,10 @@ def seed_of(rng):
 
 
 def common_seed(team, rng):
-    """A seed that all ranks have: an integer as it came, else one that rank 0 draws. They agree which, by ``seed_of``."""
+    """A seed that all ranks have: an integer as it came, else one that rank 0 draws.
+
+    They agree which, by ``seed_of``.
+    """
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])
@@ -301,46 +336,73 @@ def _of_data(group, X, Y, weights):
     for name, shape in (("X", x), ("Y", y)):
         if not shape:
             raise ValueError(f"`{name}` must have rows, got a single value")
-    found = {"columns of X": list(x[1:]), "shape of a row of Y": list(y[1:]), "rows": group.rows, "weights": weights is not None}
-    found |= {f"dtype of {name}": str(getattr(value, "dtype", None)) for name, value in (("X", X), ("Y", Y))}
+    found = {
+        "columns of X": list(x[1:]),
+        "shape of a row of Y": list(y[1:]),
+        "rows": group.rows,
+        "weights": weights is not None,
+    }
+    found |= {
+        f"dtype of {name}": str(getattr(value, "dtype", None))
+        for name, value in (("X", X), ("Y", Y))
+    }
     if group.rows == "all":
         found["rows of X"] = x[0]
     if group.rows == "all" and group.size > 1:
-        found |= {NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()}
+        found |= {
+            NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()
+        }
     return found
 
 
 def rows_of(group, X, Y, weights, inputs=False):
     """``(rows, locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
 
-    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of what came. Where some part
-    holds no row that counts, and nobody wants the gradient in ``inputs``, the rows that count are parted.
+    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of
+    what came. Where some part holds no row that counts, and nobody wants the gradient in
+    ``inputs``, the rows that count are parted.
     """
     if group.rows == "own":
         if len(X) == 0:
-            raise ValueError(f'rank {group.rank} has no rows: with rows="own" each rank needs at least one; use fewer ranks')
+            raise ValueError(
+                f'rank {group.rank} has no rows: with rows="own" each rank needs at least one; use'
+                " fewer ranks"
+            )
         return slice(None), lambda error: None, X, Y, weights
     if len(X) != len(Y):
-        raise ValueError(f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
+        raise ValueError(
+            f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
+        )
     if len(X) < group.size:
-        raise ValueError(f"there are {group.size} ranks and {len(X)} rows: each rank needs at least one; use fewer ranks")
+        raise ValueError(
+            f"there are {group.size} ranks and {len(X)} rows: each rank needs at least one; use"
+            " fewer ranks"
+        )
     start, stop = bounds(len(X), group.rank, group.size)
     rows = slice(start, stop)
     if weights is not None and len(weights) != len(X):
-        raise ValueError(f"`X` and `weights` must have the same number of rows, got {len(X)} and {len(weights)}")
+        raise ValueError(
+            f"`X` and `weights` must have the same number of rows, got {len(X)} and {len(weights)}"
+        )
     if weights is not None and not inputs:
         counts = (on_host(weights) > 0).reshape(len(X), -1).any(axis=1)
         counting = np.flatnonzero(counts)
         parts = [counts[slice(*bounds(len(X), rank, group.size))] for rank in range(group.size)]
         if 0 < len(counting) < group.size:
-            raise ValueError(f"{group.size} ranks, and {len(counting)} rows that count: each rank needs one; use fewer ranks")
+            raise ValueError(
+                f"{group.size} ranks, and {len(counting)} rows that count: each rank needs one; use"
+                " fewer ranks"
+            )
         if len(counting) and not all(part.any() for part in parts):
             rows = counting[slice(*bounds(len(counting), group.rank, group.size))]
 
     def locate(error):
         if error.name in ("X", "Y", "weights") and error.index:
             row = error.index[0]
-            error.index = (int(start + row if isinstance(rows, slice) else rows[row]), *error.index[1:])
+            error.index = (
+                int(start + row if isinstance(rows, slice) else rows[row]),
+                *error.index[1:],
+            )
 
     return rows, locate, X[rows], Y[rows], None if weights is None else weights[rows]
 
@@ -351,7 +413,9 @@ def on_host(array):
 
 
 def _fingerprint(begun, model, *arguments):
-    return (fingerprint(model) if begun is None else begun) ^ _of_text(repr(arguments) if begun is None else "")
+    return (fingerprint(model) if begun is None else begun) ^ _of_text(
+        repr(arguments) if begun is None else ""
+    )
 
 
 def _of_text(text):

@@ -1,7 +1,8 @@
 """Whether all ranks were given the same data: digests of X, Y and weights, which are compared as a call begins.
 
-What has the weight 0 is never read and may be anything, so zeros stand in its place. A digest does not depend on the byte order,
-or on whether the array is in memory, in a file or on a device. Digests of all numbers are compared only if both ranks have them.
+What has the weight 0 is never read and may be anything, so zeros stand in its place. A digest does
+not depend on the byte order, or on whether the array is in memory, in a file or on a device.
+Digests of all numbers are compared only if both ranks have them.
 """
 
 import zlib
@@ -15,7 +16,8 @@ from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 
 ROWS = 256  # spread evenly, the first and the last among them
-WHOLE = 2**26  # bytes: arrays at hand up to this size are digested as a whole where a training begins
+# bytes: arrays at hand up to this size are digested as a whole where a training begins
+WHOLE = 2**26
 
 
 def of_rows(X, Y, weights):
@@ -36,7 +38,9 @@ def of_all(X, Y, weights):
         array, found[name] = data[name], {"rows": rows}
         at_hand = type(array) is np.ndarray or on_device(array)
         if at_hand and array.nbytes <= WHOLE:
-            numbers = np.ascontiguousarray(_counted(name, array, data.get("weights")), np.float64, like=array).reshape(-1)
+            numbers = np.ascontiguousarray(
+                _counted(name, array, data.get("weights")), np.float64, like=array
+            ).reshape(-1)
             if on_device(array):
                 found[name]["device"] = [int(word) for word in fold_bits(numbers)]
             else:
@@ -61,12 +65,18 @@ def _differ(one, other):
 def _readable(X, Y, weights):
     """Data by name, as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays.
 
-    Weights come first: where they differ, X and Y count at other rows, and would be named in their place.
+    Weights come first: where they differ, X and Y count at other rows, and would be named in their
+    place.
     """
     found = {}
     for name, array in (("weights", weights), ("X", X), ("Y", Y)):
         if array is not None or name != "weights":
-            lazily = name != "weights" and hasattr(array, "shape") and hasattr(array, "dtype") and not hasattr(array, "iloc")
+            lazily = (
+                name != "weights"
+                and hasattr(array, "shape")
+                and hasattr(array, "dtype")
+                and not hasattr(array, "iloc")
+            )
             found[name] = array if lazily else check.as_array(name, array)
     return found
 
@@ -74,22 +84,39 @@ def _readable(X, Y, weights):
 def _of_rows(data):
     parts = {name: _some_rows(name, array) for name, array in data.items()}
     parts = {name: _counted(name, part, parts.get("weights")) for name, part in parts.items()}
-    return {name: _digest(data[name].shape, parts[name].dtype, numbers) for name, numbers in _on_host(parts).items()}
+    return {
+        name: _digest(data[name].shape, parts[name].dtype, numbers)
+        for name, numbers in _on_host(parts).items()
+    }
 
 
 def _some_rows(name, array):
     if array.shape and (len(array) > ROWS or not (type(array) is np.ndarray or on_device(array))):
-        rows = np.arange(min(len(array), ROWS)) * (len(array) - 1) // max(min(len(array), ROWS) - 1, 1)
+        rows = (
+            np.arange(min(len(array), ROWS)) * (len(array) - 1) // max(min(len(array), ROWS) - 1, 1)
+        )
         array = array[devices.like(rows, array)]
     return check.as_array(name, array if on_device(array) else np.asanyarray(array))
 
 
 def _counted(name, array, weights):
-    """X or Y with zeros for what counts 0 times. What does not fit together stays: the call refuses it."""
-    fit = name != "weights" and weights is not None and weights.shape and array.shape[:1] == weights.shape[:1]
+    """X or Y with zeros for what counts 0 times.
+
+    What does not fit together stays: the call refuses it.
+    """
+    fit = (
+        name != "weights"
+        and weights is not None
+        and weights.shape
+        and array.shape[:1] == weights.shape[:1]
+    )
     if not fit or on_device(array) != on_device(weights):
         return array
-    counts = weights > 0 if name == "Y" and weights.shape == array.shape else weighing.rows_that_count(weights)
+    counts = (
+        weights > 0
+        if name == "Y" and weights.shape == array.shape
+        else weighing.rows_that_count(weights)
+    )
     if type(counts) is np.ndarray and counts.all():  # a device would be waited for
         return array
     return np.where(counts.reshape(*counts.shape, *(1,) * (array.ndim - counts.ndim)), array, 0)
@@ -97,11 +124,16 @@ def _counted(name, array, weights):
 
 def _on_host(parts):
     """Their numbers as float64 on the host; from a device all come in one copy."""
-    numbers = {name: np.ascontiguousarray(part, np.float64, like=part).reshape(-1) for name, part in parts.items()}
+    numbers = {
+        name: np.ascontiguousarray(part, np.float64, like=part).reshape(-1)
+        for name, part in parts.items()
+    }
     there = {name: part for name, part in numbers.items() if on_device(part)}
     if there:
         ends = np.cumsum([len(part) for part in there.values()])
-        numbers |= zip(there, np.split(np.concatenate(list(there.values())).get(), ends[:-1]), strict=True)
+        numbers |= zip(
+            there, np.split(np.concatenate(list(there.values())).get(), ends[:-1]), strict=True
+        )
     return numbers
 
 

@@ -15,7 +15,10 @@ Path: TypeAlias = str | os.PathLike[str]
 
 
 def as_path(name, path):
-    """A path as text. Whole numbers, which ``open`` takes for files that are open already, are refused."""
+    """A path as text.
+
+    Whole numbers, which ``open`` takes for files that are open already, are refused.
+    """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"{name} must be a path (text or os.PathLike), got {path!r}")
     return os.fsdecode(path)
@@ -24,8 +27,9 @@ def as_path(name, path):
 def write_atomically(path, write, keep=None):
     """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
 
-    Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
-    What was there before is moved to the path ``keep(path)``, if that is given, once the new file is whole.
+    Through a link the file that it stands for is written. A pipe or a device is written to; nothing
+    can be moved onto it. What was there before is moved to the path ``keep(path)``, if that is
+    given, once the new file is whole.
     """
     path = as_path("`path`", path)
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -95,8 +99,8 @@ class InUse(Exception):
 def take_lock(path):
     """Make a file and lock it until ``release_lock``, or until this process ends in whatever way.
 
-    Returns what ``release_lock`` needs. Raises ``InUse`` where another holds it. On a file system without locks it is made all
-    the same, and keeps nobody out.
+    Returns what ``release_lock`` needs. Raises ``InUse`` where another holds it. On a file system
+    without locks it is made all the same, and keeps nobody out.
     """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -35,7 +35,10 @@ class RowFiles:
         if rows.ndim == 0 and rows.dtype.kind in "iu":
             return self[rows[None]][0]
         if rows.ndim != 1 or len(rows) and rows.dtype.kind not in "biu":
-            raise IndexError("row_files: rows are taken by a slice, numbers, or a mask; for other parts use numpy.asarray of it")
+            raise IndexError(
+                "row_files: rows are taken by a slice, numbers, or a mask; for other parts use"
+                " numpy.asarray of it"
+            )
         if rows.dtype == bool:
             if len(rows) != len(self):
                 raise IndexError(f"row_files: a mask of {len(rows)} rows for {len(self)}")
@@ -43,7 +46,9 @@ class RowFiles:
         rows = rows.astype(np.int64)
         rows = np.where(rows < 0, rows + len(self), rows)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"row_files: there are {len(self)} rows, and numbers beyond them were asked for")
+            raise IndexError(
+                f"row_files: there are {len(self)} rows, and numbers beyond them were asked for"
+            )
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         where = np.searchsorted(self._ends, rows, side="right") - 1
         for i in np.unique(where):
@@ -69,13 +74,14 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     Parameters
     ----------
     paths : sequence of path-like
-        Files of arrays (N_i, ...) that agree in all but the number of rows; ``glob`` gives no order: sort its names.
+        Files of arrays (N_i, ...) that agree in all but the number of rows; ``glob`` gives no
+        order: sort its names.
 
     Returns
     -------
     RowFiles
-        With ``shape``, ``dtype``, and rows by number or slice; only what is asked for is read. A training on it is, bit by bit,
-        that on one file of all rows.
+        With ``shape``, ``dtype``, and rows by number or slice; only what is asked for is read. A
+        training on it is, bit by bit, that on one file of all rows.
 
     Raises
     ------
@@ -103,9 +109,15 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
         raise ValueError("row_files: `paths` is empty; give at least one .npy file")
     parts = [_opened(name) for name in names]
     for name, part in zip(names, parts, strict=True):
-        for what, value, first in (("dtype", part.dtype, parts[0].dtype), ("rows of shape", part.shape[1:], parts[0].shape[1:])):
+        for what, value, first in (
+            ("dtype", part.dtype, parts[0].dtype),
+            ("rows of shape", part.shape[1:], parts[0].shape[1:]),
+        ):
             if value != first:
-                raise DataFileError(f"row_files: {name} has {what} {value}, and {names[0]} has {first}; write both alike")
+                raise DataFileError(
+                    f"row_files: {name} has {what} {value}, and {names[0]} has {first}; write both"
+                    " alike"
+                )
     return RowFiles(parts)
 
 

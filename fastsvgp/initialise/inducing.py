@@ -1,8 +1,9 @@
 """Where to start: inducing inputs and lengthscales from the data.
 
-All functions read only a random subset of the rows where there are many, so data larger than memory (``numpy.memmap``) is fine.
-``rng`` is None, an integer seed, or a ``numpy.random.Generator``. Of data on a device that subset is copied to the host, where
-the choice is made, the same for the same seed; what is returned is on the device again.
+All functions read only a random subset of the rows where there are many, so data larger than memory
+(``numpy.memmap``) is fine. ``rng`` is None, an integer seed, or a ``numpy.random.Generator``. Of
+data on a device that subset is copied to the host, where the choice is made, the same for the same
+seed; what is returned is on the device again.
 """
 
 import numpy as np
@@ -30,21 +31,24 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     X : (N, D) array
         Inputs. Distances are Euclidean in the given units: standardise first.
     M : int, or (M, M2)
-        Number of centres, at most N; two of them for the sets of an ``InducingPair``, chosen together.
+        Number of centres, at most N; two of them for the sets of an ``InducingPair``, chosen
+        together.
     rng : None, int or Generator
     iterations : int
-        Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are rows of X.
+        Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are
+        rows of X.
     subset : int, optional
-        How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at most all.
+        How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at
+        most all.
     group : group of ``fs.distributed``, optional
-        Several ranks: the same result on all of them, rank 0's, of the same rows; where each has rows of its own, of a random
-        choice among those of all ranks.
+        Several ranks: the same result on all of them, rank 0's, of the same rows; where each has
+        rows of its own, of a random choice among those of all ranks.
 
     Returns
     -------
     Z : (M, D) array, or ``InducingPair``
-        In the dtype of X (float64 for integers). Distinct unless X has fewer than M distinct rows; then the others are
-        repeated, with a warning.
+        In the dtype of X (float64 for integers). Distinct unless X has fewer than M distinct rows;
+        then the others are repeated, with a warning.
 
     Raises
     ------
@@ -53,9 +57,10 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
 
     Notes
     -----
-    About 2 (iterations + 1) M D flops a row. The seeding samples exactly from the k-means++ distribution (Arthur &
-    Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
-    the old distances d is kept with probability (d_new / d)^2.
+    About 2 (iterations + 1) M D flops a row. The seeding samples exactly from the k-means++
+    distribution (Arthur & Vassilvitskii 2007), but updates the distances of all rows for 64 new
+    centres at a time: in between, a candidate drawn with the old distances d is kept with
+    probability (d_new / d)^2.
 
     Examples
     --------
@@ -64,7 +69,9 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """
     if group is not None:
         rows = GATHERED if subset is None else subset
-        return broadcast.chosen(group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M)
+        return broadcast.chosen(
+            group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M
+        )
     rng, (M, divided) = check.generator(rng), _sizes(M)
     X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
@@ -77,10 +84,13 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
             break  # what follows would change nothing any more
         before = labels
         counts = np.bincount(labels, minlength=M)
-        sums = np.stack([np.bincount(labels, weights=column, minlength=M) for column in X.T], axis=1)
+        sums = np.stack(
+            [np.bincount(labels, weights=column, minlength=M) for column in X.T], axis=1
+        )
         Z = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], Z)
         empty = np.flatnonzero(counts == 0)
-        if empty.size:  # a centre that lost all its rows starts again from a row that is badly served
+        # a centre that lost all its rows starts again from a row that is badly served
+        if empty.size:
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
@@ -98,24 +108,26 @@ def patch_inducing(X, M, covariance, rng=None):
     M : int, or (M, M2)
         As of ``kmeans_inducing``.
     covariance : Convolutional
-        With a location covariance clusters are of patches and places together, these scaled to the same total variance, so that
-        both count alike.
+        With a location covariance clusters are of patches and places together, these scaled to the
+        same total variance, so that both count alike.
     rng : None, int or Generator
 
     Returns
     -------
     Z : (M, h w C) array, or ``InducingPair``
-        With two more columns, the place of each, where there is a location covariance. In the dtype of X.
+        With two more columns, the place of each, where there is a location covariance. In the dtype
+        of X.
 
     Raises
     ------
     ValueError, TypeError
-        Fewer than M distinct patches among those looked at; columns that are not H W C, NaN or infinity.
+        Fewer than M distinct patches among those looked at; columns that are not H W C, NaN or
+        infinity.
 
     Notes
     -----
-    It looks at some 20 000 patches, at least 10 M, of at most 1000 images or as many as that takes. Cost as of
-    ``kmeans_inducing``.
+    It looks at some 20 000 patches, at least 10 M, of at most 1000 images or as many as that takes.
+    Cost as of ``kmeans_inducing``.
 
     Examples
     --------
@@ -126,19 +138,31 @@ def patch_inducing(X, M, covariance, rng=None):
     """
     rng, (total, divided) = check.generator(rng), _sizes(M)
     if not hasattr(covariance, "geometry"):
-        raise TypeError(f"patch_inducing: `covariance` must be a fastsvgp.Convolutional, got {type(covariance).__name__}")
+        raise TypeError(
+            "patch_inducing: `covariance` must be a fastsvgp.Convolutional, got"
+            f" {type(covariance).__name__}"
+        )
     geometry, X = covariance.geometry, _data(X)
     places = kernels.window_places(geometry, np.empty(0))
-    images, dtype, home = _rows("patch_inducing", X, 1, rng, max(1000, -(-10 * total // len(places))))
+    images, dtype, home = _rows(
+        "patch_inducing", X, 1, rng, max(1000, -(-10 * total // len(places)))
+    )
     covariance.check_dim(images.shape[1])
     each, patches = min(len(places), -(-max(20_000, 10 * total) // len(images))), []
     for image in images:
         chosen = np.sort(rng.choice(len(places), each, replace=False))
         patch = kernels.gather_patches(image[None], geometry)[0, chosen]
-        patches.append(patch if covariance.location_covariance is None else np.concatenate([patch, places[chosen]], 1))
+        patches.append(
+            patch
+            if covariance.location_covariance is None
+            else np.concatenate([patch, places[chosen]], 1)
+        )
     patches = np.unique(np.concatenate(patches), axis=0)
     if len(patches) < total:
-        raise ValueError(f"patch_inducing: {total} inducing patches were asked for, but only {len(patches)} distinct ones found")
+        raise ValueError(
+            f"patch_inducing: {total} inducing patches were asked for, but only {len(patches)}"
+            " distinct ones found"
+        )
     scale = np.ones(patches.shape[1])
     if covariance.location_covariance is not None:
         variances = patches.var(axis=0)
@@ -152,27 +176,29 @@ def patch_inducing(X, M, covariance, rng=None):
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
 
-    This is the pivoted Cholesky factorisation of K(X, X) (Burt, Rasmussen & van der Wilk 2020), which also greedily reduces
-    tr(Kff - Qff), the slack of the collapsed bound.
+    This is the pivoted Cholesky factorisation of K(X, X) (Burt, Rasmussen & van der Wilk 2020),
+    which also greedily reduces tr(Kff - Qff), the slack of the collapsed bound.
 
     Parameters
     ----------
     X : (N, D) array
     M : int, or (M, M2)
-        How many, at most N; the first M and the next M2 of them are the sets of an ``InducingPair``.
+        How many, at most N; the first M and the next M2 of them are the sets of an
+        ``InducingPair``.
     covariance : Covariance
         With the lengthscales that training starts from; on the device where X is on one.
     rng : None, int or Generator
         For the subset and for ties.
     subset : int, optional
-        How many random rows to choose from; default 10 000, at least 10 M, at most all. The factor takes 8 subset M bytes.
+        How many random rows to choose from; default 10 000, at least 10 M, at most all. The factor
+        takes 8 subset M bytes.
 
     Returns
     -------
     Z : (M, D) array, or ``InducingPair``
-        Rows of X, in the order of choice, in the dtype of X. Where the covariance has lower rank than M in working precision,
-        the rest are random rows that differ from all chosen ones; only if X has fewer than M distinct rows are some repeated,
-        with a warning.
+        Rows of X, in the order of choice, in the dtype of X. Where the covariance has lower rank
+        than M in working precision, the rest are random rows that differ from all chosen ones; only
+        if X has fewer than M distinct rows are some repeated, with a warning.
 
     Raises
     ------
@@ -191,16 +217,24 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     rng, (M, divided) = check.generator(rng), _sizes(M)
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         kind = type(covariance).__name__
-        raise TypeError(f"greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
+        raise TypeError(
+            "greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...),"
+            f" got {kind}"
+        )
     if hasattr(covariance, "geometry"):
         raise TypeError(
-            "greedy_variance_inducing: `covariance` is of images, and its inducing inputs are patches, no rows of X; use "
-            "fastsvgp.patch_inducing"
+            "greedy_variance_inducing: `covariance` is of images, and its inducing inputs are"
+            " patches, no rows of X; use fastsvgp.patch_inducing"
         )
     X = _data(X)
     fields = [(f"covariance.{path}", value) for path, _, value in leaves(covariance)]
-    check.one_device(("X", X), *((path, check.as_array(path, value)) for path, value in fields if value is not None))
-    X, dtype, home = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
+    check.one_device(
+        ("X", X),
+        *((path, check.as_array(path, value)) for path, value in fields if value is not None),
+    )
+    X, dtype, home = _rows(
+        "greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset
+    )
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
     covariance.check_dim(X.shape[1])
     variance = np.array(covariance.kff(X), np.float64)
@@ -226,8 +260,9 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     X : (N, D) array
     rng : None, int or Generator
     ard : bool
-        True: one for each column, the median of ``|x_d - x'_d|`` over random pairs of rows times sqrt(D), so that the scaled
-        distance of a typical pair is about one in any number of dimensions. False: one for all, the median of ``|x - x'|``.
+        True: one for each column, the median of ``|x_d - x'_d|`` over random pairs of rows times
+        sqrt(D), so that the scaled distance of a typical pair is about one in any number of
+        dimensions. False: one for all, the median of ``|x - x'|``.
     subset : int
         How many random rows the pairs are drawn from.
     group : group of ``fs.distributed``, optional
@@ -244,14 +279,18 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     (1,)
     """
     if group is not None:
-        return broadcast.chosen(group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset)
+        return broadcast.chosen(
+            group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset
+        )
     rng, ard = check.generator(rng), check.flag("ard", ard)
     X, dtype, home = _rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
     if ard:
         medians = [_median_of_positive(np.abs(column[first] - column[second])) for column in X.T]
-        return devices.like(np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype), home)
+        return devices.like(
+            np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype), home
+        )
     squared = np.zeros(first.size)
     for column in X.T:
         squared += (column[first] - column[second]) ** 2
@@ -275,8 +314,8 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     Returns
     -------
     LinearMean
-        Of weights (P, D), orthonormal rows, largest variance first, the largest entry of each positive; the centre of X goes
-        to 0. In the dtype of X. Deep GPs keep it fixed.
+        Of weights (P, D), orthonormal rows, largest variance first, the largest entry of each
+        positive; the centre of X goes to 0. In the dtype of X. Deep GPs keep it fixed.
 
     Notes
     -----
@@ -291,7 +330,10 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     P, rng = check.whole("P", P), check.generator(rng)
     X, dtype, home = _rows("pca_mean", X, 1, rng, subset)
     if P > X.shape[1]:
-        raise ValueError(f"pca_mean: `P` is {P}, but `X` has {X.shape[1]} columns, and no more components; choose a smaller P")
+        raise ValueError(
+            f"pca_mean: `P` is {P}, but `X` has {X.shape[1]} columns, and no more components;"
+            " choose a smaller P"
+        )
     centre = X.mean(axis=0)
     X -= centre
     _, directions = np.linalg.eigh(kernels.matmul(X, X, transpose_a=True))
@@ -326,10 +368,16 @@ def _rows(function, X, M, rng, subset):
     """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
     X = _data(X)
     if np.ndim(X) != 2 or 0 in np.shape(X):
-        raise ValueError(f"{function}: `X` must have shape (N, D) with at least one row and column, got {np.shape(X)}")
+        raise ValueError(
+            f"{function}: `X` must have shape (N, D) with at least one row and column, got"
+            f" {np.shape(X)}"
+        )
     N, D = np.shape(X)
     if M > N:
-        raise ValueError(f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M <= {N}")
+        raise ValueError(
+            f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M"
+            f" <= {N}"
+        )
     if subset is None:
         subset = max(1, min(20_000, 4_000_000 // D))
     subset = check.whole("subset", subset)
@@ -396,8 +444,9 @@ def _top_up(X, chosen, M, rng):
     chosen = [*chosen, *others]
     if len(chosen) < M:
         warn(
-            f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct, fewer than the {M} inducing "
-            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter"
+            f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct,"
+            f" fewer than the {M} inducing inputs asked for: {M - len(chosen)} are repeated. Choose"
+            " a smaller M, or Kuu will need a large jitter"
         )
         chosen = [*chosen, *rng.choice(chosen, size=M - len(chosen))]
     return np.array(chosen)

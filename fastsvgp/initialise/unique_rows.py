@@ -18,7 +18,10 @@ def distinct(X, weights=None):
 def medians(X, shares, ard):
     """The median heuristic over all pairs of distinct rows, each pair as often as its rows come together."""
     first, second = np.triu_indices(len(X), 1)
-    weights, columns = shares[first] * shares[second], np.abs(X[first] - X[second]).astype(np.float64)
+    weights, columns = (
+        shares[first] * shares[second],
+        np.abs(X[first] - X[second]).astype(np.float64),
+    )
     if not ard:
         median = _median(np.sqrt(np.square(columns).sum(axis=1)), weights)
         return 1.0 if median is None else median

@@ -8,6 +8,6 @@ def refuse_following(where, options):
     for name in FOLLOWING:
         if name in options:
             raise TypeError(
-                f"{where}: `{name}` is no option here, since what is differentiated is what {where.partition('.')[2]} asks for; "
-                "leave it out"
+                f"{where}: `{name}` is no option here, since what is differentiated is what"
+                f" {where.partition('.')[2]} asks for; leave it out"
             )

@@ -1,8 +1,9 @@
 """An SVGP as a module of PyTorch: a parameter for each field, the bound and its closed-form gradient, predictions of inputs.
 
-Nothing of the bound is traced. Its value and gradients are computed together, when ``forward`` is called, and autograd is handed
-the gradients: of the parameters, and of the inputs, from where it goes on through whatever lies below. Tensors and arrays are
-the same memory: NumPy's on the CPU, CuPy's by DLPack on a device, on the stream that is PyTorch's current one.
+Nothing of the bound is traced. Its value and gradients are computed together, when ``forward`` is
+called, and autograd is handed the gradients: of the parameters, and of the inputs, from where it
+goes on through whatever lies below. Tensors and arrays are the same memory: NumPy's on the CPU,
+CuPy's by DLPack on a device, on the stream that is PyTorch's current one.
 """
 
 import contextlib
@@ -34,22 +35,26 @@ class SVGP(torch.nn.Module):
     model : fastsvgp.SVGP
         On the host; ``.to("cuda")`` of the module moves it.
     fixed : str or sequence of str
-        Dotted paths of fields that are no parameters, as of ``fastsvgp.ravel``. They are buffers: ``state_dict`` has them too.
+        Dotted paths of fields that are no parameters, as of ``fastsvgp.ravel``. They are buffers:
+        ``state_dict`` has them too.
     transform : {"softplus", "log"}
         How positive numbers become real ones, as of ``fastsvgp.ravel``.
 
     Notes
     -----
-    Parameters have the dotted names of their fields (``covariance.lengthscales``, ``posterior.scale_tril``), so that
-    ``gp.covariance.parameters()`` and ``gp.inducing`` are what they seem, and the dtype of the model. They are unconstrained, the
-    numbers of ``fastsvgp.ravel``: positive fields, and the diagonals of triangular factors, through ``transform``; of a factor,
-    or a symmetric matrix, (..., M, M) the lower triangle, row by row, (..., M (M + 1) / 2). So every optimiser, weight decay, and
-    clipping sees the numbers that there are, each once. ``gp.model`` is the record that they stand for.
+    Parameters have the dotted names of their fields (``covariance.lengthscales``,
+    ``posterior.scale_tril``), so that ``gp.covariance.parameters()`` and ``gp.inducing`` are what
+    they seem, and the dtype of the model. They are unconstrained, the numbers of
+    ``fastsvgp.ravel``: positive fields, and the diagonals of triangular factors, through
+    ``transform``; of a factor, or a symmetric matrix, (..., M, M) the lower triangle, row by row,
+    (..., M (M + 1) / 2). So every optimiser, weight decay, and clipping sees the numbers that there
+    are, each once. ``gp.model`` is the record that they stand for.
 
-    A parameter that requires no gradient costs none. ``torch.compile`` leaves ``forward`` and ``predict`` as they are. First
-    derivatives alone exist: a second one raises ``NotImplementedError`` where autograd asks for it. The transformations of
-    ``torch.func`` (``grad``, ``vmap``, ``jacrev``, ``hessian``, ``jvp``) and forward mode raise it when the module is called;
-    ``torch.func.functional_call`` works outside of them.
+    A parameter that requires no gradient costs none. ``torch.compile`` leaves ``forward`` and
+    ``predict`` as they are. First derivatives alone exist: a second one raises
+    ``NotImplementedError`` where autograd asks for it. The transformations of ``torch.func``
+    (``grad``, ``vmap``, ``jacrev``, ``hessian``, ``jvp``) and forward mode raise it when the module
+    is called; ``torch.func.functional_call`` works outside of them.
 
     Examples
     --------
@@ -62,9 +67,14 @@ class SVGP(torch.nn.Module):
     def __init__(self, model, fixed=(), transform="softplus"):
         super().__init__()
         if not models.offers("predict_f_and_vjp", model):
-            raise TypeError(f"interop.torch.SVGP: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+            raise TypeError(
+                f"interop.torch.SVGP: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
+            )
         if home_of(model) is not None:
-            raise TypeError('interop.torch.SVGP: `model` lives on a device; give fastsvgp.to_host(model), and .to("cuda") after')
+            raise TypeError(
+                "interop.torch.SVGP: `model` lives on a device; give fastsvgp.to_host(model), and"
+                ' .to("cuda") after'
+            )
         model, _, _, dtype = check.svgp(model)
         self._start, self._transform, self._maps = model, transform, {}
         whole = Unravel(model, fixed=fixed, transform=transform)
@@ -79,11 +89,17 @@ class SVGP(torch.nn.Module):
                     holder.add_module(step, _Fields())
                 holder = holder._modules[step]
             if path in whole.slices:
-                part = torch.from_numpy(vector[whole.slices[path]].reshape(_shape(kind, value)).copy())
+                part = torch.from_numpy(
+                    vector[whole.slices[path]].reshape(_shape(kind, value)).copy()
+                )
                 holder.register_parameter(name, torch.nn.Parameter(part))
             else:
                 holder.register_buffer(name, torch.from_numpy(np.array(value)))
-        self._buffer_paths = tuple(path for path, _, value in leaves(model) if value is not None and path not in whole.slices)
+        self._buffer_paths = tuple(
+            path
+            for path, _, value in leaves(model)
+            if value is not None and path not in whole.slices
+        )
 
     def extra_repr(self):
         return repr(self._start)
@@ -92,8 +108,8 @@ class SVGP(torch.nn.Module):
     def model(self):
         """The ``fastsvgp.SVGP`` that the parameters stand for now, where they live, in arrays of its own but for fixed fields.
 
-        Set to a model of the same kinds and shapes, as of ``fastsvgp.natural_step``, it gives the parameters, and the buffers,
-        its values; ``ValueError`` for another one.
+        Set to a model of the same kinds and shapes, as of ``fastsvgp.natural_step``, it gives the
+        parameters, and the buffers, its values; ``ValueError`` for another one.
         """
         parameters, device = self._tensors()
         with _at(device) as (array, _):
@@ -106,7 +122,9 @@ class SVGP(torch.nn.Module):
         with torch.no_grad(), _at(device) as (array, tensor):
             home = array(_flat(parameters, device))
             vector = tensor(self._map(home, self._paths).pack(model))
-            for parameter, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
+            for parameter, part in zip(
+                parameters, vector.split([p.numel() for p in parameters]), strict=True
+            ):
                 parameter.copy_(part.reshape(parameter.shape))
             values = {path: value for path, _, value in leaves(model)}
             for path in self._buffer_paths:
@@ -124,7 +142,8 @@ class SVGP(torch.nn.Module):
         num_data : float, optional
             Size of the whole data set, as of ``fastsvgp.elbo_and_grad``.
         **options
-            ``jitter``, ``weights``, ``rng`` and all else that ``fastsvgp.elbo`` takes; tensors are handed on as arrays.
+            ``jitter``, ``weights``, ``rng`` and all else that ``fastsvgp.elbo`` takes; tensors are
+            handed on as arrays.
 
         Returns
         -------
@@ -134,21 +153,26 @@ class SVGP(torch.nn.Module):
         Raises
         ------
         TypeError
-            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient;
-            ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
+            Arrays in the place of tensors; tensors on several devices; half precision; anything but
+            X that requires a gradient; ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
         NotImplementedError
             Within a transformation of ``torch.func``; a tensor with a tangent of forward mode.
         """
         _refuse_transforms()
         refuse_following("interop.torch", options)
         parameters, device = self._tensors()
-        others = {"Y": Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)}}
+        others = {
+            "Y": Y,
+            **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)},
+        }
         self._check(device, X=X, **others)
         for name, value in others.items():
             if value.requires_grad:
                 said = f"`{name}` requires a gradient, and the bound has none in it"
                 raise TypeError(f"interop.torch: {said}; give {name}.detach()")
-        return _Bound.apply(self, torch.is_grad_enabled(), {"num_data": num_data, **options}, X, Y, *parameters)
+        return _Bound.apply(
+            self, torch.is_grad_enabled(), {"num_data": num_data, **options}, X, Y, *parameters
+        )
 
     @torch.compiler.disable
     def predict(self, X, *, jitter=None):
@@ -163,7 +187,8 @@ class SVGP(torch.nn.Module):
         Returns
         -------
         mean, var : (N,) or (N, P) tensors
-            The parameters are constants here; the way back is that of ``fastsvgp.predict_f_and_vjp``.
+            The parameters are constants here; the way back is that of
+            ``fastsvgp.predict_f_and_vjp``.
 
         Raises
         ------
@@ -180,15 +205,19 @@ class SVGP(torch.nn.Module):
 
     def _tensors(self):
         """The parameters in the order of their paths, and the one device where these and the buffers are."""
-        parameters, buffers = ([attrgetter(path)(self) for path in paths] for paths in (self._paths, self._buffer_paths))
+        parameters, buffers = (
+            [attrgetter(path)(self) for path in paths]
+            for paths in (self._paths, self._buffer_paths)
+        )
         first = [*parameters, *buffers][0]
         for path, one in zip(self._paths + self._buffer_paths, parameters + buffers, strict=True):
             if one.dtype not in DTYPES:
                 raise _half(path, one, "the module with .float() or .double()")
             if one.dtype != first.dtype or one.device != first.device:
                 raise TypeError(
-                    f"interop.torch: parameter `{path}` is {one.dtype} on {one.device}, others are {first.dtype} on "
-                    f"{first.device}; move the whole module, .to({str(first.device)!r}, {first.dtype})"
+                    f"interop.torch: parameter `{path}` is {one.dtype} on {one.device}, others are"
+                    f" {first.dtype} on {first.device}; move the whole module,"
+                    f" .to({str(first.device)!r}, {first.dtype})"
                 )
         return parameters, first.device
 
@@ -197,32 +226,53 @@ class SVGP(torch.nn.Module):
         for name, value in tensors.items():
             if not isinstance(value, torch.Tensor):
                 came = f"{type(value).__module__}.{type(value).__name__}"
-                raise TypeError(f"interop.torch: `{name}` must be a tensor, got {came}; torch.as_tensor makes one")
+                raise TypeError(
+                    f"interop.torch: `{name}` must be a tensor, got {came}; torch.as_tensor"
+                    " makes one"
+                )
             if value.device != device:
                 raise TypeError(
-                    f"interop.torch: tensors live on different devices: `{name}` on {value.device}, the parameters on {device}; "
-                    f"move one of them, {name}.to({str(device)!r}) or the module with .to({str(value.device)!r})"
+                    f"interop.torch: tensors live on different devices: `{name}` on {value.device},"
+                    f" the parameters on {device}; move one of them, {name}.to({str(device)!r}) or"
+                    f" the module with .to({str(value.device)!r})"
                 )
             if value.is_floating_point() and value.dtype not in DTYPES:
                 raise _half(name, value, f"{name}.float(), outside torch.autocast")
             if value.layout is not torch.strided:
-                raise TypeError(f"interop.torch: `{name}` must be dense, got {value.layout}; give {name}.to_dense()")
+                raise TypeError(
+                    f"interop.torch: `{name}` must be dense, got {value.layout}; give"
+                    f" {name}.to_dense()"
+                )
         for name, value in (*tensors.items(), *self.named_parameters(), *self.named_buffers()):
-            if forward_ad.unpack_dual(value).tangent is not None:  # the result would pass for a constant
+            # the result would pass for a constant
+            if forward_ad.unpack_dual(value).tangent is not None:
                 raise NotImplementedError(
-                    f"interop.torch: `{name}` has a tangent, and forward mode is not supported; use .backward() or "
-                    "torch.autograd.grad, or fastsvgp.elbo_and_grad(..., inputs=True)"
+                    f"interop.torch: `{name}` has a tangent, and forward mode is not supported; use"
+                    " .backward() or torch.autograd.grad, or fastsvgp.elbo_and_grad(...,"
+                    " inputs=True)"
                 )
 
     def _check_alike(self, model):
         """Refuse a model of which the module would take the numbers alone: of other kinds, settings or shapes."""
         if type(model) is not type(self._start):
-            raise TypeError(f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
-        here, there = (tree_map(lambda value: getattr(value, "shape", ()), one) for one in (self._start, model))
+            raise TypeError(
+                f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
+            )
+        here, there = (
+            tree_map(lambda value: getattr(value, "shape", ()), one) for one in (self._start, model)
+        )
         if repr(here) != repr(there):
-            ours, others = ({path: shape for path, _, shape in leaves(one)} for one in (here, there))
-            names = ", ".join(path for path in ours | others if ours.get(path) != others.get(path)) or "kinds or settings"
-            raise ValueError(f"interop.torch: `model` differs from the module in {names}: that has {here!r}, this is {there!r}")
+            ours, others = (
+                {path: shape for path, _, shape in leaves(one)} for one in (here, there)
+            )
+            names = (
+                ", ".join(path for path in ours | others if ours.get(path) != others.get(path))
+                or "kinds or settings"
+            )
+            raise ValueError(
+                f"interop.torch: `model` differs from the module in {names}: that has {here!r},"
+                f" this is {there!r}"
+            )
 
     def _map(self, flat, paths):
         """The ``Unravel`` of these fields, in the dtype of the parameters and where the vector is."""
@@ -230,13 +280,18 @@ class SVGP(torch.nn.Module):
         key = dtype, device, paths
         if key not in self._maps:
             start = tree_map(lambda value: np.asarray(value, DTYPES[dtype], like=flat), self._start)
-            fixed = [path for path, _, value in leaves(start) if value is not None and path not in paths]
+            fixed = [
+                path for path, _, value in leaves(start) if value is not None and path not in paths
+            ]
             self._maps[key] = Unravel(start, fixed=fixed, transform=self._transform)
         return self._maps[key]
 
     def _record(self, flat, array):
         """The model of parameters in one vector."""
-        vector, fixed = array(flat), {path: array(attrgetter(path)(self)) for path in self._buffer_paths}
+        vector, fixed = (
+            array(flat),
+            {path: array(attrgetter(path)(self)) for path in self._buffer_paths},
+        )
         unravel = self._map(vector, self._paths)
         return unravel(vector, like=replaced(self._start, fixed))
 
@@ -250,14 +305,24 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, gp, differentiated, options, X, Y, *parameters):
-        need_X, _, *needs = ctx.needs_input_grad[3:] if differentiated else [False] * (2 + len(parameters))
-        paths, free = (tuple(one for one, need in zip(all_, needs, strict=True) if need) for all_ in (gp._paths, parameters))
+        need_X, _, *needs = (
+            ctx.needs_input_grad[3:] if differentiated else [False] * (2 + len(parameters))
+        )
+        paths, free = (
+            tuple(one for one, need in zip(all_, needs, strict=True) if need)
+            for all_ in (gp._paths, parameters)
+        )
         ctx.inputs, bars = (X, Y, *parameters), [None] * (2 + len(parameters))
         with _at(X.device) as (array, tensor):
-            options = {name: array(value) if isinstance(value, torch.Tensor) else value for name, value in options.items()}
+            options = {
+                name: array(value) if isinstance(value, torch.Tensor) else value
+                for name, value in options.items()
+            }
             model = gp._record(_flat(parameters, X.device), array)
             if need_X or free:
-                value, grad, *X_bar = elbo_and_grad(model, array(X), array(Y), wrt=paths, inputs=need_X, **options)
+                value, grad, *X_bar = elbo_and_grad(
+                    model, array(X), array(Y), wrt=paths, inputs=need_X, **options
+                )
                 vector = array(_flat(free, X.device))
                 pulled = tensor(gp._map(vector, paths).pullback(vector, grad))
                 parts = iter(pulled.split([one.numel() for one in free]))
@@ -267,7 +332,9 @@ class _Bound(torch.autograd.Function):
             else:
                 value = elbo(model, array(X), array(Y), **options)
         ctx.save_for_backward(*bars)
-        return torch.tensor(value, dtype=torch.promote_types(X.dtype, _kind_of(gp)[0]), device=X.device)
+        return torch.tensor(
+            value, dtype=torch.promote_types(X.dtype, _kind_of(gp)[0]), device=X.device
+        )
 
     @staticmethod
     def backward(ctx, value_bar):
@@ -283,7 +350,8 @@ class _Predictions(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.inputs = (X,)
         with _at(X.device) as (array, tensor):
-            model = tree_map(lambda value: value.copy(), gp.model)  # fixed fields are buffers, and may change meanwhile
+            # fixed fields are buffers, and may change meanwhile
+            model = tree_map(lambda value: value.copy(), gp.model)
             mean, var, ctx.vjp = predict_f_and_vjp(model, array(X), jitter=jitter)
             return tensor(mean), tensor(var)
 
@@ -294,10 +362,13 @@ class _Predictions(torch.autograd.Function):
             with torch.no_grad(), _at(ctx.inputs[0].device) as (array, tensor):
                 try:
                     bars = [bar if bar is None else array(bar) for bar in (mean_bar, var_bar)]
-                except RuntimeError as error:  # a batch of cotangents has no memory that could be shared
+                except (
+                    RuntimeError
+                ) as error:  # a batch of cotangents has no memory that could be shared
                     raise NotImplementedError(
-                        "interop.torch: predictions take one cotangent per backward pass; call torch.autograd.grad in a "
-                        "loop, without is_grads_batched, vectorize or vmap"
+                        "interop.torch: predictions take one cotangent per backward pass; call"
+                        " torch.autograd.grad in a loop, without is_grads_batched, vectorize or"
+                        " vmap"
                     ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)
         return None, None, *_once((*ctx.inputs, mean_bar, var_bar), [X_bar])
@@ -313,8 +384,9 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise NotImplementedError(
-            "interop.torch: a second derivative was asked for, and fastsvgp has first derivatives alone, which are no functions "
-            "that autograd knows; leave create_graph=True out, or use .detach() on the gradient that is differentiated again"
+            "interop.torch: a second derivative was asked for, and fastsvgp has first derivatives"
+            " alone, which are no functions that autograd knows; leave create_graph=True out, or"
+            " use .detach() on the gradient that is differentiated again"
         )
 
 
@@ -327,7 +399,11 @@ def _once(inputs, bars):
 
 
 class _Probe(torch.autograd.Function):
-    """Does nothing. PyTorch refuses a function without ``setup_context`` within each transformation of ``torch.func``."""
+    """Does nothing.
+
+    PyTorch refuses a function without ``setup_context`` within each transformation of
+    ``torch.func``.
+    """
 
     @staticmethod
     def forward(ctx):
@@ -339,8 +415,9 @@ def _refuse_transforms():
         _Probe.apply()
     except RuntimeError as error:
         raise NotImplementedError(
-            "interop.torch: torch.func transforms are not supported; use .backward() or torch.autograd.grad, a loop in place of "
-            "vmap, or fastsvgp.elbo_and_grad(..., inputs=True)"
+            "interop.torch: torch.func transforms are not supported; use .backward() or"
+            " torch.autograd.grad, a loop in place of vmap, or fastsvgp.elbo_and_grad(...,"
+            " inputs=True)"
         ) from error
 
 
@@ -351,9 +428,15 @@ def _at(device):
         yield (lambda tensor: tensor.detach().numpy()), torch.from_numpy
         return
     if device.type != "cuda":
-        raise TypeError(f"interop.torch: tensors are on {device}, and fastsvgp computes on the CPU and on CUDA devices alone")
+        raise TypeError(
+            f"interop.torch: tensors are on {device}, and fastsvgp computes on the CPU and on CUDA"
+            " devices alone"
+        )
     cupy = cuda_devices.cupy()
-    with cupy.cuda.Device(device.index), cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)):
+    with (
+        cupy.cuda.Device(device.index),
+        cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)),
+    ):
         yield (lambda tensor: cupy.from_dlpack(tensor.detach())), torch.from_dlpack
 
 
@@ -378,4 +461,7 @@ def _shape(kind, value):
 
 
 def _half(name, tensor, advice):
-    return TypeError(f"interop.torch: `{name}` is {tensor.dtype}, and fastsvgp computes in float32 and float64; give {advice}")
+    return TypeError(
+        f"interop.torch: `{name}` is {tensor.dtype}, and fastsvgp computes in float32 and float64;"
+        f" give {advice}"
+    )

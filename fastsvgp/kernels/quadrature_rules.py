@@ -25,7 +25,8 @@ def rule(num):
 def raised(mean, var, least=1.0):
     """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``. float64.
 
-    ``least`` is the square of the distance from 0 on which the integrand changes: ``NO_SCALE`` for one that is a power near 0.
+    ``least`` is the square of the distance from 0 on which the integrand changes: ``NO_SCALE`` for
+    one that is a power near 0.
     """
     return np.maximum(var, FLOOR * np.maximum(least, np.square(mean, dtype=np.float64)))
 
@@ -51,7 +52,11 @@ def points(dim, num, seed):
     from scipy.stats import qmc  # half a second: only those who sample pay for it
 
     rng = np.random.default_rng(seed)
-    u = qmc.Sobol(dim, seed=rng).random(num // 2) if dim <= qmc.Sobol.MAXDIM else rng.random((num // 2, dim))
+    u = (
+        qmc.Sobol(dim, seed=rng).random(num // 2)
+        if dim <= qmc.Sobol.MAXDIM
+        else rng.random((num // 2, dim))
+    )
     half = ndtri(np.clip(u, 2.0**-40, 1 - 2.0**-40))
     if num >= 4 * dim:
         factor = cholesky(half.T @ half / len(half), lower=True)

@@ -1,10 +1,11 @@
 """The doubly stochastic evidence lower bound of a deep GP, and its gradient.
 
-    sum over data and S draws of E_q(f) log p(y | f) / S, at the last layer's marginals given the draws of those below,
-    minus sum over layers of KL[q(u) || p(u)]
+    sum over data and S draws of E_q(f) log p(y | f) / S, at the last layer's marginals given the
+    draws of those below, minus sum over layers of KL[q(u) || p(u)]
 
-Given the draws it is an ordinary function of the parameters, and value and gradient belong to each other; over draws it is an
-estimate without bias of the bound of Salimbeni and Deisenroth (2017), eq. (17).
+Given the draws it is an ordinary function of the parameters, and value and gradient belong to each
+other; over draws it is an estimate without bias of the bound of Salimbeni and Deisenroth (2017),
+eq. (17).
 """
 
 import numpy as np
@@ -22,7 +23,19 @@ from .layer import DeepGP, checked
 
 
 @deferred_checks.retried
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, draws=None, num_samples=2):
+def elbo(
+    model,
+    X,
+    Y,
+    *,
+    num_data=None,
+    jitter=None,
+    rng=None,
+    weights=None,
+    group=None,
+    draws=None,
+    num_samples=2,
+):
     """As of an SVGP, at draws of the hidden layers.
 
     draws : tuple of one array (S, B, P) for each hidden layer, standard normal numbers; default: drawn with ``rng``,
@@ -32,13 +45,23 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     The flops of an SVGP's value for each layer, S B rows in all but the first.
     """
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
+        options = dict(
+            num_data=num_data,
+            jitter=jitter,
+            rng=rng,
+            weights=weights,
+            draws=draws,
+            num_samples=num_samples,
+        )
         sums = lambda: [reduce.NUMBER]  # noqa: E731
         return reduce.bound(group, elbo, model, X, Y, packings=sums, drawing=True, **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data))
     chain = Chain(model, check.jitter_amount(jitter, dtype))
-    data = sum(part.ell for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights))
+    data = sum(
+        part.ell
+        for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights)
+    )
     return reduce.summed(num_data, check.result(less_kl(data, chain, num_data), model))
 
 
@@ -49,23 +72,49 @@ def elbo_and_grad(
 ):  # fmt: skip
     """As of an SVGP: the value of ``elbo`` at these draws, and the exact gradient of that number.
 
-    ``wrt`` names fields such as "layers.1.covariance" or "layers.0.posterior.mean"; layers below all that is named are only gone
-    through forward. With n rows in a layer, min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a
-    ``Whitened`` one of P outputs and 3 M^2 n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
+    ``wrt`` names fields such as "layers.1.covariance" or "layers.0.posterior.mean"; layers below
+    all that is named are only gone through forward. With n rows in a layer, min((3 P + 3) M^2 n +
+    4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a ``Whitened`` one of P outputs and 3 M^2
+    n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
     """
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
+        options = dict(
+            num_data=num_data,
+            jitter=jitter,
+            rng=rng,
+            weights=weights,
+            draws=draws,
+            num_samples=num_samples,
+        )
         sums = lambda: [reduce.of_gradient(model, wrt)]  # noqa: E731
-        return reduce.bound(group, elbo_and_grad, model, X, Y, wrt, packings=sums, drawing=True, inputs=inputs, **options)
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples)
+        return reduce.bound(
+            group,
+            elbo_and_grad,
+            model,
+            X,
+            Y,
+            wrt,
+            packings=sums,
+            drawing=True,
+            inputs=inputs,
+            **options,
+        )
+    return _value_and_grad(
+        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples
+    )
 
 
 @deferred_checks.retried
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
-    """As of an SVGP, at draws as in ``elbo``. Data terms of shards add up where their draws are those of their rows."""
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=False)
+    """As of an SVGP, at draws as in ``elbo``.
+
+    Data terms of shards add up where their draws are those of their rows.
+    """
+    return _value_and_grad(
+        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=False
+    )
 
 
 @deferred_checks.retried
@@ -79,10 +128,15 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     return check.result(kl, model), restricted(grad, wrt)
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True):
+def _value_and_grad(
+    model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True
+):
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws, wrt = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data)), check.names(wrt, model)
+    draws, wrt = (
+        hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data)),
+        check.names(wrt, model),
+    )
     need = (*wrt, "inputs") if inputs else wrt
     chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), need)
     data, likelihood_bar, X_bars = 0.0, None, []
@@ -93,9 +147,15 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, dr
         del part  # its memory is the next part's
     if with_kl:
         data = less_kl(data, chain, num_data)
-    grad = restricted(DeepGP(chain.finish(-reduce.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt)
+    grad = restricted(
+        DeepGP(chain.finish(-reduce.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt
+    )
     value, grad = reduce.summed_gradient(num_data, check.result(data, model, leave=True), grad)
-    return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
+    return (
+        (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars))
+        if inputs
+        else (value, grad)
+    )
 
 
 def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
@@ -105,7 +165,10 @@ def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
-        terms = scaled(scale, *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need, **w))
+        terms = scaled(
+            scale,
+            *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need, **w),
+        )
         yield Part(f, way, *terms)
         del f, way, terms
     check.report_clamped(chain.clamped)
@@ -114,7 +177,9 @@ def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
 def runs(B, S, chain, home):
     """Slices of B rows with S draws of each: runs of one size, but for the last, that stay in a cache where that pays."""
     numbers = PART_NUMBERS if type(home) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(1, *(round(S * B * each / max(PART_COLUMNS, numbers // M)) for M, each in chain.sizes))
+    count = max(
+        1, *(round(S * B * each / max(PART_COLUMNS, numbers // M)) for M, each in chain.sizes)
+    )
     size = -(-B // count)
     return (slice(start, start + size) for start in range(0, B, size))
 

@@ -23,7 +23,8 @@ from .layer import DeepGP, Layer, checked
 KINDS = GaussianFactor, OrthogonalSets, PseudoData
 WIDEST = 30
 ROWS = 20_000  # that are pushed through the mean functions
-NARROW = 1e-2  # of the prior's factor, in hidden layers: they begin as their mean functions, all but certain
+# of the prior's factor, in hidden layers: they begin as their mean functions, all but certain
+NARROW = 1e-2
 NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
 
 
@@ -41,8 +42,9 @@ def deep_gp(
 ) -> DeepGP:
     """A deep GP to start training from.
 
-    Hidden layers begin as their mean functions, with little noise: the identity, or the principal components of their inputs
-    where they are narrower. So the model begins as one layer on the inputs (or on their components), and depth comes by training.
+    Hidden layers begin as their mean functions, with little noise: the identity, or the principal
+    components of their inputs where they are narrower. So the model begins as one layer on the
+    inputs (or on their components), and depth comes by training.
 
     Parameters
     ----------
@@ -52,14 +54,16 @@ def deep_gp(
         With classes, the last layer has one output for each; else one without a leading axis.
     num_layers : int
     M : int, or (M, M2)
-        Inducing inputs of each layer, by k-means, pushed through the mean functions below; two numbers for the sets of a
-        ``WhitenedOrthogonal`` or ``Orthogonal`` posterior.
+        Inducing inputs of each layer, by k-means, pushed through the mean functions below; two
+        numbers for the sets of a ``WhitenedOrthogonal`` or ``Orthogonal`` posterior.
     width : int, optional
         Outputs of the hidden layers; default min(D, 30).
     covariance : type or function
-        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer, with the medians of the distances there.
+        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer, with the medians of
+        the distances there.
     posterior : type
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, or of two sets ``WhitenedOrthogonal``, ``Orthogonal``.
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, or of two sets
+        ``WhitenedOrthogonal``, ``Orthogonal``.
     rng : None, int or Generator
 
     Returns
@@ -74,8 +78,9 @@ def deep_gp(
 
     Notes
     -----
-    Factors of hidden layers are 1e-2 of the prior's (S~ = 1e-4 in the form of a likelihood), those of the last one the prior's
-    (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017; Cortinovis et al., S5.
+    Factors of hidden layers are 1e-2 of the prior's (S~ = 1e-4 in the form of a likelihood), those
+    of the last one the prior's (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017; Cortinovis
+    et al., S5.
 
     Examples
     --------
@@ -87,14 +92,20 @@ def deep_gp(
     if not (isinstance(posterior, type) and issubclass(posterior, KINDS)):
         name = posterior.__name__ if isinstance(posterior, type) else type(posterior).__name__
         raise TypeError(
-            f"deep_gp: `posterior` must be a class with a factor or a noise that can be made small, such as fastsvgp.Whitened, "
-            f"LikelihoodForm or WhitenedOrthogonal, got {name}"
+            "deep_gp: `posterior` must be a class with a factor or a noise that can be made small,"
+            f" such as fastsvgp.Whitened, LikelihoodForm or WhitenedOrthogonal, got {name}"
         )
     if not callable(covariance):
-        raise TypeError(f"deep_gp: `covariance` must be a class such as fastsvgp.RBF, got a {type(covariance).__name__}")
+        raise TypeError(
+            "deep_gp: `covariance` must be a class such as fastsvgp.RBF, got a"
+            f" {type(covariance).__name__}"
+        )
     if isinstance(M, (tuple, list)) != (posterior.num_sets == 2):
         takes = "(M, M2), for two sets" if posterior.num_sets == 2 else "one number"
-        raise TypeError(f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__} posterior, got {M!r:.100}")
+        raise TypeError(
+            f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__}"
+            f" posterior, got {M!r:.100}"
+        )
     inducing = initialise.kmeans_inducing(X, M, rng)
     rows, layers = _some_rows(X, rng), []
     D = rows.shape[1]
@@ -103,11 +114,21 @@ def deep_gp(
         hidden = number < num_layers - 1
         own = _called(covariance, initialise.median_lengthscales(rows, rng))
         mean = _mean(rows, width, rng) if hidden else None
-        q = _posterior(posterior, own, inducing, width if hidden else getattr(likelihood, "num_latent", None), hidden, len(X))
+        q = _posterior(
+            posterior,
+            own,
+            inducing,
+            width if hidden else getattr(likelihood, "num_latent", None),
+            hidden,
+            len(X),
+        )
         layers.append(Layer(own, inducing, q, mean))
         if hidden:
             push = partial(_pushed, mean)
-            rows, inducing = push(rows), tree_map(push, inducing) if is_record(inducing) else push(inducing)
+            rows, inducing = (
+                push(rows),
+                (tree_map(push, inducing) if is_record(inducing) else push(inducing)),
+            )
     model = DeepGP(tuple(layers), likelihood)
     checked(model)
     return model
@@ -119,8 +140,9 @@ def _called(covariance, lengthscales):
     except TypeError as error:
         name = getattr(covariance, "__name__", type(covariance).__name__)
         raise TypeError(
-            f"deep_gp: `covariance` is called as covariance(variance=1.0, lengthscales=...), which {name} does not take "
-            f"({error}); give fastsvgp.RBF, fastsvgp.Matern52, or a function of these two that returns a covariance"
+            "deep_gp: `covariance` is called as covariance(variance=1.0, lengthscales=...), which"
+            f" {name} does not take ({error}); give fastsvgp.RBF, fastsvgp.Matern52, or a function"
+            " of these two that returns a covariance"
         ) from error
 
 
@@ -150,7 +172,9 @@ def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
     """The posterior of a layer: near its prior mean and certain of it, or of the last one, the prior."""
     if not issubclass(kind, PseudoData):
         q = at_prior(kind, covariance, inducing, outputs)
-        trils = [(path, value) for path, field, value in leaves(q) if field == "tril"] if hidden else []
+        trils = (
+            [(path, value) for path, field, value in leaves(q) if field == "tril"] if hidden else []
+        )
         for path, value in trils:
             q = replace_at(q, path, NARROW * value)
         return q
@@ -160,4 +184,8 @@ def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
     if kind is LikelihoodForm:
         return LikelihoodForm(mean, variance)
     jitter = check.jitter_amount(None, inducing.dtype)
-    return Relaxed(mean, variance, kernels.cholesky_of_inverse(with_noise(covariance.Kuu(inducing), variance, jitter)))
+    return Relaxed(
+        mean,
+        variance,
+        kernels.cholesky_of_inverse(with_noise(covariance.Kuu(inducing), variance, jitter)),
+    )

@@ -1,18 +1,22 @@
 """One pass of data through all layers of a deep GP, at given draws, forward and back.
 
-With eps (S, B, P) for a hidden layer, whose marginals at its inputs are N(mu, v), the inputs of the next are its draws
+With eps (S, B, P) for a hidden layer, whose marginals at its inputs are N(mu, v), the inputs of the
+next are its draws
 
     h = mu + sqrt(v) eps.
 
-The rows of one batch draw independently of each other, so marginals suffice: no covariance between rows exists. The first layer
-sees B rows and has one mu and v for all S draws; those above see S B. Reverse: with h_bar from the pass above,
+The rows of one batch draw independently of each other, so marginals suffice: no covariance between
+rows exists. The first layer sees B rows and has one mu and v for all S draws; those above see S B.
+Reverse: with h_bar from the pass above,
 
     mu_bar = h_bar,    v_bar = h_bar eps / (2 sqrt(v)),
 
-in the first layer summed over the draws. A variance that was raised to its floor, eps kff, is no function of the parameters that
-one would follow: its cotangent is 0. Runs of rows go through one by one, as in a ``LayerPass``.
+in the first layer summed over the draws. A variance that was raised to its floor, eps kff, is no
+function of the parameters that one would follow: its cotangent is 0. Runs of rows go through one by
+one, as in a ``LayerPass``.
 
-Source: Salimbeni and Deisenroth 2017, eq. (14) to (18), with the gradient that they leave to a library.
+Source: Salimbeni and Deisenroth 2017, eq. (14) to (18), with the gradient that they leave to a
+library.
 """
 
 from typing import Any, NamedTuple
@@ -61,7 +65,9 @@ class Chain:
         for number, layer in enumerate(model.layers):
             inputs = ("inputs",) if number > self._lowest or "inputs" in need else ()
             with naming_layer(number):
-                self.passes.append(layer.start(jitter, columns * (samples if number else 1), own[number] + inputs))
+                self.passes.append(
+                    layer.start(jitter, columns * (samples if number else 1), own[number] + inputs)
+                )
 
     @property
     def clamped(self):
@@ -70,7 +76,10 @@ class Chain:
     @property
     def sizes(self):
         """Rows and columns of Kuf for one row of X, of each layer."""
-        return [(work.num_inducing, layer.rows_each) for work, layer in zip(self.passes, self.model.layers, strict=True)]
+        return [
+            (work.num_inducing, layer.rows_each)
+            for work, layer in zip(self.passes, self.model.layers, strict=True)
+        ]
 
     def forward(self, X, draws):
         """``(Marginals, way)`` of the last layer's function at a run of rows X (B, D), at their draws (S, B, P): (..., S B)."""
@@ -79,11 +88,15 @@ class Chain:
             work = self.passes[number]
             before = work.clamped
             f, rows = work.forward(X)
-            mean, root = (moment.T.reshape(-1, *eps.shape[1:]) for moment in (f.mean, np.sqrt(f.var)))
+            mean, root = (
+                moment.T.reshape(-1, *eps.shape[1:]) for moment in (f.mean, np.sqrt(f.var))
+            )
             h = np.multiply(root, eps, out=np.empty(eps.shape, X.dtype, like=X))
             h += mean
             pulled = number >= self._lowest
-            way.append(Hidden(rows, eps, self._half(work, before, X, f.var, root)) if pulled else None)
+            way.append(
+                Hidden(rows, eps, self._half(work, before, X, f.var, root)) if pulled else None
+            )
             X = h.reshape(-1, h.shape[-1])
         f, rows = self.passes[-1].forward(X)
         return f, [*way, rows if self._lowest < len(self.passes) else None]
@@ -98,7 +111,10 @@ class Chain:
         return np.where(raised, 0, 0.5 / np.where(raised, 1, root)).astype(root.dtype, copy=False)
 
     def pull(self, way, f_bar):
-        """Take in the cotangents of these marginals; those of X (B, D) if "inputs" are needed. Consumes ``way``."""
+        """Take in the cotangents of these marginals; those of X (B, D) if "inputs" are needed.
+
+        Consumes ``way``.
+        """
         bar, lowest = None, self._lowest
         for number in reversed(range(lowest, len(self.passes))):
             work, saved = self.passes[number], way.pop()
@@ -118,10 +134,19 @@ class Chain:
         return sum(work.kl() for work in self.passes)
 
     def finish(self, kl_bar):
-        """The gradients of the layers, of all rows and of the KL terms with their own cotangent. Ends the pass."""
+        """The gradients of the layers, of all rows and of the KL terms with their own cotangent.
+
+        Ends the pass.
+        """
         nothing = LayerBars(None, None, None, None)
-        bars = [work.finish(kl_bar) if number >= self._lowest else nothing for number, work in enumerate(self.passes)]
-        return tuple(replace(layer, **one._asdict()) for layer, one in zip(self.model.layers, bars, strict=True))
+        bars = [
+            work.finish(kl_bar) if number >= self._lowest else nothing
+            for number, work in enumerate(self.passes)
+        ]
+        return tuple(
+            replace(layer, **one._asdict())
+            for layer, one in zip(self.model.layers, bars, strict=True)
+        )
 
 
 def _own(need, number):

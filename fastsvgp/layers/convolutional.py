@@ -1,14 +1,15 @@
 """Layers on the patches of images: what they make of an image is another one, drawn patch by patch.
 
-P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are drawn from the marginals at each
-patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a
-layer on images is a plain layer with R S rows for each image, and all that is done here is to cut images into patches, and what
-comes out into images.
+P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are
+drawn from the marginals at each patch: correlations between the patches of one image are ignored,
+as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a layer on images is a plain layer with
+R S rows for each image, and all that is done here is to cut images into patches, and what comes out
+into images.
 
-Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody asks for the cotangent of X
-they go through as one; the cotangents of their marginals are summed. Their draws stay different ones.
+Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody
+asks for the cotangent of X they go through as one; the cotangents of their marginals are summed.
+Their draws stay different ones.
 """
-
 
 import numpy as np
 
@@ -28,9 +29,10 @@ from .layer import PARTS
 class ConvolutionalLayer(OnPatches):
     """P functions of the patches of an image, whose values at its windows are an image of P channels.
 
-    Rows of its inputs are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart; there
-    are R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1. Its outputs are R S P columns in the same order, and
-    ``output_shape`` = (R, S, P) is the ``image_shape`` of the next layer, or of the ``Convolutional`` covariance of that.
+    Rows of its inputs are images (H W C): pixels row by row, channels last. Windows of h x w pixels
+    lie ``stride`` apart; there are R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1. Its
+    outputs are R S P columns in the same order, and ``output_shape`` = (R, S, P) is the
+    ``image_shape`` of the next layer, or of the ``Convolutional`` covariance of that.
 
     Parameters
     ----------
@@ -41,16 +43,18 @@ class ConvolutionalLayer(OnPatches):
     posterior : Posterior
         As of a ``Layer``. The leading axis of its fields is P, the channels.
     mean : Mean, optional
-        Of patches: a ``LinearMean`` of weights (P, h w C) is a bank of P filters, such as ``pca_mean(patches, P)``. ``None``, as
-        Shi et al. have it, forgets the image where the posterior's mean is zero.
+        Of patches: a ``LinearMean`` of weights (P, h w C) is a bank of P filters, such as
+        ``pca_mean(patches, P)``. ``None``, as Shi et al. have it, forgets the image where the
+        posterior's mean is zero.
     image_shape : (H, W, C), or (H, W) for one channel
     patch_shape : (h, w)
     stride : int
 
     Notes
     -----
-    The flops of a ``Layer`` with R S rows for each image. Equal constant patches count once where X has no gradient. Source:
-    Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes" (2018); Dutordoir et al. 2020; Shi et al. 2020, G.2.
+    The flops of a ``Layer`` with R S rows for each image. Equal constant patches count once where X
+    has no gradient. Source: Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes"
+    (2018); Dutordoir et al. 2020; Shi et al. 2020, G.2.
 
     Examples
     --------
@@ -84,17 +88,19 @@ class ConvolutionalLayer(OnPatches):
     def check_shapes(self):
         """As of a ``Layer``: ``(H W C, (R S P,))``."""
         H, W, C, h, w, _ = self.geometry
-        sizes, columns = check.inducing(self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior")
+        sizes, columns = check.inducing(
+            self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior"
+        )
         if columns != h * w * C:
             raise ValueError(
-                f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer have {h} x {w} x {C} = "
-                f"{h * w * C} numbers; see fastsvgp.extract_patches"
+                f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer"
+                f" have {h} x {w} x {C} = {h * w * C} numbers; see fastsvgp.extract_patches"
             )
         channels = self.posterior.check_size(*sizes)
         if len(channels) != 1:
             raise ValueError(
-                f"the fields of the `posterior` of a ConvolutionalLayer need one leading axis, its channels, got {channels}: use "
-                f"mean (P, {sizes[0]})"
+                "the fields of the `posterior` of a ConvolutionalLayer need one leading axis, its"
+                f" channels, got {channels}: use mean (P, {sizes[0]})"
             )
         if self.mean is not None:
             self.mean.check_shapes(columns, channels)
@@ -106,10 +112,17 @@ class ConvolutionalLayer(OnPatches):
 
 
 class PatchPass:
-    """One way through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, and images around it. Arguments as of that."""
+    """One way through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, and images around it.
+
+    Arguments as of that.
+    """
 
     def __init__(self, layer, jitter, columns=0, need=(), **more):
-        self._geometry, self._each, self._merging = layer.geometry, layer.rows_each, "inputs" not in need
+        self._geometry, self._each, self._merging = (
+            layer.geometry,
+            layer.rows_each,
+            "inputs" not in need,
+        )
         self._channels = layer.output_shape[-1]
         self._of_patches = layer_pass(layer, jitter, columns * self._each, need, **more)
         for name in ("kl", "natural_sums", "natural_step", "finish"):
@@ -133,12 +146,19 @@ class PatchPass:
         patches = self._patches(X)
         patches, which = merged(patches) if self._merging else (patches, None)
         f, rows = self._of_patches.forward(patches)
-        return Marginals(*(self._image(moment, which, len(X)) for moment in (f.mean, f.var))), (rows, which)
+        return Marginals(*(self._image(moment, which, len(X)) for moment in (f.mean, f.var))), (
+            rows,
+            which,
+        )
 
     @staticmethod
     def _image(moment, which, N):
         """(R S P, N) of (P, patches): a view of what lies in memory as images (N, R S P)."""
-        by_patch = np.ascontiguousarray(moment.T, like=moment) if which is None else np.take(moment.T, which, axis=0)
+        by_patch = (
+            np.ascontiguousarray(moment.T, like=moment)
+            if which is None
+            else np.take(moment.T, which, axis=0)
+        )
         return by_patch.reshape(N, -1).T
 
     def pull(self, rows, f_bar):
@@ -148,13 +168,21 @@ class PatchPass:
         patches_bar = self._of_patches.pull(rows, f_bar)
         if patches_bar is None:
             return None
-        return kernels.gather_patches_vjp(patches_bar.reshape(-1, self._each, patches_bar.shape[-1]), self._geometry)
+        return kernels.gather_patches_vjp(
+            patches_bar.reshape(-1, self._each, patches_bar.shape[-1]), self._geometry
+        )
 
     def _of_rows(self, bar, which):
         """The transpose of ``_image``: (P, patches), of merged ones the sum."""
-        by_output = np.ascontiguousarray(bar.reshape(self._each, -1, bar.shape[-1]).transpose(1, 2, 0), like=bar)
+        by_output = np.ascontiguousarray(
+            bar.reshape(self._each, -1, bar.shape[-1]).transpose(1, 2, 0), like=bar
+        )
         by_output = by_output.reshape(len(by_output), -1)
-        return by_output if which is None else np.stack([np.bincount(which, one) for one in by_output]).astype(bar.dtype)
+        return (
+            by_output
+            if which is None
+            else np.stack([np.bincount(which, one) for one in by_output]).astype(bar.dtype)
+        )
 
     def floor(self, X):
         """As of a ``LayerPass``, (R S P, N) or what broadcasts to that."""

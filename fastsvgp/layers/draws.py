@@ -12,8 +12,9 @@ RUN = 4096  # rows that are drawn at a time where only some are kept
 def hidden_draws(model, X, draws, num_samples, rng, place=None):
     """One array (S, B, P) for each hidden layer, where X is: those that are given, checked, or new ones.
 
-    New ones are independent for each row and layer, and made on the host. For even S the second half is the negative of the
-    first: what is odd in them then cancels, which is most of the noise where factors are small.
+    New ones are independent for each row and layer, and made on the host. For even S the second
+    half is the negative of the first: what is odd in them then cancels, which is most of the noise
+    where factors are small.
 
     place : ``Place`` of the rows X among those of all ranks, which have the draws that one process has for these rows: each rank
     draws those of all rows and keeps its own
@@ -24,7 +25,10 @@ def hidden_draws(model, X, draws, num_samples, rng, place=None):
             return _given(draws, sizes, X, len(X))
         return tuple(one[:, place.rows] for one in _given(draws, sizes, X, place.count))
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return tuple(np.asarray(_normal(rng, num_samples, len(X), P, place).astype(X.dtype), like=X) for P in sizes)
+    return tuple(
+        np.asarray(_normal(rng, num_samples, len(X), P, place).astype(X.dtype), like=X)
+        for P in sizes
+    )
 
 
 def _normal(rng, S, B, P, place):
@@ -49,7 +53,10 @@ def _of_rows(rng, count, P, rows):
 def _given(draws, sizes, X, B):
     if not isinstance(draws, (tuple, list)) or len(draws) != len(sizes):
         came = f"{len(draws)} of them" if isinstance(draws, (tuple, list)) else type(draws).__name__
-        raise TypeError(f"`draws` must be a tuple of one array (S, B, P) for each of the {len(sizes)} hidden layers, got {came}")
+        raise TypeError(
+            f"`draws` must be a tuple of one array (S, B, P) for each of the {len(sizes)} hidden"
+            f" layers, got {came}"
+        )
     found, S = [], None
     for number, (one, P) in enumerate(zip(draws, sizes, strict=True)):
         name = f"draws[{number}]"
@@ -58,8 +65,8 @@ def _given(draws, sizes, X, B):
         if one.ndim != 3 or one.shape != (S, B, P) or S == 0:
             same = "S" if number == 0 or S is None else f"S = {S} as of draws[0]"
             raise ValueError(
-                f"`{name}` must have shape (S, B, P), {same}, B = {B} rows of `X`, P = {P} outputs of `layers[{number}]`; "
-                f"got {one.shape}"
+                f"`{name}` must have shape (S, B, P), {same}, B = {B} rows of `X`, P = {P} outputs"
+                f" of `layers[{number}]`; got {one.shape}"
             )
         one_device(("X", X), (name, one))
         check.finite(name, one)

@@ -32,11 +32,11 @@ class Layer:
     inducing : (M, D) array, or a record
         As of an ``SVGP``, among the inputs of the layer.
     posterior : Posterior
-        Any that an ``SVGP`` takes. Its fields have a leading axis of P outputs, which are the columns of the next layer's inputs;
-        of the last layer as in an ``SVGP``.
+        Any that an ``SVGP`` takes. Its fields have a leading axis of P outputs, which are the
+        columns of the next layer's inputs; of the last layer as in an ``SVGP``.
     mean : Mean, optional
-        Added to the functions; ``None`` is zero. Hidden layers without one forget their inputs: use ``IdentityMean()`` or
-        ``pca_mean(X, P)``.
+        Added to the functions; ``None`` is zero. Hidden layers without one forget their inputs: use
+        ``IdentityMean()`` or ``pca_mean(X, P)``.
 
     Examples
     --------
@@ -62,8 +62,13 @@ class Layer:
         check.parts(self, PARTS)
 
     def check_shapes(self):
-        """``(columns of the inputs, leading axes of the outputs)``. ``ValueError`` where the parts do not fit each other."""
-        sizes, D = check.inducing(self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior")
+        """``(columns of the inputs, leading axes of the outputs)``.
+
+        ``ValueError`` where the parts do not fit each other.
+        """
+        sizes, D = check.inducing(
+            self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior"
+        )
         outputs = self.posterior.check_size(*sizes)
         if self.mean is not None:
             self.mean.check_shapes(D, outputs)
@@ -86,8 +91,9 @@ class DeepGP:
 
     Notes
     -----
-    All that takes an ``SVGP`` by the kind of a model takes this too; ``deep_gp`` makes one to start from. Source: Salimbeni and
-    Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
+    All that takes an ``SVGP`` by the kind of a model takes this too; ``deep_gp`` makes one to start
+    from. Source: Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for Deep
+    Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
 
     Examples
     --------
@@ -112,7 +118,11 @@ class naming_layer:
         return self
 
     def __exit__(self, kind, error, traceback):
-        if isinstance(error, (TypeError, ValueError, NotPositiveDefinite)) and error.args and isinstance(error.args[0], str):
+        if (
+            isinstance(error, (TypeError, ValueError, NotPositiveDefinite))
+            and error.args
+            and isinstance(error.args[0], str)
+        ):
             error.args = (f"`layers[{self._number}]`: {error.args[0]}", *error.args[1:])
 
 
@@ -155,7 +165,9 @@ def begin(model, X=check.ABSENT):
 def _check_parts(model):
     layers = model.layers
     if not isinstance(layers, tuple) or not layers:
-        came = f"a {type(layers).__name__}" + (f" of {len(layers)}" if isinstance(layers, (tuple, list)) else "")
+        came = f"a {type(layers).__name__}" + (
+            f" of {len(layers)}" if isinstance(layers, (tuple, list)) else ""
+        )
         raise TypeError(f"`layers` must be a tuple of at least one fastsvgp.Layer, got {came}")
     for number, layer in enumerate(layers):
         if not hasattr(layer, "check_parts") or isinstance(layer, type):
@@ -175,15 +187,17 @@ def _check_chain(layers):
     for number, ((_, outputs), (D, _)) in enumerate(zip(sizes, sizes[1:], strict=False)):
         if not outputs:
             raise ValueError(
-                f"`layers[{number}]`: the fields of a hidden layer's `posterior` need a leading axis, its outputs: use mean "
-                f"({D}, M), whose {D} outputs are the columns that `layers[{number + 1}]` takes"
+                f"`layers[{number}]`: the fields of a hidden layer's `posterior` need a leading"
+                f" axis, its outputs: use mean ({D}, M), whose {D} outputs are the columns that"
+                f" `layers[{number + 1}]` takes"
             )
         below, above = layers[number : number + 2]
         made, taken = getattr(below, "output_shape", outputs), _image_of(above) or (D,)
         if outputs != (D,) or len(made) == len(taken) != 1 and made != taken:
             raise ValueError(
-                f"`layers[{number}]` has {_counted(made)} outputs, but the inducing inputs of `layers[{number + 1}]` are for "
-                f"{_counted(taken)} columns; the outputs of a layer are the columns of the next"
+                f"`layers[{number}]` has {_counted(made)} outputs, but the inducing inputs of"
+                f" `layers[{number + 1}]` are for {_counted(taken)} columns; the outputs of a layer"
+                " are the columns of the next"
             )
     return sizes[0][0], sizes[-1][1]
 

@@ -1,8 +1,8 @@
 """Predictions of a deep GP: mixtures over quasi-random draws of its hidden layers, which all rows share.
 
-Given the hidden layers' draws the last one is Gaussian at each row, so what is predicted is a mixture of S Gaussians with equal
-weights. The draws are points of N(0, I) over the outputs of all hidden layers, the same ones for every row: a row's prediction
-depends on nothing but that row.
+Given the hidden layers' draws the last one is Gaussian at each row, so what is predicted is a
+mixture of S Gaussians with equal weights. The draws are points of N(0, I) over the outputs of all
+hidden layers, the same ones for every row: a row's prediction depends on nothing but that row.
 """
 
 from itertools import accumulate
@@ -26,13 +26,14 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
     num_samples : S, a power of two, of quasi-random points that all rows share (``kernels.normal_points``, with this ``rng``: the
     same for the same seed, and for None).
 
-    There is no ``full_cov``: what rows share is no Gaussian; ``sample_f`` draws whole functions. 2 M^2 S N flops an output and
-    layer (the first one sees N rows alone).
+    There is no ``full_cov``: what rows share is no Gaussian; ``sample_f`` draws whole functions. 2
+    M^2 S N flops an output and layer (the first one sees N rows alone).
     """
     if check.flag("full_cov", full_cov):
         raise ValueError(
-            "predict_f: the outputs of a deep GP at several inputs are no Gaussian, and have no covariance that would tell all "
-            "about them: leave `full_cov` out; sample_f(model, Xs) draws whole functions"
+            "predict_f: the outputs of a deep GP at several inputs are no Gaussian, and have no"
+            " covariance that would tell all about them: leave `full_cov` out; sample_f(model, Xs)"
+            " draws whole functions"
         )
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
     return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
@@ -42,7 +43,9 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
 def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: mean and variance of new targets, or class probabilities p and p (1 - p)."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
-    return mixture.gathered(lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f)))
+    return mixture.gathered(
+        lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f))
+    )
 
 
 @deferred_checks.retried
@@ -51,8 +54,11 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samp
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
 
     def log_density(f, y):
-        logs = mixture.by_sample(mixture.model.likelihood.predict_log_density(mixture.repeated(y), f))
-        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)  # a number also where all are -inf
+        logs = mixture.by_sample(
+            mixture.model.likelihood.predict_log_density(mixture.repeated(y), f)
+        )
+        # a number also where all are -inf
+        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)
         with np.errstate(divide="ignore"):
             return (top + np.log(mixture.average(np.exp(logs - top))),)
 
@@ -82,7 +88,8 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_sa
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """As of an SVGP: whole functions, drawn layer by layer, each layer's outputs at all Xs jointly given those below.
 
-    (num_samples, N) or (num_samples, N, P). N^3 / 3 flops an output, for each sample in all layers but the first.
+    (num_samples, N) or (num_samples, N, P). N^3 / 3 flops an output, for each sample in all layers
+    but the first.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     model, X, _, dtype = checked(model, Xs, names=NAMES)
@@ -100,7 +107,8 @@ def _drawn(number, work, X, jitter, num_samples, rng):
     mean, cov = work.joint(X)
     with naming_layer(number):
         samples = joint_samples(mean, cov, jitter, num_samples, rng)
-    return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)  # several rows each, of patches
+    # several rows each, of patches
+    return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)
 
 
 class Mixture:
@@ -115,13 +123,20 @@ class Mixture:
     def __init__(self, model, Xs, jitter, chunk_size, num_samples, rng, Ys=check.ABSENT):
         num_samples = check.whole("num_samples", num_samples, 2)
         if num_samples & (num_samples - 1):
-            raise ValueError(f"`num_samples` must be a power of two, as quasi-random points come, got {num_samples}")
+            raise ValueError(
+                "`num_samples` must be a power of two, as quasi-random points come, got"
+                f" {num_samples}"
+            )
         self.model, self._X, self._Y, dtype = checked(model, Xs, Ys, NAMES)
         sizes = widths(self.model.layers)
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
         self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
-        rows = max(1, kernels.chunk_numbers(self._X) // (self._S * max(M * each for M, each in self._chain.sizes)))
+        rows = max(
+            1,
+            kernels.chunk_numbers(self._X)
+            // (self._S * max(M * each for M, each in self._chain.sizes)),
+        )
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):
@@ -131,7 +146,9 @@ class Mixture:
             X = self._X[start : start + self._rows]
             y = None if self._Y is check.ABSENT else self._Y[..., start : start + self._rows]
             shape = self._S, len(X)
-            f, _ = self._chain.forward(X, [np.broadcast_to(z[:, None], (*shape, z.shape[1])) for z in self._points])
+            f, _ = self._chain.forward(
+                X, [np.broadcast_to(z[:, None], (*shape, z.shape[1])) for z in self._points]
+            )
             seen = seen + total(f.var)
             parts.append(function(f, y))
         check.report_clamped(self._chain.clamped)
@@ -163,11 +180,14 @@ class Mixture:
     def quantiles(self, levels, f):
         """One array (..., n) for each level.
 
-        P(y <= q) reaches the level at the largest of the parts' quantiles, and not below the smallest. That bracket is halved: of
-        counts down to one of them, of other numbers to their rounding, and its upper end is the answer.
+        P(y <= q) reaches the level at the largest of the parts' quantiles, and not below the
+        smallest. That bracket is halved: of counts down to one of them, of other numbers to their
+        rounding, and its upper end is the answer.
         """
         found, counts = [], self.model.likelihood.counts
-        for parts, level in zip(self.model.likelihood.predict_quantiles(levels, f), levels, strict=True):
+        for parts, level in zip(
+            self.model.likelihood.predict_quantiles(levels, f), levels, strict=True
+        ):
             parts = self.by_sample(parts)
             low, high = parts.min(axis=0), parts.max(axis=0)
             for _ in range(HALVINGS):

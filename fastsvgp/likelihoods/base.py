@@ -18,7 +18,10 @@ SMALLEST = 1e-100  # what a variance, or a rate, of zero is taken for where it i
 
 def whole(least):
     """A rule of ``Likelihood.settings``."""
-    return lambda value: float(value).is_integer() and value >= least, f"a whole number of at least {least}"
+    return (
+        lambda value: float(value).is_integer() and value >= least,
+        f"a whole number of at least {least}",
+    )
 
 
 POSITIVE = (lambda value: 0 < value < np.inf, "positive and finite")
@@ -28,9 +31,10 @@ NODES = {"num_nodes": whole(1)}
 class Likelihood:
     """p(y | f) for data that are independent given the latent values; subclasses are records.
 
-    Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean, var) elementwise. A
-    multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have the dtype of ``f.mean``; sums over data are
-    accumulated in float64. Nothing that comes in is modified. docs/likelihood.md adds one, step by step.
+    Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
+    var) elementwise. A multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have
+    the dtype of ``f.mean``; sums over data are accumulated in float64. Nothing that comes in is
+    modified. docs/likelihood.md adds one, step by step.
 
     Examples
     --------
@@ -39,10 +43,13 @@ class Likelihood:
     ((40,), True)
     """
 
-    log_concave: ClassVar[bool] = False  # whether log p(y | f) is concave in f whatever y is: what bounds from samples need
+    # whether log p(y | f) is concave in f whatever y is: what bounds from samples need
+    log_concave: ClassVar[bool] = False
     samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
-    counts: ClassVar[bool] = False  # whether targets are whole numbers, in order: their distribution function is then a staircase
-    num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
+    # whether targets are whole numbers, in order: their distribution function is then a staircase
+    counts: ClassVar[bool] = False
+    # number of latent functions; None: one per output, any number of outputs
+    num_latent: int | None = None
     # static field: (whether a value makes sense, what it must be)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
@@ -57,15 +64,16 @@ class Likelihood:
         need : bool
             False: the value alone.
         weights : as ``Y``, optional
-            How often each datum counts, in the sum and in all derivatives. What stands in ``Y`` where that is 0 is a target too:
-            the bounds have put one there.
+            How often each datum counts, in the sum and in all derivatives. What stands in ``Y``
+            where that is 0 is a target too: the bounds have put one there.
 
         Returns
         -------
         ell : float
         f_bar : Marginals
-            Derivatives in ``f.mean`` and ``f.var``, of the very number that is returned as ``ell``: where a rule or samples
-            stand in for the integral, they are derivatives of that sum. None without ``need``.
+            Derivatives in ``f.mean`` and ``f.var``, of the very number that is returned as ``ell``:
+            where a rule or samples stand in for the integral, they are derivatives of that sum.
+            None without ``need``.
         likelihood_bar : record of the type of the likelihood
             Derivatives in its own parameters. None without ``need``.
         """
@@ -92,14 +100,19 @@ class Likelihood:
         for name, kind in self._record_fields:
             shape = np.shape(getattr(self, name))
             if kind != "static" and shape:
-                raise ValueError(f"{type(self).__name__}: `{name}` has shape {shape}; give one number, for all data and outputs")
+                raise ValueError(
+                    f"{type(self).__name__}: `{name}` has shape {shape}; give one number, for all"
+                    " data and outputs"
+                )
         for name, (makes_sense, what) in self.settings.items():
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not makes_sense(value):
                 raise ValueError(f"{type(self).__name__}: `{name}` must be {what}, got {value!r}")
 
     def check_targets(self, Y, name="Y"):
-        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood. Any real number is one here.
+        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood.
+
+        Any real number is one here.
 
         ``name`` is what the message calls it.
         """
@@ -107,8 +120,9 @@ class Likelihood:
 
 def _no_order(likelihood):
     return (
-        f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities "
-        "(a likelihood of numbers has quantiles where it defines predict_cdf and predict_quantiles)"
+        f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles;"
+        " predict_y gives probabilities (a likelihood of numbers has quantiles where it defines"
+        " predict_cdf and predict_quantiles)"
     )
 
 

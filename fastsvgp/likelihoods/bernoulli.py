@@ -8,7 +8,17 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, SMALLEST, Likelihood, in_chunks, in_numbers, refuse, sum_outputs, total, weighted
+from .base import (
+    NODES,
+    SMALLEST,
+    Likelihood,
+    in_chunks,
+    in_numbers,
+    refuse,
+    sum_outputs,
+    total,
+    weighted,
+)
 
 
 class Bernoulli(Likelihood):
@@ -20,17 +30,26 @@ class Bernoulli(Likelihood):
     settings = NODES
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean takes another factor s.
+        # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean
+        # takes another factor s.
         sign = 2 * in_numbers(Y, f.mean.dtype) - 1
-        value, d_mean, d_var = kernels.expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
+        value, d_mean, d_var = kernels.expectation(
+            self.link, sign * f.mean, f.var, self.num_nodes, need
+        )
         if not need:
             return total(value, weights), None, None
         sign = weighted(sign, weights)
-        return total(value, weights), Marginals(np.multiply(sign, d_mean, out=d_mean), weighted(d_var, weights)), self
+        return (
+            total(value, weights),
+            Marginals(np.multiply(sign, d_mean, out=d_mean), weighted(d_var, weights)),
+            self,
+        )
 
     def check_targets(self, Y, name="Y"):
         Y = in_numbers(Y)
-        advice = "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
+        advice = (
+            "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
+        )
         refuse(name, Y, (Y != 0) & (Y != 1), "labels 0 or 1", advice)
 
 
@@ -38,8 +57,9 @@ class Bernoulli(Likelihood):
 class BernoulliProbit(Bernoulli):
     """p(y = 1 | f) = Phi(f), labels 0 and 1; Phi is the normal distribution function, with nothing added to it.
 
-    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is 2e-10 at marginal
-    variance 1 and 5e-6 at 4. Predictions are in closed form: P(y = 1) = Phi(mean / sqrt(1 + var)).
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is
+    2e-10 at marginal variance 1 and 5e-6 at 4. Predictions are in closed form: P(y = 1) = Phi(mean
+    / sqrt(1 + var)).
 
     Parameters
     ----------
@@ -69,9 +89,9 @@ class BernoulliProbit(Bernoulli):
 class BernoulliLogit(Bernoulli):
     """p(y = 1 | f) = 1 / (1 + exp(-f)), labels 0 and 1.
 
-    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is 2e-10 at marginal variance 1
-    and 5e-6 at 4. Predictions do not use these nodes: P(y = 1) and its logarithm have a relative error of 1e-13 at any mean and
-    variance.
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is
+    2e-10 at marginal variance 1 and 5e-6 at 4. Predictions do not use these nodes: P(y = 1) and its
+    logarithm have a relative error of 1e-13 at any mean and variance.
 
     Parameters
     ----------
@@ -106,12 +126,13 @@ def _log_density(sign, mean, var):
 
 def _log_minority(_, mean, var):
     """log E sigmoid(f), f ~ N(-|mean|, var): of the label that the sign of the mean speaks against."""
-    # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it, and on [0, 1] 1 / (1 + x) is a
-    # polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j f); f < 0] and E[exp(-j f); f > 0] are
+    # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it, and on [0,
+    # 1] 1 / (1 + x) is a polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j
+    # f); f < 0] and E[exp(-j f); f > 0] are
     #   T(m, j) = exp(j m + j^2 v / 2) Phi(-(m + j v) / s) = exp(-m^2 / (2 v)) erfcx(z) / 2,   z = (m + j v) / (s sqrt 2),
-    # with m = -|mean| and, on the right, m = |mean|, where z >= 0. For z < 0, erfcx(z) = 2 exp(z^2) - erfcx(-z) overflows
-    # before the product does: T = exp(j m + j^2 v / 2) - exp(-m^2 / (2 v)) erfcx(-z) / 2. All is relative to exp(top),
-    # which is about the largest term.
+    # with m = -|mean| and, on the right, m = |mean|, where z >= 0. For z < 0, erfcx(z) = 2 exp(z^2)
+    # - erfcx(-z) overflows before the product does: T = exp(j m + j^2 v / 2) - exp(-m^2 / (2 v))
+    # erfcx(-z) / 2. All is relative to exp(top), which is about the largest term.
     m = -np.absolute(mean, dtype=np.float64)
     v = np.maximum(var, SMALLEST, dtype=np.float64)
     peak = -0.5 * m * m / v
@@ -122,7 +143,8 @@ def _log_minority(_, mean, var):
         j = k + 1
         z = (m + j * v) / root
         left = half * scipy.special.erfcx(np.absolute(z))
-        body = np.exp(np.minimum(j * m + (0.5 * j * j) * v - top, 1))  # a bound where it is not used: z > 0
+        # a bound where it is not used: z > 0
+        body = np.exp(np.minimum(j * m + (0.5 * j * j) * v - top, 1))
         left = np.where(z > 0, left, body - left)
         total = total + a * (left + half * scipy.special.erfcx((k * v - m) / root))
     return top + np.log(total)
@@ -132,8 +154,8 @@ def _log_minority(_, mean, var):
 def _reciprocal(degree=17):
     """Coefficients a_k of the polynomial of this degree with the least relative error to 1 / (1 + x) on [0, 1].
 
-    (1 + x) times it is 1 - T(1 - 2 x) / T(3) with T the Chebyshev polynomial of one degree more: 3e-14 from 1 (Cohen, Rodriguez
-    Villegas & Zagier 2000, whose recursion this is).
+    (1 + x) times it is 1 - T(1 - 2 x) / T(3) with T the Chebyshev polynomial of one degree more:
+    3e-14 from 1 (Cohen, Rodriguez Villegas & Zagier 2000, whose recursion this is).
     """
     n = degree + 1
     largest = (3 + 8**0.5) ** n

@@ -1,6 +1,5 @@
 """Gaussian noise."""
 
-
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
@@ -33,8 +32,14 @@ class Gaussian(Likelihood):
     variance: Number = leaf("positive", default=1.0)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need, weights)
-        return (value, Marginals(mean_bar, var_bar), Gaussian(variance_bar)) if need else (value, None, None)
+        value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(
+            Y, f.mean, f.var, self.variance, need, weights
+        )
+        return (
+            (value, Marginals(mean_bar, var_bar), Gaussian(variance_bar))
+            if need
+            else (value, None, None)
+        )
 
     def predict_mean_and_var(self, f):
         return f.mean, f.var + self.variance

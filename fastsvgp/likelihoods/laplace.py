@@ -1,12 +1,22 @@
 """Laplace noise: robust, and in closed form throughout."""
 
-
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
 from ..records.typed import Number
-from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, size, sum_outputs, total, weighted
+from .base import (
+    CHUNK,
+    Likelihood,
+    in_chunks,
+    in_dtype,
+    log,
+    number,
+    size,
+    sum_outputs,
+    total,
+    weighted,
+)
 from .quantiles import symmetric_quantiles
 
 SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
@@ -16,8 +26,9 @@ SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
 class Laplace(Likelihood):
     """``p(y | f) = exp(-|y - f| / scale) / (2 scale)``.
 
-    Nothing is approximated: the mean of ``|y - f|`` is that of a folded normal, and y is normal-Laplace under q(f). The
-    derivative in the variance grows like var^(-1/2) at a target that the mean hits exactly.
+    Nothing is approximated: the mean of ``|y - f|`` is that of a folded normal, and y is
+    normal-Laplace under q(f). The derivative in the variance grows like var^(-1/2) at a target that
+    the mean hits exactly.
 
     Parameters
     ----------
@@ -49,7 +60,10 @@ class Laplace(Likelihood):
         ell = -count * log(2 * b) - folded / b
         if not need:
             return ell, None, None
-        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (sign / -b, peak / (-2 * b * s)))
+        bars = (
+            weighted(bar, weights).astype(dtype, copy=False)
+            for bar in (sign / -b, peak / (-2 * b * s))
+        )
         return ell, Marginals(*bars), Laplace(in_dtype((folded / b - count) / b, dtype))
 
     def predict_mean_and_var(self, f):
@@ -75,10 +89,13 @@ class Laplace(Likelihood):
 
     def predict_quantiles(self, levels, f):
         b = number(self.scale)
-        return symmetric_quantiles(levels, f, self._halves, lambda tail: -b * float(np.log(2 * tail)), CHUNK)
+        return symmetric_quantiles(
+            levels, f, self._halves, lambda tail: -b * float(np.log(2 * tail)), CHUNK
+        )
 
     def _halves(self, r, var):
-        # With U as above: P(y - mean > r) = Phi(-r / s) + [U(r) - U(-r)] / 4, and the density is [U(r) + U(-r)] / (4 b).
+        # With U as above: P(y - mean > r) = Phi(-r / s) + [U(r) - U(-r)] / 4, and the density is
+        # [U(r) + U(-r)] / (4 b).
         b = number(self.scale)
         v = np.maximum(var, SMALLEST * b * b, dtype=np.float64)
         right, left = (np.exp(_log_U(x, v, b)) for x in (r, -r))

@@ -7,7 +7,18 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, in_numbers, log_sum_exp, not_whole, refuse, size, total, weighted, whole
+from .base import (
+    NODES,
+    Likelihood,
+    in_numbers,
+    log_sum_exp,
+    not_whole,
+    refuse,
+    size,
+    total,
+    weighted,
+    whole,
+)
 
 CHUNK = 256  # data whose (classes, samples, data) temporaries exist at one time
 
@@ -39,11 +50,12 @@ class Multiclass(Likelihood):
 class RobustMax(Multiclass):
     """p(y | f) = 1 - epsilon for the class with the largest f, epsilon / (C - 1) for each other one.
 
-    The probability that a class is the largest, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c) / sd_c), is a one-dimensional
-    Gauss-Hermite rule of ``num_nodes`` over f_y. Only differences of means count, and only variances relative to one another:
-    its error with 20 nodes is about 1e-5 at equal variances, however large, but 1e-3 where those of the classes differ 10 times,
-    2e-2 where 100 times; so are the errors of predicted probabilities. Predictions rescale the P_c to sum to one. Cost num_nodes
-    C per datum, predictions C times that.
+    The probability that a class is the largest, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c) /
+    sd_c), is a one-dimensional Gauss-Hermite rule of ``num_nodes`` over f_y. Only differences of
+    means count, and only variances relative to one another: its error with 20 nodes is about 1e-5
+    at equal variances, however large, but 1e-3 where those of the classes differ 10 times, 2e-2
+    where 100 times; so are the errors of predicted probabilities. Predictions rescale the P_c to
+    sum to one. Cost num_nodes C per datum, predictions C times that.
 
     Parameters
     ----------
@@ -65,7 +77,10 @@ class RobustMax(Multiclass):
     num_classes: int = static()
     epsilon: float = static(default=1e-3)
     num_nodes: int = static(default=20)
-    settings = NODES | {"num_classes": whole(2), "epsilon": (lambda value: 0 < value < 1, "between 0 and 1")}
+    settings = NODES | {
+        "num_classes": whole(2),
+        "epsilon": (lambda value: 0 < value < 1, "between 0 and 1"),
+    }
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E log p = P log(1 - eps) + (1 - P) log(eps / (C - 1))
@@ -83,25 +98,31 @@ class RobustMax(Multiclass):
     def _probabilities(self, f):
         C, N = f.mean.shape
         labels = (kernels.full(N, c, f.mean, np.int64) for c in range(C))
-        P = np.stack([kernels.largest(Y, f.mean, f.var, self.num_nodes, need=False)[0] for Y in labels])
+        P = np.stack(
+            [kernels.largest(Y, f.mean, f.var, self.num_nodes, need=False)[0] for Y in labels]
+        )
         P /= P.sum(axis=0)
         return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)
 
     def predict_log_density(self, Y, f):
-        return np.log(np.take_along_axis(self._probabilities(f), in_numbers(Y, np.intp)[None], axis=0)[0])
+        return np.log(
+            np.take_along_axis(self._probabilities(f), in_numbers(Y, np.intp)[None], axis=0)[0]
+        )
 
 
 @record
 class Softmax(Multiclass):
     """p(y | f) = exp(f_y) / sum_c exp(f_c).
 
-    E log p(y | f) = mean_y - E log sum_c exp(f_c); the second term is an average over ``num_samples`` reparameterised
-    quasi-random points, the same for every datum (see ``kernels.normal_points``), and the derivatives are exactly those of the
-    average. ``rng``: an integer seed, a Generator (new points at each call), or None for a fixed seed, so that value and
-    gradient agree from call to call. Error per datum with 128 samples, 10 classes: 5e-4 at marginal variances around 0.3,
-    1e-2 around 3. Predicted probabilities are averages over the same points: root mean square errors 8e-4 at variances around 1,
-    3e-3 around 3, 1e-2 around 50, with 1,024 samples 3e-4, 7e-4 and 3e-3. ``num_samples`` is a power of two, at least 4 C for the
-    full accuracy. Cost num_samples C per datum.
+    E log p(y | f) = mean_y - E log sum_c exp(f_c); the second term is an average over
+    ``num_samples`` reparameterised quasi-random points, the same for every datum (see
+    ``kernels.normal_points``), and the derivatives are exactly those of the average. ``rng``: an
+    integer seed, a Generator (new points at each call), or None for a fixed seed, so that value and
+    gradient agree from call to call. Error per datum with 128 samples, 10 classes: 5e-4 at marginal
+    variances around 0.3, 1e-2 around 3. Predicted probabilities are averages over the same points:
+    root mean square errors 8e-4 at variances around 1, 3e-3 around 3, 1e-2 around 50, with 1,024
+    samples 3e-4, 7e-4 and 3e-3. ``num_samples`` is a power of two, at least 4 C for the full
+    accuracy. Cost num_samples C per datum.
 
     Parameters
     ----------
@@ -124,11 +145,15 @@ class Softmax(Multiclass):
     num_samples: int = static(default=128)
     settings = {
         "num_classes": whole(2),
-        "num_samples": (lambda value: value >= 2 and math.frexp(value)[0] == 0.5, "a power of two, at least 2"),
+        "num_samples": (
+            lambda value: value >= 2 and math.frexp(value)[0] == 0.5,
+            "a power of two, at least 2",
+        ),
     }
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with nothing left to cancel.
+        # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with
+        # nothing left to cancel.
         Y = in_numbers(Y, np.intp)
         relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
         points = kernels.normal_points(self.num_classes, self.num_samples, rng, f.mean)
@@ -147,9 +172,12 @@ class Softmax(Multiclass):
         return kernels.expected_logsumexp(f.mean - f.mean.max(axis=0), f.var, points)[1]
 
     def predict_log_density(self, Y, f):
-        # The logarithm of the average softmax at the points of ``_probabilities``, which underflow far from the label.
+        # The logarithm of the average softmax at the points of ``_probabilities``, which underflow
+        # far from the label.
         Y = in_numbers(Y, np.intp)
-        points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean).T[:, :, None]
+        points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean).T[
+            :, :, None
+        ]
         sd, out = np.sqrt(f.var, dtype=np.float64), np.empty(Y.shape, f.mean.dtype, like=f.mean)
         for start in range(0, Y.size, CHUNK):
             here = slice(start, start + CHUNK)

@@ -21,19 +21,21 @@ from .base import (
 from .quantiles import count_quantiles
 
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
-BEYOND = 1.15  # its nodes gather towards a point this far to the right of the mode, in units of the right end
+# its nodes gather towards a point this far to the right of the mode, in units of the right end
+BEYOND = 1.15
 
 
 @record
 class Poisson(Likelihood):
     """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...; the expected log density and the predictive moments are closed forms.
 
-    Where exp(mean + var / 2) overflows float64 (mean beyond 709), the expected log density is -inf, and so are its
-    derivatives: never NaN.
+    Where exp(mean + var / 2) overflows float64 (mean beyond 709), the expected log density is -inf,
+    and so are its derivatives: never NaN.
 
-    The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1
-    nodes around the mode of the integrand, closest where the rate sets in. With 20 its error is 1e-9 (a relative 1e-13 for
-    densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal variances up to 100; 1e-8 at 300 and 1e-6 at 1,000.
+    The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
+    the integrand, closest where the rate sets in. With 20 its error is 1e-9 (a relative 1e-13 for
+    densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal variances up to 100; 1e-8
+    at 300 and 1e-6 at 1,000.
 
     Parameters
     ----------
@@ -65,30 +67,42 @@ class Poisson(Likelihood):
         rate, dtype = self._rate(f), f.mean.dtype
         if weights is not None:
             rate = np.where(weights > 0, rate, 0)  # it may be infinite
-        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0), weights)
+        ell = total(
+            Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0),
+            weights,
+        )
         if not need:
             return ell, None, None
         with np.errstate(over="ignore"):
-            bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (Y - rate, -0.5 * rate))
+            bars = (
+                weighted(bar, weights).astype(dtype, copy=False) for bar in (Y - rate, -0.5 * rate)
+            )
             return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
-        # var y = E rate + var rate, and var rate = c^2 exp(2 mean + var) (exp(var) - 1), in logarithms: no inf * 0
+        # var y = E rate + var rate, and var rate = c^2 exp(2 mean + var) (exp(var) - 1), in
+        # logarithms: no inf * 0
         rate, var = self._rate(f), f.var.astype(np.float64, copy=False)
         doubled = 2 * (f.mean + float(np.log(self.exposure))) + 2 * var
         with np.errstate(over="ignore"):
             spread = np.exp(doubled + np.log(np.maximum(-np.expm1(-var), SMALLEST)))
-            return rate.astype(f.mean.dtype, copy=False), (rate + spread).astype(f.mean.dtype, copy=False)
+            return rate.astype(f.mean.dtype, copy=False), (rate + spread).astype(
+                f.mean.dtype, copy=False
+            )
 
     def predict_log_density(self, Y, f):
         return sum_outputs(in_chunks(self._log_density, Y, f))
 
     def _log_density(self, y, mean, var):
-        # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode f = mean + d solves
-        # y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean + v y (Wright's omega). There the first
-        # derivatives cancel, so
+        # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode
+        # f = mean + d solves y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean
+        # + v y (Wright's omega). There the first derivatives cancel, so
         #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
-        y, mean, v = y.astype(np.float64), mean.astype(np.float64), np.maximum(var, SMALLEST, dtype=np.float64)
+        y, mean, v = (
+            y.astype(np.float64),
+            mean.astype(np.float64),
+            np.maximum(var, SMALLEST, dtype=np.float64),
+        )
         log_rate = mean + float(np.log(self.exposure))
         d = v * y - wright_omega(np.log(v) + log_rate + v * y)
         rate = np.exp(log_rate + d)
@@ -105,11 +119,15 @@ class Poisson(Likelihood):
         return count_quantiles(levels, f, float(np.log(self.exposure)), self._cdf, CHUNK // 4)
 
     def _cdf(self, y, mean, var):
-        # y <= k where a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), two independent smooth variables of
-        # widths (k + 1)^(-1/2) and sd(f). The trapezoidal rule runs over f where that is much the narrower, so that it sees a
-        # smooth function, and else over log G, for which the integrand is cheaper.
+        # y <= k where a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), two
+        # independent smooth variables of widths (k + 1)^(-1/2) and sd(f). The trapezoidal rule runs
+        # over f where that is much the narrower, so that it sees a smooth function, and else over
+        # log G, for which the integrand is cheaper.
         k = np.maximum(y.astype(np.float64), 0)
-        x, sd = float(np.log(self.exposure)) + mean.astype(np.float64), np.sqrt(var, dtype=np.float64)
+        x, sd = (
+            float(np.log(self.exposure)) + mean.astype(np.float64),
+            np.sqrt(var, dtype=np.float64),
+        )
         narrow, p = sd * np.sqrt(k + 1) <= 1 / 3, np.empty(x.shape, like=x)
         for where, rule in ((narrow, _over_rates), (~narrow, _over_gammas)):
             at = np.argwhere(where)[:, 0]
@@ -126,10 +144,12 @@ class Poisson(Likelihood):
 
 def _log_mass(v, rate, num):
     """log of the integral of exp(-fall(x)) over all x, for fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x)."""
-    # On the left exp(-fall) is as wide as q(f), on the right it ends within a unit of where rate exp(x) reaches one. With
-    # x = A (1 - exp u) for a point A a little beyond the right end it is about as wide on either side, smooth on the scale of
-    # that width, and the smallest steps are on the right: the trapezoidal rule in u converges geometrically. Here e is exp(u).
-    lost = min(LOST, 3.0 * num)  # beyond the ends, relative to the peak: exp(-lost). Few nodes are not spread as far
+    # On the left exp(-fall) is as wide as q(f), on the right it ends within a unit of where rate
+    # exp(x) reaches one. With x = A (1 - exp u) for a point A a little beyond the right end it is
+    # about as wide on either side, smooth on the scale of that width, and the smallest steps are on
+    # the right: the trapezoidal rule in u converges geometrically. Here e is exp(u).
+    # beyond the ends, relative to the peak: exp(-lost). Few nodes are not spread as far
+    lost = min(LOST, 3.0 * num)
     right, left = _ends(v, np.maximum(rate, SMALLEST), lost)
     A = BEYOND * right
     first = 1 - 1 / BEYOND
@@ -144,12 +164,17 @@ def _log_mass(v, rate, num):
 
 def _ends(v, rate, lost):
     """Positive (right, left) with fall(right) and fall(-left) about ``lost``, not below it: a step of Newton's from a bound."""
-    # exp(x) - 1 - x is at least x^2 / 2 and, from 1.26, (exp(x) - 1) / 2; exp(-x) - 1 + x is at least x^2 / (2 + x)
-    right = np.minimum(np.sqrt(2 * lost / (rate + 1 / v)), np.maximum(1.26, np.log1p(2 * lost / rate)))
+    # exp(x) - 1 - x is at least x^2 / 2 and, from 1.26, (exp(x) - 1) / 2; exp(-x) - 1 + x is at
+    # least x^2 / (2 + x)
+    right = np.minimum(
+        np.sqrt(2 * lost / (rate + 1 / v)), np.maximum(1.26, np.log1p(2 * lost / rate))
+    )
     slope = np.expm1(right)
     right -= (0.5 * right * right / v + rate * (slope - right) - lost) / (right / v + rate * slope)
     ratio = lost / rate
-    left = np.minimum(np.sqrt(2 * lost * v), 0.5 * ratio + np.sqrt(0.25 * ratio * ratio + 2 * ratio))
+    left = np.minimum(
+        np.sqrt(2 * lost * v), 0.5 * ratio + np.sqrt(0.25 * ratio * ratio + 2 * ratio)
+    )
     slope = -np.expm1(-left)
     left -= (0.5 * left * left / v + rate * (left - slope) - lost) / (left / v + rate * slope)
     return right, left
@@ -158,11 +183,16 @@ def _ends(v, rate, lost):
 def wright_omega(x):
     """w > 0 with w + log w = x, elementwise on any device; relative error of some eps times max(1, |log w|).
 
-    Starts from exp(x) on the left and x - log x on the right. A step of Fritsch, Shafer and Crowley (1973, algorithm 443) raises
-    the error to the fourth power. It is taken in log w, so that nothing is lost where w is tiny.
+    Starts from exp(x) on the left and x - log x on the right. A step of Fritsch, Shafer and Crowley
+    (1973, algorithm 443) raises the error to the fourth power. It is taken in log w, so that
+    nothing is lost where w is tiny.
     """
     right = np.maximum(x, 1)
-    log_w = np.where(x > 1, np.log(right - np.log(right) * right / (1 + right)), x - np.log1p(np.exp(np.minimum(x, 1))))
+    log_w = np.where(
+        x > 1,
+        np.log(right - np.log(right) * right / (1 + right)),
+        x - np.log1p(np.exp(np.minimum(x, 1))),
+    )
     for _ in range(3):
         w = np.exp(log_w)
         r = x - w - log_w

@@ -1,7 +1,7 @@
 """Inverting predictive distribution functions: of symmetric noise added to f, and of counts.
 
-Both begin from a bracket that holds for certain, so the search cannot leave it and needs no luck. ``levels`` are Python floats,
-strictly between 0 and 1; everything else may live on any device.
+Both begin from a bracket that holds for certain, so the search cannot leave it and needs no luck.
+``levels`` are Python floats, strictly between 0 and 1; everything else may live on any device.
 """
 
 import itertools
@@ -25,9 +25,11 @@ def symmetric_quantiles(levels, f, halves, noise, size):
     levels : K floats
     f : Marginals (...)
     halves : function
-        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond it, and the density there.
+        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond it, and the
+        density there.
     noise : function
-        ``tail`` -> the distance from its centre beyond which the noise alone has this mass: a float.
+        ``tail`` -> the distance from its centre beyond which the noise alone has this mass: a
+        float.
     size : int
         Data at a time.
     """
@@ -39,15 +41,18 @@ def symmetric_quantiles(levels, f, halves, noise, size):
             out[k] = f.mean
             continue
         if tail not in distance:
-            distance[tail] = in_chunks(lambda _, mean, var, tail=tail: _distance(tail, var, halves, noise), f.var, f, size)
+            distance[tail] = in_chunks(
+                lambda _, mean, var, tail=tail: _distance(tail, var, halves, noise), f.var, f, size
+            )
         out[k] = f.mean - distance[tail] if level < 0.5 else f.mean + distance[tail]
     return out
 
 
 def _distance(tail, var, halves, noise):
-    # A sum is more spread out than either part (both are symmetric and unimodal), and beyond a + b only where one part is beyond
-    # its own a or b: the bracket. Newton's iteration is for log(mass within / mass beyond) as a function of log r, which is
-    # nearly straight about the centre (where the mass within is r times the density) and in tails of any weight.
+    # A sum is more spread out than either part (both are symmetric and unimodal), and beyond a + b
+    # only where one part is beyond its own a or b: the bracket. Newton's iteration is for log(mass
+    # within / mass beyond) as a function of log r, which is nearly straight about the centre (where
+    # the mass within is r times the density) and in tails of any weight.
     sd = np.sqrt(var, dtype=np.float64)
     low = np.maximum(sd * -float(scipy.special.ndtri(tail)), noise(tail))
     high = sd * -float(scipy.special.ndtri(tail / 2)) + noise(tail / 2)
@@ -61,7 +66,8 @@ def _distance(tail, var, halves, noise):
         excess = np.log(within) - np.log(beyond) - goal
         low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
         newton = x - excess * 2 * within * (beyond / (r * np.maximum(density, 1e-300)))
-        useful = (newton > low) & (newton < high) & (beyond > 1e-14)  # beyond that the mass is rounding
+        # beyond that the mass is rounding
+        useful = (newton > low) & (newton < high) & (beyond > 1e-14)
         done = abs(excess) <= 1e-14 / tail
         x = np.where(done, x, np.where(useful, newton, 0.5 * (low + high)))
         if done.all():
@@ -72,8 +78,8 @@ def _distance(tail, var, halves, noise):
 def count_quantiles(levels, f, log_exposure, cdf, size):
     """Quantiles (K, ...) of counts y ~ Poisson(exp(log_exposure + f)): the smallest y whose distribution function is a level.
 
-    Counts above 2^52, which float64 does not tell apart, are those of the rate: the noise of a Poisson law, some 1e-8 of such a
-    count, is left out.
+    Counts above 2^52, which float64 does not tell apart, are those of the rate: the noise of a
+    Poisson law, some 1e-8 of such a count, is left out.
 
     Parameters
     ----------
@@ -86,15 +92,21 @@ def count_quantiles(levels, f, log_exposure, cdf, size):
         Data at a time.
     """
     rows = [
-        in_chunks(lambda _, mean, var, level=level: _smallest_count(level, mean, var, log_exposure, cdf), f.var, f, size)
+        in_chunks(
+            lambda _, mean, var, level=level: _smallest_count(level, mean, var, log_exposure, cdf),
+            f.var,
+            f,
+            size,
+        )
         for level in levels
     ]
     return np.stack(rows) if rows else np.empty((0, *f.mean.shape), f.mean.dtype, like=f.mean)
 
 
 def _smallest_count(level, mean, var, log_exposure, cdf):
-    # y <= k only where the rate is below a, or a Poisson count of rate a is at most k; likewise above. With half the level for
-    # each, and Bernstein's bounds on the tails of a Poisson law, that makes the bracket: F(low) < level <= F(high).
+    # y <= k only where the rate is below a, or a Poisson count of rate a is at most k; likewise
+    # above. With half the level for each, and Bernstein's bounds on the tails of a Poisson law,
+    # that makes the bracket: F(low) < level <= F(high).
     sd = np.sqrt(var, dtype=np.float64)
     least, most = -math.log(level / 2), -math.log((1 - level) / 2)
 
@@ -107,7 +119,8 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
     a, b = np.where(fine, a, 0), np.where(fine, b, 0)
     low = np.maximum(np.floor(a - np.sqrt(2 * least * a)) - 1, -1)
     high = np.floor(b + most / 3 + np.sqrt(most * most / 9 + 2 * most * b)) + 2
-    # The guesses are Newton's for a normal law of this spread; each third one halves the bracket, so that the search ends.
+    # The guesses are Newton's for a normal law of this spread; each third one halves the bracket,
+    # so that the search ends.
     goal, centre = float(scipy.special.ndtri(level)), np.where(fine, rate(0), 0)
     guess = centre + goal * np.sqrt(centre + (sd * centre) ** 2)
     for turn in itertools.count():

@@ -35,14 +35,17 @@ NODES_AT_ONCE = 1024  # of the predictive rule
 class StudentT(Likelihood):
     """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom.
 
-    The expected log density is a Gauss-Hermite rule of ``num_nodes``. The density has a feature of width scale: where q(f) is
-    wider than that, the default of 20 nodes is coarse (error of the expected log density 3e-3 at marginal variance 1 and
-    scale 0.4, 5e-2 at variance 4); ``num_nodes=100`` costs five times as much. Value and gradient agree exactly for any
-    number. The predictive log density does not use these nodes: its error is 1e-10 (a relative 1e-12 for densities below
-    exp(-100)) for any scale, variance and df. It takes some 40 nodes in q(f) or the noise, whichever is wider, and more for a
-    target far outside both: at worst about as many as that is scales away.
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``. The density has a feature of
+    width scale: where q(f) is wider than that, the default of 20 nodes is coarse (error of the
+    expected log density 3e-3 at marginal variance 1 and scale 0.4, 5e-2 at variance 4);
+    ``num_nodes=100`` costs five times as much. Value and gradient agree exactly for any number. The
+    predictive log density does not use these nodes: its error is 1e-10 (a relative 1e-12 for
+    densities below exp(-100)) for any scale, variance and df. It takes some 40 nodes in q(f) or the
+    noise, whichever is wider, and more for a target far outside both: at worst about as many as
+    that is scales away.
 
-    Any ``df`` will do: small differences of large terms, in the normaliser too, are series where ``df`` is large.
+    Any ``df`` will do: small differences of large terms, in the normaliser too, are series where
+    ``df`` is large.
 
     The density is not log-concave: derivatives in the variance may be positive.
 
@@ -73,12 +76,16 @@ class StudentT(Likelihood):
         return _log_ratio(0.5 * self._df()) - 0.5 * math.log(2 * math.pi) - log(number(self.scale))
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and log p = const - (df + 1) / 2
-        # log(1 + r^2). With R the expectation of that logarithm, R_m and R_v its derivatives at (m, v):
+        # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and
+        # log p = const - (df + 1) / 2 log(1 + r^2). With R the expectation of that logarithm, R_m
+        # and R_v its derivatives at (m, v):
         #   d/dmean = R_m / c,   d/dvar = R_v / c^2,   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
         df = self._df()
         c, half = number(self.scale) * math.sqrt(df), -0.5 * (df + 1)
-        m, v = np.subtract(f.mean, Y, dtype=np.float64) / c, np.divide(f.var, c * c, dtype=np.float64)
+        m, v = (
+            np.subtract(f.mean, Y, dtype=np.float64) / c,
+            np.divide(f.var, c * c, dtype=np.float64),
+        )
         R, R_m, R_v = kernels.expectation("log1p_square", m, v, self.num_nodes, need)
         count = size(R, weights)
         ell = count * self._log_normaliser() + half * total(R, weights)
@@ -86,8 +93,15 @@ class StudentT(Likelihood):
             return ell, None, None
         dtype = f.mean.dtype
         scale_bar = -(count + half * total(R_m * m + 2 * R_v * v, weights)) / number(self.scale)
-        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (R_m * (half / c), R_v * (half / (c * c))))
-        return ell, Marginals(*bars), StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes)
+        bars = (
+            weighted(bar, weights).astype(dtype, copy=False)
+            for bar in (R_m * (half / c), R_v * (half / (c * c)))
+        )
+        return (
+            ell,
+            Marginals(*bars),
+            StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes),
+        )
 
     def predict_mean_and_var(self, f):
         """Mean and variance of y; the variance is infinite for ``df`` <= 2, the "mean" is the centre for ``df`` <= 1."""
@@ -98,20 +112,24 @@ class StudentT(Likelihood):
         return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # some hundred nodes
 
     def _log_density(self, y, mean, var):
-        # A Student-t is a normal of random precision: with r = y - mean, a = df / 2 and T = var + scale^2 exp(-u),
+        # A Student-t is a normal of random precision: with r = y - mean, a = df / 2 and T = var +
+        # scale^2 exp(-u),
         #   E p(y | f) = int Gamma(exp u; a, a) N(r; 0, T) exp(u) du,
-        # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a) however sharp the density is beside q(f): the
-        # trapezoidal rule converges geometrically. At a mode the curvature is at most 2 a + 1, and
+        # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a) however sharp the density
+        # is beside q(f): the trapezoidal rule converges geometrically. At a mode the curvature is
+        # at most 2 a + 1, and
         #   a (1 - exp u) = (x / 2) (r^2 / T - 1) with x = scale^2 exp(-u) / T,
-        # so that exp(-u) <= 1 + r^2 / (df scale^2), and 1 - exp(u) <= r^2 / (8 a var) since x (1 - x) <= 1/4. It falls off like
-        # exp((a + 1/2) u) on the left, exp(a (u - exp u)) on the right, and not before exp(-a u^2 / 2): cut at exp(-32).
+        # so that exp(-u) <= 1 + r^2 / (df scale^2), and 1 - exp(u) <= r^2 / (8 a var) since x (1 -
+        # x) <= 1/4. It falls off like exp((a + 1/2) u) on the left, exp(a (u - exp u)) on the
+        # right, and not before exp(-a u^2 / 2): cut at exp(-32).
         a, scale = 0.5 * self._df(), number(self.scale)
         square = np.subtract(y, mean, dtype=np.float64) ** 2
         near = square / (8 * a * np.maximum(var, SMALLEST, dtype=np.float64))
         beyond = square / (2 * a * scale * scale)
         beyond = np.where(near < 0.5, np.minimum(beyond, 2 * near), beyond)
         top = math.log1p(8 / math.sqrt(a) + 32 / a)
-        # (on a device, a copy to the host that predictions need beside that of their checks, one for each piece of the data)
+        # (on a device, a copy to the host that predictions need beside that of their checks, one
+        # for each piece of the data)
         bottom = -math.log1p(float(beyond.max())) - 32 / (a + 0.5) - 8 / math.sqrt(a + 0.5)
         step = 0.4 / math.sqrt(1 + 0.5 * a)
         count, total = 2 + int((top - bottom) / step), -np.inf
@@ -119,9 +137,14 @@ class StudentT(Likelihood):
             # the same nodes however the data are cut in pieces
             u = top - step * np.arange(first, min(count, first + NODES_AT_ONCE), like=mean)[:, None]
             T = var + scale * scale * np.exp(-u)
-            total = np.logaddexp(total, log_sum_exp(-a * _exp_less_line(u) - 0.5 * (np.log(T) + square / T)))
-        # a log(a) - a - log Gamma(a) = log(a / (2 pi)) / 2 - remainder; with 1 / sqrt(2 pi) from the normal density
-        return total + (math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - _stirling_remainder(a))
+            total = np.logaddexp(
+                total, log_sum_exp(-a * _exp_less_line(u) - 0.5 * (np.log(T) + square / T))
+            )
+        # a log(a) - a - log Gamma(a) = log(a / (2 pi)) / 2 - remainder; with 1 / sqrt(2 pi) from
+        # the normal density
+        return total + (
+            math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - _stirling_remainder(a)
+        )
 
     def predict_cdf(self, Y, f):
         def part(y, mean, var):
@@ -140,13 +163,17 @@ class StudentT(Likelihood):
     def _halves(self, r, var):
         # The mixture of ``_log_density``, of distribution functions:
         #   P(0 < y - mean < r) = 1/2 int Gamma(exp u; a, a) erf(r / sqrt(2 T)) exp(u) du
-        # falls off on the left like the density does, since erf(x) ~ x, and has the same nodes. Their weights sum to one but for
-        # what lies left of them, where erf is nothing; only a large a leaves nothing there, and spares the differences of lgamma.
+        # falls off on the left like the density does, since erf(x) ~ x, and has the same nodes.
+        # Their weights sum to one but for what lies left of them, where erf is nothing; only a
+        # large a leaves nothing there, and spares the differences of lgamma.
         a, scale = 0.5 * self._df(), number(self.scale)
         r, top = np.minimum(r, HUGE), float(np.log1p(8 / np.sqrt(a) + 32 / a))
-        far = float(r.max()) / (float(np.sqrt(2 * a)) * float(scale))  # (on a device, a copy to the host)
+        # (on a device, a copy to the host)
+        far = float(r.max()) / (float(np.sqrt(2 * a)) * float(scale))
         bottom = -2 * float(np.log(max(far, 1))) - 1 - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
-        if a > 120:  # further left the weights alone are below exp(-40), since exp(u) - 1 - u > u^2 / 3 from -1 to 0
+        # further left the weights alone are below exp(-40), since exp(u) - 1 - u > u^2 / 3 from -1
+        # to 0
+        if a > 120:
             bottom = max(bottom, -math.sqrt(120 / a))
         step = 0.3 / float(np.sqrt(1 + 0.25 * a))
         u = top - step * np.arange(2 + int((top - bottom) / step), like=r)[:, None]

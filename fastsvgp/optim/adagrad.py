@@ -40,7 +40,9 @@ class AdaGrad(Fixing):
 
     def init(self, model: Record) -> AdaGradState:
         """The state before the first step: zeros, as many as there are free parameters."""
-        check_paths("fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None])
+        check_paths(
+            "fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None]
+        )
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         return AdaGradState(replaced(model, values), (self.step_size.init(),), count=0)
@@ -53,7 +55,8 @@ class AdaGrad(Fixing):
         Parameters
         ----------
         model : record
-            From the second step on what the step before returned, or a model of your own that nothing else holds.
+            From the second step on what the step before returned, or a model of your own that
+            nothing else holds.
         grad : record of the same type
             Uphill, in natural space; leaves are arrays or ``SparseRows``. Fixed fields may be None.
         state : AdaGradState
@@ -75,18 +78,33 @@ class AdaGrad(Fixing):
         bars = {path: bar for path, _, bar in leaves(grad)}
         sums = {path: array for path, _, array in leaves(state.sums)}
         values, totals = {}, {}
-        for path, kind, array, rows, bar in _moves([leaf for leaf in leaves(model) if leaf[0] in free], bars, state.count):
+        for path, kind, array, rows, bar in _moves(
+            [leaf for leaf in leaves(model) if leaf[0] in free], bars, state.count
+        ):
             home, fresh = _home(array), state.count == 0 or np.ndim(array) == 0
-            whole = np.array(array, _dtype(array), order="C", like=home) if fresh else np.ascontiguousarray(array, like=home)
-            total = np.array(sums[path], like=home) if whole.ndim == 0 else np.ascontiguousarray(sums[path], like=home)
+            whole = (
+                np.array(array, _dtype(array), order="C", like=home)
+                if fresh
+                else np.ascontiguousarray(array, like=home)
+            )
+            total = (
+                np.array(sums[path], like=home)
+                if whole.ndim == 0
+                else np.ascontiguousarray(sums[path], like=home)
+            )
             if bar.size:
                 lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
-                positive, period = kind == "positive", whole.shape[-2] if kind in ("tril", "columns") else 0
+                positive, period = (
+                    kind == "positive",
+                    (whole.shape[-2] if kind in ("tril", "columns") else 0),
+                )
                 sizes = {"step_size": size, "epsilon": self.epsilon}
                 kernels.adagrad_rows(*lines, rows, bar, **sizes, positive=positive, period=period)
             values[path], totals[path] = (whole, total) if whole.ndim else (whole[()], total[()])
         schedule = (self.step_size.observe(state.schedule[0], value),)
-        return replaced(model, values), AdaGradState(replaced(state.sums, totals), schedule, count=state.count + 1)
+        return replaced(model, values), AdaGradState(
+            replaced(state.sums, totals), schedule, count=state.count + 1
+        )
 
 
 @names_options
@@ -96,7 +114,8 @@ def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) ->
     Parameters
     ----------
     step_size : float, schedule, or function ``count -> step size``
-        How far a coordinate moves in its first step; 0.1 falling to 0.02 serves 10^5 random Fourier features.
+        How far a coordinate moves in its first step; 0.1 falling to 0.02 serves 10^5 random Fourier
+        features.
     epsilon : float
         Added to the root of the sums.
     fixed : str or sequence of str
@@ -105,12 +124,13 @@ def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) ->
     Returns
     -------
     AdaGrad
-        ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``. Positive numbers, the diagonals
-        of factors among them, move in the coordinates log x.
+        ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``.
+        Positive numbers, the diagonals of factors among them, move in the coordinates log x.
 
     Notes
     -----
-    O(rows) a step; the first one copies the model. As many numbers of state as there are parameters, in their dtype.
+    O(rows) a step; the first one copies the model. As many numbers of state as there are
+    parameters, in their dtype.
 
     Examples
     --------
@@ -147,12 +167,16 @@ def _moves(found, bars, count):
     for path, kind, array in found:
         bar = bars.get(path)
         if bar is None:
-            raise ValueError(f"field {path!r} is free here, but None came for it: fix it, or ask for its gradient in `wrt=`")
+            raise ValueError(
+                f"field {path!r} is free here, but None came for it: fix it, or ask for its"
+                " gradient in `wrt=`"
+            )
         rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
         if not _all_finite(bar):
             raise Diverged(
-                f"the gradient has NaN or infinity in {path!r} at step {count + 1}. Likely causes, in order: a step size that is "
-                "too large; targets or inputs on a wild scale (standardise them); float32"
+                f"the gradient has NaN or infinity in {path!r} at step {count + 1}. Likely causes,"
+                " in order: a step size that is too large; targets or inputs on a wild scale"
+                " (standardise them); float32"
             )
         moves.append((path, kind, array, *_lines(path, array, rows, bar)))
     if deferred_checks.postponed():
@@ -172,7 +196,9 @@ def _lines(path, array, rows, bar):
     if rows is not None:
         if len(rows) and not within(rows, shape[0]):
             named = f"rows {int(rows.min())} to {int(rows.max())}"
-            raise IndexError(f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0")
+            raise IndexError(
+                f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0"
+            )
         shape = (len(rows), *shape[1:])
     one_device((path, array), (f"gradient of {path}", bar))
     bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype, like=_home(bar))

@@ -5,13 +5,14 @@ An optimiser is two pure functions with immutable settings::
     state        = optimiser.init(model)
     model, state = optimiser.step(model, grad, state)
 
-``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a loss, pass the negative of its
-gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
-natural space, as the bounds return it.
+``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a
+loss, pass the negative of its gradient. Steps are taken in the coordinates of ``ravel``, so that
+positive numbers stay positive; the gradient comes in natural space, as the bounds return it.
 
-``fit`` and ``by_field`` take any object that offers what ``OFFERED`` names, with the arguments and results that the methods of
-``Optimiser`` have; ``fixed`` are the names of the fields that stay as they are. Its state must be a record, for that is what a
-checkpoint can hold; which one is its own affair.
+``fit`` and ``by_field`` take any object that offers what ``OFFERED`` names, with the arguments and
+results that the methods of ``Optimiser`` have; ``fixed`` are the names of the fields that stay as
+they are. Its state must be a record, for that is what a checkpoint can hold; which one is its own
+affair.
 """
 
 import difflib
@@ -34,12 +35,18 @@ def check_offered(name, optimiser):
     """Raise ``TypeError`` unless what came as ``name`` offers what training asks of an optimiser."""
     lacking = [what for what in OFFERED if not hasattr(optimiser, what)]
     if isinstance(optimiser, str):
-        raise TypeError(f"{name} must be an optimiser: {_nearest(optimiser)}; got the text {optimiser!r:.50}")
-    if lacking or isinstance(optimiser, type):
-        problem = f"which lacks {', '.join(lacking)}" if not isinstance(optimiser, type) else "a class: call it"
         raise TypeError(
-            f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an object of your own that offers "
-            f"{', '.join(OFFERED)}; got {optimiser!r}, {problem}"
+            f"{name} must be an optimiser: {_nearest(optimiser)}; got the text {optimiser!r:.50}"
+        )
+    if lacking or isinstance(optimiser, type):
+        problem = (
+            f"which lacks {', '.join(lacking)}"
+            if not isinstance(optimiser, type)
+            else "a class: call it"
+        )
+        raise TypeError(
+            f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an"
+            f" object of your own that offers {', '.join(OFFERED)}; got {optimiser!r}, {problem}"
         )
 
 
@@ -53,8 +60,13 @@ MEANT = {  # by a text in the place of an optimiser
 
 def _nearest(text):
     """The optimisers to offer for a text, the nearest name first; all of them where none is near."""
-    near = difflib.get_close_matches(text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT))
-    return " or ".join(MEANT[name] for name in near) or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"
+    near = difflib.get_close_matches(
+        text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT)
+    )
+    return (
+        " or ".join(MEANT[name] for name in near)
+        or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"
+    )
 
 
 def begun(optimiser, model):
@@ -62,8 +74,8 @@ def begun(optimiser, model):
     state = optimiser.init(model)
     if not is_record(state):
         raise TypeError(
-            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.record), "
-            f"which a checkpoint can hold, got {state!r:.200}"
+            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class"
+            f" under @fastsvgp.record), which a checkpoint can hold, got {state!r:.200}"
         )
     return state
 
@@ -72,8 +84,9 @@ def begun(optimiser, model):
 class OptimiserState:
     """How far an optimiser has come: a record, so that ``fastsvgp.save`` can keep it.
 
-    ``count`` is the number of steps taken, ``first`` and ``second`` are the running moments (n,) float64 of the flat gradient
-    (None where the rule has none), ``schedules`` the states of the step-size schedules.
+    ``count`` is the number of steps taken, ``first`` and ``second`` are the running moments (n,)
+    float64 of the flat gradient (None where the rule has none), ``schedules`` the states of the
+    step-size schedules.
     """
 
     count: int = static()
@@ -114,11 +127,16 @@ class Optimiser(Fixing):
         raise NotImplementedError
 
     def init(self, model: Record) -> OptimiserState:
-        """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""
+        """The state before the first step on ``model``.
+
+        ``ValueError`` when a named field does not exist.
+        """
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
         moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
-        return OptimiserState(*moments, schedules=tuple(s.init() for s in self._schedules()), count=0)
+        return OptimiserState(
+            *moments, schedules=tuple(s.init() for s in self._schedules()), count=0
+        )
 
     def step(
         self, model: RecordT, grad: RecordT, state: OptimiserState, value: float | None = None
@@ -150,12 +168,14 @@ class Optimiser(Fixing):
         moments = [m for m in (state.first, state.second) if m is not None]
         if any(m.shape != (unravel.size,) for m in moments):
             raise ValueError(
-                f"the optimiser's state was made for {moments[0].size} free numbers and this model has {unravel.size}; "
-                "call init again after changing the model or the fixed fields"
+                f"the optimiser's state was made for {moments[0].size} free numbers and this model"
+                f" has {unravel.size}; call init again after changing the model or the fixed fields"
             )
         if value is None and self.needs_value:
             raise ValueError("a plateau schedule needs `value=`, the objective at this step")
-        model, *new = self._ascent(unravel, model, grad, moments, self.sizes(state), state.count + 1)
+        model, *new = self._ascent(
+            unravel, model, grad, moments, self.sizes(state), state.count + 1
+        )
         return model, self.observed(state, value, *new)
 
     def ascent(self, model, grad, state, sizes, count):
@@ -170,14 +190,24 @@ class Optimiser(Fixing):
         vector = unravel.pack(model)
         vector_bar = unravel.pullback(vector, grad)
         if not check.all_finite(vector_bar):
-            wrong = [path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()]
+            wrong = [
+                path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()
+            ]
             raise Diverged(
-                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {count}. Likely causes, in order: a "
-                "step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step"
+                f" {count}. Likely causes, in order: a step size that is too large; targets or"
+                " inputs on a wild scale (standardise them); float32"
             )
         new = [np.empty(unravel.size, like=unravel.home) for _ in range(1 + len(moments))]
         for at, which in self._segments(unravel):
-            self.update(vector[at], vector_bar[at], [m[at] for m in moments], tuple(n[at] for n in new), sizes[which], count)
+            self.update(
+                vector[at],
+                vector_bar[at],
+                [m[at] for m in moments],
+                tuple(n[at] for n in new),
+                sizes[which],
+                count,
+            )
         return unravel(new[0]), *new[1:]
 
     @property
@@ -187,12 +217,19 @@ class Optimiser(Fixing):
 
     def sizes(self, state: OptimiserState) -> list[float]:
         """The sizes of the next step, one for each schedule."""
-        return [s.size(state.count, now) for s, now in zip(self._schedules(), state.schedules, strict=True)]
+        return [
+            s.size(state.count, now)
+            for s, now in zip(self._schedules(), state.schedules, strict=True)
+        ]
 
     def observed(self, state, value, *moments):
         """The state after a step that led to these moments."""
         schedules = zip(self._schedules(), state.schedules, strict=True)
-        return OptimiserState(*moments, schedules=tuple(s.observe(now, value) for s, now in schedules), count=state.count + 1)
+        return OptimiserState(
+            *moments,
+            schedules=tuple(s.observe(now, value) for s, now in schedules),
+            count=state.count + 1,
+        )
 
     def step_size_at(self, state: OptimiserState) -> float:
         """The general step size of the next step."""

@@ -48,7 +48,9 @@ class ByField:
 
     def fixing(self, names: Names) -> "ByField":
         """The same with more fields fixed."""
-        return ByField(tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts))
+        return ByField(
+            tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts)
+        )
 
     def paths(self, model: Record) -> tuple[str, ...]:
         """The leaves that steps move, sooner or later."""
@@ -57,17 +59,28 @@ class ByField:
     def moving(self, model: Record, state: ByFieldState) -> tuple[str, ...]:
         """The leaves that the next step moves."""
         parts = zip(self._restricted(model), state.parts, strict=True)
-        return _in_order(model, (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after))
+        return _in_order(
+            model,
+            (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after),
+        )
 
     def init(self, model: Record) -> ByFieldState:
-        """The state before the first step. ``ValueError`` when a named field does not exist, or belongs to two optimisers."""
+        """The state before the first step.
+
+        ``ValueError`` when a named field does not exist, or belongs to two optimisers.
+        """
         leaves = free_paths(model)
         names = [name for part in self.parts for name in part.names]
         for path in leaves:
             claims = [repr(name) for name in names if matches(path, (name,))]
             if len(claims) > 1:
-                raise ValueError(f"by_field: field {path!r} has two optimisers, by the names {' and '.join(claims)}")
-        return ByFieldState(tuple(begun(part.optimiser, model) for part in self._restricted(model)), count=0)
+                raise ValueError(
+                    f"by_field: field {path!r} has two optimisers, by the names"
+                    f" {' and '.join(claims)}"
+                )
+        return ByFieldState(
+            tuple(begun(part.optimiser, model) for part in self._restricted(model)), count=0
+        )
 
     def step(
         self, model: RecordT, grad: RecordT, state: ByFieldState, value: float | None = None
@@ -95,7 +108,10 @@ class ByField:
         for part in own:
             others = tuple(path for path in leaves if not matches(path, part.names))
             yield replace(part, optimiser=part.optimiser.fixing(others))
-        yield replace(rest, optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)))
+        yield replace(
+            rest,
+            optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)),
+        )
 
 
 def _in_order(model, groups):
@@ -117,7 +133,8 @@ def gentle_inducing(
 ) -> ByField:
     """Inducing inputs that start late and then move slowly; everything else from the start by ``rest``.
 
-    What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the inducing inputs above all.
+    What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the
+    inducing inputs above all.
 
     Parameters
     ----------
@@ -128,7 +145,8 @@ def gentle_inducing(
     step_size, beta1 : float
         Of their own Adam.
     factor, patience : float, int
-        Their step size is multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
+        Their step size is multiplied by ``factor`` whenever the smoothed objective has not improved
+        for ``patience`` steps.
     fields : str or sequence of str
         Where they are: of a deep GP ``["layers.0.inducing", "layers.1.inducing"]``.
 
@@ -138,7 +156,8 @@ def gentle_inducing(
 
     Notes
     -----
-    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and appendix S5.4.
+    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and
+    appendix S5.4.
 
     Examples
     --------
@@ -149,25 +168,32 @@ def gentle_inducing(
     rest = adam(5e-3) if rest is None else rest
     if check.scalar("step_size", step_size) <= 0:
         raise ValueError(f"gentle_inducing: `step_size` must be positive, got {step_size}")
-    own = adam(plateau(step_size, factor, patience), beta1=beta1, transform=getattr(rest, "transform", "softplus"))
+    own = adam(
+        plateau(step_size, factor, patience),
+        beta1=beta1,
+        transform=getattr(rest, "transform", "softplus"),
+    )
     names = as_names(fields, "fields")
     return by_field(rest, dict.fromkeys(names, own), after=dict.fromkeys(names, after))
 
 
 @names_options
-def by_field(rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] | None = None) -> ByField:
+def by_field(
+    rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] | None = None
+) -> ByField:
     """An optimiser for ``fit`` that is made of several.
 
     Parameters
     ----------
     rest : Optimiser
-        For all fields that are not named below: ``adam(...)``, ``sgd(...)``, another ``by_field(...)``, or one of your own.
+        For all fields that are not named below: ``adam(...)``, ``sgd(...)``, another
+        ``by_field(...)``, or one of your own.
     fields : dict of str to Optimiser
-        Dotted path of a field, and the optimiser of all leaves below it. A name here goes before those that a ``by_field`` in
-        ``rest`` has for the same leaves.
+        Dotted path of a field, and the optimiser of all leaves below it. A name here goes before
+        those that a ``by_field`` in ``rest`` has for the same leaves.
     after : dict of str to int, optional
-        How many steps the fields under such a path, one of ``fields``, stay as they are before they begin to move. Until then
-        ``fit`` does not compute their gradients.
+        How many steps the fields under such a path, one of ``fields``, stay as they are before they
+        begin to move. Until then ``fit`` does not compute their gradients.
 
     Returns
     -------
@@ -175,7 +201,8 @@ def by_field(rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] 
 
     Examples
     --------
-    Inducing inputs that start late and move slowly, as Cortinovis et al. (2026), section 3.4, train R-SVGP:
+    Inducing inputs that start late and move slowly, as Cortinovis et al. (2026), section 3.4, train
+    R-SVGP:
 
     >>> slow = fs.adam(fs.schedules.plateau(1e-3, factor=0.95, patience=100), beta1=0.99)
     >>> optimiser = fs.by_field(fs.adam(5e-3), {"inducing": slow}, after={"inducing": 1000})
@@ -184,9 +211,15 @@ def by_field(rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] 
     after = check.mapping("after", after, '{"inducing": 1000}')
     for name in after:
         if name not in fields:
-            raise ValueError(f"by_field: `after` names {name!r}, which has no optimiser in `fields`: {', '.join(fields)}")
+            raise ValueError(
+                f"by_field: `after` names {name!r}, which has no optimiser in `fields`:"
+                f" {', '.join(fields)}"
+            )
         check.whole(f"after[{name!r}]", after[name], 0)
-    for name, optimiser in (("rest", rest), *((f"fields[{name!r}]", own) for name, own in fields.items())):
+    for name, optimiser in (
+        ("rest", rest),
+        *((f"fields[{name!r}]", own) for name, own in fields.items()),
+    ):
         check_offered(f"by_field: `{name}`", optimiser)
     own = (Part((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
     return ByField((*own, Part((), rest)))

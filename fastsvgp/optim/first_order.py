@@ -43,7 +43,15 @@ class Adam(Optimiser):
 
     def update(self, x, g, moments, out, step_size, count):
         kernels.adam(
-            x, g, *moments, out, step_size=step_size, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, count=count
+            x,
+            g,
+            *moments,
+            out,
+            step_size=step_size,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            count=count,
         )
 
 
@@ -99,10 +107,12 @@ def adam(
     step_size : float, schedule, or function ``count -> step size``
         How far a coordinate moves in one step, at most about.
     beta1, beta2, epsilon : float
-        Decay of the first and second moment, both in [0, 1), and the number added to the root of the second.
+        Decay of the first and second moment, both in [0, 1), and the number added to the root of
+        the second.
     step_sizes : dict of str to step size, optional
-        Step sizes of single fields by dotted path (``{"inducing": 1e-3, "covariance.lengthscales": log_linear(...)}``);
-        a path stands for all leaves below it, and the longest one that fits wins.
+        Step sizes of single fields by dotted path
+        (``{"inducing": 1e-3, "covariance.lengthscales": log_linear(...)}``); a path stands for all
+        leaves below it, and the longest one that fits wins.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are; their gradients are never looked at.
     transform : {"softplus", "log"}
@@ -111,12 +121,13 @@ def adam(
     Returns
     -------
     Adam
-        ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``, both pure. Moments and
-        updates are float64 for float32 models too.
+        ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``,
+        both pure. Moments and updates are float64 for float32 models too.
 
     Notes
     -----
-    A step reads and writes each number a few times: about 2 ms for a 1000 x 1000 triangular factor on two cores.
+    A step reads and writes each number a few times: about 2 ms for a 1000 x 1000 triangular factor
+    on two cores.
 
     Examples
     --------
@@ -127,7 +138,11 @@ def adam(
     >>> fs.elbo(moved, X, Y) > value
     True
     """
-    beta1, beta2, epsilon = _fraction("adam", "beta1", beta1), _fraction("adam", "beta2", beta2), check.scalar("epsilon", epsilon)
+    beta1, beta2, epsilon = (
+        _fraction("adam", "beta1", beta1),
+        _fraction("adam", "beta2", beta2),
+        check.scalar("epsilon", epsilon),
+    )
     if not epsilon > 0:
         raise ValueError(f"adam: `epsilon` must be positive, got {epsilon}")
     shared = _settings(step_size, step_sizes, fixed, transform)
@@ -137,7 +152,9 @@ def adam(
 def _settings(step_size, step_sizes, fixed, transform):
     transforms.named(transform)
     step_sizes = check.mapping("step_sizes", step_sizes, '{"inducing": 1e-3}')
-    by_name = tuple((name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items())
+    by_name = tuple(
+        (name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items()
+    )
     return as_schedule(step_size), by_name, as_names(fixed), transform
 
 

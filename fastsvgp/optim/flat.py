@@ -28,27 +28,33 @@ def ravel(
     model : record
         An SVGP, an SGPR, or any other record.
     unconstrained : bool
-        Whether positive leaves, and the diagonals of triangular factors, go through ``transform``, so that every real vector is a
-        valid model. With False they come as they are, and keeping them positive is up to you (``bounds`` of L-BFGS-B).
+        Whether positive leaves, and the diagonals of triangular factors, go through ``transform``,
+        so that every real vector is a valid model. With False they come as they are, and keeping
+        them positive is up to you (``bounds`` of L-BFGS-B).
     fixed : str or sequence of str
-        Dotted paths that are left out of the vector and kept as they are in ``model``. A path stands for all leaves below it.
+        Dotted paths that are left out of the vector and kept as they are in ``model``. A path
+        stands for all leaves below it.
     transform : {"softplus", "log"}
-        How positive numbers become real ones. The default is linear for large values, so that a bold step of a line search cannot
-        multiply a variance by thousands; "log" is free of scale, for data that cannot be standardised.
+        How positive numbers become real ones. The default is linear for large values, so that a
+        bold step of a line search cannot multiply a variance by thousands; "log" is free of scale,
+        for data that cannot be standardised.
 
     Returns
     -------
     vector : (n,) float64 array
-        Leaves in the order of their fields; of a triangular factor and of a symmetric matrix the lower triangle, row by row.
+        Leaves in the order of their fields; of a triangular factor and of a symmetric matrix the
+        lower triangle, row by row.
     unravel : Unravel
-        ``unravel(vector)`` is a model, and ``unravel.pullback(vector, grad)`` turns the gradient of an objective with respect to
-        ``unravel(vector)`` (a record, in natural space) into its gradient with respect to ``vector``. ``unravel.slices`` maps
-        each free path to its slice of the vector, ``unravel.pack(model)`` makes the vector of another model of the same shape.
+        ``unravel(vector)`` is a model, and ``unravel.pullback(vector, grad)`` turns the gradient of
+        an objective with respect to ``unravel(vector)`` (a record, in natural space) into its
+        gradient with respect to ``vector``. ``unravel.slices`` maps each free path to its slice of
+        the vector, ``unravel.pack(model)`` makes the vector of another model of the same shape.
 
     Raises
     ------
     ValueError
-        A path in ``fixed`` does not exist; a positive leaf or a diagonal entry is not positive; ``transform`` is unknown.
+        A path in ``fixed`` does not exist; a positive leaf or a diagonal entry is not positive;
+        ``transform`` is unknown.
 
     Examples
     --------
@@ -76,7 +82,9 @@ def as_names(names, argument="fixed"):
     """A tuple of names from one name or several."""
     several = (names,) if isinstance(names, str) or not np.iterable(names) else tuple(names)
     if not all(isinstance(name, str) for name in several):
-        raise TypeError(f"`{argument}` must hold names of fields, such as 'inducing', got {names!r:.200}")
+        raise TypeError(
+            f"`{argument}` must hold names of fields, such as 'inducing', got {names!r:.200}"
+        )
     return several
 
 
@@ -84,7 +92,10 @@ def check_paths(argument, names, paths):
     """Raise ``ValueError`` unless every name is one of ``paths``, or leads to some of them."""
     for name in names:
         if not any(records.matches(path, (name,)) for path in paths):
-            raise ValueError(f"`{argument}` names {name!r}, which is no field of this model. Its fields are: {', '.join(paths)}")
+            raise ValueError(
+                f"`{argument}` names {name!r}, which is no field of this model. Its fields are:"
+                f" {', '.join(paths)}"
+            )
 
 
 class Unravel(Generic[RecordT]):
@@ -104,14 +115,22 @@ class Unravel(Generic[RecordT]):
     paths: tuple[str, ...]
     size: int
 
-    def __init__(self, model: RecordT, unconstrained: bool = True, fixed: Names = (), transform: str = "softplus"):
+    def __init__(
+        self,
+        model: RecordT,
+        unconstrained: bool = True,
+        fixed: Names = (),
+        transform: str = "softplus",
+    ):
         if not records.is_record(model):
             raise TypeError(f"ravel: `model` must be a fastsvgp record, got {type(model).__name__}")
         unconstrained = check.flag("unconstrained", unconstrained)
         self._model, self._transform = model, transforms.named(transform)
         self.paths = free_paths(model, fixed)
         free = set(self.paths)
-        self._leaves = tuple(_Leaf(path, kind, value) for path, kind, value in records.leaves(model) if path in free)
+        self._leaves = tuple(
+            _Leaf(path, kind, value) for path, kind, value in records.leaves(model) if path in free
+        )
         self.slices, self.size = {}, 0
         values = [value for path, _, value in records.leaves(model) if path in free]
         self.home = next((value for value in values if on_device(value)), _HOST)
@@ -121,13 +140,22 @@ class Unravel(Generic[RecordT]):
             if unconstrained and leaf.kind in POSITIVE:
                 positive.append(self.size + leaf.positive(self.home))
                 info, count = np.finfo(leaf.dtype), positive[-1].size
-                limits.append([kernels.full(count, limit, self.home, np.float64) for limit in (info.tiny, info.max)])
+                limits.append(
+                    [
+                        kernels.full(count, limit, self.home, np.float64)
+                        for limit in (info.tiny, info.max)
+                    ]
+                )
             self.size += leaf.size
         self._positive = np.concatenate(positive) if positive else None
-        self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]  # positive and finite in each leaf's dtype
+        # positive and finite in each leaf's dtype
+        self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]
 
     def __repr__(self):
-        return f"Unravel({self.size} numbers: {', '.join(f'{p}[{s.start}:{s.stop}]' for p, s in self.slices.items())})"
+        return (
+            f"Unravel({self.size} numbers:"
+            f" {', '.join(f'{p}[{s.start}:{s.stop}]' for p, s in self.slices.items())})"
+        )
 
     def __call__(self, vector: ArrayLike, like: RecordT | None = None) -> RecordT:
         """The model at a vector, in the dtypes of the original; fixed fields come from it, or from the model ``like``. O(n)."""
@@ -135,7 +163,9 @@ class Unravel(Generic[RecordT]):
         if self._positive is not None:
             vector = vector.copy()
             positive = self._transform.forward(vector[self._positive])
-            vector[self._positive] = np.minimum(np.maximum(positive, self._limits[0]), self._limits[1])
+            vector[self._positive] = np.minimum(
+                np.maximum(positive, self._limits[0]), self._limits[1]
+            )
         values = {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
         return replaced(self._model if like is None else like, values)
 
@@ -189,14 +219,23 @@ class Unravel(Generic[RecordT]):
                 wrong = values[~(values > 0)]
                 if wrong.size:
                     what = "it" if leaf.kind == "positive" else "its diagonal"
-                    raise ValueError(f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}")
+                    raise ValueError(
+                        f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}"
+                    )
 
     def _checked(self, vector):
-        vector = np.ascontiguousarray(vector, dtype=np.float64, like=vector if on_device(vector) else _HOST)
+        vector = np.ascontiguousarray(
+            vector, dtype=np.float64, like=vector if on_device(vector) else _HOST
+        )
         if on_device(vector) is not on_device(self.home):
-            raise TypeError("the vector must live where the model does that it was made for: both on the GPU, or both on the CPU")
+            raise TypeError(
+                "the vector must live where the model does that it was made for: both on the GPU,"
+                " or both on the CPU"
+            )
         if vector.shape != (self.size,):
-            raise ValueError(f"the vector must have shape ({self.size},) for this model, got {vector.shape}")
+            raise ValueError(
+                f"the vector must have shape ({self.size},) for this model, got {vector.shape}"
+            )
         return vector
 
 
@@ -223,7 +262,8 @@ class _Leaf:
         array = check.as_array(path, value)
         check.common_dtype(array, names=(path,))
         self.path, self.kind, self.shape = path, kind, array.shape
-        self.python = type(value) in (int, float)  # a NumPy scalar is not one, though np.float64 is a subclass
+        # a NumPy scalar is not one, though np.float64 is a subclass
+        self.python = type(value) in (int, float)
         self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
         self.size = array.size
         if kind in ("tril", "symmetric"):
@@ -232,7 +272,9 @@ class _Leaf:
             self.size = math.prod(self.packed)
         if kind == "columns":  # rows of the triangle on top, packed, and then the others
             if len(self.shape) != 2 or self.shape[0] < self.shape[1]:
-                raise ValueError(f"`{path}` must have shape (m, k) with k at most m, got {self.shape}")
+                raise ValueError(
+                    f"`{path}` must have shape (m, k) with k at most m, got {self.shape}"
+                )
             k = self.shape[1]
             self.packed = (k * (k + 1) // 2,)
             self.size = self.packed[0] + (self.shape[0] - k) * k
@@ -253,11 +295,18 @@ class _Leaf:
 
     def flatten(self, value, part):
         if isinstance(value, SparseRows):
-            raise TypeError(f"field {self.path!r} has a gradient for some rows alone, which fastsvgp.adagrad takes: use that")
+            raise TypeError(
+                f"field {self.path!r} has a gradient for some rows alone, which fastsvgp.adagrad"
+                " takes: use that"
+            )
         if np.shape(value) != self.shape:
-            raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
+            raise ValueError(
+                f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}"
+            )
         if self.kind in ("tril", "symmetric"):
-            kernels.pack_tril(value if on_device(value) else np.asarray(value), part.reshape(self.packed))
+            kernels.pack_tril(
+                value if on_device(value) else np.asarray(value), part.reshape(self.packed)
+            )
         elif self.kind == "columns":
             (m, k), (count,) = self.shape, self.packed
             value = value if on_device(value) else np.asarray(value)
@@ -274,7 +323,11 @@ class _Leaf:
         if self.kind == "columns":
             (m, k), (count,) = self.shape, self.packed
             rest = part[count:].reshape(m - k, k).astype(self.dtype)
-            return np.concatenate([kernels.unpack_tril(part[:count], k, self.dtype), rest]) if k else rest
+            return (
+                np.concatenate([kernels.unpack_tril(part[:count], k, self.dtype), rest])
+                if k
+                else rest
+            )
         if self.python and not on_device(part):
             return float(part[0])
         part = part.reshape(self.shape).astype(self.dtype)

@@ -23,8 +23,9 @@ class Trend:
     def observe(self, value, smoothing, tolerance):
         """The trend after one more value.
 
-        ``smoothing`` in [0, 1) is the weight kept by the past (0: none, each value counts as it is). The average has improved
-        when it exceeds the best so far by more than ``tolerance * max(1, |best|)``; ``waited`` counts values since it last did.
+        ``smoothing`` in [0, 1) is the weight kept by the past (0: none, each value counts as it
+        is). The average has improved when it exceeds the best so far by more than
+        ``tolerance * max(1, |best|)``; ``waited`` counts values since it last did.
         """
         total = smoothing * self.total + (1 - smoothing) * float(value)
         weight = smoothing * self.weight + (1 - smoothing)

@@ -1,8 +1,9 @@
 """Step sizes that change over the steps.
 
-A schedule is immutable. ``init()`` gives its state, a record; ``size(count, state)`` the step size of step ``count`` (from 0);
-``observe(state, value)`` the state after a step whose objective was ``value``. Only ``plateau`` looks at values; the state of
-the others is empty. Wherever a step size is asked for, a number, a schedule, or a function ``count -> step size`` will do.
+A schedule is immutable. ``init()`` gives its state, a record; ``size(count, state)`` the step size
+of step ``count`` (from 0); ``observe(state, value)`` the state after a step whose objective was
+``value``. Only ``plateau`` looks at values; the state of the others is empty. Wherever a step size
+is asked for, a number, a schedule, or a function ``count -> step size`` will do.
 """
 
 import math
@@ -123,7 +124,10 @@ class _Function(Schedule):
     def size(self, count, state):
         value = float(self.function(count))
         if not 0 <= value < math.inf:
-            raise ValueError(f"the step-size function gave {value} at step {count}; it must be finite and not negative")
+            raise ValueError(
+                f"the step-size function gave {value} at step {count}; it must be finite and not"
+                " negative"
+            )
         return value
 
 
@@ -157,8 +161,8 @@ def constant(value: float) -> Schedule:
 def log_linear(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
-    ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of
-    non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
+    ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first
+    natural-gradient steps of non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
 
     Parameters
     ----------
@@ -173,7 +177,8 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     Raises
     ------
     ValueError, TypeError
-        Step sizes that are no positive, finite numbers; ``steps`` that is no whole number of at least 1.
+        Step sizes that are no positive, finite numbers; ``steps`` that is no whole number of at
+        least 1.
 
     Examples
     --------
@@ -182,15 +187,20 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     [0.001, 0.003162, 0.01, 0.031623, 0.1, 0.1]
     >>> trained, info = fs.fit(model, X, Y, steps=20, natural_step_size=ramp, rng=0)
     """
-    return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
+    return _LogLinear(
+        _positive("log_linear", "start", start),
+        _positive("log_linear", "end", end),
+        check.whole("steps", steps),
+    )
 
 
 @names_options
 def cosine(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
 
-    Nearly flat at both ends: long steps for most of the way, and small ones in the end, which average over batches. Source:
-    Loshchilov & Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2017), eq. (5), without restarts.
+    Nearly flat at both ends: long steps for most of the way, and small ones in the end, which
+    average over batches. Source: Loshchilov & Hutter, "SGDR: Stochastic Gradient Descent with Warm
+    Restarts" (2017), eq. (5), without restarts.
 
     Parameters
     ----------
@@ -214,7 +224,11 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
     [0.05, 0.0428, 0.0255, 0.0082, 0.001, 0.001]
     >>> trained, info = fs.fit(model, X, Y, steps=5, optimiser=fs.adam(falling), rng=0)
     """
-    return _Cosine(_positive("cosine", "start", start), _positive("cosine", "end", end), check.whole("steps", steps))
+    return _Cosine(
+        _positive("cosine", "start", start),
+        _positive("cosine", "end", end),
+        check.whole("steps", steps),
+    )
 
 
 @names_options
@@ -257,7 +271,12 @@ def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0
 
 @names_options
 def plateau(
-    start: float, factor: float = 0.5, patience: int = 200, smoothing: float = 0.98, tolerance: float = 0.0, smallest: float = 0.0
+    start: float,
+    factor: float = 0.5,
+    patience: int = 200,
+    smoothing: float = 0.98,
+    tolerance: float = 0.0,
+    smallest: float = 0.0,
 ) -> Schedule:
     """Multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
 
@@ -266,7 +285,8 @@ def plateau(
     start, factor, smallest : float
         First step size, factor in (0, 1), and the step size below which it never falls.
     patience : int
-        Steps without improvement before the step size falls; the count starts again after each fall.
+        Steps without improvement before the step size falls; the count starts again after each
+        fall.
     smoothing : float
         Weight of the past in the exponential average, in [0, 1): 0.98 averages over about 50 steps.
     tolerance : float
@@ -313,14 +333,19 @@ def as_schedule(value, name="step_size"):
         if size < 0:
             raise ValueError(f"`{name}` must not be negative, got {size:g}")
         return _Constant(size)
-    raise TypeError(f"`{name}` must be a number, a schedule or a function of the step count, got {type(value).__name__}")
+    raise TypeError(
+        f"`{name}` must be a number, a schedule or a function of the step count, got"
+        f" {type(value).__name__}"
+    )
 
 
 def check_smoothing(function, value):
     """``value`` as a float in [0, 1)."""
     value = check.scalar("smoothing", value)
     if not 0 <= value < 1:
-        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}")
+        raise ValueError(
+            f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}"
+        )
     return value
 
 

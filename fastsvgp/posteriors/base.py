@@ -73,8 +73,9 @@ class Bars(NamedTuple):
 class once:
     """A method without arguments as an attribute, computed where it is first asked for.
 
-    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns at it, and a child forked
-    meanwhile waits for it for ever. A pass belongs to one thread, and needs none.
+    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns
+    at it, and a child forked meanwhile waits for it for ever. A pass belongs to one thread, and
+    needs none.
     """
 
     def __init__(self, method):
@@ -83,7 +84,8 @@ class once:
     def __get__(self, instance, owner=None):
         if instance is None:
             return self
-        value = instance.__dict__[self.method.__name__] = self.method(instance)  # found before this from then on
+        # found before this from then on
+        value = instance.__dict__[self.method.__name__] = self.method(instance)
         return value
 
 
@@ -126,9 +128,10 @@ class Pass:
     """One way through a bound: forward by ``project``, run of rows by run of rows (at least one, which may be empty), back by
     ``pull``, and ``finish``.
 
-    A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on Kuu alone is in the ``Prior``
-    that it began with, what belongs to one run of rows in the ``rows`` of its ``Projection``. Runs are pulled in any order, each
-    once, and before ``finish`` or ``natural_step``; ``kl`` may be called at any time.
+    A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on
+    Kuu alone is in the ``Prior`` that it began with, what belongs to one run of rows in the
+    ``rows`` of its ``Projection``. Runs are pulled in any order, each once, and before ``finish``
+    or ``natural_step``; ``kl`` may be called at any time.
 
     clamped : number of marginal variances so far that rounding had driven below eps kff, and that were raised to it
 
@@ -142,11 +145,14 @@ class Pass:
     """
 
     clamped: Any = 0
-    shares_rows: ClassVar[bool] = False  # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
+    # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
+    shares_rows: ClassVar[bool] = False
 
     def count_clamped(self, raised):
         """Add what ``raise_to_floor`` returned; on a device the first count is no sum."""
-        self.clamped = raised if isinstance(self.clamped, int) and self.clamped == 0 else self.clamped + raised
+        self.clamped = (
+            raised if isinstance(self.clamped, int) and self.clamped == 0 else self.clamped + raised
+        )
 
     def project(self, Kuf, kff) -> Projection:
         """Marginals (..., N) at a run of rows, for Kuf (M, N), kff (N,)."""
@@ -171,7 +177,10 @@ class Pass:
         return self.Lam_a, self.G
 
     def finish(self, kl_bar) -> Bars:
-        """Cotangents of what all rows share, the KL term with its own ``kl_bar``. Consumes the sums."""
+        """Cotangents of what all rows share, the KL term with its own ``kl_bar``.
+
+        Consumes the sums.
+        """
         raise NotImplementedError
 
     def natural_step(self, step_size):
@@ -206,7 +215,9 @@ class WhiteningPass(Pass):
 
 @record
 class Posterior:
-    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``start_from``.
+    """Base of Gaussian posteriors q(u) over M inducing variables.
+
+    A member provides ``check_size`` and ``start_from``.
 
     docs/posterior.md adds one, step by step.
 
@@ -219,13 +230,17 @@ class Posterior:
     num_sets: ClassVar[int] = 1  # of inducing inputs: 2 for an ``InducingPair``
     natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves
     no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
-    natural_by_default: ClassVar[bool] = False  # whether ``fit`` takes natural steps unless it is told otherwise
+    # whether ``fit`` takes natural steps unless it is told otherwise
+    natural_by_default: ClassVar[bool] = False
     kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
     starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` makes one
-    inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
-    directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``
-    random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``start_from`` takes beside; ``draw`` makes it
+    # a factor of an inverse, which training keeps one: see ``inverse_of``
+    inverse_field: ClassVar[str | None] = None
+    # of steps that are no gradients, which ``start_from`` takes as ``direction=``
+    directions: ClassVar[tuple[str, ...]] = ()
+    # names of what ``start_from`` takes beside; ``draw`` makes it
+    random_quantities: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls):
         models.RANDOM_QUANTITIES.update(cls.random_quantities)
@@ -251,8 +266,8 @@ class Posterior:
         columns : int
             How many data will be pulled: it decides on the cheapest form.
         need : tuple of str
-            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks" or one of them ("blocks.Kuf",
-            "blocks.Kuu"), "natural_step".
+            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks" or
+            one of them ("blocks.Kuf", "blocks.Kuu"), "natural_step".
         **more
             Random quantities as ``draw`` made them; ``direction``, one of ``directions``.
         """
@@ -277,14 +292,18 @@ def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
     vector, matrix = np.shape(getattr(q, first)), np.shape(getattr(q, second))
     if len(vector) not in (1, 2) or vector[-1] != M or vector[0] == 0 or matrix != vector + (M,):
         raise ValueError(
-            f"`posterior` has {first} {vector} and {second} {matrix}, but there are {M} inducing inputs: "
-            f"use {first} ({M},) with {second} ({M}, {M}), or {first} (P, {M}) with {second} (P, {M}, {M}) for P outputs"
+            f"`posterior` has {first} {vector} and {second} {matrix}, but there are {M} inducing"
+            f" inputs: use {first} ({M},) with {second} ({M}, {M}), or {first} (P, {M}) with"
+            f" {second} (P, {M}, {M}) for P outputs"
         )
     return vector[:-1]
 
 
 def prior_factor(Kuu, jitter):
-    """L = chol(Kuu + jitter I). Without jitter, pivots are refused too that may be nothing but rounding: of duplicated inputs."""
+    """L = chol(Kuu + jitter I).
+
+    Without jitter, pivots are refused too that may be nothing but rounding: of duplicated inputs.
+    """
     L = kernels.cholesky(Kuu, jitter)
     if jitter == 0:
         pivots = np.square(L.diagonal())
@@ -321,4 +340,9 @@ def wanted(need, name, root="posterior"):
 
 def gradient(q, **bars):
     """A record like a posterior, with these cotangents in its fields and None in the others."""
-    return type(q)(**{name: getattr(q, name) if kind == "static" else bars.get(name) for name, kind in q._record_fields})
+    return type(q)(
+        **{
+            name: getattr(q, name) if kind == "static" else bars.get(name)
+            for name, kind in q._record_fields
+        }
+    )

@@ -1,21 +1,23 @@
 """Decoupled inducing inputs (ODVGP): SOLVE-GP whose q(v) keeps the prior covariance C_vv, so that O serves the mean alone.
 
-Names as in ``orthogonal``: K is the Kuu of the stack, L its factor, M_v the mean of v, m_v = L_vv^-1 M_v. With S_v = C_vv the
-whitened factor of v is the identity: v has no part in the variance, and what is left is ``Marginal`` on Z with a mean function,
+Names as in ``orthogonal``: K is the Kuu of the stack, L its factor, M_v the mean of v, m_v =
+L_vv^-1 M_v. With S_v = C_vv the whitened factor of v is the identity: v has no part in the
+variance, and what is left is ``Marginal`` on Z with a mean function,
 
     f  = that of ``Marginal`` on Z  +  Kuf' e,    K e = (0, M_v)        C_fv C_vv^-1 M_v = Kuf' (-Kuu^-1 K_uv; I) C_vv^-1 M_v
     KL = that of ``Marginal`` on Z  +  |m_v|^2 / 2                      M_v' C_vv^-1 M_v = |m_v|^2 = e' K e
 
-so that the batch meets O in products with vectors only. Reverse, with a the cotangents of the mean, kappa that of the KL, and
-beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta: from de = -K^-1 dK e and d(e' K e) = -e' dK e at fixed M_v
+so that the batch meets O in products with vectors only. Reverse, with a the cotangents of the mean,
+kappa that of the KL, and beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta: from de = -K^-1 dK e
+and d(e' K e) = -e' dK e at fixed M_v
 
     Kuf_bar = that of ``Marginal`` in the first rows  +  e a'
     Kuu_bar = that of ``Marginal`` in the first block  -  sym((gamma + kappa e / 2) e')
     M_v_bar = L_vv^-T (beta_v + kappa m_v)
 
-Source: Salimbeni et al., "Orthogonally Decoupled Variational Gaussian Processes" (2018); Shi et al. 2020, section 3.1.
+Source: Salimbeni et al., "Orthogonally Decoupled Variational Gaussian Processes" (2018); Shi et al.
+2020, section 3.1.
 """
-
 
 import numpy as np
 
@@ -40,7 +42,8 @@ class Decoupled(UnwhitenedSets):
 
     Notes
     -----
-    Value and all gradients cost what ``Marginal`` on Z costs, and (M + M2)^3 / 3 flops. Source: Salimbeni et al. 2018.
+    Value and all gradients cost what ``Marginal`` on Z costs, and (M + M2)^3 / 3 flops. Source:
+    Salimbeni et al. 2018.
 
     Examples
     --------
@@ -57,7 +60,9 @@ class Decoupled(UnwhitenedSets):
     natural_fields = ("mean_u", "scale_tril_u", "mean_v")
 
     def start_from(self, prior, columns=0, need=()):
-        return (StackedPass if "natural_step" in need else DecoupledPass)(self, prior, columns, need)
+        return (StackedPass if "natural_step" in need else DecoupledPass)(
+            self, prior, columns, need
+        )
 
     def whitened(self, name, L):
         if name == "u":
@@ -83,7 +88,10 @@ class DecoupledPass(Pass):
         self.u, self.v = slice(0, size), slice(size, M)
         on_Z = Prior(_block(prior.Kuu, self.u), prior.jitter)
         on_Z.L, self.L_v = _block(self.L, self.u), _block(self.L, self.v)
-        own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
+        own = {
+            "posterior.mean_u": "posterior.mean",
+            "posterior.scale_tril_u": "posterior.scale_tril",
+        }
         names = tuple(own.get(name, name) for name in need if name != "posterior.mean_v")
         self.on_Z = Marginal(q.mean_u, q.scale_tril_u).start_from(on_Z, columns, names)
         self.m_v = solve_vectors(self.L_v, q.mean_v.reshape(-1, M - size))
@@ -97,7 +105,10 @@ class DecoupledPass(Pass):
 
     def project(self, Kuf, kff):
         f, rows = self.on_Z.project(np.ascontiguousarray(Kuf[self.u], like=Kuf), kff)
-        return Projection(Marginals(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.var), (Kuf, rows))
+        return Projection(
+            Marginals(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.var),
+            (Kuf, rows),
+        )
 
     def joint(self, Kuf, Kff):
         f = self.on_Z.joint(np.ascontiguousarray(Kuf[self.u], like=Kuf), Kff)

@@ -1,12 +1,12 @@
 """Decoupled inducing inputs by the weights of the mean: ODVGP at a cost linear in the size of O.
 
-``Decoupled`` with m_v = C_vv w: its mean has C_vv^-1 m_v = w in it, which then is a parameter, and C_vv is not factorised. What
-takes them through a bound without any matrix of M2 x M2 is ``bounds.decoupled``. At the level of blocks, where K_vv is given, it
-is the algebra of ``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_vv Phi(E), E = L^-1 dK L^-T, hence
+``Decoupled`` with m_v = C_vv w: its mean has C_vv^-1 m_v = w in it, which then is a parameter, and
+C_vv is not factorised. What takes them through a bound without any matrix of M2 x M2 is
+``bounds.decoupled``. At the level of blocks, where K_vv is given, it is the algebra of
+``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_vv Phi(E), E = L^-1 dK L^-T, hence
 
     dm_v' = Phi(E)_vv' m_v',    so    C_vv -= m_v' m_v'_bar',    w_bar = L_vv m_v'_bar.
 """
-
 
 from .. import check, kernels
 from ..records import leaf, record
@@ -29,10 +29,11 @@ class DecoupledWeights(OrthogonalSets):
 
     Notes
     -----
-    Value and all gradients cost those of ``Whitened`` on Z and about 6 D + 20 flops for each of the M2 (M + B) covariances of O
-    with Z and with the batch, and for those of O with itself, M2^2 of them, or S M2 with ``sampled=S``: wherever a KL term is
-    computed the quadratic form w' K_vv w is then estimated, without bias, from S of its columns. Two (M2, B), (M2, M) and (M2, S)
-    arrays at a time. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
+    Value and all gradients cost those of ``Whitened`` on Z and about 6 D + 20 flops for each of the
+    M2 (M + B) covariances of O with Z and with the batch, and for those of O with itself, M2^2 of
+    them, or S M2 with ``sampled=S``: wherever a KL term is computed the quadratic form w' K_vv w is
+    then estimated, without bias, from S of its columns. Two (M2, B), (M2, M) and (M2, S) arrays at
+    a time. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
 
     Examples
     --------
@@ -54,7 +55,10 @@ class DecoupledWeights(OrthogonalSets):
 
     def start_from(self, prior, columns=0, need=(), sampled=None):
         if sampled is not None:
-            raise TypeError("`sampled` saves columns of K_vv from being computed, and blocks have all of them: leave it out")
+            raise TypeError(
+                "`sampled` saves columns of K_vv from being computed, and blocks have all of them:"
+                " leave it out"
+            )
         return StackedPass(self, prior, columns, need)
 
     def whitened(self, name, L):
@@ -76,12 +80,22 @@ class DecoupledWeights(OrthogonalSets):
         if given.ndim == 0:
             S = check.whole(name, value)
             if S > M2:
-                raise ValueError(f"`sampled` is {S}, but `inducing.O` has {M2} rows; give at most that, or None for all of them")
+                raise ValueError(
+                    f"`sampled` is {S}, but `inducing.O` has {M2} rows; give at most that, or None"
+                    " for all of them"
+                )
             return check.generator(rng).choice(M2, S, replace=False)
         given = given.get() if deferred_checks.on_device(given) else given
-        if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= M2:
+        if (
+            given.ndim != 1
+            or given.size == 0
+            or given.dtype.kind not in "iu"
+            or given.min() < 0
+            or given.max() >= M2
+        ):
             raise ValueError(
-                f"`sampled` must be a number S, or an array (S,) of row numbers of `inducing.O`, 0 to {M2 - 1}, got an array of "
-                f"shape {given.shape} and dtype {given.dtype}" + (f" from {given.min()} to {given.max()}" if given.size else "")
+                "`sampled` must be a number S, or an array (S,) of row numbers of `inducing.O`, 0"
+                f" to {M2 - 1}, got an array of shape {given.shape} and dtype {given.dtype}"
+                + (f" from {given.min()} to {given.max()}" if given.size else "")
             )
         return given

@@ -1,25 +1,28 @@
 """t-SVGP: q(u) as the prior times Gaussian sites, tied in what the inducing variables see of them.
 
-Each datum has a site exp(lambda_1 f - lambda_2 f^2 / 2); projected to u they add up to one in natural parameters, (l, Lam_2). Two
-ways to hold them: absorbed, with the flanks Kuu^-1 taken in, and dual, without. With L = chol(Kuu), u = L u', both are
+Each datum has a site exp(lambda_1 f - lambda_2 f^2 / 2); projected to u they add up to one in
+natural parameters, (l, Lam_2). Two ways to hold them: absorbed, with the flanks Kuu^-1 taken in,
+and dual, without. With L = chol(Kuu), u = L u', both are
 
     absorbed: A = L' Lam_2 L,       t = L' l           q(u) = N(S l, S),    S = (Kuu^-1 + Lam_2)^-1
     dual:     A = L^-1 Lam_2 L^-T,  t = L^-1 l         S = Kuu (Kuu + Lam_2)^-1 Kuu
 
     B = I + A = C C',    q(u') = N(m, B^-1),    m = B^-1 t
 
-so a pass is that of ``whitening`` with this mean, and C^-1 in the place of W'; valid sites are those for which B is positive
-definite, not only positive semi-definite Lam_2. The passes collect Lam a and G = Lam diag(b) Lam', a, b the cotangents of mean
-and var.
+so a pass is that of ``whitening`` with this mean, and C^-1 in the place of W'; valid sites are
+those for which B is positive definite, not only positive semi-definite Lam_2. The passes collect
+Lam a and G = Lam diag(b) Lam', a, b the cotangents of mean and var.
 
-Reverse, kappa the cotangent of the KL, H = I - B^-1, X = G + kappa / 2 I, d = Lam a + kappa m, the cotangent of m:
+Reverse, kappa the cotangent of the KL, H = I - B^-1, X = G + kappa / 2 I, d = Lam a + kappa m, the
+cotangent of m:
 
     g     = B^-1 d                                                           t_bar
     A_bar = -B^-1 X B^-1 + kappa / 2 B^-1 - sym(g m')                        d B^-1 = -B^-1 dA B^-1,  dm = B^-1 (dt - dA m)
     absorbed:  l_bar = L g,       Lam_2_bar = L A_bar L'
     dual:      l_bar = L^-T g,    Lam_2_bar = L^-T A_bar L^-1
 
-Kuf_bar is that of ``whitening``. Kuu, dual: Lam, t and A all come of L^-1, A from both sides, so the whitening lemma holds with
+Kuf_bar is that of ``whitening``. Kuu, dual: Lam, t and A all come of L^-1, A from both sides, so
+the whitening lemma holds with
 
     C = Lam_bar Lam' + g t' + 2 A_bar A,    Lam_bar Lam' = m (Lam a)' - 2 H G
 
@@ -33,18 +36,20 @@ Absorbed: in K = Kuu itself, q is K^-1 + Lam_2 and l, and with psi = K^-1 Kuf, d
     mean = Kuf' w,    var = kff - colsum(Kuf * E),    Kuf_bar = w a' - 2 E diag(b)
     Kuu_bar = E diag(b) E' + kappa / 2 (F F' + w w') - sym(F d w')
 
-(1 + 3 P) M^2 B and (1/3 + 4 P) M^3. With D = F L^-1, formed once, E = D Kuf needs no Lam; measured, that is 5 % faster and loses
-up to five digits of the value in float64 (an error of 1e-7 at M = 200, jitter 1e-6).
+(1 + 3 P) M^2 B and (1/3 + 4 P) M^3. With D = F L^-1, formed once, E = D Kuf needs no Lam; measured,
+that is 5 % faster and loses up to five digits of the value in float64 (an error of 1e-7 at M = 200,
+jitter 1e-6).
 
 E-step of size r, the natural gradient step in q: with 2 G = G_2
 
     A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m)
 
-which is linear, so Lam_2 and l get what -r G_2 and r (Lam a - G_2 m) are in their coordinates. B stays positive definite where
-B was, r <= 1 and b <= 0; else a factor tells.
+which is linear, so Lam_2 and l get what -r G_2 and r (Lam a - G_2 m) are in their coordinates. B
+stays positive definite where B was, r <= 1 and b <= 0; else a factor tells.
 
-Source: Adam et al., "Dual Parameterization of Sparse Variational Gaussian Processes" (2021), section 4, equations 21 to 24; which
-tying has the tighter bound while the sites are held and the prior moves: docs.
+Source: Adam et al., "Dual Parameterization of Sparse Variational Gaussian Processes" (2021),
+section 4, equations 21 to 24; which tying has the tighter bound while the sites are held and the
+prior moves: docs.
 """
 
 from typing import ClassVar
@@ -73,7 +78,9 @@ class DualTying(Posterior):
         return check_vector_and_matrix(self, M, "lambda1", "lambda2")
 
     def start_from(self, prior, columns=0, need=()):
-        return (LongSitesPass if wanted(need, "Kuf", "blocks") else SitesPass)(self, prior, columns, need)
+        return (LongSitesPass if wanted(need, "Kuf", "blocks") else SitesPass)(
+            self, prior, columns, need
+        )
 
     def whitened_sites(self, L):
         """``(A, t)`` (P, M, M), symmetric, and (P, M)."""
@@ -101,12 +108,14 @@ class AbsorbedDualSites(DualTying):
     ----------
     lambda1 : (..., M)
     lambda2 : (..., M, M)
-        Symmetric; the strict upper triangle is never read. Kuu^-1 + lambda2 must be positive definite.
+        Symmetric; the strict upper triangle is never read. Kuu^-1 + lambda2 must be positive
+        definite.
 
     Notes
     -----
-    Zeros are the prior. A bound raises ``ValueError`` where the sites are not valid. An E-step, ``natural_step``, costs
-    (1 + 2 P) M^2 B + 1/3 M^3 + 8/3 P M^3 flops. Source: Adam et al. 2021; the form of their program.
+    Zeros are the prior. A bound raises ``ValueError`` where the sites are not valid. An E-step,
+    ``natural_step``, costs (1 + 2 P) M^2 B + 1/3 M^3 + 8/3 P M^3 flops. Source: Adam et al. 2021;
+    the form of their program.
 
     Examples
     --------
@@ -124,7 +133,11 @@ class AbsorbedDualSites(DualTying):
     def start_from(self, prior, columns=0, need=()):
         of_sites = any(wanted(need, name) for name in self.natural_fields)
         held = wanted(need, "Kuf", "blocks") and not of_sites
-        return HeldSitesPass(self, prior, columns, need) if held else super().start_from(prior, columns, need)
+        return (
+            HeldSitesPass(self, prior, columns, need)
+            if held
+            else super().start_from(prior, columns, need)
+        )
 
     def whitened_sites(self, L):
         return _both_sides(kernels.multiply_triangular, L, _symmetric(self), True), self._t(L)
@@ -139,11 +152,15 @@ class AbsorbedDualSites(DualTying):
 
     def from_whitened(self, L, A, t):
         return _reshaped(
-            self, kernels.whitening_vjp(np.multiply(A, -2, out=A), L), _vectors(kernels.solve_triangular, L, t, True)
+            self,
+            kernels.whitening_vjp(np.multiply(A, -2, out=A), L),
+            _vectors(kernels.solve_triangular, L, t, True),
         )
 
     def whitened_sites_vjp(self, L, A_bar, t_bar):
-        return _vectors(kernels.multiply_triangular, L, t_bar), kernels.symmetrise(kernels.tril_congruence(L, A_bar))
+        return _vectors(kernels.multiply_triangular, L, t_bar), kernels.symmetrise(
+            kernels.tril_congruence(L, A_bar)
+        )
 
 
 @record
@@ -158,8 +175,9 @@ class DualSites(DualTying):
 
     Notes
     -----
-    Zeros are the prior. ``AbsorbedDualSites`` has the tighter bound where the variance of the prior moves, and is the one to take
-    in float32: lambda2 here grows with the number of data, and its rounding passes the least eigenvalue of Kuu at some thousand.
+    Zeros are the prior. ``AbsorbedDualSites`` has the tighter bound where the variance of the prior
+    moves, and is the one to take in float32: lambda2 here grows with the number of data, and its
+    rounding passes the least eigenvalue of Kuu at some thousand.
 
     Examples
     --------
@@ -181,15 +199,18 @@ class DualSites(DualTying):
         return _reshaped(self, lambda2, _vectors(kernels.multiply_triangular, L, t))
 
     def whitened_sites_vjp(self, L, A_bar, t_bar):
-        return _vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(np.multiply(A_bar, -2), L)
+        return _vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(
+            np.multiply(A_bar, -2), L
+        )
 
 
 @record
 class WhitenedState(DualTying):
     """Sites in whitened coordinates, t and A themselves, of which the projections Lam are known elsewhere.
 
-    Its gradients are those of t and A, and that of Kuu counts that both are made of Lam: of A = Lam diag(lambda_2) Lam' and
-    t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam diag(lambda_2), and C = Lam_bar Lam' is that of dual sites.
+    Its gradients are those of t and A, and that of Kuu counts that both are made of Lam: of A = Lam
+    diag(lambda_2) Lam' and t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam
+    diag(lambda_2), and C = Lam_bar Lam' is that of dual sites.
     """
 
     lambda1: Array = leaf()
@@ -208,7 +229,9 @@ class WhitenedState(DualTying):
 
 def _symmetric(q):
     M = q.lambda1.shape[-1]
-    return kernels.symmetrise(np.ascontiguousarray(q.lambda2, like=q.lambda2).reshape(-1, M, M).copy())
+    return kernels.symmetrise(
+        np.ascontiguousarray(q.lambda2, like=q.lambda2).reshape(-1, M, M).copy()
+    )
 
 
 def _both_sides(product, L, S, transpose):
@@ -223,24 +246,35 @@ def _vectors(product, L, vectors, transpose=False):
 
 
 def _reshaped(q, lambda2, lambda1):
-    return replace(q, lambda1=lambda1.reshape(q.lambda1.shape), lambda2=lambda2.reshape(q.lambda2.shape))
+    return replace(
+        q, lambda1=lambda1.reshape(q.lambda1.shape), lambda2=lambda2.reshape(q.lambda2.shape)
+    )
 
 
 def factors(q, L):
     """``(t, C^-1, m)`` of a ``DualTying``: (P, M), (P, M, M), (P, M)."""
     B, t = q.precision(L)
     try:
-        inverses = kernels.inverse_triangular(kernels.cholesky(B, overwrite_a=True), overwrite_l=True)
+        inverses = kernels.inverse_triangular(
+            kernels.cholesky(B, overwrite_a=True), overwrite_l=True
+        )
     except NotPositiveDefinite as error:
         check.finite("posterior.lambda2", np.tril(q.lambda2))
         flanked = "Kuu^-1" if q.absorbed else "Kuu"
         raise InvalidSites(
-            f"`posterior.lambda2` holds no valid sites: {flanked} + lambda2 is not positive definite"
+            f"`posterior.lambda2` holds no valid sites: {flanked} + lambda2 is not positive"
+            " definite"
             + (f" (output {error.batch[0]})" if error.batch and len(t) > 1 else "")
-            + ". Zeros are the prior, and natural_step keeps valid sites valid; after the prior has moved a smaller step may "
-            "be needed, or float64 (DualSites with many data), or AbsorbedDualSites"
+            + ". Zeros are the prior, and natural_step keeps valid sites valid; after the prior has"
+            " moved a smaller step may be needed, or float64 (DualSites with many data), or"
+            " AbsorbedDualSites"
         ) from error
-    means = _vectors(kernels.multiply_triangular, inverses, _vectors(kernels.multiply_triangular, inverses, t), True)
+    means = _vectors(
+        kernels.multiply_triangular,
+        inverses,
+        _vectors(kernels.multiply_triangular, inverses, t),
+        True,
+    )
     return t, inverses, means
 
 
@@ -264,7 +298,11 @@ class Sites:
 
     def pull(self, rows, f_bar):
         b = f_bar.var
-        self.concave = self.concave and type(b) is np.ndarray and (b.size == 0 or (b.max() <= 0 and b.min() > -np.inf))
+        self.concave = (
+            self.concave
+            and type(b) is np.ndarray
+            and (b.size == 0 or (b.max() <= 0 and b.min() > -np.inf))
+        )
         return super().pull(rows, f_bar)
 
     def _set_needs(self, natural):
@@ -277,11 +315,14 @@ class Sites:
         r, G, q = step_size, kernels.symmetrise(self.G), self.q  # of 2 b
         if not (self.concave and r <= 1):
             B, _ = q.precision(self.L)
-            kernels.cholesky(add_to_diagonals((1 - r) * B - r * G, r), overwrite_a=True)  # refuses a step out of the cone
+            # refuses a step out of the cone
+            kernels.cholesky(add_to_diagonals((1 - r) * B - r * G, r), overwrite_a=True)
         t = r * (self.Lam_a - kernels.matmul(G, self.means[..., None])[..., 0])
         change = q.from_whitened(self.L, -r * G, t)
         M = len(self.L)
-        for new, old in zip(change.lambda2.reshape(-1, M, M), q.lambda2.reshape(-1, M, M), strict=True):
+        for new, old in zip(
+            change.lambda2.reshape(-1, M, M), q.lambda2.reshape(-1, M, M), strict=True
+        ):
             new += (1 - r) * old
         return replace(change, lambda1=(1 - r) * q.lambda1 + change.lambda1)
 
@@ -312,8 +353,17 @@ class Sites:
             Kuu_bar = kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
         elif self.need_Kuu:
             Hd = d - g
-            N = (X - SX - SX.swapaxes(-1, -2) + SXS - _symmetric_outer(Hd, m) + _symmetric_outer(0.5 * kl_bar * m, m)).sum(axis=0)
-            Kuu_bar = kernels.whitening_vjp(np.multiply(N, -2, out=N), self.L, overwrite_c=True, inverse=self.inverse)
+            N = (
+                X
+                - SX
+                - SX.swapaxes(-1, -2)
+                + SXS
+                - _symmetric_outer(Hd, m)
+                + _symmetric_outer(0.5 * kl_bar * m, m)
+            ).sum(axis=0)
+            Kuu_bar = kernels.whitening_vjp(
+                np.multiply(N, -2, out=N), self.L, overwrite_c=True, inverse=self.inverse
+            )
         return Bars(gradient(self.q, lambda1=lambda1_bar, lambda2=lambda2_bar), Kuu_bar)
 
 
@@ -362,7 +412,9 @@ class HeldSitesPass(SitesPass):
         d = (self.Lam_a + kl_bar * self.means)[..., None]
         x = 0.25 * kl_bar * self._w - 0.5 * kernels.matmul(self._F, d)[..., 0]
         for p, (F, w) in enumerate(zip(self._F, self._w, strict=True)):
-            kernels.weighted_gram(F, kernels.full(len(F), 0.5 * kl_bar, F), out=G[p], add=True, overwrite_a=True)
+            kernels.weighted_gram(
+                F, kernels.full(len(F), 0.5 * kl_bar, F), out=G[p], add=True, overwrite_a=True
+            )
             kernels.add_outer(G[p], x[p], w)
             kernels.add_outer(G[p], w, x[p])
             Kuu_bar = G[p] if p == 0 else np.add(Kuu_bar, G[p], out=Kuu_bar)

@@ -4,23 +4,27 @@ Write K for Kuu with its jitter, T for one implicit natural-gradient (Newton-Sch
 
     T = R F,    F = I - Phi(D0),    D0 = R' K R - I,    D = T' K T - I        (Phi: lower triangle, half the diagonal)
 
-and, as in ``whitening``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D - I + S) T' K); both D and the step
-count as functions of K, R is a parameter of its own. Then
+and, as in ``whitening``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D - I +
+S) T' K); both D and the step count as functions of K, R is a parameter of its own. Then
 
     mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(Lam * (C Lam)),    C = S + D,
 
-and KL[q(u) || p(u)] is at most (the paper's bound at A = I + D; tr((S - 3 I + A) A) = tr S + <S, D> - 2 M - tr D + |D|^2)
+and KL[q(u) || p(u)] is at most (the paper's bound at A = I + D; tr((S - 3 I + A) A) = tr S + <S, D>
+- 2 M - tr D + |D|^2)
 
-    KL = (|m|^2 + m' D m + |W|_F^2 + <C, D> - M - tr D) / 2 - sum log W_ii + KL[N(0, T T') || N(0, K^-1)].
+    KL = (|m|^2 + m' D m + |W|_F^2 + <C, D> - M - tr D) / 2 - sum log W_ii + KL[N(0, T T') || N(0,
+    K^-1)].
 
-Of the last term, (tr D - log|I + D|) / 2, only products of D are at hand: the bound rho = (-d - log(1 - d)) / 2, d = |D|_F < 1,
-takes its place (x - log(1 + x) <= x^2 (-d - log(1 - d)) / d^2 for |x| <= d). So the value stays a lower bound of the evidence. At
-R = chol(K^-1) D is zero: value and gradients are those of the whitened bound whose whitening matrix is chol(K^-1). The implicit
-step makes them so: dT = T dF there, which is the derivative of chol(K^-1), while without the step T would be held. And D is
-quadratic in D0, |D| <= |D0|^2 (1.92 + |D0| / 2).
+Of the last term, (tr D - log|I + D|) / 2, only products of D are at hand: the bound rho = (-d -
+log(1 - d)) / 2, d = |D|_F < 1, takes its place (x - log(1 + x) <= x^2 (-d - log(1 - d)) / d^2 for
+|x| <= d). So the value stays a lower bound of the evidence. At R = chol(K^-1) D is zero: value and
+gradients are those of the whitened bound whose whitening matrix is chol(K^-1). The implicit step
+makes them so: dT = T dF there, which is the derivative of chol(K^-1), while without the step T
+would be held. And D is quadratic in D0, |D| <= |D0|^2 (1.92 + |D0| / 2).
 
-Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b; sums over outputs p are
-understood, and one KL for each. With Lam, D, m and W as if they were independent, and G = (Lam * 2b) Lam',
+Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b;
+sums over outputs p are understood, and one KL for each. With Lam, D, m and W as if they were
+independent, and G = (Lam * 2b) Lam',
 
     d mean = dLam' m + Lam' dm,    d var = -2 colsum(Lam * dLam) + 2 colsum(C Lam * dLam) + colsum(Lam * ((dS + dD) Lam))
     d KL   = (m + D m)' dm + <m m' + S + 2 D - I + D / (1 - d), dD> / 2 + <I + D, dS> / 2 - sum dW_ii / W_ii
@@ -30,14 +34,16 @@ understood, and one KL for each. With Lam, D, m and W as if they were independen
     W_bar   = tril((G + kappa (I + D)) W) - kappa diag(1 / W_ii)                 (<X, dS> / 2 = <X W, dW> for symmetric X)
     D_bar   = (G + kappa (m m' + S + 2 D - I + D / (1 - d))) / 2
 
-and then through Lam = T' Kuf and D = T' K T - I, dD = dT' K T + T' dK T + T' K dT, to T and on to R and K:
+and then through Lam = T' Kuf and D = T' K T - I, dD = dT' K T + T' dK T + T' K dT, to T and on to R
+and K:
 
     Kuf_bar = T Lam_bar,    kff_bar = b
     T_bar   = tril(Kuf Lam_bar' + 2 K T D_bar)
     K_bar   = T D_bar T' + A_bar,    (A_bar, R_bar) the reverse rule of the step at T_bar (see ``newton_schulz_step_vjp``)
 
-Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and appendix S4, for the bound at T;
-the implicit step, and the bound of the last term, are added to it here.
+Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and
+appendix S4, for the bound at T; the implicit step, and the bound of the last term, are added to it
+here.
 """
 
 from dataclasses import dataclass
@@ -49,7 +55,17 @@ from .. import kernels
 from ..records import Marginals, leaf, record
 from ..records.typed import Array
 from ..runtime import deferred_checks
-from .base import Bars, Joint, Pass, Posterior, Projection, check_vector_and_matrix, gradient, raise_to_floor, wanted
+from .base import (
+    Bars,
+    Joint,
+    Pass,
+    Posterior,
+    Projection,
+    check_vector_and_matrix,
+    gradient,
+    raise_to_floor,
+    wanted,
+)
 from .pseudo_targets import with_noise
 
 
@@ -63,21 +79,24 @@ class InverseFreeWhitened(Posterior):
     scale_tril : (..., M, M)
         Lower triangular, positive diagonal; the strict upper triangle is never read.
     inverse_root : (M, M)
-        R, lower triangular, positive diagonal: ``inverse_factor(Kuu + jitter I)``, and the same from the last R whenever Kuu has
-        moved. Shared by all outputs.
+        R, lower triangular, positive diagonal: ``inverse_factor(Kuu + jitter I)``, and the same
+        from the last R whenever Kuu has moved. Shared by all outputs.
 
     Notes
     -----
-    The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T that it takes from R; elsewhere
-    its value is a ``ValueError``, while predictions still have variances that are too large, never too small. At R = chol(Kuu^-1)
-    it is the whitened bound, value and gradients, and the gradient of R is zero. Value and all gradients but R's cost
-    (6 B + 8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products.
+    The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T
+    that it takes from R; elsewhere its value is a ``ValueError``, while predictions still have
+    variances that are too large, never too small. At R = chol(Kuu^-1) it is the whitened bound,
+    value and gradients, and the gradient of R is zero. Value and all gradients but R's cost (6 B +
+    8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products.
 
-    In float32 the gradient of the inducing inputs needs a good condition. D, the difference of R' Kuu R and I, is rounding there,
-    about 1e-8 cond(Kuu), and it enters that gradient to first order. Measured (RBF, D = 2, M = 60 and 100), relative to the norm,
-    in the median and at worst: 0.2 and 0.5 % at cond(Kuu) = 1e4 to 2e4, 0.7 and 2 % up to 4e4, 2 and 4 % up to 6.5e4, 3 and 9 %
-    up to 1e5. ``Whitened`` has 1e-4 there, as have lengthscales in both. Exact sums in D would leave a third of it, the part that
-    rounding Kuu makes: take more jitter, float64, or ``Whitened``.
+    In float32 the gradient of the inducing inputs needs a good condition. D, the difference of R'
+    Kuu R and I, is rounding there, about 1e-8 cond(Kuu), and it enters that gradient to first
+    order. Measured (RBF, D = 2, M = 60 and 100), relative to the norm, in the median and at worst:
+    0.2 and 0.5 % at cond(Kuu) = 1e4 to 2e4, 0.7 and 2 % up to 4e4, 2 and 4 % up to 6.5e4, 3 and 9 %
+    up to 1e5. ``Whitened`` has 1e-4 there, as have lengthscales in both. Exact sums in D would
+    leave a third of it, the part that rounding Kuu makes: take more jitter, float64, or
+    ``Whitened``.
 
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", appendix S4.
 
@@ -95,14 +114,17 @@ class InverseFreeWhitened(Posterior):
     inverse_root: Array = leaf("tril")
 
     inverse_field = "inverse_root"
-    no_natural_step = "it would factorise the precision of q, which this posterior is there to avoid"
+    no_natural_step = (
+        "it would factorise the precision of q, which this posterior is there to avoid"
+    )
 
     def check_size(self, M):
         outputs = check_vector_and_matrix(self, M)
         if np.shape(self.inverse_root) != (M, M):
             raise ValueError(
-                f"`posterior` has inverse_root {np.shape(self.inverse_root)}, but there are {M} inducing inputs: use ({M}, {M}), "
-                "a factor of the inverse of Kuu such as inverse_factor makes"
+                f"`posterior` has inverse_root {np.shape(self.inverse_root)}, but there are {M}"
+                f" inducing inputs: use ({M}, {M}), a factor of the inverse of Kuu such as"
+                " inverse_factor makes"
             )
         return outputs
 
@@ -129,7 +151,9 @@ class InverseFreePass(Pass):
         M = len(prior.Kuu)
         self.q, self.batch = q, q.mean.shape[:-1]
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
-        self.need_mean, self.need_tril, self.need_root = (wanted(need, f) for f in ("mean", "scale_tril", "inverse_root"))
+        self.need_mean, self.need_tril, self.need_root = (
+            wanted(need, f) for f in ("mean", "scale_tril", "inverse_root")
+        )
         self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
         self.R, self.K = q.inverse_root, with_noise(prior.Kuu, prior.jitter)
         self.D0, _ = kernels.newton_schulz_gram(self.K, self.R)
@@ -144,13 +168,20 @@ class InverseFreePass(Pass):
         """M^2 N flops, and 2 M^2 N an output."""
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         P, N = len(self.means), Lam.shape[1]
-        mean, var, C_Lam = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
+        mean, var, C_Lam = (
+            np.empty((P, N), Lam.dtype, like=Lam),
+            np.empty((P, N), Lam.dtype, like=Lam),
+            [],
+        )
         for p in range(P):
             C_Lam.append(kernels.matmul(self.C[p], Lam))
             mean[p], explained = kernels.column_moments(Lam, self.means[p])
             var[p] = kff - explained + kernels.column_moments(Lam, self.means[p], C_Lam[p])[1]
         self.clamped += raise_to_floor(var, kff)
-        return Projection(Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), Rows(Kuf, Lam, C_Lam))
+        return Projection(
+            Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)),
+            Rows(Kuf, Lam, C_Lam),
+        )
 
     def joint(self, Kuf, Kff):
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
@@ -160,19 +191,30 @@ class InverseFreePass(Pass):
         for p, C in enumerate(self.C):
             np.add(prior, kernels.matmul(Lam, kernels.matmul(C, Lam), transpose_a=True), out=cov[p])
             np.multiply(np.add(cov[p], cov[p].T), 0.5, out=cov[p])
-        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
+        # a view of the diagonals
+        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))
+        return Joint(
+            kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+        )
 
     def kl(self):
         """The bound of KL[q(u) || p(u)] of the module's text, summed over outputs."""
         d = self._distance()
         P = len(self.means)
-        squares = np.sum(np.square(self.means, dtype=float)) + kernels.tril_sum_of_squares(self.trils)
+        squares = np.sum(np.square(self.means, dtype=float)) + kernels.tril_sum_of_squares(
+            self.trils
+        )
         moved = np.sum(self.means * kernels.matmul(self.means, self.D), dtype=float)
-        inner = sum(np.sum(kernels.column_moments(C, self.means[0], self.D)[1], dtype=float) for C in self.C)
+        inner = sum(
+            np.sum(kernels.column_moments(C, self.means[0], self.D)[1], dtype=float) for C in self.C
+        )
         log_diagonals = np.sum(np.log(np.diagonal(self.trils, axis1=-2, axis2=-1), dtype=float))
         rest = P * (-d - np.log1p(-d)) / 2
-        return 0.5 * (squares + moved + inner - self.means.size - P * self.trace) - log_diagonals + rest
+        return (
+            0.5 * (squares + moved + inner - self.means.size - P * self.trace)
+            - log_diagonals
+            + rest
+        )
 
     def pull(self, rows, f_bar):
         Kuf, Lam, C_Lam = rows.Kuf, rows.Lam, rows.C_Lam
@@ -188,7 +230,9 @@ class InverseFreePass(Pass):
         if through_T or self.need_Kuf:
             Lam_bar = None
             for p, T in enumerate(C_Lam):
-                self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p], scale=True)
+                self.Lam_a[p] += kernels.add_outer_minus_scaled(
+                    T, self.means[p], a[p], Lam, b2[p], scale=True
+                )
                 Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
             if through_T:
                 kernels.tril_product(Kuf, Lam_bar, out=self.T_bar, add=not first)
@@ -197,9 +241,15 @@ class InverseFreePass(Pass):
         if self.G is not None:
             weights = b2 if self.need_tril else b2.sum(axis=0, keepdims=True)
             for p, (G, w) in enumerate(zip(self.G, weights, strict=True)):
-                kernels.weighted_gram(Lam, w, out=G, add=not first, overwrite_a=p == len(weights) - 1)
+                kernels.weighted_gram(
+                    Lam, w, out=G, add=not first, overwrite_a=p == len(weights) - 1
+                )
         rows.Kuf = rows.Lam = rows.C_Lam = None
-        return kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True) if self.need_Kuf else None
+        return (
+            kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True)
+            if self.need_Kuf
+            else None
+        )
 
     def finish(self, kl_bar):
         if self.G is not None:  # summed as lower triangles
@@ -212,14 +262,17 @@ class InverseFreePass(Pass):
             Kuu_bar, root_bar = self._root_and_Kuu_bar(kl_bar)
         if self.need_tril:
             tril_bar = self._tril_bar(kl_bar).reshape(self.q.scale_tril.shape)
-        return Bars(gradient(self.q, mean=mean_bar, scale_tril=tril_bar, inverse_root=root_bar), Kuu_bar)
+        return Bars(
+            gradient(self.q, mean=mean_bar, scale_tril=tril_bar, inverse_root=root_bar), Kuu_bar
+        )
 
     def _tril_bar(self, kl_bar):
         """(P, M, M), lower. Consumes the sums G: the last of the three."""
         bar = kernels.empty(self.trils.shape, self.D)
         for G, W, out in zip(self.G, self.trils, bar, strict=True):
             G += kl_bar * self.D
-            GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=True)  # W' (G + kappa D), its transpose
+            # W' (G + kappa D), its transpose
+            GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=True)
             kernels.tril_update(GW, W, kl_bar, out=out, transpose=True)
         self.G = None
         return bar
@@ -230,13 +283,17 @@ class InverseFreePass(Pass):
         twice = self.G.sum(axis=0)  # 2 D_bar
         if kl_bar:
             shrunk = 1 + 1 / (1 - self._distance())
-            twice += kl_bar * (kernels.matmul(self.means, self.means, transpose_a=True) + self.C.sum(axis=0))
+            twice += kl_bar * (
+                kernels.matmul(self.means, self.means, transpose_a=True) + self.C.sum(axis=0)
+            )
             twice += self.D * (kl_bar * len(self.means) * shrunk).astype(self.D.dtype)
             twice.reshape(-1)[:: M + 1] -= kl_bar * len(self.means)
         T_D = kernels.multiply_triangular(self.T, twice, overwrite_b=True)  # 2 T D_bar
         kernels.tril_product(self.K, T_D.T, out=self.T_bar, add=True)
         names = [name for name, needed in (("A", self.need_Kuu), ("L", self.need_root)) if needed]
-        K_bar, R_bar = kernels.newton_schulz_step_vjp(self.T_bar, self.K, self.R, self.D0, 1.0, names)
+        K_bar, R_bar = kernels.newton_schulz_step_vjp(
+            self.T_bar, self.K, self.R, self.D0, 1.0, names
+        )
         if self.need_Kuu:
             K_bar += 0.5 * kernels.symmetrise(kernels.tril_product(T_D, self.T))
         return K_bar, R_bar
@@ -245,8 +302,10 @@ class InverseFreePass(Pass):
         """|D|_F, where it is less than one."""
         if not deferred_checks.none(self.d >= 1):
             raise ValueError(
-                "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a Newton-Schulz step "
-                f"|R' Kuu R - I| is {float(self.d):.3g}, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, "
-                "inverse_root), and where rounding keeps that from coming nearer, more jitter or float64"
+                "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a"
+                f" Newton-Schulz step |R' Kuu R - I| is {float(self.d):.3g}, and the bound needs"
+                " less than 1; take inverse_factor(Kuu + jitter I, inverse_root), and where"
+                " rounding keeps that from coming nearer, more jitter or float64"
             )
-        return np.minimum(self.d, 1 - 1e-15)  # on a device the verdict is read later, and logarithms are taken before
+        # on a device the verdict is read later, and logarithms are taken before
+        return np.minimum(self.d, 1 - 1e-15)

@@ -1,15 +1,18 @@
 """L-SVGP: q(u) as the prior times a Gaussian likelihood of independent pseudo-observations, S = (Kuu^-1 + S~^-1)^-1.
 
-Panos et al. 2018; Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and, for the preconditioned
-mean, 3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each output p, w = J m~ (plain: w = m~):
+Panos et al. 2018; Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section
+2 and, for the preconditioned mean, 3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each
+output p, w = J m~ (plain: w = m~):
 
     mean = Kfu w,    var = kff - diag(Kfu J Kuf),    KL = (s' diag(J) - M + log det K~ - sum log s + w' Kuu w) / 2.
 
-Only K~, whose eigenvalues are at least min(s), is factorised: K~ = L L', X = L^-1, J = X'X. With Lam = X Kuf and beta = X m~
-(plain: L' w) the mean is Lam' beta and the variance kff - colsum(Lam^2): a difference of positive numbers that is not formed
-through J, so float32 loses cond(L), not cond(K~).
+Only K~, whose eigenvalues are at least min(s), is factorised: K~ = L L', X = L^-1, J = X'X. With
+Lam = X Kuf and beta = X m~ (plain: L' w) the mean is Lam' beta and the variance kff -
+colsum(Lam^2): a difference of positive numbers that is not formed through J, so float32 loses
+cond(L), not cond(K~).
 
-Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the KL, K = Kuu, Psi = J Kuf.
+Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the
+KL, K = Kuu, Psi = J Kuf.
 
     d KL = P/2 [diag(J)' ds - tr(J S~ J dK~) + tr(J dK~) - sum ds / s] + w' K dw + w' dK w / 2
     d var = dkff - 2 colsum(Psi dKuf) + colsum(Psi (dK~ Psi))
@@ -20,14 +23,13 @@ Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs
     s_bar   = diag(K~_bar) + kappa P/2 (diag(J) - 1/s)
     Kuf_bar = w a' - 2 Psi diag(b)
 
-Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix, 3 M^2 B. Factor, inverse, X'X and
-J S~ J: 1/3 + 1/3 + 1/3 + 1 M^3.
+Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix, 3 M^2
+B. Factor, inverse, X'X and J S~ J: 1/3 + 1/3 + 1/3 + 1 M^3.
 
-In float64, where J is needed for the gradient anyway, Psi = J Kuf is one whole product in place of two triangular ones (as many
-flops, a tenth faster), and the variance kff - colsum(Kuf * Psi). Measured at cond(K~) up to 1e8: gradients as accurate as the
-others, the value to 1e-9 or better.
+In float64, where J is needed for the gradient anyway, Psi = J Kuf is one whole product in place of
+two triangular ones (as many flops, a tenth faster), and the variance kff - colsum(Kuf * Psi).
+Measured at cond(K~) up to 1e8: gradients as accurate as the others, the value to 1e-9 or better.
 """
-
 
 import numpy as np
 
@@ -35,7 +37,13 @@ from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Array
 from .base import once
-from .pseudo_targets import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
+from .pseudo_targets import (
+    PseudoData,
+    PseudoPass,
+    add_symmetric_outer,
+    mean_and_variance_bars,
+    times_Kuu,
+)
 
 
 @record
@@ -53,8 +61,9 @@ class LikelihoodForm(PseudoData):
 
     Notes
     -----
-    Value and all gradients cost 3 M^2 B + 2 M^3 flops, whatever the number of outputs; the value alone M^2 B + 2/3 M^3. The
-    jitter is added to Kuu, as for every posterior; S~ keeps the factorisation safe without it.
+    Value and all gradients cost 3 M^2 B + 2 M^3 flops, whatever the number of outputs; the value
+    alone M^2 B + 2/3 M^3. The jitter is added to Kuu, as for every posterior; S~ keeps the
+    factorisation safe without it.
 
     Source: Panos, Dellaportas and Titsias 2018; Cortinovis et al., sections 2 and 3.2.
 
@@ -116,7 +125,8 @@ class InversePass(PseudoPass):
             outer = outer - mean_bar
         if not self.need_Kuu and not self.need_variance:
             return self.bars(mean_bar, None, None)
-        c, J_diagonal = 0.5 * kl_bar * self.P, self.J_diagonal  # taken, for ``kl`` too, before J is overwritten
+        # taken, for ``kl`` too, before J is overwritten
+        c, J_diagonal = 0.5 * kl_bar * self.P, self.J_diagonal
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
         if self.need_Kuu:
@@ -126,7 +136,11 @@ class InversePass(PseudoPass):
             diagonal = H.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
-            diagonal = H + (c * (J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
+            diagonal = H + (
+                c * (J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0])
+                if c
+                else 0
+            )
         if self.need_variance:
             variance_bar = diagonal + (c * (J_diagonal - 1 / self.s) if c else 0)
             if self.preconditioned:
@@ -153,7 +167,9 @@ class LikelihoodPass(InversePass):
 
     @once
     def J_diagonal(self):
-        return self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
+        return (
+            self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
+        )
 
     @once
     def J(self):
@@ -163,7 +179,11 @@ class LikelihoodPass(InversePass):
         return kernels.matmul(kernels.matmul(vectors, self.X, transpose_b=True), self.X)
 
     def Psi(self, saved):
-        return saved if self.by_J else kernels.multiply_triangular(self.X, saved, transpose=True, overwrite_b=True)
+        return (
+            saved
+            if self.by_J
+            else kernels.multiply_triangular(self.X, saved, transpose=True, overwrite_b=True)
+        )
 
     def project(self, Kuf, kff):
         """By J; or rows Kuf, Lam, in M^2 N flops."""

@@ -2,11 +2,11 @@
 
 KL[N(m, W W') || N(0, L L')] is the whitened one: both log-determinants carry the same log det L.
 
-Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: the batch, the mean and the factor,
+Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: the batch, the mean
+and the factor,
 
     m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'^T + W'_bar W'^T    (here ' marks the whitened ones)
 """
-
 
 from .. import kernels
 from ..records import leaf, record, replace
@@ -27,7 +27,8 @@ class Marginal(GaussianFactor):
 
     Notes
     -----
-    Costs 7/3 M^3 flops an output more than ``Whitened``, for the value and all gradients. Source: Hensman et al. 2013, 2015.
+    Costs 7/3 M^3 flops an output more than ``Whitened``, for the value and all gradients. Source:
+    Hensman et al. 2013, 2015.
 
     Examples
     --------
@@ -50,9 +51,15 @@ class Marginal(GaussianFactor):
             for W_bar, W in zip(tril_bar, work.trils, strict=True):
                 kernels.tril_product(W_bar, W, out=C, add=True)
         if wanted(work.need, "scale_tril"):
-            tril_bar = kernels.tril(kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True))
+            tril_bar = kernels.tril(
+                kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True)
+            )
         return solve_vectors(work.L, mean_bar, transpose=True), tril_bar
 
     def unwhitened(self, L, mean, tril):
         back = kernels.multiply_triangular(L, mean[..., None])[..., 0]
-        return replace(self, mean=back, scale_tril=kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
+        return replace(
+            self,
+            mean=back,
+            scale_tril=kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)),
+        )

@@ -1,14 +1,16 @@
 """SOLVE-GP: a second set O of inducing inputs for what the first, Z, leaves over.
 
-The process is split into what u = f(Z) tells of it and an independent rest, of which v = f(O) - E[f(O) | u] is known; v has the
-prior covariance C_vv = K_vv - K_vu Kuu^-1 K_uv, and q(u, v) = q(u) q(v) with N(m_u, S_u) and N(m_v, S_v), S = W W'. Let K be the
-Kuu of the stack (Z, O), jitter included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv = chol(C_vv), so
+The process is split into what u = f(Z) tells of it and an independent rest, of which v = f(O) -
+E[f(O) | u] is known; v has the prior covariance C_vv = K_vv - K_vu Kuu^-1 K_uv, and q(u, v) = q(u)
+q(v) with N(m_u, S_u) and N(m_v, S_v), S = W W'. Let K be the Kuu of the stack (Z, O), jitter
+included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv = chol(C_vv), so
 
     u = L_uu u',    v = L_vv v',    f(Z, O) = L (u', v'),
 
-and SOLVE-GP is the whitened bound of the stack (see ``whitening``) with the mean (m_u', m_v') and the factor diag(W_u', W_v'),
-each whitened by its own block, m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s. From here on m and W are the whitened ones, ' is a
-transpose, Lam = L^-1 Kuf, Lam_s its rows of set s, V_s = W_s' Lam_s, and sums over sets s are understood:
+and SOLVE-GP is the whitened bound of the stack (see ``whitening``) with the mean (m_u', m_v') and
+the factor diag(W_u', W_v'), each whitened by its own block, m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s.
+From here on m and W are the whitened ones, ' is a transpose, Lam = L^-1 Kuf, Lam_s its rows of set
+s, V_s = W_s' Lam_s, and sums over sets s are understood:
 
     mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V_s^2),    KL = sum_s KL[N(m_s, W_s W_s') || N(0, I)].
 
@@ -19,18 +21,20 @@ Reverse, with a, b the cotangents of mean and var, kappa that of the KL, X diag(
     W_s_bar   = tril(2 (Lam_s * b) V_s') + kappa (W_s - diag(1 / W_s,ii))
     Kuu_bar   = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,    C = Lam_bar Lam'      (whitening lemma: K enters through Lam alone)
 
-Unwhitened parameters see K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK L^-T, and, Phi(E) being lower
-triangular, its block L_ss by L_ss Phi(E)_ss; so x = L_ss^-1 y moves by -Phi(E)_ss x, and the lemma holds with
+Unwhitened parameters see K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK
+L^-T, and, Phi(E) being lower triangular, its block L_ss by L_ss Phi(E)_ss; so x = L_ss^-1 y moves
+by -Phi(E)_ss x, and the lemma holds with
 
     C_ss += m_s_bar m_s' + W_s_bar W_s',    and L_ss^-T m_s_bar, tril(L_ss^-T W_s_bar) for the fields.
 
-Natural step of size g, in whitened coordinates, with G = (Lam * 2b) Lam': q(u, v) is a Gaussian with one mean and a
-block-diagonal covariance. Its covariances move block by block, S_s,new^-1 = (1 - g) S_s^-1 + g (I - G_ss), and its mean as that
-of a Gaussian on the stack,
+Natural step of size g, in whitened coordinates, with G = (Lam * 2b) Lam': q(u, v) is a Gaussian
+with one mean and a block-diagonal covariance. Its covariances move block by block, S_s,new^-1 = (1
+- g) S_s^-1 + g (I - G_ss), and its mean as that of a Gaussian on the stack,
 
     R m_new = (1 - g) S^-1 m + g (Lam a - G m),    R = (1 - g) diag(S_s^-1) + g (I - G),
 
-so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone is not.
+so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone
+is not.
 
 *Batch form* as it stands: solve, products with W by blocks, solve, C: for M2 = M and P outputs (12 + 6 P) M^2 B + 32/3 M^3 flops.
 
@@ -39,11 +43,13 @@ upper triangular, alpha = L^-T m and E = Q Lam,
 
     mean = Kuf' alpha,    var = kff + colsum(Kuf * E),    Kuf_bar = alpha a' + E * 2b,
 
-W_s_bar and the diagonal blocks of C from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s (Lam_s a)' + H_s G_ss, and the blocks
-between sets from the batch: Lam_bar = L' Kuf_bar, and for the last set o that is L_oo' times its rows, so that with two sets
-C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 79/3 M^3 flops for M2 = M; measured, the two are even at about B = 4 M.
+W_s_bar and the diagonal blocks of C from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s (Lam_s a)'
++ H_s G_ss, and the blocks between sets from the batch: Lam_bar = L' Kuf_bar, and for the last set o
+that is L_oo' times its rows, so that with two sets C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 79/3
+M^3 flops for M2 = M; measured, the two are even at about B = 4 M.
 
-Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020), section 3, appendix F.
+Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes"
+(2020), section 3, appendix F.
 """
 
 from dataclasses import dataclass
@@ -54,7 +60,17 @@ import numpy as np
 from .. import kernels
 from ..records import Marginals, leaf, record, replace
 from ..records.typed import Array
-from .base import Bars, Joint, Posterior, Projection, WhiteningPass, gradient, raise_to_floor, solve_vectors, wanted
+from .base import (
+    Bars,
+    Joint,
+    Posterior,
+    Projection,
+    WhiteningPass,
+    gradient,
+    raise_to_floor,
+    solve_vectors,
+    wanted,
+)
 
 LONG_FROM = 2  # data per inducing input of all sets
 
@@ -76,21 +92,29 @@ class OrthogonalSets(Posterior):
                 shape = np.shape(getattr(self, field))
                 if len(batch) > 1 or 0 in batch or shape != (*batch, *due):
                     raise ValueError(
-                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs: use {due}, or "
-                        f"{('P', *due)} with P outputs in every field".replace("'", "")
+                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs:"
+                        f" use {due}, or {('P', *due)} with P outputs in every field".replace(
+                            "'", ""
+                        )
                     )
         return batch
 
     def fields_of(self, name):
         """The names of one set's fields: of the mean, and of the factor if it has one."""
-        return tuple(f"{field}_{name}" for field in ("mean", "scale_tril") if hasattr(self, f"{field}_{name}"))
+        return tuple(
+            f"{field}_{name}"
+            for field in ("mean", "scale_tril")
+            if hasattr(self, f"{field}_{name}")
+        )
 
     def set_sizes(self, M):
         sizes = [np.shape(getattr(self, f"mean_{name}"))[-1] for name in self.names[:-1]]
         return (*sizes, M - sum(sizes))
 
     def start_from(self, prior, columns=0, need=()):
-        takes_two = wanted(need, "Kuf", "blocks") and np.ndim(self.mean_u) == 1 and len(self.names) == 2
+        takes_two = (
+            wanted(need, "Kuf", "blocks") and np.ndim(self.mean_u) == 1 and len(self.names) == 2
+        )
         long = takes_two and columns > LONG_FROM * len(prior.L)
         return (LongStackedPass if long else StackedPass)(self, prior, columns, need)
 
@@ -122,9 +146,9 @@ class WhitenedOrthogonal(OrthogonalSets):
 
     Notes
     -----
-    It is ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half the parameters. Value and all
-    gradients cost (12 + 6 P) M^2 B + 32/3 M^3 flops for M2 = M and P outputs; for one output and B > 4 M, 14 M^2 B + 79/3 M^3.
-    Source: Shi et al. 2020, appendix F.
+    It is ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half the
+    parameters. Value and all gradients cost (12 + 6 P) M^2 B + 32/3 M^3 flops for M2 = M and P
+    outputs; for one output and B > 4 M, 14 M^2 B + 79/3 M^3. Source: Shi et al. 2020, appendix F.
 
     Examples
     --------
@@ -160,12 +184,16 @@ class UnwhitenedSets(OrthogonalSets):
                 kernels.tril_product(W_bar, W, out=of_L, add=True)
             C[one.at, one.at] += of_L
         if one.need_tril:
-            tril_bar = kernels.tril(kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True))
+            tril_bar = kernels.tril(
+                kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True)
+            )
         return solve_vectors(L, mean_bar, transpose=True), tril_bar
 
     def unwhitened(self, name, L, mean, tril):
         mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
-        return super().unwhitened(name, L, mean, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
+        return super().unwhitened(
+            name, L, mean, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True))
+        )
 
 
 @record
@@ -183,7 +211,8 @@ class Orthogonal(UnwhitenedSets):
 
     Notes
     -----
-    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section 3.
+    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section
+    3.
 
     Examples
     --------
@@ -239,7 +268,14 @@ class StackedPass(WhiteningPass):
             summed = need_tril or self.need_Kuu and q.unwhitens
             shape, end = mean.shape[:-1], at.stop
             self.sets.append(
-                InducingSet(name, at, mean.reshape(-1, size), tril.reshape(-1, size, size), need_tril, summed and not natural)
+                InducingSet(
+                    name,
+                    at,
+                    mean.reshape(-1, size),
+                    tril.reshape(-1, size, size),
+                    need_tril,
+                    summed and not natural,
+                )
             )
         self.batch, self.means = shape, np.concatenate([one.means for one in self.sets], axis=1)
         self.G = [] if natural else None
@@ -252,10 +288,19 @@ class StackedPass(WhiteningPass):
     def project(self, Kuf, kff):
         Lam = self._solve(Kuf)
         (P, _), N = self.means.shape, Lam.shape[1]
-        mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
+        mean, var, V = (
+            np.empty((P, N), Lam.dtype, like=Lam),
+            np.empty((P, N), Lam.dtype, like=Lam),
+            [],
+        )
         for p in range(P):
             mean[p], explained = kernels.column_moments(Lam, self.means[p])
-            V.append([kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True) for one in self.sets])
+            V.append(
+                [
+                    kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True)
+                    for one in self.sets
+                ]
+            )
             var[p] = kff - explained
             for one, v in zip(self.sets, V[p], strict=True):
                 var[p] += kernels.column_moments(v, one.means[p])[1]
@@ -273,8 +318,11 @@ class StackedPass(WhiteningPass):
             for one in self.sets:
                 V = kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True)
                 cov[p] += kernels.matmul(V, V, transpose_a=True)
-        self.clamped += raise_to_floor(cov.reshape(P, N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
+        # a view of the diagonals
+        self.clamped += raise_to_floor(cov.reshape(P, N * N)[:, :: N + 1], np.diagonal(Kff))
+        return Joint(
+            kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+        )
 
     def kl(self):
         total = 0.5 * (np.sum(np.square(self.means, dtype=float)) - self.means.size)
@@ -297,7 +345,11 @@ class StackedPass(WhiteningPass):
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         Lam_bar = None
         for p in range(P):
-            T = kernels.empty(Lam.shape, Lam) if self.need_Kuf or any(one.sum_trils for one in self.sets) else None
+            T = (
+                kernels.empty(Lam.shape, Lam)
+                if self.need_Kuf or any(one.sum_trils for one in self.sets)
+                else None
+            )
             for one, v in zip(self.sets, V[p], strict=True):
                 if T is None:
                     continue
@@ -328,9 +380,15 @@ class StackedPass(WhiteningPass):
                     kernels.tril_update(bar, W, kl_bar, out=bar)
             mean_bar, tril_bar = self.q.whitened_vjp(one, self._block(one.at), self.C)
             for name, bar in zip(self.q.fields_of(one.name), (mean_bar, tril_bar), strict=False):
-                bars[name] = bar.reshape(getattr(self.q, name).shape) if wanted(self.need, name) else None
+                bars[name] = (
+                    bar.reshape(getattr(self.q, name).shape) if wanted(self.need, name) else None
+                )
         C, self.C = self.C, None
-        Kuu_bar = kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse) if self.need_Kuu else None
+        Kuu_bar = (
+            kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
+            if self.need_Kuu
+            else None
+        )
         return Bars(gradient(self.q, **bars), Kuu_bar)
 
     def natural_step(self, step_size):
@@ -349,7 +407,9 @@ class StackedPass(WhiteningPass):
                     R[one.at, one.at] += old
                 precision[p] = R[one.at, one.at]
             factor = kernels.cholesky(R)
-            means[p] = kernels.solve_triangular(factor, kernels.solve_triangular(factor, theta), transpose=True)[:, 0]
+            means[p] = kernels.solve_triangular(
+                factor, kernels.solve_triangular(factor, theta), transpose=True
+            )[:, 0]
         fields = {}
         for one, precision in zip(self.sets, precisions, strict=True):
             mean = np.ascontiguousarray(means[:, one.at], like=means).reshape(*self.batch, -1)
@@ -364,7 +424,9 @@ class LongStackedPass(StackedPass):
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
         u, v = self.sets
-        self.alpha = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True)[:, 0]
+        self.alpha = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True)[
+            :, 0
+        ]
         self.H, Q = [], np.zeros_like(self.L)
         for one in self.sets:
             H = kernels.cholesky_product(one.trils)[0]
@@ -372,12 +434,16 @@ class LongStackedPass(StackedPass):
             self.H.append(H)
             Q[one.at, one.at] = H
         Q = self._solve(Q, transpose=True, overwrite_b=True)
-        self.Q_u, self.Q_v = (np.ascontiguousarray(part, like=Q) for part in (Q[u.at], Q[v.at, v.at]))
+        self.Q_u, self.Q_v = (
+            np.ascontiguousarray(part, like=Q) for part in (Q[u.at], Q[v.at, v.at])
+        )
         self.gram, self.cross = [None, None], None
 
     def project(self, Kuf, kff):
         Lam = self._solve(Kuf)
-        E = np.concatenate([kernels.matmul(self.Q_u, Lam), kernels.matmul(self.Q_v, Lam[self.sets[1].at])])
+        E = np.concatenate(
+            [kernels.matmul(self.Q_u, Lam), kernels.matmul(self.Q_v, Lam[self.sets[1].at])]
+        )
         mean, change = kernels.column_moments(Kuf, self.alpha, E)
         var = (kff + change).astype(Lam.dtype, copy=False)
         self.clamped += raise_to_floor(var, kff)
@@ -394,7 +460,9 @@ class LongStackedPass(StackedPass):
             self.cross = cross if first else np.add(self.cross, cross, out=self.cross)
         for i, one in enumerate(self.sets):
             if one.sum_trils or self.need_Kuu:
-                self.gram[i] = kernels.weighted_gram(Lam[one.at], b2, out=self.gram[i], add=not first)
+                self.gram[i] = kernels.weighted_gram(
+                    Lam[one.at], b2, out=self.gram[i], add=not first
+                )
         return E
 
     def finish(self, kl_bar):
@@ -405,12 +473,17 @@ class LongStackedPass(StackedPass):
                 continue
             kernels.symmetrise(G)
             if one.sum_trils:
-                GW = kernels.multiply_triangular(one.trils[0], G, transpose=True)  # transposed: W' G
+                # transposed: W' G
+                GW = kernels.multiply_triangular(one.trils[0], G, transpose=True)
                 one.tril_bar = kernels.empty(one.trils.shape, G)
                 kernels.tril_update(GW, one.trils[0], 0.0, out=one.tril_bar[0], transpose=True)
             if self.need_Kuu:
                 outer = one.means.T * self.Lam_a[:, one.at]
-                self.C[one.at, one.at] = kernels.add_scaled(kernels.matmul(H, G), np.ascontiguousarray(outer, like=G), 1.0)
+                self.C[one.at, one.at] = kernels.add_scaled(
+                    kernels.matmul(H, G), np.ascontiguousarray(outer, like=G), 1.0
+                )
         if self.need_Kuu:
-            self.C[v.at, u.at] = kernels.multiply_triangular(self._block(v.at), self.cross, transpose=True)
+            self.C[v.at, u.at] = kernels.multiply_triangular(
+                self._block(v.at), self.cross, transpose=True
+            )
         return super().finish(kl_bar)

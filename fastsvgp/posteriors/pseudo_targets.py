@@ -20,11 +20,15 @@ class PseudoData(Posterior):
         mean, variance = np.shape(self.mean), np.shape(self.variance)
         if len(mean) not in (1, 2) or mean[-1] != M or mean[0] == 0 or variance != (M,):
             raise ValueError(
-                f"`posterior` has mean {mean} and variance {variance}, but there are {M} inducing inputs: "
-                f"use mean ({M},), or mean (P, {M}) for P outputs, and variance ({M},), which all outputs share"
+                f"`posterior` has mean {mean} and variance {variance}, but there are {M} inducing"
+                f" inputs: use mean ({M},), or mean (P, {M}) for P outputs, and variance ({M},),"
+                " which all outputs share"
             )
         if not isinstance(self.preconditioned, (bool, np.bool_)):
-            raise TypeError(f"`preconditioned` of the posterior must be True or False, got {self.preconditioned!r}")
+            raise TypeError(
+                "`preconditioned` of the posterior must be True or False, got"
+                f" {self.preconditioned!r}"
+            )
         return mean[:-1]
 
 
@@ -38,10 +42,17 @@ class PseudoPass(Pass):
 
     def __init__(self, q, need):
         M = q.mean.shape[-1]
-        self.q, self.batch, self.means, self.s = q, q.mean.shape[:-1], q.mean.reshape(-1, M), q.variance
+        self.q, self.batch, self.means, self.s = (
+            q,
+            q.mean.shape[:-1],
+            q.mean.reshape(-1, M),
+            q.variance,
+        )
         self.preconditioned = bool(q.preconditioned)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
-        self.need_mean, self.need_variance, self.need_tril = (wanted(need, f) for f in ("mean", "variance", "inverse_tril"))
+        self.need_mean, self.need_variance, self.need_tril = (
+            wanted(need, f) for f in ("mean", "variance", "inverse_tril")
+        )
         self.Kuf_a = np.zeros_like(self.means)
 
     @property
@@ -56,12 +67,15 @@ class PseudoPass(Pass):
         """``Projection`` from means (P, N) and variances (N,), which are raised to their floor."""
         self.clamped += raise_to_floor(var, kff)
         shape = (*self.batch, len(var))
-        return Projection(Marginals(mean.reshape(shape), np.broadcast_to(var, shape).copy()), list(rows))
+        return Projection(
+            Marginals(mean.reshape(shape), np.broadcast_to(var, shape).copy()), list(rows)
+        )
 
     def joint_moments(self, mean, cov, Kff):
         """``Joint`` from means (P, N) and a covariance (N, N)."""
         N = len(cov)
-        self.clamped += raise_to_floor(cov.reshape(-1)[:: N + 1], np.diagonal(Kff))  # a view of the diagonal
+        # a view of the diagonal
+        self.clamped += raise_to_floor(cov.reshape(-1)[:: N + 1], np.diagonal(Kff))
         return Joint(mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy())
 
     def cotangents(self, f_bar):
@@ -100,9 +114,13 @@ def mean_and_variance_bars(w, a, Psi, b):
     """``Kuf_bar = sum_p w_p a_p' - 2 Psi diag(b)``, in the memory of Psi (M, N)."""
     if len(w) == 1:
         return kernels.add_outer(Psi, w[0], a[0], -2 * b)
-    return kernels.add_scaled(kernels.scale_columns(Psi, -2 * b, out=Psi), kernels.matmul(w, a, transpose_a=True), 1.0)
+    return kernels.add_scaled(
+        kernels.scale_columns(Psi, -2 * b, out=Psi), kernels.matmul(w, a, transpose_a=True), 1.0
+    )
 
 
 def add_symmetric_outer(H, U, W):
     """Lower triangle of ``H += sum_p (U_p W_p' + W_p U_p') / 2`` for U, W (P, M)."""
-    return kernels.tril_product(np.concatenate([U, W]).T, np.concatenate([W, U]).T / 2, out=H, add=True)
+    return kernels.tril_product(
+        np.concatenate([U, W]).T, np.concatenate([W, U]).T / 2, out=H, add=True
+    )

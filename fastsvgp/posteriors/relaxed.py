@@ -1,6 +1,5 @@
 """R-SVGP: the bound of L-SVGP with a factor of T, about (Kuu + S~)^-1, in place of the inverse: matrix products alone."""
 
-
 import numpy as np
 
 from .. import check
@@ -24,20 +23,24 @@ class Relaxed(PseudoData):
     variance : (M,)
         Diagonal of S~, positive, shared by all outputs.
     inverse_tril : (M, M)
-        L, lower triangular, positive diagonal; the strict upper triangle is never read. Keep it near a factor of the inverse:
-        ``inverse_factor(Kuu + diag(variance + jitter), inverse_tril)`` whenever the others have moved, and hold it fixed in
-        between. Shared by all outputs.
+        L, lower triangular, positive diagonal; the strict upper triangle is never read. Keep it
+        near a factor of the inverse:
+        ``inverse_factor(Kuu + diag(variance + jitter), inverse_tril)`` whenever the others have
+        moved, and hold it fixed in between. Shared by all outputs.
     preconditioned : bool
         Static.
 
     Notes
     -----
-    The value is a lower bound of the evidence for every L, and that of ``LikelihoodForm`` at L L' = (Kuu + S~)^-1; there, with L
-    held fixed, all other gradients are its gradients too. Value and gradients cost 5 M^2 B + 8/3 M^3 flops with exact traces
-    (plus M^2 B + 3 M^3 for ``inverse_tril``), 7 M^2 B + 9 M^2 K with K probes; ``likelihood_direction`` 3 M^2 B + 3 M^3. By flops
-    that is more than ``LikelihoodForm``: it is meant for devices whose products are much faster than factorisations.
+    The value is a lower bound of the evidence for every L, and that of ``LikelihoodForm`` at L L' =
+    (Kuu + S~)^-1; there, with L held fixed, all other gradients are its gradients too. Value and
+    gradients cost 5 M^2 B + 8/3 M^3 flops with exact traces (plus M^2 B + 3 M^3 for
+    ``inverse_tril``), 7 M^2 B + 9 M^2 K with K probes; ``likelihood_direction`` 3 M^2 B + 3 M^3. By
+    flops that is more than ``LikelihoodForm``: it is meant for devices whose products are much
+    faster than factorisations.
 
-    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), (4) and (7).
+    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), (4)
+    and (7).
 
     Examples
     --------
@@ -60,8 +63,9 @@ class Relaxed(PseudoData):
         batch = super().check_size(M)
         if np.shape(self.inverse_tril) != (M, M):
             raise ValueError(
-                f"`posterior` has inverse_tril {np.shape(self.inverse_tril)}, but there are {M} inducing inputs: use ({M}, {M}), "
-                "a factor of the inverse of Kuu + diag(variance) such as inverse_factor makes"
+                f"`posterior` has inverse_tril {np.shape(self.inverse_tril)}, but there are {M}"
+                f" inducing inputs: use ({M}, {M}), a factor of the inverse of Kuu + diag(variance)"
+                " such as inverse_factor makes"
             )
         return batch
 
@@ -78,13 +82,21 @@ class Relaxed(PseudoData):
         """``probes``: an (M, K) array of +-1, drawn where it is the number K."""
         array = check.as_array(name, value)
         if array.ndim == 0:
-            drawn = 2 * check.generator(rng).integers(0, 2, (M, check.whole(name, value))).astype(dtype) - 1
+            drawn = (
+                2 * check.generator(rng).integers(0, 2, (M, check.whole(name, value))).astype(dtype)
+                - 1
+            )
             return np.asarray(drawn, like=self.mean)
         if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
-            raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
+            raise ValueError(
+                f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K),"
+                f" got {array.shape}"
+            )
         one_device((name, array), ("posterior.mean", self.mean))
         if not deferred_checks.none(abs(array) != 1):
-            raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
+            raise ValueError(
+                "`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them"
+            )
         return array.astype(dtype, copy=False)
 
     def inverse_of(self, Kuu, jitter):

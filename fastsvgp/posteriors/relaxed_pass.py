@@ -1,17 +1,19 @@
 """The pass of R-SVGP with exact traces, in the coordinates of L: everything M x M is a triangular or symmetric product.
 
-T = L L', K~ = Kuu + S~, K = Kuu. With E = L' K~ L, D = E - I, N = 2 I - E, R = L' S~ L and Lam = L' Kuf it is
-P = 2 T - T K~ T = L N L', and the bound of the paper, eq. (3), (4) and (7), becomes, with w = P m~ = L y, y = N L' m~
-(plain: w = m~),
+T = L L', K~ = Kuu + S~, K = Kuu. With E = L' K~ L, D = E - I, N = 2 I - E, R = L' S~ L and Lam = L'
+Kuf it is P = 2 T - T K~ T = L N L', and the bound of the paper, eq. (3), (4) and (7), becomes, with
+w = P m~ = L y, y = N L' m~ (plain: w = m~),
 
     mean = Kfu w,    var = kff - colsum(Lam * (N Lam)),
     KL   = (-tr(P K) + tr(K~ T) - M - log det T - sum log s + w' K w) / 2
          = (|D|_F^2 + tr D + s' diag(P) - M - 2 sum log L_ii - sum log s + w' K w) / 2,
 
-for each output: P K has the trace of N L' K L = N (E - R), and tr(N E) = tr((I - D)(I + D)) = M - |D|_F^2.
+for each output: P K has the trace of N L' K L = N (E - R), and tr(N E) = tr((I - D)(I + D)) = M -
+|D|_F^2.
 
-Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the KL, c = kappa P / 2.
-As a function of E and R the traces are f = tr(E E) - tr E + 2 tr R - tr(E R), so df = <2 E - I - R, dE> + <N, dR>.
+Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the
+KL, c = kappa P / 2. As a function of E and R the traces are f = tr(E E) - tr E + 2 tr R - tr(E R),
+so df = <2 E - I - R, dE> + <N, dR>.
 
     w_bar   = Kuf a + kappa K w,    omega = L' w_bar,    m~_bar = P w_bar = L N omega     (plain: w_bar)
     C       = E_bar = Lam diag(b) Lam' + c (3 I - 2 N - R) - sym(omega (L' m~)')            dy = -dE L' m~ (plain: no such term)
@@ -20,11 +22,12 @@ As a function of E and R the traces are f = tr(E E) - tr E + 2 tr R - tr(E R), s
     Kuf_bar = w a' - 2 L (N Lam) diag(b)
     L_bar   = tril(Kuf (-2 N Lam diag(b))' + 2 K~ L C + 2 c S~ L N + w_bar y' + m~ (N omega)') - 2 c diag(1 / L_ii)
 
-The last two products of L_bar come from w = L N L' m~ through both L's (plain: none). diag(P) needs no P: with S = B + B', B the
-lower triangle of S with half its diagonal, diag(L S L') = 2 rowsum(L * (L B)).
+The last two products of L_bar come from w = L N L' m~ through both L's (plain: none). diag(P) needs
+no P: with S = B + B', B the lower triangle of S with half its diagonal, diag(L S L') = 2 rowsum(L *
+(L B)).
 
-Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1, L (N Lam) 1 M^2 B. (The recipe in the coordinates
-of u takes 13/3 M^3.)
+Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1, L (N Lam) 1 M^2 B.
+(The recipe in the coordinates of u takes 13/3 M^3.)
 """
 
 import numpy as np
@@ -32,7 +35,13 @@ import numpy as np
 from .. import kernels
 from .base import once, wanted
 from .likelihood_form import InversePass
-from .pseudo_targets import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu, with_noise
+from .pseudo_targets import (
+    PseudoPass,
+    add_symmetric_outer,
+    mean_and_variance_bars,
+    times_Kuu,
+    with_noise,
+)
 
 
 class Relaxation:
@@ -84,7 +93,9 @@ class RelaxedPass(PseudoPass):
         """Rows: Kuf, Lam, N Lam. 3 M^2 N flops."""
         Lam = kernels.multiply_triangular(self.relaxation.L, Kuf, transpose=True)
         G = kernels.matmul(self.relaxation.N, Lam)
-        mean, explained = kernels.column_moments(Lam, self.means[0] if self.relaxation.y is None else self.relaxation.y[0], G)
+        mean, explained = kernels.column_moments(
+            Lam, self.means[0] if self.relaxation.y is None else self.relaxation.y[0], G
+        )
         if self.P > 1 or self.relaxation.y is None:
             mean = kernels.matmul(self.w, Kuf)
         return self.projection(mean, kff - explained, kff, Kuf, Lam, G)
@@ -100,13 +111,19 @@ class RelaxedPass(PseudoPass):
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
         if self.need_Kuu or self.need_tril or self.need_variance:
-            self.C = kernels.weighted_gram(Lam, b, out=self.C, add=self.C is not None, overwrite_a=True)
+            self.C = kernels.weighted_gram(
+                Lam, b, out=self.C, add=self.C is not None, overwrite_a=True
+            )
         if self.need_tril:
             Lam_bar = kernels.scale_columns(G, -2 * b)
-            self.L_bar = kernels.tril_product(Kuf, Lam_bar, out=self.L_bar, add=self.L_bar is not None)
+            self.L_bar = kernels.tril_product(
+                Kuf, Lam_bar, out=self.L_bar, add=self.L_bar is not None
+            )
         if not self.need_Kuf:
             return None
-        return mean_and_variance_bars(self.w, a, kernels.multiply_triangular(self.relaxation.L, G, overwrite_b=True), b)
+        return mean_and_variance_bars(
+            self.w, a, kernels.multiply_triangular(self.relaxation.L, G, overwrite_b=True), b
+        )
 
     def finish(self, kl_bar):
         mean_bar = w_bar = self.weights_bar(kl_bar)
@@ -148,7 +165,10 @@ class RelaxedPass(PseudoPass):
             L_bar += LN
             L_bar.reshape(-1)[:: self.M + 1] -= 2 * c / L.diagonal()
         if self.preconditioned:
-            left, right = np.concatenate([w_bar, self.means]), np.concatenate([self.relaxation.y, N_omega])
+            left, right = (
+                np.concatenate([w_bar, self.means]),
+                np.concatenate([self.relaxation.y, N_omega]),
+            )
             kernels.tril_product(left.T, right.T, out=L_bar, add=True)
         return L_bar
 

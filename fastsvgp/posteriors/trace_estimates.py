@@ -4,15 +4,17 @@ Names as in ``relaxation``: T = L L', E = L' K~ L, R = L' S~ L. There the traces
 
     tr(K~ T) - tr(P Kuu) = f(E, R) = tr(E E) - tr E + 2 tr R - tr(E R),
 
-and z' (...) z in the place of each trace, averaged over the probes, estimates it without bias: E z z' = I. With orthogonal probes
-(the columns of a Hadamard matrix) estimates are exact. In the coordinates of L, rather than of u, K probes cost 9 in place of
-14 M^2 K flops, and the gradient varies less (of a lengthscale, M = 150: standard deviation 18 against 24 where S~ is about 0.1,
-45 against 112 where it is about 0.001). For one probe, with
+and z' (...) z in the place of each trace, averaged over the probes, estimates it without bias: E z
+z' = I. With orthogonal probes (the columns of a Hadamard matrix) estimates are exact. In the
+coordinates of L, rather than of u, K probes cost 9 in place of 14 M^2 K flops, and the gradient
+varies less (of a lengthscale, M = 150: standard deviation 18 against 24 where S~ is about 0.1, 45
+against 112 where it is about 0.001). For one probe, with
 
     u = L z,    v = K~ u,    r = L' v = E z,    rho = L' (s u) = R z:    f ~ |r|^2 - z'r - r'rho + 2 z'rho
     df ~ e' dE z + (2 z - r)' dR z,    e = 2 r - rho - z
 
-Reverse: gradients of the estimate. a, b, kappa and c = kappa P / 2 as in ``relaxation``; averages over the probes understood.
+Reverse: gradients of the estimate. a, b, kappa and c = kappa P / 2 as in ``relaxation``; averages
+over the probes understood.
 
     K~_bar  = (T Kuf) diag(b) (T Kuf)' + c sym((L e) u') - sym((T w_bar) (T m~)')                (plain: without the last term)
     s_bar   = diag(K~_bar) + c (2 u - L r) * u - c / s
@@ -21,10 +23,11 @@ Reverse: gradients of the estimate. a, b, kappa and c = kappa P / 2 as in ``rela
                    + c (K~ L e) z' + c v e' + c (s (2 u - L r)) z' + c (s u) (2 z - r)'
                    + sum x (L' y)' + y (L' x)') - 2 c diag(1 / L_ii)
 
-from var = kff - 2 colsum(Lam^2) + colsum(U * V), U = L Lam, from E and R of the probes, and from w = 2 T m~ - T K~ T m~ with
-(x, y) = (w_bar, 2 m~ - K~ T m~) and (-K~ T w_bar, m~) (plain: none).
+from var = kff - 2 colsum(Lam^2) + colsum(U * V), U = L Lam, from E and R of the probes, and from w
+= 2 T m~ - T K~ T m~ with (x, y) = (w_bar, 2 m~ - K~ T m~) and (-K~ T w_bar, m~) (plain: none).
 
-Flops: Lam 1, U 1, V 2, L' V 1, L of it 1, Gram matrix 1 M^2 B; u 1, v 2, r 1, rho 1, L e 1, L r 1, outer products 2 M^2 K.
+Flops: Lam 1, U 1, V 2, L' V 1, L of it 1, Gram matrix 1 M^2 B; u 1, v 2, r 1, rho 1, L e 1, L r 1,
+outer products 2 M^2 K.
 """
 
 import numpy as np
@@ -55,7 +58,9 @@ class SampledPass(PseudoPass):
 
     def _side_by_side(self, A, B, transpose=False):
         """L A and L B in one product."""
-        return np.hsplit(kernels.multiply_triangular(self.L, np.hstack([A, B]), transpose, overwrite_b=True), 2)
+        return np.hsplit(
+            kernels.multiply_triangular(self.L, np.hstack([A, B]), transpose, overwrite_b=True), 2
+        )
 
     def _times_K(self, A):
         """K~ A."""
@@ -99,8 +104,15 @@ class SampledPass(PseudoPass):
             return None
         LV = self._times_L(V, transpose=True)
         if need_tril:
-            self.L_bar = kernels.tril_product(kernels.scale_columns(V, 2 * b), Lam, out=self.L_bar, add=not first)
-            kernels.tril_product(Kuf, kernels.scale_columns(kernels.add_scaled(Lam, LV, -0.5), -4 * b), out=self.L_bar, add=True)
+            self.L_bar = kernels.tril_product(
+                kernels.scale_columns(V, 2 * b), Lam, out=self.L_bar, add=not first
+            )
+            kernels.tril_product(
+                Kuf,
+                kernels.scale_columns(kernels.add_scaled(Lam, LV, -0.5), -4 * b),
+                out=self.L_bar,
+                add=True,
+            )
         if not need_Kuf:
             return None
         U *= 2
@@ -129,14 +141,21 @@ class SampledPass(PseudoPass):
         if need_variance:
             diagonal = self.H.diagonal() if need_Kuu else self.H
             noise_bar = weight * np.sum(P_z * self.u, axis=1) - c / self.s
-            variance_bar = sum((np.sum(x * y, axis=0) for x, y in zip(left, right, strict=True)), diagonal + noise_bar)
+            variance_bar = sum(
+                (np.sum(x * y, axis=0) for x, y in zip(left, right, strict=True)),
+                diagonal + noise_bar,
+            )
         if need_tril:
-            tril_bar = self._tril_bar(weight, e, Le, P_z, (w_bar, bar_rest) if self.preconditioned else None)
+            tril_bar = self._tril_bar(
+                weight, e, Le, P_z, (w_bar, bar_rest) if self.preconditioned else None
+            )
             tril_bar.reshape(-1)[:: self.M + 1] -= 2 * c / self.L.diagonal()
         if need_Kuu:
             left.append(0.5 * kl_bar * self.w)
             right.append(self.w)
-            Kuu_bar = kernels.symmetrise(add_symmetric_outer(self.H, np.concatenate(left), np.concatenate(right)))
+            Kuu_bar = kernels.symmetrise(
+                add_symmetric_outer(self.H, np.concatenate(left), np.concatenate(right))
+            )
         return self.bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=tril_bar)
 
     def _tril_bar(self, weight, e, Le, P_z, bars):
@@ -152,5 +171,10 @@ class SampledPass(PseudoPass):
                 left += [x.T, y.T]
                 right += [times(self.L, y, transpose=True).T, times(self.L, x, transpose=True).T]
         if left:
-            kernels.tril_product(np.concatenate(left, axis=1), np.concatenate(right, axis=1), out=self.L_bar, add=True)
+            kernels.tril_product(
+                np.concatenate(left, axis=1),
+                np.concatenate(right, axis=1),
+                out=self.L_bar,
+                add=True,
+            )
         return self.L_bar

@@ -19,9 +19,9 @@ class Whitened(GaussianFactor):
 
     Notes
     -----
-    Value and all gradients cost min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one output; up to M = 256 another
-    4/3 M^3, which products with L^-1 in place of solves win back. Source: Tiao, A Handbook for Sparse Variational Gaussian
-    Processes; Hensman et al. 2015.
+    Value and all gradients cost min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one
+    output; up to M = 256 another 4/3 M^3, which products with L^-1 in place of solves win back.
+    Source: Tiao, A Handbook for Sparse Variational Gaussian Processes; Hensman et al. 2015.
 
     Examples
     --------

@@ -4,7 +4,8 @@ With Lam = L^-1 Kuf and V = W' Lam (handbook, "Whitened parameterization" and ap
 
     mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V^2),    KL = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii.
 
-Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL (-1 in an ELBO), X diag(b) written X * b.
+Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL (-1 in an ELBO), X diag(b)
+written X * b.
 
     Lam_bar = m a' + 2 (W V - Lam) * b                      d var = -2 colsum(Lam dLam) + 2 colsum(V (W' dLam + dW' Lam))
     m_bar   = Lam a + kappa m
@@ -12,8 +13,8 @@ Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL (-1 in
     Kuf_bar = L^-T Lam_bar,    kff_bar = b
     Kuu_bar = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,  C = Lam_bar Lam'      (whitening lemma: Kuu enters through Lam alone)
 
-Everything that is M x M is a sum over the columns of the batch, so a batch that is long against M goes through in parts that stay
-in cache, and memory does not grow with it.
+Everything that is M x M is a sum over the columns of the batch, so a batch that is long against M
+goes through in parts that stay in cache, and memory does not grow with it.
 
 *Batch form* as it stands: trsm, trmm, trmm, two half products, trsm = 6 M^2 B, and 4/3 M^3 (potrf, congruence). Only lower
 triangles of the two products are formed.
@@ -22,18 +23,21 @@ triangles of the two products are formed.
 
     2 (Lam * b) V' = G W,    C = m (Lam a)' + W (G W)' - G:
 
-trsm, trmm, syrk, trmm, trsm = 5 M^2 B, and 10/3 M^3. By flops it is the cheaper one when B > 2 P M (P outputs); a syrk runs
-nearer to the gemm rate than a half product, so it is taken from 3/2 P M on.
+trsm, trmm, syrk, trmm, trsm = 5 M^2 B, and 10/3 M^3. By flops it is the cheaper one when B > 2 P M
+(P outputs); a syrk runs nearer to the gemm rate than a half product, so it is taken from 3/2 P M
+on.
 
 *Long form*, the Gram form for batches longer still: with H = W W' - I, Q = L^-T H, alpha = L^-T m and E = Q Lam,
 
     V' V - Lam' Lam = Lam' H Lam = (L^-1 Kuf)' H Lam = Kuf' E       so   mean = Kuf' alpha,   var = kff + colsum(Kuf * E),
     Lam_bar = m a' + H Lam * 2b                                     so   Kuf_bar = L^-T Lam_bar = alpha a' + E * 2b:
 
-trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3; taken where the gradient of Kuf is wanted, from 4 P M on. Its errors were measured to be
-those of the others, in both dtypes and for cond(Kuu) up to 5e9: the error of L decides.
+trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3; taken where the gradient of Kuf is wanted, from 4 P M on.
+Its errors were measured to be those of the others, in both dtypes and for cond(Kuu) up to 5e9: the
+error of L decides.
 
-Where ``kernels.prefers_inverse`` says so the solves with L are products with an explicit L^-1 (M^3 / 3).
+Where ``kernels.prefers_inverse`` says so the solves with L are products with an explicit L^-1 (M^3
+/ 3).
 """
 
 from dataclasses import dataclass
@@ -77,7 +81,9 @@ class GaussianFactor(Posterior):
             return Whitening(self, prior, columns, need)
         if SmallWhitening.suits(self, prior, columns):
             return SmallWhitening(self, prior, columns, need)
-        return (LongWhitening if columns > LONG_FROM * self.mean.size else Whitening)(self, prior, columns, need)
+        return (LongWhitening if columns > LONG_FROM * self.mean.size else Whitening)(
+            self, prior, columns, need
+        )
 
     def whitened(self, L):
         """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
@@ -138,7 +144,11 @@ class Whitening(WhiteningPass):
 
     def _set_needs(self, natural):
         """Decide on what ``pull`` sums."""
-        self.sum_trils = natural or wanted(self.need, "scale_tril") or (self.need_Kuu and not self.q.whitening_is_fixed)
+        self.sum_trils = (
+            natural
+            or wanted(self.need, "scale_tril")
+            or (self.need_Kuu and not self.q.whitening_is_fixed)
+        )
 
     def project(self, Kuf, kff):
         """2 M^2 N flops for the first output, M^2 N for others."""
@@ -186,14 +196,23 @@ class Whitening(WhiteningPass):
         for p in range(len(self.trils)):
             V = self._half(p, Lam)
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
-        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
+        # a view of the diagonals
+        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))
+        return Joint(
+            kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+        )
 
     def kl(self):
         return kernels.kl_from_standard(self.means, self.trils)
 
     def pull(self, rows, f_bar):
-        Lam, V, need_tril, need_Kuf, need_Kuu = rows.Lam, rows.V, self.sum_trils, self.need_Kuf, self.need_Kuu
+        Lam, V, need_tril, need_Kuf, need_Kuu = (
+            rows.Lam,
+            rows.V,
+            self.sum_trils,
+            self.need_Kuf,
+            self.need_Kuu,
+        )
         P, (M, N) = len(self.means), Lam.shape
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
         first = self.Lam_a is None
@@ -215,16 +234,26 @@ class Whitening(WhiteningPass):
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         if self.G is not None:
             for p in range(P):
-                kernels.weighted_gram(Lam, b2[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1)
+                kernels.weighted_gram(
+                    Lam, b2[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1
+                )
         rows.Lam = rows.V = None
         return self._Kuf_bar(Lam_bar) if need_Kuf else None
 
     def _Lam_bar(self, V, Lam, a, b2):
-        """The cotangent, in the place of V[0]; Lam a goes to the sums. Sums over outputs come before passes over the batch."""
+        """The cotangent, in the place of V[0]; Lam a goes to the sums.
+
+        Sums over outputs come before passes over the batch.
+        """
         scaled = self.tril_bar is not None
         if len(V) == 1:
             T = kernels.multiply_triangular(self.trils[0], V[0], overwrite_b=True)
-            self._gain(0, kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2[0], scale=not scaled))
+            self._gain(
+                0,
+                kernels.add_outer_minus_scaled(
+                    T, self.means[0], a[0], Lam, b2[0], scale=not scaled
+                ),
+            )
             return T
         for p, W in enumerate(self.trils):
             part = V[p] if scaled else kernels.scale_columns(V[p], b2[p], out=V[p])
@@ -249,24 +278,34 @@ class Whitening(WhiteningPass):
         posterior_bar = gradient(
             self.q,
             mean=mean_bar.reshape(self.q.mean.shape) if wanted(self.need, "mean") else None,
-            scale_tril=tril_bar.reshape(self.q.scale_tril.shape) if wanted(self.need, "scale_tril") else None,
+            scale_tril=(
+                tril_bar.reshape(self.q.scale_tril.shape)
+                if wanted(self.need, "scale_tril")
+                else None
+            ),
         )
         return Bars(posterior_bar, self._Kuu_bar() if self.need_Kuu else None)
 
     def _whitened_bars(self, kl_bar):
-        """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle. Consumes the sums."""
+        """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle.
+
+        Consumes the sums.
+        """
         need_tril, need_Kuu = self.sum_trils, self.need_Kuu
         if self.G is not None and need_tril:
             self.tril_bar = kernels.empty(self.trils.shape, self.L)
         for p, W in enumerate(self.trils):
             if self.G is not None:
                 G = kernels.symmetrise(self.G[p])
-                GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)  # transposed: W' G
+                # transposed: W' G
+                GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)
                 if need_tril:
                     kernels.tril_update(GW, W, kl_bar, out=self.tril_bar[p], transpose=True)
                 if need_Kuu:
                     C = kernels.tril_multiply(W, GW, overwrite_b=True)
-                    kernels.add_outer_minus_scaled(C, self.means[p], self.Lam_a[p], G, np.ones_like(self.means[p]))
+                    kernels.add_outer_minus_scaled(
+                        C, self.means[p], self.Lam_a[p], G, np.ones_like(self.means[p])
+                    )
                     self.C = C if p == 0 else np.add(self.C, C, out=self.C)
             elif need_tril:
                 kernels.tril_update(self.tril_bar[p], W, kl_bar, out=self.tril_bar[p])
@@ -281,15 +320,17 @@ class Whitening(WhiteningPass):
     def natural_step(self, step_size):
         """Whitened ``(mean, tril)`` after a natural-gradient step; the sums come from ``pull`` in the Gram form.
 
-        q(v) = N(m, S) has natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient in them is the gradient in the
-        expectation parameters (m, S + m m'): d_S for the second, d_m - 2 d_S m for the first (Hensman et al. 2013; Salimbeni
-        et al. 2018). Here d_S = G / 2 - (I - S^-1) / 2 and d_m = Lam a - m, so a step of size g turns them into
+        q(v) = N(m, S) has natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient in them
+        is the gradient in the expectation parameters (m, S + m m'): d_S for the second, d_m - 2 d_S
+        m for the first (Hensman et al. 2013; Salimbeni et al. 2018). Here d_S = G / 2 - (I - S^-1)
+        / 2 and d_m = Lam a - m, so a step of size g turns them into
 
             S_new^-1       = (1 - g) S^-1 + g (I - G)
             S_new^-1 m_new = (1 - g) S^-1 m + g (Lam a - G m):
 
-        the old posterior enters with the weight 1 - g alone, and no gradient of the factor is formed. With b <= 0 (log-concave
-        likelihoods) and g <= 1 the new precision is positive definite; else ``NotPositiveDefinite`` says that it is not.
+        the old posterior enters with the weight 1 - g alone, and no gradient of the factor is
+        formed. With b <= 0 (log-concave likelihoods) and g <= 1 the new precision is positive
+        definite; else ``NotPositiveDefinite`` says that it is not.
         """
         precisions, thetas = (kernels.empty(a.shape, a) for a in (self.trils, self.means))
         M = self.means.shape[1]
@@ -303,9 +344,14 @@ class Whitening(WhiteningPass):
                 theta += kernels.matmul(old, m)
                 precision += old
             thetas[p] = theta[:, 0]
-        trils = kernels.cholesky_of_inverse(precisions)  # all outputs at once: a device is waited for once
-        means = kernels.multiply_triangular(trils, kernels.multiply_triangular(trils, thetas[..., None], transpose=True))
-        return self.q.unwhitened(self.L, means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M))
+        # all outputs at once: a device is waited for once
+        trils = kernels.cholesky_of_inverse(precisions)
+        means = kernels.multiply_triangular(
+            trils, kernels.multiply_triangular(trils, thetas[..., None], transpose=True)
+        )
+        return self.q.unwhitened(
+            self.L, means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M)
+        )
 
 
 class LongWhitening(Whitening):
@@ -335,7 +381,8 @@ class LongWhitening(Whitening):
 class SmallWhitening(Whitening):
     """Small problems of one output on the CPU, all in the Gram form: four compiled calls in place of two dozen.
 
-    Whole steps take 0.67 of the time that they take without it at (M, B) = (20, 100), 0.81 at (50, 500), 0.90 at (100, 256).
+    Whole steps take 0.67 of the time that they take without it at (M, B) = (20, 100), 0.81 at (50,
+    500), 0.90 at (100, 256).
     """
 
     @staticmethod
@@ -349,7 +396,9 @@ class SmallWhitening(Whitening):
         self.gram_form = self.by_inverse = True
 
     def project(self, Kuf, kff):
-        Lam, V, mean, var, raised = kernels.whitened_marginals(self.inverse, Kuf, kff, self.means[0], self.trils[0])
+        Lam, V, mean, var, raised = kernels.whitened_marginals(
+            self.inverse, Kuf, kff, self.means[0], self.trils[0]
+        )
         self.clamped += raised
         f = Marginals(mean.reshape(*self.batch, -1), var.reshape(*self.batch, -1))
         return Projection(f, Projected(Lam, [V], True))
@@ -360,7 +409,9 @@ class SmallWhitening(Whitening):
             self.Lam_a, self.G = (np.zeros(a.shape, a.dtype) for a in (self.means, self.trils))
         a, b = (bar.reshape(Lam.shape[1]) for bar in (f_bar.mean, f_bar.var))
         W = self.trils[0]
-        kernels.whitened_cotangents(self.inverse, Lam, V, self.means[0], W, a, b, self.Lam_a[0], self.G[0], not first)
+        kernels.whitened_cotangents(
+            self.inverse, Lam, V, self.means[0], W, a, b, self.Lam_a[0], self.G[0], not first
+        )
         rows.Lam = rows.V = None
         return V
 

@@ -1,12 +1,15 @@
 """A good start: data standardised, a model in these units, and the arguments with which ``fit`` trains it.
 
-``start = fs.recipes.regression(X, y)`` chooses lengthscales, noise, inducing inputs, a posterior and how it is trained;
-``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains it, and ``start.scale.back`` takes
-predictions to the units of y. The command line and the estimators of ``fastsvgp.sklearn`` start so: ``begin``
-here, ``training`` and ``train`` of ``routine`` are their one recipe.
+``start = fs.recipes.regression(X, y)`` chooses lengthscales, noise, inducing inputs, a posterior
+and how it is trained;
+``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains it,
+and ``start.scale.back`` takes predictions to the units of y. The command line and the estimators of
+``fastsvgp.sklearn`` start so: ``begin`` here, ``training`` and ``train`` of ``routine`` are their
+one recipe.
 
-What a start depends on is the rows with their weights: a row that comes twice, and one of weight 2, are the same, up to rounding.
-Only where there are more than ``relevance.ROWS`` rows, some of which are drawn, do they count as the rows that they are.
+What a start depends on is the rows with their weights: a row that comes twice, and one of weight 2,
+are the same, up to rounding. Only where there are more than ``relevance.ROWS`` rows, some of which
+are drawn, do they count as the rows that they are.
 """
 
 from .searching import (

@@ -57,15 +57,21 @@ def remedies(outcome, words):
     """One line: why, and what to try.
 
     words : dict
-        How a door says "longer", "minibatches", "all", "exact", "more", "fewer" and "covariance"; ``{rows}`` and ``{more}`` in
-        them are numbers of inducing inputs.
+        How a door says "longer", "minibatches", "all", "exact", "more", "fewer" and "covariance";
+        ``{rows}`` and ``{more}`` in them are numbers of inducing inputs.
     """
     why = {
         "short": "the training was short",
         "level": "more steps gain nothing",
         "converged": "L-BFGS has converged",
     }[outcome.ended]
-    ways = ["longer"] if outcome.ended == "short" else ["minibatches"] if outcome.solver == "lbfgs" else []
+    ways = (
+        ["longer"]
+        if outcome.ended == "short"
+        else ["minibatches"]
+        if outcome.solver == "lbfgs"
+        else []
+    )
     if outcome.inducing is not None and outcome.inducing < outcome.rows:
         exact = outcome.collapses and outcome.solver != "lbfgs"
         ways.append("more" if outcome.rows > ALL else "exact" if exact else "all")

@@ -24,7 +24,9 @@ from ..weight_space.qsgp import QSGP
 NATURAL_STEP = 0.1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
 SHARE = 5  # of a short training the ramp is this part
-REST = 1000, 10  # relaxed posteriors: inducing inputs rest for so many steps, or for one in so many of a short training,
+# relaxed posteriors: inducing inputs rest for so many steps, or for one in so many of a short
+# training,
+REST = 1000, 10
 GENTLE = 0.2  # and then move by this part of the learning rate
 PATIENCE = 10  # iterations of L-BFGS
 GAIN = 1e-4  # in nats a row, the least in so many iterations
@@ -38,8 +40,8 @@ def training(
 
     kind : class of the posterior
     at_rows : bool
-        The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for the jitter, then needs no
-        gradient in them, and they stay.
+        The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for
+        the jitter, then needs no gradient in them, and they stay.
     optimiser : Optimiser, optional
         In place of Adam.
     inducing : sequence of str
@@ -51,10 +53,14 @@ def training(
     optimiser = adam(learning_rate, transform="log") if optimiser is None else optimiser
     if kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
-        optimiser = gentle_inducing(optimiser, after=rest, step_size=GENTLE * learning_rate, fields=inducing)
+        optimiser = gentle_inducing(
+            optimiser, after=rest, step_size=GENTLE * learning_rate, fields=inducing
+        )
     given |= {"steps": steps, "batch_size": batch_size, "optimiser": optimiser, "rng": seed}
     if solver == "natural":
-        given["natural_step_size"] = natural_schedule(likelihood, natural_step_size, min(RAMP, math.ceil(steps / SHARE)))
+        given["natural_step_size"] = natural_schedule(
+            likelihood, natural_step_size, min(RAMP, math.ceil(steps / SHARE))
+        )
     return given
 
 
@@ -69,11 +75,16 @@ def checked_natural_step(size):
     if isinstance(size, str) and size == "auto":
         return NATURAL_STEP
     if isinstance(size, str):
-        raise ValueError(f"`natural_step_size` must be one of 'auto', a number or a schedule; got {size!r:.200}")
+        raise ValueError(
+            f"`natural_step_size` must be one of 'auto', a number or a schedule; got {size!r:.200}"
+        )
     if not (isinstance(size, Schedule) or callable(size)):
         size = check.scalar("natural_step_size", size)
         if not 0 < size <= 1:
-            raise ValueError(f"`natural_step_size` must be above 0 and at most 1, got {size:g}; 'auto' is {NATURAL_STEP}")
+            raise ValueError(
+                f"`natural_step_size` must be above 0 and at most 1, got {size:g}; 'auto' is"
+                f" {NATURAL_STEP}"
+            )
     return size
 
 
@@ -101,10 +112,12 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
     show : function ``(step, value, info)``
         Called after each step.
     patience, tolerance : int, float
-        L-BFGS ends once ``patience`` iterations have raised the bound by less than ``tolerance`` nats a row. With ``held`` every
-        training ends once the score has not risen by ``tolerance`` for ``patience`` epochs or iterations.
+        L-BFGS ends once ``patience`` iterations have raised the bound by less than ``tolerance``
+        nats a row. With ``held`` every training ends once the score has not risen by ``tolerance``
+        for ``patience`` epochs or iterations.
     held : (X, Y, weights), optional
-        Rows held out, weights or None. Their mean log density is the score, and the best model is kept.
+        Rows held out, weights or None. Their mean log density is the score, and the best model is
+        kept.
 
     Returns
     -------
@@ -125,7 +138,9 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
         watch = Settled(show, size, patience, tolerance, None if held is None else score)
         model, info = fit(model, X, Y, callback=watch, **settings)
         return model if watch.best is None else watch.best, info, watch.score
-    validate = {} if held is None else {"validate": score, "patience": patience, "tolerance": tolerance}
+    validate = (
+        {} if held is None else {"validate": score, "patience": patience, "tolerance": tolerance}
+    )
     model, info = fit(model, X, Y, callback=show, **validate, **settings)
     return model, info, info.scores[:, 1].max() if len(info.scores) else None
 
@@ -133,21 +148,35 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
 class Settled:
     """A callback of L-BFGS that ends it: by a score, else once ``patience`` iterations have gained less than the tolerance.
 
-    The bound is exact, so its gain says when the training is done. L-BFGS-B alone goes on far longer: on energy (692 rows) for 89
-    iterations, of which the last 40 raise the bound by 0.05 nats and the held-out NLPD by nothing.
+    The bound is exact, so its gain says when the training is done. L-BFGS-B alone goes on far
+    longer: on energy (692 rows) for 89 iterations, of which the last 40 raise the bound by 0.05
+    nats and the held-out NLPD by nothing.
     """
 
     def __init__(self, show, size, patience=PATIENCE, tolerance=GAIN, score=None):
-        self._show, self._patience, self._tolerance, self._size, self._scored = show, patience, tolerance, size, score
+        self._show, self._patience, self._tolerance, self._size, self._scored = (
+            show,
+            patience,
+            tolerance,
+            size,
+            score,
+        )
         self._values, self._waited, self.score, self.best = [], 0, None, None
 
     def __call__(self, step, value, info):
         self._show(step, value, info)
         if self._scored is None:
             self._values = [*self._values[-self._patience :], value]
-            return len(self._values) > self._patience and value - self._values[0] < self._tolerance * self._size
+            return (
+                len(self._values) > self._patience
+                and value - self._values[0] < self._tolerance * self._size
+            )
         score = self._scored(info.model)
-        least = -math.inf if self.score is None else self.score + self._tolerance * max(1.0, abs(self.score))
+        least = (
+            -math.inf
+            if self.score is None
+            else self.score + self._tolerance * max(1.0, abs(self.score))
+        )
         if score > least:
             self.score, self.best, self._waited = score, info.model, 0
         else:
@@ -158,18 +187,26 @@ class Settled:
 def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
     """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
 
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the given
-    one (or the default), or the smallest of 10, 100 and 1000 times that with which Kuu factorises: training may end where it
-    takes more. After 0 come the multiples of the default. With a ``group`` all of its ranks are in this call.
+    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if
+    given. The jitter is the given one (or the default), or the smallest of 10, 100 and 1000 times
+    that with which Kuu factorises: training may end where it takes more. After 0 come the multiples
+    of the default. With a ``group`` all of its ranks are in this call.
     """
     amount = check.jitter_amount(jitter, X.dtype)
     if isinstance(model, QSGP):
         return model, amount  # nothing is factorised
     ranks = {} if group is None else {"group": group}
-    for tried in (amount, *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000))):
+    for tried in (
+        amount,
+        *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000)),
+    ):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=tried, weights=weights, **ranks) if collapsed else model
+            svgp = (
+                optimal_svgp(model, X, y, jitter=tried, weights=weights, **ranks)
+                if collapsed
+                else model
+            )
             if posterior is not None and not isinstance(svgp.posterior, posterior):
                 svgp = convert(svgp, posterior, jitter=tried)
             predict_f(svgp, X[:1], jitter=tried)

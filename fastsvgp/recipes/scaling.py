@@ -38,7 +38,11 @@ class Scale:
             return cls(x_mean, x_scale)
         y_mean, y_scale = _moments(y, weights)
         y_scale = np.where(constant(y_scale, y), 1.0, y_scale)
-        return cls(x_mean, x_scale, *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))))
+        return cls(
+            x_mean,
+            x_scale,
+            *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))),
+        )
 
     def X(self, X):
         """Inputs (N, D) as the model wants them, in their dtype."""
@@ -58,11 +62,19 @@ class Scale:
         return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
 
     def to_json(self):
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, values):
-        return cls(*(np.asarray(v) if isinstance(v, list) else v for v in (values[name] for name in cls.__dataclass_fields__)))
+        return cls(
+            *(
+                np.asarray(v) if isinstance(v, list) else v
+                for v in (values[name] for name in cls.__dataclass_fields__)
+            )
+        )
 
 
 @dataclass
@@ -76,7 +88,9 @@ class ClassScale(Scale):
         unknown = np.asarray(self.classes[codes] != y)
         if unknown.any():
             label, known = np.asarray(y)[unknown.argmax()], ", ".join(map(str, self.classes[:12]))
-            raise ValueError(f"`y` holds the class {label!s}, which is none of those of the model: {known}")
+            raise ValueError(
+                f"`y` holds the class {label!s}, which is none of those of the model: {known}"
+            )
         return codes
 
     def back(self, codes, var=None):
@@ -105,16 +119,24 @@ def usable_rows(X, y, weights, labels=False):
     """The rows of positive weight, checked: X, y, and weights or None. Nobody looks at the others."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
-            raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
+            raise TypeError(
+                f"`{name}` is on a device; start from arrays on the host, and take the model there:"
+                " fs.to_device"
+            )
     X, y = check.inputs("X", X, values=False), y if labels else check.as_array("y", y)
     if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
-        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
+        raise ValueError(
+            f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of"
+            f" `X`, got {y.shape}"
+        )
     if weights is None:
         return *_checked_rows(X, y, labels), None
     weights = weighing.shaped(weights, y)
     weighing.check_values(weights)
     if weights.ndim != 1:
-        raise ValueError(f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}")
+        raise ValueError(
+            f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}"
+        )
     there = weights > 0
     try:
         found = _checked_rows(X[there], y[there], labels)
@@ -133,5 +155,7 @@ def _checked_rows(X, y, labels):
     for name, array in (("X", X),) if labels else (("X", X), ("y", y)):
         if float(max(-array.min(initial=0.0), array.max(initial=0.0))) >= LARGEST:
             largest = array.flat[np.abs(array).argmax()]
-            raise ValueError(f"`{name}` holds {largest:g}, too large to be squared; give it other units")
+            raise ValueError(
+                f"`{name}` holds {largest:g}, too large to be squared; give it other units"
+            )
     return X, y if labels else y.astype(X.dtype, copy=False)

@@ -15,7 +15,17 @@ from ..covariances import RBF, Covariance, Matern12, Matern32, Matern52
 from ..distributed import broadcast
 from ..errors import refuse_unknown
 from ..initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales, unique_rows
-from ..likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
+from ..likelihoods import (
+    BernoulliLogit,
+    BernoulliProbit,
+    Gaussian,
+    Laplace,
+    Likelihood,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 from ..means import ConstantMean, LinearMean, Mean
 from ..optim.schedules import Size
 from ..posteriors import (
@@ -53,12 +63,19 @@ POSTERIORS = {
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
-COLLAPSED = {Whitened: SGPR, Marginal: SGPR, AbsorbedDualSites: SGPR, WhitenedOrthogonal: OrthogonalSGPR}
+COLLAPSED = {
+    Whitened: SGPR,
+    Marginal: SGPR,
+    AbsorbedDualSites: SGPR,
+    WhitenedOrthogonal: OrthogonalSGPR,
+}
 
 NOISE = 0.1  # variance at the start, of targets with variance 1
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
-JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
-COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
+# where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
+JITTER = 1e-7
+# rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
+COLLAPSED_ROWS = 1000
 
 OWN = "inducing", "covariance"  # options that may be given by their place
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
@@ -79,7 +96,8 @@ class Start:
     fit : dict
         The arguments of ``fs.fit`` beside model and data.
     scale : Scale
-        ``scale.X(X)`` and ``scale.y(y)`` are what the model wants; ``scale.back(mean, var)`` is in the units of y.
+        ``scale.X(X)`` and ``scale.y(y)`` are what the model wants; ``scale.back(mean, var)`` is in
+        the units of y.
     """
 
     model: Any
@@ -100,24 +118,30 @@ def regression(
     y : (N,) or (N, P) array
         P targets share covariance, noise and inducing inputs.
     inducing : int, pair of int, or (M, D) array
-        How many inducing inputs; a pair for posteriors of two sets, for which a number stands for two sets of that many. At most
-        the distinct rows, which then are the inducing inputs. An array is in the units of X.
+        How many inducing inputs; a pair for posteriors of two sets, for which a number stands for
+        two sets of that many. At most the distinct rows, which then are the inducing inputs. An
+        array is in the units of X.
     covariance : str or Covariance
-        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data; with more than
-        1000 rows, and few inputs that matter, of their relevance too. A record is taken as it is, in standardised units.
+        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances
+        in the data; with more than 1000 rows, and few inputs that matter, of their relevance too. A
+        record is taken as it is, in standardised units.
     likelihood : str or Likelihood
-        "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A record is in standardised units.
+        "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A
+        record is in standardised units.
     normalize_X, normalize_y : bool
         Whether to standardise.
     weights : (N,) array, optional
-        Of the rows, zero or positive: a row of weight 2 counts as two equal ones, and one of weight 0 not at all.
+        Of the rows, zero or positive: a row of weight 2 counts as two equal ones, and one of weight
+        0 not at all.
     rng : None, int or Generator
     **choices
-        ``posterior``: "whitened" and others, as ``recipes.POSTERIORS`` lists them. ``mean``: None, "constant", "linear", or a
-        record. ``ard``: a lengthscale for each column, or one for all. ``chosen``: how the inducing inputs are, "kmeans",
-        "greedy" (greedy variance) or "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
-        steps of the posterior, Adam for all else), or "auto". ``max_iter``: epochs, or iterations of L-BFGS. ``batch_size``,
-        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``.
+        ``posterior``: "whitened" and others, as ``recipes.POSTERIORS`` lists them. ``mean``: None,
+        "constant", "linear", or a record. ``ard``: a lengthscale for each column, or one for all.
+        ``chosen``: how the inducing inputs are, "kmeans", "greedy" (greedy variance) or "random".
+        ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient steps of the
+        posterior, Adam for all else), or "auto". ``max_iter``: epochs, or iterations of L-BFGS.
+        ``batch_size``, ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto"),
+        ``jitter``.
 
     Returns
     -------
@@ -126,13 +150,13 @@ def regression(
     Raises
     ------
     ValueError, TypeError
-        Unknown names, which are listed with those there are; NaN, infinity, or values too large to be squared; a solver that does
-        not go with the likelihood or posterior.
+        Unknown names, which are listed with those there are; NaN, infinity, or values too large to
+        be squared; a solver that does not go with the likelihood or posterior.
 
     Notes
     -----
-    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``. Relevances take an exact Gaussian process on 1000 rows:
-    25 iterations of L-BFGS, some seconds.
+    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``. Relevances take an exact
+    Gaussian process on 1000 rows: 25 iterations of L-BFGS, some seconds.
 
     Examples
     --------
@@ -141,14 +165,18 @@ def regression(
     >>> type(trained).__name__, trained.inducing.shape
     ('SGPR', (10, 1))
     """
-    refuse_unknown("regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__))
+    refuse_unknown(
+        "regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__)
+    )
     X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    return keeping_noise(_start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices), y)
+    return keeping_noise(
+        _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices), y
+    )
 
 
 def classification(
@@ -164,15 +192,16 @@ def classification(
     y : (N,) array
         Labels, at least two different ones.
     likelihood : str or Likelihood
-        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is the first for two classes,
-        and "softmax" for more.
+        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
+        the first for two classes, and "softmax" for more.
     inducing, covariance, normalize_X, weights, rng, **choices
         As of ``regression``.
 
     Returns
     -------
     Start
-        ``scale.y`` makes codes of labels, ``scale.back`` labels of codes; ``scale.classes`` are the labels.
+        ``scale.y`` makes codes of labels, ``scale.back`` labels of codes; ``scale.classes`` are the
+        labels.
 
     Raises
     ------
@@ -185,14 +214,18 @@ def classification(
     >>> start.scale.classes.tolist()
     ['above', 'below']
     """
-    refuse_unknown("classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__))
+    refuse_unknown(
+        "classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__)
+    )
     check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)
     C = len(scale.classes)
     if C < 2:
-        raise ValueError(f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes")
+        raise ValueError(
+            f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes"
+        )
     if isinstance(likelihood, str) and likelihood == "auto":
         likelihood = "bernoulli-probit" if C == 2 else "softmax"
     named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
@@ -201,7 +234,10 @@ def classification(
     _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
     needed = 2 if likelihood.num_latent is None else likelihood.num_latent
     if needed != C:
-        raise ValueError(f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C}; 'auto' goes by `y`")
+        raise ValueError(
+            f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"
+            " 'auto' goes by `y`"
+        )
     return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
 
 
@@ -210,7 +246,10 @@ def _start(
     batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None, **choices,
 ):  # fmt: skip
     seed, kind = seed_of(rng), named("posterior", posterior, POSTERIORS)
-    solver, natural_step_size = solver_for(solver, likelihood, kind, len(X)), checked_natural_step(natural_step_size)
+    solver, natural_step_size = (
+        solver_for(solver, likelihood, kind, len(X)),
+        checked_natural_step(natural_step_size),
+    )
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
     model, at_rows, jitter = begin(
@@ -249,7 +288,8 @@ def begin(
     group : group of ``fs.distributed``, optional
         Whose ranks have the same data: all begin at what rank 0 finds.
     informed : bool
-        Whether lengthscales go by relevance where there are rows for it; False where a checkpoint has them.
+        Whether lengthscales go by relevance where there are rows for it; False where a checkpoint
+        has them.
 
     Returns
     -------
@@ -271,18 +311,33 @@ def begin(
         targets, start = as_numbers(likelihood, Y), covariance.lengthscales
 
         def relevant(X, seed):
-            return relevant_lengthscales(type(covariance), start, X, targets, weights, np.random.default_rng(seed))
+            return relevant_lengthscales(
+                type(covariance), start, X, targets, weights, np.random.default_rng(seed)
+            )
 
         draw = int(rng.integers(2**32))
-        units = relevant(X, draw) if group is None else broadcast.chosen(group, relevant, X, draw, ROWS)
+        units = (
+            relevant(X, draw) if group is None else broadcast.chosen(group, relevant, X, draw, ROWS)
+        )
         covariance = replace(covariance, lengthscales=units)
-    Z = _inducing(sizes, rows[0], at_rows, covariance, chosen, units, rng) if by_number else inducing
+    Z = (
+        _inducing(sizes, rows[0], at_rows, covariance, chosen, units, rng)
+        if by_number
+        else inducing
+    )
     if jitter is None and at_rows and solver == "lbfgs" and X.dtype == np.float64:
         jitter = JITTER
     mean, likelihood = _mean(mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
     if solver == "lbfgs":
         return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
-    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X) if weights is None else weights.sum(), jitter)
+    q = posterior_of(
+        kind,
+        covariance,
+        Z,
+        outputs[0] if outputs else None,
+        len(X) if weights is None else weights.sum(),
+        jitter,
+    )
     return SVGP(covariance, Z, q, likelihood, mean), at_rows, jitter
 
 
@@ -290,8 +345,13 @@ def keeping_noise(start, y):
     """The start; that of a collapsed bound has its noise fixed where all targets are equal: it would go to zero without end."""
     if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
         return start
-    log.warning("all %d targets are equal, which says nothing about their noise: it stays at its start", len(y))
-    return replace(start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")})
+    log.warning(
+        "all %d targets are equal, which says nothing about their noise: it stays at its start",
+        len(y),
+    )
+    return replace(
+        start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")}
+    )
 
 
 def solver_for(solver, likelihood, kind, rows):
@@ -302,17 +362,30 @@ def solver_for(solver, likelihood, kind, rows):
     named("solver", solver, SOLVERS)
     collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
     if solver == "auto":
-        return "lbfgs" if collapses and rows <= COLLAPSED_ROWS else "natural" if kind.natural_fields else "adam"
+        return (
+            "lbfgs"
+            if collapses and rows <= COLLAPSED_ROWS
+            else "natural"
+            if kind.natural_fields
+            else "adam"
+        )
     if solver == "lbfgs" and not collapses:
         posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
         raise ValueError(
-            f"solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian' and posteriors {posteriors}; here they are "
-            f"{type(likelihood).__name__} and {kind.__name__}: use solver 'natural', 'adam' or 'auto'"
+            "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian' and posteriors"
+            f" {posteriors}; here they are {type(likelihood).__name__} and {kind.__name__}: use"
+            " solver 'natural', 'adam' or 'auto'"
         )
     if solver == "natural" and not kind.natural_fields:
-        raise ValueError(f"solver 'natural': a {kind.__name__} posterior has no natural-gradient steps; use solver 'adam'")
+        raise ValueError(
+            f"solver 'natural': a {kind.__name__} posterior has no natural-gradient steps; use"
+            " solver 'adam'"
+        )
     if solver == "adam" and kind.natural_by_default:
-        raise ValueError(f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone; use 'natural'")
+        raise ValueError(
+            f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone;"
+            " use 'natural'"
+        )
     return solver
 
 
@@ -335,7 +408,11 @@ def likelihood_of(name, y=None, num_classes=None, weights=None):
         return Poisson(exposure=rate if rate > 0 else 1.0)
     if name in MULTICLASS:
         return kind(num_classes=num_classes)
-    settings = {Gaussian: {"variance": NOISE}, StudentT: {"scale": NOISE**0.5}, Laplace: {"scale": NOISE**0.5}}
+    settings = {
+        Gaussian: {"variance": NOISE},
+        StudentT: {"scale": NOISE**0.5},
+        Laplace: {"scale": NOISE**0.5},
+    }
     return kind(**settings.get(kind, {}))
 
 
@@ -349,9 +426,14 @@ def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
     M, dtype = len(inducing), inducing.dtype
     mean, eye = np.zeros((M,) if outputs is None else (outputs, M), dtype), np.eye(M, dtype=dtype)
     if kind is InverseFreeWhitened:
-        return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)  # ``fit`` begins with the inverse
+        # ``fit`` begins with the inverse
+        return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)
     variance = np.full(M, NOISE * M / num_data, dtype)
-    return kind(mean, variance) if kind is LikelihoodForm else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
+    return (
+        kind(mean, variance)
+        if kind is LikelihoodForm
+        else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
+    )
 
 
 def _refuse(likelihood, kinds, what):
@@ -368,18 +450,28 @@ def _scale(kind, X, y, inputs, targets, weights):
 
 def _in(dtype, tree):
     """A record whose arrays have this dtype; Python's numbers are weak."""
-    return tree_map(lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()], tree)
+    return tree_map(
+        lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()],
+        tree,
+    )
 
 
 def _covariance(covariance, rows, ard, rng):
     X, shares = rows
     kind = named("covariance", covariance, COVARIANCES, Covariance)
     if hasattr(covariance, "geometry"):
-        raise TypeError("`covariance` is of images, whose inducing inputs are patches: see fastsvgp.patch_inducing")
+        raise TypeError(
+            "`covariance` is of images, whose inducing inputs are patches: see"
+            " fastsvgp.patch_inducing"
+        )
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
         return _in(X.dtype, covariance)
-    scales = median_lengthscales(X, rng=rng, ard=ard) if len(X) > FEW else unique_rows.medians(X, shares, ard)
+    scales = (
+        median_lengthscales(X, rng=rng, ard=ard)
+        if len(X) > FEW
+        else unique_rows.medians(X, shares, ard)
+    )
     return kind(variance=1.0, lengthscales=scales)
 
 
@@ -390,13 +482,19 @@ def sizes_for(name, asked, kind):
     if len(sizes) != kind.num_sets:
         takes = "one set of inducing inputs; give one number"
         if kind.num_sets > 1:
-            takes = f"{kind.num_sets} sets of inducing inputs; give a number for each of them, or one for all"
-        raise ValueError(f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}")
+            takes = (
+                f"{kind.num_sets} sets of inducing inputs; give a number for each of them, or one"
+                " for all"
+            )
+        raise ValueError(
+            f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}"
+        )
     return sizes
 
 
 def _in_units(inducing, X, scale):
     """Given inducing inputs, which are in the units of X, as the model wants them."""
+
     def scaled(name, Z):
         Z = check.inputs(name, Z)
         check.columns(Z, X.shape[1], name, "`X`")
@@ -411,9 +509,16 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
     """Inducing inputs of these sizes among the distinct rows; clusters are by distances in ``units``."""
     num_sets = len(sizes)
     if len(rows) < num_sets:
-        raise ValueError(f"a posterior of {num_sets} sets of inducing inputs needs {num_sets} distinct rows; `X` has one sample")
+        raise ValueError(
+            f"a posterior of {num_sets} sets of inducing inputs needs {num_sets} distinct rows; `X`"
+            " has one sample"
+        )
     if sum(sizes) > len(rows):
-        log.info("%s inducing inputs were asked for; the %d distinct rows are used", " + ".join(map(str, sizes)), len(rows))
+        log.info(
+            "%s inducing inputs were asked for; the %d distinct rows are used",
+            " + ".join(map(str, sizes)),
+            len(rows),
+        )
     if everything:
         return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
     asked = sizes[0] if num_sets == 1 else tuple(sizes)
@@ -432,4 +537,8 @@ def _mean(mean, D, outputs, dtype):
     named("mean", mean, MEANS, Mean, more=(None,))
     if mean == "constant":
         return ConstantMean(np.zeros(outputs, dtype)[()])
-    return LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()]) if mean == "linear" else _in(dtype, mean)
+    return (
+        LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()])
+        if mean == "linear"
+        else _in(dtype, mean)
+    )

@@ -16,7 +16,8 @@ def keyword_only(cls):
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))  # others have their own rules
+    # others have their own rules
+    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
     declared = {name for base in records for name in inspect.get_annotations(base)}
     due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
     in_place = [f.name for f in fields if not f.kw_only or f.name in due]
@@ -30,13 +31,25 @@ def keyword_only(cls):
             order = [name for name in in_place if name not in named]
             given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
             by_place = {name: value for name, value in given.items() if name in due}
-            more = dict(zip((name for name in settings if name not in given and name not in named), rest, strict=False))
+            more = dict(
+                zip(
+                    (name for name in settings if name not in given and name not in named),
+                    rest,
+                    strict=False,
+                )
+            )
             if by_place or more:
                 shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
-                line = f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
+                line = (
+                    f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
+                )
                 if rest:
                     raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
-                warn(f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be refused", DeprecationWarning)
+                warn(
+                    f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be"
+                    " refused",
+                    DeprecationWarning,
+                )
                 args, named = (), given | named
         init(self, *args, **named)
 

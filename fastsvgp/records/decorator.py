@@ -1,8 +1,9 @@
 """Immutable records of arrays: models, their parts, and the gradients of both.
 
-A record is a frozen dataclass whose fields are *leaves* (arrays or Python numbers, of a stated kind), other records,
-tuples of records, or *static* settings. A list or a tuple of numbers becomes an array. Nothing is validated here: a gradient
-is a record of the same type, may be negative, and holds ``None`` for fields that were not asked for.
+A record is a frozen dataclass whose fields are *leaves* (arrays or Python numbers, of a stated
+kind), other records, tuples of records, or *static* settings. A list or a tuple of numbers becomes
+an array. Nothing is validated here: a gradient is a record of the same type, may be negative, and
+holds ``None`` for fields that were not asked for.
 """
 
 import dataclasses
@@ -30,8 +31,8 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
     Parameters
     ----------
     kind : {"real", "positive", "tril", "columns", "symmetric"}
-        "tril" is a lower factor with a positive diagonal, "columns" the first of its columns, (m, k); of a "symmetric" matrix the
-        lower triangle is read.
+        "tril" is a lower factor with a positive diagonal, "columns" the first of its columns, (m,
+        k); of a "symmetric" matrix the lower triangle is read.
     default : optional
         As of a field of a dataclass.
 
@@ -84,8 +85,8 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 def record(cls: type[T]) -> type[T]:
     """Turn a class into a frozen record and make its name known to ``load``.
 
-    The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of records. A list or a tuple of
-    numbers that comes for a field becomes an array, settings aside.
+    The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of
+    records. A list or a tuple of numbers that comes for a field becomes an array, settings aside.
 
     Returns
     -------
@@ -95,8 +96,9 @@ def record(cls: type[T]) -> type[T]:
     Raises
     ------
     TypeError
-        A record of that name belongs to another module already, ours that nobody imported yet included: a file knows records by
-        their names. The same module may define it again, as a reload or the cell of a notebook does.
+        A record of that name belongs to another module already, ours that nobody imported yet
+        included: a file knows records by their names. The same module may define it again, as a
+        reload or the cell of a notebook does.
 
     Examples
     --------
@@ -108,17 +110,26 @@ def record(cls: type[T]) -> type[T]:
     Affine(slope=2.0, unit='m')
     """
     name, module = cls.__name__, cls.__module__
-    known = f"fastsvgp.{OURS[name]}" if name in OURS else REGISTRY[name].__module__ if name in REGISTRY else module
+    known = (
+        f"fastsvgp.{OURS[name]}"
+        if name in OURS
+        else REGISTRY[name].__module__
+        if name in REGISTRY
+        else module
+    )
     if known != module:
         raise TypeError(
-            f"record: the module {known!r} has a record {name!r}, and {module!r} defines another of that name, by which files "
-            "know it; give one of them a new name, or, where both modules are one file, import it under one name only"
+            f"record: the module {known!r} has a record {name!r}, and {module!r} defines another of"
+            " that name, by which files know it; give one of them a new name, or, where both"
+            " modules are one file, import it under one name only"
         )
     cls.__post_init__ = _then_arrays(getattr(cls, "__post_init__", None))
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     cls.__init__ = keyword_only(cls)
     cls.__repr__ = _repr
-    cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
+    cls._record_fields = tuple(
+        (f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls)
+    )
     cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
@@ -140,7 +151,11 @@ def _then_arrays(own):
 def _arrays_of_lists(self):
     fields = self.__dict__
     for name, value in fields.items():
-        if type(value) in (list, tuple) and not is_parts(value) and dict(self._record_fields).get(name, "static") != "static":
+        if (
+            type(value) in (list, tuple)
+            and not is_parts(value)
+            and dict(self._record_fields).get(name, "static") != "static"
+        ):
             fields[name] = array_of(value)
 
 
@@ -156,7 +171,8 @@ def is_parts(value):
 def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
 
-    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None`` there that is no default.
+    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None``
+    there that is no default.
 
     Parameters
     ----------
@@ -227,8 +243,11 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     fields = dict(tree.__dict__)
     for name, kind in tree._record_fields:
         if kind != "static":
-            fields[name] = _mapped(f, fields[name], [getattr(o, name) for o in others] if others else others)
-    new = object.__new__(type(tree))  # past __init__: a frozen dataclass sets its fields one slow call each
+            fields[name] = _mapped(
+                f, fields[name], [getattr(o, name) for o in others] if others else others
+            )
+    # past __init__: a frozen dataclass sets its fields one slow call each
+    new = object.__new__(type(tree))
     new.__dict__.update(fields)
     return new
 
@@ -319,12 +338,16 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     if not is_record(tree):
         raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
     if not isinstance(path, str):
-        raise TypeError(f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}")
+        raise TypeError(
+            f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}"
+        )
     try:
         return _changed(tree, path, value)
     except LookupError:
         has = ", ".join(known for known, _, _ in leaves(tree))
-        raise ValueError(f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}") from None
+        raise ValueError(
+            f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}"
+        ) from None
 
 
 def _changed(tree, path, value):

@@ -14,7 +14,14 @@ def common_dtype(*values, names=()):
     floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
     result = np.result_type(*floats) if floats else np.dtype(np.float64)
     if result not in DEFAULT_JITTER:
-        culprits = [name for name, v in zip(names, values, strict=False) if getattr(v, "dtype", None) == result]
+        culprits = [
+            name
+            for name, v in zip(names, values, strict=False)
+            if getattr(v, "dtype", None) == result
+        ]
         named = f"`{culprits[0]}`" if culprits else "arrays"
-        raise TypeError(f"{named} must be float64 or float32 (integers become float64), got {result}; convert with astype")
+        raise TypeError(
+            f"{named} must be float64 or float32 (integers become float64), got {result}; convert"
+            " with astype"
+        )
     return result

@@ -12,7 +12,8 @@ from .typed import Array
 class InducingSets:
     """Base of records whose fields are sets of inducing inputs, each (M_k, D), for posteriors that treat them differently.
 
-    A covariance sees the sets stacked, in the order of the fields: its blocks hold theirs as slices.
+    A covariance sees the sets stacked, in the order of the fields: its blocks hold theirs as
+    slices.
     """
 
 
@@ -55,11 +56,15 @@ def unstacked(Z_bar, inducing):
     if Z_bar is None or not isinstance(inducing, InducingSets):
         return Z_bar
     sizes = [len(Z) for Z in sets_of(inducing)]
-    return type(inducing)(*(Z_bar[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)))
+    return type(inducing)(
+        *(Z_bar[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True))
+    )
 
 
 class naming_repeated:
-    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same. ``inducing`` may be None.
+    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same.
+
+    ``inducing`` may be None.
 
     ``name`` is what the message calls them.
     """
@@ -73,7 +78,10 @@ class naming_repeated:
     def __exit__(self, kind, error, traceback):
         failed = isinstance(error, NotPositiveDefinite) and self._inducing is not None
         if failed and (twice := repeated(self._inducing, self._name)):
-            same = f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them, or raise `jitter`. "
+            same = (
+                f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them,"
+                " or raise `jitter`. "
+            )
             error.args = (same + error.args[0],)
 
 
@@ -83,10 +91,16 @@ def repeated(inducing, called="inducing"):
         return None  # what its rows are is known to its covariance alone
     sets = inducing._record_fields if is_record(inducing) else (("", None),)
     names = [f"{called}{'.' * bool(name)}{name}" for name, _ in sets]
-    rows = [f"{name}[{i}]" for name, Z in zip(names, sets_of(inducing), strict=True) for i in range(len(Z))]
+    rows = [
+        f"{name}[{i}]"
+        for name, Z in zip(names, sets_of(inducing), strict=True)
+        for i in range(len(Z))
+    ]
     stack = stacked(inducing)
     seen: dict[tuple, str] = {}
-    for row, x in zip(rows, (stack.get() if hasattr(stack, "get") else stack).tolist(), strict=True):
+    for row, x in zip(
+        rows, (stack.get() if hasattr(stack, "get") else stack).tolist(), strict=True
+    ):
         first = seen.setdefault(tuple(x), row)
         if first != row:
             return row, first

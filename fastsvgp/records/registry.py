@@ -1,6 +1,7 @@
 """The records of the package by their names, as files know them, and what files of earlier versions hold beside."""
 
-# The module of each record of the package: a file may name these, whatever was imported, and no other module is imported for it.
+# The module of each record of the package: a file may name these, whatever was imported, and no
+# other module is imported for it.
 OURS = {
     name: module
     for module, names in (
@@ -27,7 +28,10 @@ OURS = {
         ("posteriors.decoupled", ("Decoupled",)),
         ("posteriors.decoupled_weights", ("DecoupledWeights",)),
         ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites", "WhitenedState")),
-        ("posteriors.orthogonal", ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal")),
+        (
+            "posteriors.orthogonal",
+            ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal"),
+        ),
         ("posteriors.pseudo_targets", ("PseudoData",)),
         ("posteriors.relaxed", ("Relaxed",)),
         ("weight_space.posterior", ("ChevronWeights",)),
@@ -58,12 +62,16 @@ OURS = {
     for name in names
 }
 
-# Settings that records had in earlier versions, with the value that goes without a word, and what to do for another.
+# Settings that records had in earlier versions, with the value that goes without a word, and what
+# to do for another.
 GONE = {
     "Relaxed": {
         "direction": (
             "exact",
-            'training now asks for it by fit(..., inverse_updates=fs.inverse_updates(direction="likelihood"))',
+            (
+                "training now asks for it by fit(...,"
+                ' inverse_updates=fs.inverse_updates(direction="likelihood"))'
+            ),
         ),
     },
 }

@@ -1,14 +1,16 @@
 """Positive numbers and their unconstrained coordinates; used at the optimiser's door only.
 
-Each transform is three functions. ``forward(u)`` is positive and finite for every finite u: it stops at the smallest normal and
-the largest number of the dtype, instead of rounding to zero or infinity there. ``inverse(x)`` is its inverse for x > 0.
-``derivative(u)`` is d forward / d u. All are elementwise, keep the dtype (float32 or float64), accept scalars, and warn of
-nothing at either end.
+Each transform is three functions. ``forward(u)`` is positive and finite for every finite u: it
+stops at the smallest normal and the largest number of the dtype, instead of rounding to zero or
+infinity there. ``inverse(x)`` is its inverse for x > 0. ``derivative(u)`` is d forward / d u. All
+are elementwise, keep the dtype (float32 or float64), accept scalars, and warn of nothing at either
+end.
 
-``softplus``: x = log(1 + e^u). Like e^u for small x, like u for large x, so that a bold step towards large values cannot
-multiply a variance by thousands. The default.
+``softplus``: x = log(1 + e^u). Like e^u for small x, like u for large x, so that a bold step
+towards large values cannot multiply a variance by thousands. The default.
 
-``log``: x = e^u. Free of scale: a step of 0.01 is one per cent, wherever x is. For data that cannot be standardised.
+``log``: x = e^u. Free of scale: a step of 0.01 is one per cent, wherever x is. For data that cannot
+be standardised.
 """
 
 from typing import NamedTuple
@@ -30,7 +32,8 @@ def _floating(values):
 
 
 def _softplus(u):
-    # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 what is left is e^u to full precision
+    # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 what is left
+    # is e^u to full precision
     u = _floating(u)
     tiny = np.finfo(u.dtype).tiny
     small = np.exp(-np.minimum(np.abs(u), -np.log(tiny)))
@@ -53,7 +56,9 @@ def _softplus_derivative(u):
 def _exp(u):
     u = _floating(u)
     info = np.finfo(u.dtype)
-    return np.clip(np.exp(np.clip(u, np.log(info.tiny), np.log(info.max) - 1e-3)), info.tiny, info.max)
+    return np.clip(
+        np.exp(np.clip(u, np.log(info.tiny), np.log(info.max) - 1e-3)), info.tiny, info.max
+    )
 
 
 def _log(x):

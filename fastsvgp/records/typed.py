@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike as ArrayLike
 
-Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]  # on a device CuPy's, which has no types
+# on a device CuPy's, which has no types
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]
 Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 Number: TypeAlias = float | np.float32 | Array  # a leaf of a record
 Seed: TypeAlias = int | np.random.Generator | None

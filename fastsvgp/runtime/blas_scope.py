@@ -15,9 +15,10 @@ R = TypeVar("R")
 class computing:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
-    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of layers the most), or ``Blocks``,
-    or matrices; rows of all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device
-    nothing is set, nor in a block within a block.
+    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of
+    layers the most), or ``Blocks``, or matrices; rows of all other arrays are the batch. A
+    ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor in a
+    block within a block.
     """
 
     __slots__ = ("_begun", "_sizes")
@@ -39,7 +40,10 @@ def governed(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
-        sizes = _sizes((*args, *kwargs.values()) if kwargs else args, always_joint or kwargs.get("full_cov") is True)
+        sizes = _sizes(
+            (*args, *kwargs.values()) if kwargs else args,
+            always_joint or kwargs.get("full_cov") is True,
+        )
         if sizes is None or not (pool := twin("common.blas_threads")).enter(*sizes):
             return function(*args, **kwargs)
         try:
@@ -59,7 +63,11 @@ def _sizes(arguments, joint):
                 B = max(B, len(value))
                 first = value if first is None else first
         elif isinstance(getattr(value, "layers", None), tuple):
-            layers = [sizes for sizes in (_sizes((layer,), False) for layer in value.layers) if sizes is not None]
+            layers = [
+                sizes
+                for sizes in (_sizes((layer,), False) for layer in value.layers)
+                if sizes is not None
+            ]
             if not layers:
                 return None
             M = max(rows for rows, _ in layers)

@@ -11,27 +11,34 @@ import warnings
 
 from .extras import install_hint, install_package
 
-ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
+# the specific one where its instructions serve us; else the device's own
+ARCHITECTURE = {"90": "90a"}
 FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
-WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
+# the packages that install ``cupy`` itself
+WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)
 TESTED = "tested with CuPy 14.2 and compiled by NVRTC 13.0 and 13.5 for sm_80, sm_90a and sm_100"
 MAJOR = {"CuPy": 14, "CUDA": 13, "driver of CUDA": 13}  # what these words stand for
 
 
 @functools.cache
 def cupy():
-    """The CuPy module. Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work."""
+    """The CuPy module.
+
+    Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work.
+    """
     names = {d.metadata["Name"] or "" for d in importlib.metadata.distributions()}
     wheels = sorted(name for name in names if WHEEL.fullmatch(name))
     if len(wheels) > 1:
         raise ImportError(
-            f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another; uninstall all of them, "
-            "then install one"
+            f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another;"
+            " uninstall all of them, then install one"
         )
     try:
         import cupy as module
     except ImportError as error:
-        raise ImportError(f"CuPy cannot be imported ({error}); {install_hint('cuda13', 'cuda12')}") from error
+        raise ImportError(
+            f"CuPy cannot be imported ({error}); {install_hint('cuda13', 'cuda12')}"
+        ) from error
     return module
 
 
@@ -42,7 +49,10 @@ def nccl():
         warnings.simplefilter("ignore")  # CuPy warns where it finds no library
         from cupy.cuda import nccl as module
     if not module.available:
-        raise ImportError(f"CuPy finds no NCCL library; {install_package('nvidia-nccl-cu13')} (or nvidia-nccl-cu12)")
+        raise ImportError(
+            f"CuPy finds no NCCL library; {install_package('nvidia-nccl-cu13')} (or"
+            " nvidia-nccl-cu12)"
+        )
     return module
 
 
@@ -52,12 +62,14 @@ def require_device():
     runtime = cupy().cuda.runtime
     driver = runtime.driverGetVersion()
     if driver == 0:
-        raise RuntimeError("no NVIDIA driver on this machine (or in this container); the CUDA kernels need one")
+        raise RuntimeError(
+            "no NVIDIA driver on this machine (or in this container); the CUDA kernels need one"
+        )
     built = runtime.runtimeGetVersion()
     if driver // 1000 < built // 1000:
         raise RuntimeError(
-            f"the NVIDIA driver serves CUDA {dotted(driver)}, this CuPy was built for CUDA {dotted(built)}; update the driver, "
-            f"or install the CuPy for CUDA {driver // 1000}"
+            f"the NVIDIA driver serves CUDA {dotted(driver)}, this CuPy was built for CUDA"
+            f" {dotted(built)}; update the driver, or install the CuPy for CUDA {driver // 1000}"
         )
     try:
         count = runtime.getDeviceCount()
@@ -71,9 +83,15 @@ def require_device():
 
 def _compare(versions):
     """Log a warning where a version is of another generation than was tested."""
-    others = [f"{what} {version}" for what, version in versions.items() if int(version.partition(".")[0]) != MAJOR[what]]
+    others = [
+        f"{what} {version}"
+        for what, version in versions.items()
+        if int(version.partition(".")[0]) != MAJOR[what]
+    ]
     if others:
-        logging.getLogger("fastsvgp").warning("%s: not tested with our kernels, which were %s", ", ".join(others), TESTED)
+        logging.getLogger("fastsvgp").warning(
+            "%s: not tested with our kernels, which were %s", ", ".join(others), TESTED
+        )
 
 
 def dotted(version):

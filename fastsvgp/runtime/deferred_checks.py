@@ -1,8 +1,9 @@
 """Whether all is well on a device, read in the same copy as the value of a bound.
 
-To ask a device whether something holds is to wait for it. So while a bound runs on a device, checks of values and factorisations
-leave their verdicts there, and ``settle`` reads them together with the value. Where one of them is a fault, ``retried`` runs the
-bound again with checks that wait: the first that fails raises, with the same words as on the CPU. Outside a bound checks wait.
+To ask a device whether something holds is to wait for it. So while a bound runs on a device, checks
+of values and factorisations leave their verdicts there, and ``settle`` reads them together with the
+value. Where one of them is a fault, ``retried`` runs the bound again with checks that wait: the
+first that fails raises, with the same words as on the CPU. Outside a bound checks wait.
 """
 
 import contextlib
@@ -113,7 +114,9 @@ def add_clamped(count):
 
 
 def settle(value, leave=False):
-    """``(value, raised variances)`` as a float and an int: the one copy to the host. Raises ``Fault`` where a check failed.
+    """``(value, raised variances)`` as a float and an int: the one copy to the host.
+
+    Raises ``Fault`` where a check failed.
 
     With ``leave``, and amid ``leaving``, nothing is copied; then they are 0.
     """
@@ -127,7 +130,10 @@ def settle(value, leave=False):
 
 
 def judged(found):
-    """``(value, raised variances)`` of what was found, once it is on the host. Raises ``Fault`` where a check failed."""
+    """``(value, raised variances)`` of what was found, once it is on the host.
+
+    Raises ``Fault`` where a check failed.
+    """
     value, faults, clamped = found.tolist()
     if faults:
         raise Fault

@@ -17,7 +17,8 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     ----------
     tree : record
     device : str
-        "cuda" for CuPy's current device, "cuda:1" for the one with that number, "cpu" for ``to_host``.
+        "cuda" for CuPy's current device, "cuda:1" for the one with that number, "cpu" for
+        ``to_host``.
 
     Returns
     -------
@@ -37,17 +38,24 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     >>> fs.elbo(on_gpu, X, Y)  # doctest: +SKIP
     """
     if not is_record(tree):
-        raise TypeError(f"to_device: `tree` must be a fastsvgp record, got {type(tree).__name__}; for arrays use cupy.asarray")
+        raise TypeError(
+            f"to_device: `tree` must be a fastsvgp record, got {type(tree).__name__}; for arrays"
+            " use cupy.asarray"
+        )
     kind, _, number = str(device).partition(":")
     if kind == "cpu":
         return to_host(tree)
     if kind != "cuda" or not (number.isdecimal() or number == ""):
-        raise ValueError(f'to_device: `device` must be "cuda", "cuda:<number>" or "cpu", got {device!r}')
+        raise ValueError(
+            f'to_device: `device` must be "cuda", "cuda:<number>" or "cpu", got {device!r}'
+        )
     cp = cuda_devices.cupy()
     dtype = common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
     with cuda_devices.device(int(number) if number else cuda_devices.current_device()):
         try:
-            return tree_map(lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree)
+            return tree_map(
+                lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree
+            )
         except MemoryError as error:
             raise explained(error, {path: value for path, _, value in leaves(tree)}) from error
 
@@ -74,7 +82,10 @@ def to_host(tree: RecordT) -> RecordT:
     (6, 1)
     """
     if not is_record(tree):
-        raise TypeError(f"to_host: `tree` must be a fastsvgp record, got {type(tree).__name__}; arrays have .get()")
+        raise TypeError(
+            f"to_host: `tree` must be a fastsvgp record, got {type(tree).__name__}; arrays have"
+            " .get()"
+        )
     return tree_map(lambda v: v.get()[()] if on_device(v) else v, tree)
 
 

@@ -7,7 +7,8 @@ from numpy import ndarray, ndim
 from .memory import explained
 
 _modules: dict = {}
-_cupy: set = set()  # its types, once they came: to ask one of its arrays for an attribute takes ten times as long
+# its types, once they came: to ask one of its arrays for an attribute takes ten times as long
+_cupy: set = set()
 
 
 def backend_of(*arrays):
@@ -16,7 +17,8 @@ def backend_of(*arrays):
     Raises ``TypeError`` where they are mixed.
     """
     for a in arrays:
-        # nearly always an array of NumPy's: to see that is three times as fast as to ask for attributes that are not there
+        # nearly always an array of NumPy's: to see that is three times as fast as to ask for
+        # attributes that are not there
         kind = type(a)
         if kind is not ndarray and (kind in _cupy or hasattr(a, "__cuda_array_interface__")):
             break
@@ -25,19 +27,31 @@ def backend_of(*arrays):
     if kind.__module__ == "cupy":
         _cupy.add(kind)
     for a in arrays:
-        if type(a) not in _cupy and getattr(a, "ndim", 0) > 0 and not hasattr(a, "__cuda_array_interface__"):
-            raise TypeError("arrays live on different devices (NumPy and CuPy mixed); move all of them to one device first")
+        if (
+            type(a) not in _cupy
+            and getattr(a, "ndim", 0) > 0
+            and not hasattr(a, "__cuda_array_interface__")
+        ):
+            raise TypeError(
+                "arrays live on different devices (NumPy and CuPy mixed); move all of them to one"
+                " device first"
+            )
     return "cuda"
 
 
 def one_device(*named):
     """Refuse arrays, given as (name, array), of which some live on a device and some do not."""
     there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
-    here = [f"`{name}`" for name, a in named if not hasattr(a, "__cuda_array_interface__") and ndim(a) > 0]
+    here = [
+        f"`{name}`"
+        for name, a in named
+        if not hasattr(a, "__cuda_array_interface__") and ndim(a) > 0
+    ]
     if there and here:
         raise TypeError(
-            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all of them to "
-            'one, models with fastsvgp.to_device(model, "cuda") or fastsvgp.to_host(model), data with cupy.asarray or .get()'
+            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on"
+            ' the CPU; move all of them to one, models with fastsvgp.to_device(model, "cuda") or'
+            " fastsvgp.to_host(model), data with cupy.asarray or .get()"
         )
 
 
@@ -50,13 +64,19 @@ def shares_memory(a, b):
 def _extent(a):
     start = (a.__array_interface__ if type(a) is ndarray else a.__cuda_array_interface__)["data"][0]
     steps = [stride * (n - 1) for stride, n in zip(a.strides, a.shape, strict=True)]
-    return start + sum(min(step, 0) for step in steps), start + sum(max(step, 0) for step in steps) + a.itemsize
+    return (
+        start + sum(min(step, 0) for step in steps),
+        start + sum(max(step, 0) for step in steps) + a.itemsize,
+    )
 
 
 def twin(stem, /, **arrays):
-    """The module that implements a kernel family where these arrays live. Messages call them by these names.
+    """The module that implements a kernel family where these arrays live.
 
-    Raises ``TypeError`` where they are mixed. What the module of a device raises where memory runs out names one of them.
+    Messages call them by these names.
+
+    Raises ``TypeError`` where they are mixed. What the module of a device raises where memory runs
+    out names one of them.
     """
     try:
         backend = backend_of(*arrays.values())
@@ -77,7 +97,8 @@ def _imported(backend, stem):
         if backend == "cpu" or error.name != name:
             raise
         raise TypeError(
-            f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; pass NumPy arrays (cupy.asnumpy)"
+            f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version;"
+            " pass NumPy arrays (cupy.asnumpy)"
         ) from None
 
 

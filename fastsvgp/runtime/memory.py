@@ -1,7 +1,8 @@
 """What is said where memory runs out: how much was asked for, and which argument drives it.
 
-What was asked for has the size of an argument, or of a matrix with a row for each row of one argument and a column for each row
-of another. Of all these the one that is nearest in size is taken for it, and the longer side of that matrix is to blame.
+What was asked for has the size of an argument, or of a matrix with a row for each row of one
+argument and a column for each row of another. Of all these the one that is nearest in size is taken
+for it, and the longer side of that matrix is to blame.
 """
 
 import functools
@@ -27,7 +28,8 @@ ADVICE = {
     "chunk_size": "a smaller `chunk_size`",
     "inducing": "fewer inducing inputs",
 }
-COUNTS = "chunk_size", "num_samples", "probes", "outputs", "width"  # whole numbers that stand for so many rows
+# whole numbers that stand for so many rows
+COUNTS = "chunk_size", "num_samples", "probes", "outputs", "width"
 
 
 def explained(error, arguments):
@@ -44,14 +46,19 @@ def explained(error, arguments):
         error = error.__cause__
     found = re.search(r"allocating ([\d,]+) bytes", str(error))
     asked = int(found[1].replace(",", "")) if found else None
-    said = f"out of memory{f': {asked:,} bytes were asked for' if found else ''} ({str(error).rstrip('.')})"
+    said = (
+        f"out of memory{f': {asked:,} bytes were asked for' if found else ''}"
+        f" ({str(error).rstrip('.')})"
+    )
     rows = {name: _rows(value) for name, value in arguments.items() if _has_rows(name, value)}
     if not rows:
         return MemoryError(said)
     driver = _driver({name: arguments[name] for name in rows}, rows, asked)
     finest = getattr(arguments[driver], "dtype", None) != "float32"
     advice = " or ".join(filter(None, (ADVICE.get(driver.partition(".")[0]), finest and "float32")))
-    listed = ", ".join(f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items())
+    listed = ", ".join(
+        f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items()
+    )
     return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
 
 
@@ -59,14 +66,18 @@ def explaining(function: Callable[P, R]) -> Callable[P, R]:
     """A public function whose ``MemoryError`` names one of its arguments, and whose ``TypeError`` an option that it lacks."""
     parameters = inspect.signature(function).parameters
     positional = tuple(parameters)
-    checks_options = hasattr(function, "by_kind") or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    checks_options = hasattr(function, "by_kind") or any(
+        p.kind is p.VAR_KEYWORD for p in parameters.values()
+    )
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except MemoryError as error:
-            raise explained(error, _named(dict(zip(positional, args, strict=False)) | kwargs)) from error
+            raise explained(
+                error, _named(dict(zip(positional, args, strict=False)) | kwargs)
+            ) from error
         except TypeError:
             unknown = [name for name in kwargs if name not in parameters]
             if checks_options or not unknown:
@@ -83,10 +94,26 @@ def _named(arguments):
     named = {}
     if models:
         sets = vars(models[0]) if hasattr(models[0], "_record_fields") else None
-        named = {"inducing": models[0]} if sets is None else {f"inducing.{name}": one for name, one in sets.items()}
-    for layers in (value.layers for value in arguments.values() if isinstance(getattr(value, "layers", None), tuple)):
-        named |= {f"layers[{i}].inducing": layer.inducing for i, layer in enumerate(layers) if hasattr(layer, "inducing")}
-    return named | {name: value for name, value in arguments.items() if name != "chunk_size" or not arguments.get("full_cov")}
+        named = (
+            {"inducing": models[0]}
+            if sets is None
+            else {f"inducing.{name}": one for name, one in sets.items()}
+        )
+    for layers in (
+        value.layers
+        for value in arguments.values()
+        if isinstance(getattr(value, "layers", None), tuple)
+    ):
+        named |= {
+            f"layers[{i}].inducing": layer.inducing
+            for i, layer in enumerate(layers)
+            if hasattr(layer, "inducing")
+        }
+    return named | {
+        name: value
+        for name, value in arguments.items()
+        if name != "chunk_size" or not arguments.get("full_cov")
+    }
 
 
 def _has_rows(name, value):
@@ -103,7 +130,10 @@ def _driver(arguments, rows, asked):
     arrays = {name: value for name, value in arguments.items() if not isinstance(value, int)}
     item = max((a.dtype.itemsize for a in arrays.values() if a.dtype.kind == "f"), default=8)
     guesses = [(math.prod(a.shape) * a.dtype.itemsize, name) for name, a in arrays.items()]
-    guesses += [(rows[a] * rows[b] * item, max(a, b, key=rows.get)) for a, b in itertools.combinations_with_replacement(rows, 2)]
+    guesses += [
+        (rows[a] * rows[b] * item, max(a, b, key=rows.get))
+        for a, b in itertools.combinations_with_replacement(rows, 2)
+    ]
     if asked is None:
         return max(guesses)[1]
     return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(asked, 1))))[1]

@@ -21,9 +21,10 @@ def get_num_threads() -> int:
     Returns
     -------
     int
-        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set; else, of a rank of
-        ``fs.distributed.mpi``, its part of the cores of the host; else the smaller of the cores that this process may use and its
-        CPU quota (of a control group), rounded up.
+        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set;
+        else, of a rank of ``fs.distributed.mpi``, its part of the cores of the host; else the
+        smaller of the cores that this process may use and its CPU quota (of a control group),
+        rounded up.
 
     Examples
     --------
@@ -44,7 +45,12 @@ def share_cores(count):
 
 def is_fixed():
     """Whether the number is what the user, or the environment, said, or others count on."""
-    return _count is not None or _asked() > 0 or _share is not None or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
+    return (
+        _count is not None
+        or _asked() > 0
+        or _share is not None
+        or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
+    )
 
 
 def set_num_threads(count: int | None) -> AbstractContextManager[None]:
@@ -58,8 +64,9 @@ def set_num_threads(count: int | None) -> AbstractContextManager[None]:
     Returns
     -------
     context manager
-        ``with set_num_threads(1): ...`` puts the number back afterwards, and in all of the block SciPy's BLAS has no more threads
-        than that: beside other busy processes SciPy's optimisers, which call it between our calls, are several times as fast.
+        ``with set_num_threads(1): ...`` puts the number back afterwards, and in all of the block
+        SciPy's BLAS has no more threads than that: beside other busy processes SciPy's optimisers,
+        which call it between our calls, are several times as fast.
 
     Raises
     ------
@@ -68,17 +75,20 @@ def set_num_threads(count: int | None) -> AbstractContextManager[None]:
 
     Notes
     -----
-    Bounds, predictions, natural steps and updates of inverse factors set SciPy's OpenBLAS while they run, never above what it was
-    allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``), and put it back afterwards: to ``count`` threads, or to one where the
-    matrices are so small that a second gains next to nothing, M^2 (M + batch) below 8 million, or where other processes want the
-    cores, which calls on several threads then wait for. What you or the environment said is kept to: only the default
-    number gives way to others. That pool belongs to the whole
-    process: calls of several Python threads at once share the least of their settings, and a product of yours that runs beside
-    such a call has it too. Where SciPy's BLAS is not OpenBLAS it keeps its own setting, and functions of ``fastsvgp.kernels``
-    that are called directly leave it alone everywhere. Results are bitwise equal for equal numbers of threads only.
+    Bounds, predictions, natural steps and updates of inverse factors set SciPy's OpenBLAS while
+    they run, never above what it was allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``), and put
+    it back afterwards: to ``count`` threads, or to one where the matrices are so small that a
+    second gains next to nothing, M^2 (M + batch) below 8 million, or where other processes want the
+    cores, which calls on several threads then wait for. What you or the environment said is kept
+    to: only the default number gives way to others. That pool belongs to the whole process: calls
+    of several Python threads at once share the least of their settings, and a product of yours that
+    runs beside such a call has it too. Where SciPy's BLAS is not OpenBLAS it keeps its own setting,
+    and functions of ``fastsvgp.kernels`` that are called directly leave it alone everywhere.
+    Results are bitwise equal for equal numbers of threads only.
 
-    A process that forks while another of its Python threads is inside a product on two or more BLAS threads may hang, parent and
-    child, inside OpenBLAS: call ``set_num_threads(1)`` before such threads start, or start processes by "spawn".
+    A process that forks while another of its Python threads is inside a product on two or more BLAS
+    threads may hang, parent and child, inside OpenBLAS: call ``set_num_threads(1)`` before such
+    threads start, or start processes by "spawn".
 
     Examples
     --------
@@ -110,7 +120,10 @@ def _checked(count):
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
-        raise ValueError(f"set_num_threads: `count` must be a positive integer, at most {MOST}, or None, got {count!r}")
+        raise ValueError(
+            f"set_num_threads: `count` must be a positive integer, at most {MOST}, or None, got"
+            f" {count!r}"
+        )
     return whole
 
 
@@ -118,7 +131,8 @@ def _checked(count):
 def _asked():
     """What the environment says, read once; 0 where it says nothing that can be followed."""
     for name in VARIABLES:
-        first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP allows a list, one for each level of nesting
+        # OpenMP allows a list, one for each level of nesting
+        first = os.environ.get(name, "").partition(",")[0].strip()
         if first.isdecimal() and int(first) > 0:
             return min(int(first), MOST)
     return 0
@@ -143,14 +157,17 @@ def cpu_quota(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
     Parameters
     ----------
     groups : path
-        Where Linux lists the groups of a process, one of each hierarchy a line: ``number:controllers:/path``.
+        Where Linux lists the groups of a process, one of each hierarchy a line:
+        ``number:controllers:/path``.
     root : path
-        Where they are mounted: version 2 here or, beside version 1, in ``unified``; version 1 in a folder by its controllers.
+        Where they are mounted: version 2 here or, beside version 1, in ``unified``; version 1 in a
+        folder by its controllers.
 
     Notes
     -----
-    A group has at most what those above it have, so all of them are read. In a container the path may be that of the host, which
-    cannot be seen from inside; the root of the mount is then the container's own group.
+    A group has at most what those above it have, so all of them are read. In a container the path
+    may be that of the host, which cannot be seen from inside; the root of the mount is then the
+    container's own group.
     """
     root, found = pathlib.Path(root), []
     try:
@@ -181,7 +198,9 @@ def _quota_of_version_1(folder):
 
 def _ratio(quota, period):
     """Microseconds of CPU time in so many of the clock; 0 for no limit, which version 2 writes as "max" and version 1 as -1."""
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else 0
+    return (
+        int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else 0
+    )
 
 
 def _read(file):

@@ -37,7 +37,10 @@ class Progress:
                 from tqdm import tqdm
             except ImportError:
                 return
-            layout = "  training   {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
+            layout = (
+                "  training   {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} [{elapsed},"
+                " {remaining} left]{postfix}"
+            )
             self._bar = tqdm(total=total, bar_format=layout, mininterval=0.1, dynamic_ncols=True)
 
     @property
@@ -46,21 +49,32 @@ class Progress:
         return self._smooth is not None
 
     def _explain(self):
-        beside("  note       the first run of each kind compiles its kernels, up to a minute in all; later ones do not")
+        beside(
+            "  note       the first run of each kind compiles its kernels, up to a minute in all;"
+            " later ones do not"
+        )
 
     def __call__(self, step, value, info):
         self._waiting.cancel()
         if self._smooth is None:
             self.first_step = time.monotonic() - self._started
-        self._smooth = value if self._smooth is None else self._smooth + 0.1 * (value - self._smooth)
+        self._smooth = (
+            value if self._smooth is None else self._smooth + 0.1 * (value - self._smooth)
+        )
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
             if time.monotonic() - self._last > 0.1:
                 self._last = time.monotonic()
                 self._bar.set_postfix_str(f"ELBO {self._smooth:.5g}", refresh=False)
-        elif not self._quiet and (self._shown is None or step - self._shown >= self.total / LINES or step == self.total):
+        elif not self._quiet and (
+            self._shown is None or step - self._shown >= self.total / LINES or step == self.total
+        ):
             self._shown = step
-            print(f"  training   step {step} of {self.total}, ELBO {self._smooth:.5g}", file=sys.stderr, flush=True)
+            print(
+                f"  training   step {step} of {self.total}, ELBO {self._smooth:.5g}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def close(self):
         """End the bar where it is."""

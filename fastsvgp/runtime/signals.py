@@ -39,22 +39,27 @@ def _in_main_thread():
 def remembered(ending=False, hung_up=None):
     """A list that is empty until Ctrl-C is pressed or, with ``ending``, SIGTERM or SIGHUP comes; it holds their numbers.
 
-    The ``KeyboardInterrupt`` of Ctrl-C comes as ever, and one for the others. But where it lands in the callback of a weak
-    reference, such as those by which the kernels hand memory on, Python prints it and goes on: once in about fifty times,
-    measured. A loop that looks here after each step ends all the same. After a first signal only Ctrl-C raises again: who ends
-    a service or closes a terminal may send two at once, and the first is being obeyed.
+    The ``KeyboardInterrupt`` of Ctrl-C comes as ever, and one for the others. But where it lands in
+    the callback of a weak reference, such as those by which the kernels hand memory on, Python
+    prints it and goes on: once in about fifty times, measured. A loop that looks here after each
+    step ends all the same. After a first signal only Ctrl-C raises again: who ends a service or
+    closes a terminal may send two at once, and the first is being obeyed.
 
-    Only what nobody else handles is watched, and only from the main thread, where signals arrive; under ``nohup`` SIGHUP stays
-    ignored. Inside another ``remembered`` this is the list of that one. At the end all handlers are as they were. ``hung_up`` is
-    called first at a SIGHUP.
+    Only what nobody else handles is watched, and only from the main thread, where signals arrive;
+    under ``nohup`` SIGHUP stays ignored. Inside another ``remembered`` this is the list of that
+    one. At the end all handlers are as they were. ``hung_up`` is called first at a SIGHUP.
     """
     outer = _watch()
     if outer is not None or not _in_main_thread():
         yield [] if outer is None else outer.asked
         return
     watch = _Watch(hung_up)
-    usual = {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(ENDING if ending else (), signal.SIG_DFL)
-    watched = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
+    usual = {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(
+        ENDING if ending else (), signal.SIG_DFL
+    )
+    watched = {
+        number: handler for number, handler in usual.items() if signal.getsignal(number) == handler
+    }
     try:
         for number in watched:
             signal.signal(number, watch)
@@ -68,8 +73,9 @@ def remembered(ending=False, hung_up=None):
 def obeyed(ending):
     """``remembered`` for a training: the first signal waits; in the end SIGTERM and SIGHUP do what they would have done at once.
 
-    The first is noted and no more: a loop that looks at the list after each step ends with all of that step done. From the
-    second signal on Ctrl-C raises, wherever it lands. Inside a ``remembered`` the first signal waits for as long as this is open.
+    The first is noted and no more: a loop that looks at the list after each step ends with all of
+    that step done. From the second signal on Ctrl-C raises, wherever it lands. Inside a
+    ``remembered`` the first signal waits for as long as this is open.
     """
     nested, asked = _watch() is not None, []
     try:

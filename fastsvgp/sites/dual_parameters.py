@@ -1,15 +1,16 @@
 """What each datum does to a posterior: its site, and the prediction of it without it.
 
-At a q(f) with marginals N(mu, v), cotangents a, b of the data term make of each datum a Gaussian site: with beta = -2 b,
+At a q(f) with marginals N(mu, v), cotangents a, b of the data term make of each datum a Gaussian
+site: with beta = -2 b,
 
     t(f) = exp(lambda_1 f - lambda_2 f^2 / 2),    lambda_2 = beta,    lambda_1 = a + beta mu
 
-(mu without the mean function). At the optimum of the bound q is the prior times these sites (Adam et al. 2021, section 3). Where
-all of q comes of them, f_i without its own datum has the cavity marginal: with s = v - (kff - qff), what u has in its variance,
+(mu without the mean function). At the optimum of the bound q is the prior times these sites (Adam
+et al. 2021, section 3). Where all of q comes of them, f_i without its own datum has the cavity
+marginal: with s = v - (kff - qff), what u has in its variance,
 
     mean = (mu - s lambda_1) / (1 - s lambda_2),    var = s / (1 - s lambda_2) + kff - qff.
 """
-
 
 import numpy as np
 
@@ -46,7 +47,9 @@ class Sites:
 
 @deferred_checks.retried
 @models.public(SVGP)
-def dual_parameters(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> Sites:
+def dual_parameters(
+    model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
+) -> Sites:
     """The site that each datum has at the model's q(u): how strongly, and where to, it pulls the function.
 
     Parameters
@@ -61,8 +64,8 @@ def dual_parameters(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float 
     Returns
     -------
     Sites
-        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs. The pseudo-target of a datum is lambda1 / lambda2, its precision
-        lambda2, which is its influence.
+        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs. The pseudo-target of a datum is
+        lambda1 / lambda2, its precision lambda2, which is its influence.
 
     Raises
     ------
@@ -88,14 +91,16 @@ def dual_parameters(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float 
 
 @deferred_checks.retried
 @models.public(SVGP)
-def leave_one_out(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> Array:
+def leave_one_out(
+    model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
+) -> Array:
     """The log density of each datum as predicted without it, from the sites; its mean, negated, is a held-out NLPD.
 
     Parameters
     ----------
     model : SVGP
-        Near the optimum of its q(u), X and Y being all that it learnt from; with a ``Whitened``, ``Marginal``,
-        ``AbsorbedDualSites`` or ``DualSites`` posterior.
+        Near the optimum of its q(u), X and Y being all that it learnt from; with a ``Whitened``,
+        ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X, Y, jitter, rng
         As in ``dual_parameters``.
 
@@ -106,15 +111,16 @@ def leave_one_out(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | 
     Raises
     ------
     ValueError
-        A datum without which its marginal would have no positive variance: q(u) is far from its optimum.
+        A datum without which its marginal would have no positive variance: q(u) is far from its
+        optimum.
     TypeError, NotPositiveDefinite
         As ``elbo``.
 
     Notes
     -----
-    Exact for Gaussian noise at the optimal q(u), inducing inputs and parameters held; else an approximation, as good as the sites
-    are. Inducing inputs were chosen, and parameters learnt, with the datum: what it says of them is not taken out. M^2 N flops
-    more than ``elbo``.
+    Exact for Gaussian noise at the optimal q(u), inducing inputs and parameters held; else an
+    approximation, as good as the sites are. Inducing inputs were chosen, and parameters learnt,
+    with the datum: what it says of them is not taken out. M^2 N flops more than ``elbo``.
 
     Examples
     --------
@@ -125,7 +131,10 @@ def leave_one_out(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | 
     check.parts(model)
     if not isinstance(model.posterior, GaussianFactor | DualTying):
         kind = type(model.posterior).__name__
-        raise TypeError(f"leave_one_out: the covariance of a {kind} posterior does not come of sites alone; use a Whitened one")
+        raise TypeError(
+            f"leave_one_out: the covariance of a {kind} posterior does not come of sites alone; use"
+            " a Whitened one"
+        )
     model, X, Y, dtype = check.svgp(model, X, Y)
     jitter = check.jitter_amount(jitter, dtype)
     sites, f, total = _sites(model, X, Y, jitter, rng)
@@ -137,10 +146,13 @@ def leave_one_out(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | 
     if not deferred_checks.none(left <= 0):
         where = np.argwhere(left <= 0)[0]
         raise ValueError(
-            f"leave_one_out: without datum {int(where[-1])} its marginal would have no positive variance; q(u) of `model` is "
-            "far from its optimum for these `X` and `Y`: take natural_step on all of them first"
+            f"leave_one_out: without datum {int(where[-1])} its marginal would have no positive"
+            " variance; q(u) of `model` is far from its optimum for these `X` and `Y`: take"
+            " natural_step on all of them first"
         )
-    cavity = Marginals((f.mean - prior_mean - s * sites.lambda1) / left + prior_mean, s / left + rest)
+    cavity = Marginals(
+        (f.mean - prior_mean - s * sites.lambda1) / left + prior_mean, s / left + rest
+    )
     density = model.likelihood.predict_log_density(Y, cavity)
     check.result(np.add.reduce(density, axis=None, dtype=np.float64), model)
     return density
@@ -151,7 +163,11 @@ def _sites(model, X, Y, jitter, rng):
     layer = layer_pass(model, jitter, len(X))
     parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, None, rng)]
     total = sum(ell for ell, _, _ in parts)
-    mean, var, a, b = (np.concatenate([getattr(p[i], name) for p in parts], -1) for i in (1, 2) for name in ("mean", "var"))
+    mean, var, a, b = (
+        np.concatenate([getattr(p[i], name) for p in parts], -1)
+        for i in (1, 2)
+        for name in ("mean", "var")
+    )
     prior_mean = 0 if model.mean is None else model.mean(X)
     lambda2 = -2 * b
     return Sites(a + lambda2 * (mean - prior_mean), lambda2), Marginals(mean, var), total

@@ -3,4 +3,5 @@
 from .site_svgp import SiteSVGP, SparseSites
 from .vgp import VGP, FullSites
 
-SITES_OF = {SiteSVGP: SparseSites, VGP: FullSites}  # called with (checked model, X, jitter): .layer(rows), .moved(rows, sites)
+# called with (checked model, X, jitter): .layer(rows), .moved(rows, sites)
+SITES_OF = {SiteSVGP: SparseSites, VGP: FullSites}

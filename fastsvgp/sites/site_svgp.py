@@ -4,23 +4,25 @@ With Lam = L^-1 Kuf over all data, q(u') = N(B^-1 t, B^-1), B = I + A, and
 
     A = Lam diag(lambda_2) Lam',    t = Lam lambda_1.
 
-The bound is that of this q(u). With the sites held, hyperparameters move Lam and all that is made of it: with A_bar, g = t_bar as
-in ``posteriors.dual_sites``,
+The bound is that of this q(u). With the sites held, hyperparameters move Lam and all that is made
+of it: with A_bar, g = t_bar as in ``posteriors.dual_sites``,
 
     Lam_bar       = that of the marginals + g lambda_1' + 2 A_bar Lam diag(lambda_2)
     lambda_1_bar  = Lam' g,    lambda_2_bar = diag(Lam' A_bar Lam)
 
-For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound wherever the hyperparameters go.
+For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound wherever the
+hyperparameters go.
 
-It falls into the log normaliser of q and what the sites do not say of the likelihood (equations 16, 17). Sites are those of
-E(f | u), mu its mean, N(lambda_1 / lambda_2 | ., 1 / lambda_2) where lambda_2 > 0, else as they are; o = lambda_1 - lambda_2 mu:
+It falls into the log normaliser of q and what the sites do not say of the likelihood (equations 16,
+17). Sites are those of E(f | u), mu its mean, N(lambda_1 / lambda_2 | ., 1 / lambda_2) where
+lambda_2 > 0, else as they are; o = lambda_1 - lambda_2 mu:
 
     log Z       = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - lambda_1 o / lambda_2) + sum_(<= 0) 1/2 lambda_1 mu - 1/2 log |B|
     E log sites = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - o^2 / lambda_2) + sum_(<= 0) 1/2 (lambda_1 + o) mu - 1/2 tr(A B^-1)
     c           = E log p(y | f) - E log sites,    tr(A B^-1) = sum lambda_2 var E(f | u) = M - tr B^-1
 
-E-step of size r at some rows, a and b the derivatives of the expected log likelihood in mean and variance there, and mu the mean
-without the mean function:
+E-step of size r at some rows, a and b the derivatives of the expected log likelihood in mean and
+variance there, and mu the mean without the mean function:
 
     lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
 """
@@ -50,8 +52,9 @@ from ..runtime import deferred_checks
 from .dual_parameters import Sites
 
 INVALID = (
-    "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and natural_step keeps valid "
-    "sites valid; where the covariance function has moved since, smaller steps may be needed"
+    "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and"
+    " natural_step keeps valid sites valid; where the covariance function has moved since, smaller"
+    " steps may be needed"
 )
 RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
 
@@ -65,7 +68,8 @@ class SiteSVGP:
     covariance : Covariance
     inducing : (M, D) array, or a record that the covariance takes
     sites : Sites
-        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros are the prior.
+        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros
+        are the prior.
     likelihood : Likelihood
     mean : Mean, optional
 
@@ -85,7 +89,9 @@ class SiteSVGP:
 
 @deferred_checks.retried
 @models.public(SiteSVGP)
-def site_bound(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> float:
+def site_bound(
+    model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
+) -> float:
     """The bound at the q(u) that the sites make, in nats. 4 M^2 N flops.
 
     Parameters
@@ -146,13 +152,15 @@ def site_bound_and_grad(
     Raises
     ------
     ValueError
-        Sites of another number than data, sites with which q(u) would have no covariance, and as ``elbo``.
+        Sites of another number than data, sites with which q(u) would have no covariance, and as
+        ``elbo``.
     TypeError, NotPositiveDefinite
         As ``elbo``.
 
     Notes
     -----
-    9 M^2 N flops and some M^3, in runs of rows: memory does not grow with N but for X, Y and the sites.
+    9 M^2 N flops and some M^3, in runs of rows: memory does not grow with N but for X, Y and the
+    sites.
 
     Examples
     --------
@@ -164,7 +172,9 @@ def site_bound_and_grad(
     model, X, Y, jitter = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     held = held_layer(model, X, jitter)
-    need = tuple(name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean"))
+    need = tuple(
+        name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
+    )
     layer = site_pass(held, jitter, len(X), (*need, "posterior"))
     data, likelihood_bar = 0.0, None
     for part in sweep(model, layer, X, Y, None, rng):
@@ -174,7 +184,9 @@ def site_bound_and_grad(
     kl, bars = layer.kl(), layer.finish(-1.0)
     covariance_bar, inducing_bar, sites_bar = _through_sites(model, X, jitter, bars, wrt, need)
     value = check.result(data - kl, model)
-    return value, restricted(SiteSVGP(covariance_bar, inducing_bar, sites_bar, likelihood_bar, bars.mean), wrt)
+    return value, restricted(
+        SiteSVGP(covariance_bar, inducing_bar, sites_bar, likelihood_bar, bars.mean), wrt
+    )
 
 
 @deferred_checks.retried
@@ -192,11 +204,12 @@ def site_bound_terms(
     Returns
     -------
     log_Z : float
-        The log evidence of pseudo-targets lambda1 / lambda2 with noise 1 / lambda2 for each datum; a site that is not positive,
-        lambda2 <= 0, has no normaliser, and counts as it is.
+        The log evidence of pseudo-targets lambda1 / lambda2 with noise 1 / lambda2 for each datum;
+        a site that is not positive, lambda2 <= 0, has no normaliser, and counts as it is.
     c : float
-        E_q of log p(y | f) less the logs of the sites. For Gaussian noise, after a unit step: -tr(Kff - Qff) / (2 noise); zero
-        for a ``VGP``, whose log_Z then is the log marginal likelihood.
+        E_q of log p(y | f) less the logs of the sites. For Gaussian noise, after a unit step:
+        -tr(Kff - Qff) / (2 noise); zero for a ``VGP``, whose log_Z then is the log marginal
+        likelihood.
 
     Raises
     ------
@@ -205,7 +218,8 @@ def site_bound_terms(
 
     Notes
     -----
-    The flops of ``site_bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites normalised.
+    The flops of ``site_bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites
+    normalised.
 
     Examples
     --------
@@ -222,13 +236,16 @@ def site_bound_terms(
     mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))
     trils = layer.work.trils
     trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
-    return terms(model, data, layer.kl(), mean, model.sites.lambda1 - model.sites.lambda2 * mean, trace)
+    return terms(
+        model, data, layer.kl(), mean, model.sites.lambda1 - model.sites.lambda2 * mean, trace
+    )
 
 
 def terms(model, data, kl, mean, off, trace):
     """``(log_Z, c)`` from the data term, the KL term, means and o (..., N) of what the sites see, and sum lambda_2 var.
 
-    log Z is E log sites - KL: in its own formula o is multiplied by lambda_1 / lambda_2, and so is its rounding.
+    log Z is E log sites - KL: in its own formula o is multiplied by lambda_1 / lambda_2, and so is
+    its rounding.
     """
     first, second = model.sites.lambda1, model.sites.lambda2
     mean, off, there = mean.reshape(first.shape), off.reshape(first.shape), second > 0
@@ -241,7 +258,13 @@ def terms(model, data, kl, mean, off, trace):
 
 @deferred_checks.retried
 @models.public(SiteSVGP)
-def tied(model: Record, X: ArrayLike, *, to: type[Posterior] = AbsorbedDualSites, jitter: float | None = None) -> SVGP:
+def tied(
+    model: Record,
+    X: ArrayLike,
+    *,
+    to: type[Posterior] = AbsorbedDualSites,
+    jitter: float | None = None,
+) -> SVGP:
     """The SVGP with the q(u) that the sites make: to predict with, to go on with.
 
     Parameters
@@ -296,7 +319,9 @@ def held_layer(model, X, jitter):
     for i, at in enumerate(_runs(len(X), len(L))):
         Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X[at]))
         _add_sites(A, t, Lam, first[:, at], second[:, at], add=i > 0)
-    state = WhitenedState(t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape))
+    state = WhitenedState(
+        t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape)
+    )
     return LayerParts(model.covariance, state, model.inducing, model.mean)
 
 
@@ -312,7 +337,11 @@ class SparseSites:
     """q(u) of a checked ``SiteSVGP`` as its sites move: L stays, A and t change by the rows whose sites do."""
 
     def __init__(self, model, X, jitter):
-        self.model, self.X, self._prior = model, X, Prior(model.covariance.Kuu(model.inducing), jitter)
+        self.model, self.X, self._prior = (
+            model,
+            X,
+            Prior(model.covariance.Kuu(model.inducing), jitter),
+        )
         self._state, self._of_all = held_layer(model, X, jitter).posterior, []
         self._of_rows, self._moves = [], 0
 
@@ -334,7 +363,8 @@ class SparseSites:
         there.model, jitter, N = model, self._prior.jitter, len(self.X)
         whole, old, state, start = isinstance(rows, slice), self.model.sites, self._state, 0
         there._moves = 0 if whole else self._moves + len(rows)
-        if self._of_rows is None or there._moves > N:  # differences leave rounding behind: an epoch of them is enough
+        # differences leave rounding behind: an epoch of them is enough
+        if self._of_rows is None or there._moves > N:
             there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
             return there
         M = len(self._prior.L)
@@ -344,13 +374,16 @@ class SparseSites:
         else:
             A, t = A.copy(), t.copy()
         first, second = (
-            (new - was).reshape(-1, N)[:, rows] for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
+            (new - was).reshape(-1, N)[:, rows]
+            for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
         )
         for kept in self._of_rows:
             at = slice(start, start + kept.Lam.shape[1])
             _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=not whole or start > 0)
             start = at.stop
-        there._state = WhitenedState(t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape))
+        there._state = WhitenedState(
+            t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape)
+        )
         return there
 
 
@@ -374,28 +407,48 @@ def _runs(N, M):
 def _through_sites(model, X, jitter, bars, wrt, need):
     """Cotangents of covariance, inducing inputs and sites: those of the marginals, and what goes through A and t."""
     roots = {name.partition(".")[0] for name in wrt}
-    of_Kuf = tuple(name for name in need if name.startswith("covariance")) + (("inducing",) if "inducing" in roots else ())
+    of_Kuf = tuple(name for name in need if name.startswith("covariance")) + (
+        ("inducing",) if "inducing" in roots else ()
+    )
     covariance_bar, inducing_bar, first_bar, second_bar = bars.covariance, bars.inducing, [], []
     if not of_Kuf and "sites" not in roots:
         return covariance_bar, inducing_bar, None
     L, sites = _factor(model, jitter), model.sites
     first, second = (a.reshape(-1, len(X)) for a in (sites.lambda1, sites.lambda2))
-    g, A_bar = bars.posterior.lambda1.reshape(-1, len(L)), bars.posterior.lambda2.reshape(-1, *L.shape)
-    F, alpha = 2 * kernels.solve_triangular(L, A_bar, transpose=True), kernels.solve_triangular(L, g[..., None], transpose=True)
+    g, A_bar = (
+        bars.posterior.lambda1.reshape(-1, len(L)),
+        bars.posterior.lambda2.reshape(-1, *L.shape),
+    )
+    F, alpha = (
+        2 * kernels.solve_triangular(L, A_bar, transpose=True),
+        kernels.solve_triangular(L, g[..., None], transpose=True),
+    )
     for at in _runs(len(X), len(L)):
         Kuf = model.covariance.Kuf(model.inducing, X[at])
         Lam = kernels.solve_triangular(L, Kuf)
         first_bar.append(kernels.matmul(g, Lam))
-        second_bar.append(np.stack([np.sum(Lam * kernels.matmul(one, Lam), axis=0) for one in A_bar]))
+        second_bar.append(
+            np.stack([np.sum(Lam * kernels.matmul(one, Lam), axis=0) for one in A_bar])
+        )
         if of_Kuf:
             Kuf_bar = np.zeros_like(Lam)
             for p in range(len(g)):
                 T = kernels.matmul(F[p], Lam)
                 weights, targets = (np.ascontiguousarray(a[p, at], like=L) for a in (second, first))
                 Kuf_bar += kernels.add_outer(T, alpha[p, :, 0], targets, weights)
-            of_covariance, of_inducing, _ = model.covariance.Kuf_vjp(Kuf_bar, Kuf, model.inducing, X[at], of_Kuf)
-            covariance_bar, inducing_bar = plus(of_covariance, covariance_bar), plus(of_inducing, inducing_bar)
-    sites_bar = Sites(*(np.concatenate(parts, -1).reshape(sites.lambda1.shape) for parts in (first_bar, second_bar)))
+            of_covariance, of_inducing, _ = model.covariance.Kuf_vjp(
+                Kuf_bar, Kuf, model.inducing, X[at], of_Kuf
+            )
+            covariance_bar, inducing_bar = (
+                plus(of_covariance, covariance_bar),
+                plus(of_inducing, inducing_bar),
+            )
+    sites_bar = Sites(
+        *(
+            np.concatenate(parts, -1).reshape(sites.lambda1.shape)
+            for parts in (first_bar, second_bar)
+        )
+    )
     return covariance_bar, inducing_bar, sites_bar
 
 
@@ -403,11 +456,16 @@ def checked(model, X, Y, jitter):
     """Arguments for a ``SiteSVGP`` or a ``VGP``, checked and in one dtype; Y as likelihoods want it, or ``ABSENT``."""
     check.parts(model)
     if not isinstance(model.sites, Sites):
-        raise TypeError(f"`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got {type(model.sites).__name__}")
+        raise TypeError(
+            "`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got"
+            f" {type(model.sites).__name__}"
+        )
     check.begin(model, X)
     X = check.inputs("X", X)
     Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
-    model, dtype = check.parameters(model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ()))
+    model, dtype = check.parameters(
+        model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ())
+    )
     D = X.shape[1]
     if hasattr(model, "inducing"):
         check.columns(X, check.inducing(model, 1, "SiteSVGP")[1], owner=model.covariance.columns_of)
@@ -418,8 +476,8 @@ def checked(model, X, Y, jitter):
     first, second = np.shape(model.sites.lambda1), np.shape(model.sites.lambda2)
     if first != second or len(first) not in (1, 2) or 0 in first[:-1] or first[-1] != len(X):
         raise ValueError(
-            f"`sites` has lambda1 {first} and lambda2 {second}, and `X` has {len(X)} rows: give one site for each, ({len(X)},) "
-            f"or (P, {len(X)}) in both"
+            f"`sites` has lambda1 {first} and lambda2 {second}, and `X` has {len(X)} rows: give one"
+            f" site for each, ({len(X)},) or (P, {len(X)}) in both"
         )
     model.likelihood.check_settings()
     if model.mean is not None:
@@ -430,11 +488,17 @@ def checked(model, X, Y, jitter):
         if first[:-1] != outputs and Y.shape[:1] == (len(X),):
             fits = f"the shape ({', '.join(map(str, (*outputs, len(X))))}{',' * (not outputs)})"
             kind = type(model.likelihood).__name__
-            raise ValueError(f"`sites` has lambda1 {first}, and `Y` {Y.shape} with a {kind} needs {fits}")
+            raise ValueError(
+                f"`sites` has lambda1 {first}, and `Y` {Y.shape} with a {kind} needs {fits}"
+            )
         Y = check.targets(Y, len(X), first[:-1], model.likelihood, dtype)
     return model, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 
 
 models.register(
-    SiteSVGP, instead="em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict with"
+    SiteSVGP,
+    instead=(
+        "em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict"
+        " with"
+    ),
 )

@@ -4,35 +4,42 @@ With K = K_ff, Lambda = diag(lambda_2), S = (K^-1 + Lambda)^-1 and T = K^-1 S = 
 
     w = T lambda_1,    q(f) = N(K w, S),    KL = 1/2 (log |I + K Lambda| - sum_i lambda_2i S_ii + w' K w)
 
-K is never inverted, and needs no jitter: the sites that are not negative, r = sqrt(max(lambda_2, 0)), go in first,
+K is never inverted, and needs no jitter: the sites that are not negative, r = sqrt(max(lambda_2,
+0)), go in first,
 
     B = I + r K r = C C',    U = C^-1 r K,    V = C^-1 r,    S_+ = K - U' U,    T_+ = I - V' U,    D_+ = V' V = (K + 1 / r^2)^-1
 
-(the eigenvalues of B are at least 1); then the negative ones, s = sqrt(-lambda_2) at the rows where that is, as a downdate,
+(the eigenvalues of B are at least 1); then the negative ones, s = sqrt(-lambda_2) at the rows where
+that is, as a downdate,
 
     B_- = I - s S_+ s = C_- C_-',    U_- = C_-^-1 s S_+,    E = T_+ s C_-^-T
     S = S_+ + U_-' U_-,    T = T_+ + E U_-,    D = D_+ - E E',    |I + K Lambda| = |B| |B_-|
 
-and the sites are valid exactly where B_- is positive definite. w = T_+ x, x = T_- lambda_1 = lambda_1 + s C_-^-T U_- lambda_1,
-which no large numbers cancel in where it is r B^-1 (x / r); what x holds where r = 0, x_0, goes through K:
+and the sites are valid exactly where B_- is positive definite. w = T_+ x, x = T_- lambda_1 =
+lambda_1 + s C_-^-T U_- lambda_1, which no large numbers cancel in where it is r B^-1 (x / r); what
+x holds where r = 0, x_0, goes through K:
 
     T_+ x = x_0 + r B^-1 (x_+ / r - r K x_0)
 
-Rounding: each B_ii = 1 + lambda_2i K_ii is off by up to eps of itself, and B^-1 is at most I. So log |B| is off by up to about
-eps tr(r K r): in float32, 1000 data and noise 1e-3, 0.1 nats. Where that is more than ``ROUNDING``, K and all that is made of it
-are in float64; marginals and gradients still come in the model's dtype.
+Rounding: each B_ii = 1 + lambda_2i K_ii is off by up to eps of itself, and B^-1 is at most I. So
+log |B| is off by up to about eps tr(r K r): in float32, 1000 data and noise 1e-3, 0.1 nats. Where
+that is more than ``ROUNDING``, K and all that is made of it are in float64; marginals and gradients
+still come in the model's dtype.
 
-Reverse, a and b the cotangents of mean and variance of the data term: the bound is log Z + c (``site_svgp``), where
+Reverse, a and b the cotangents of mean and variance of the data term: the bound is log Z + c
+(``site_svgp``), where
 
     dlog Z / dK = 1/2 (w w' - D),    dS = T' dK T,    d mean = T' dK w
     a' = dc / d mean = a - lambda_1 + lambda_2 mean,    b' = dc / d var = b + lambda_2 / 2
     K_bar = 1/2 (w w' - D) + sym(T a' w') + T diag(b') T'
 
-Sites count through q in c alone, the rest cancels: dS = -S dLambda S, d mean = S (d lambda_1 - dLambda mean),
+Sites count through q in c alone, the rest cancels: dS = -S dLambda S, d mean = S (d lambda_1 -
+dLambda mean),
 
     lambda_1_bar = S a',    lambda_2_bar = -mean S a' - (S o S) b'
 
-Source: Adam et al. 2021, section 3 and equations 16, 17; Rasmussen and Williams 2006, section 3.4.3, for B.
+Source: Adam et al. 2021, section 3 and equations 16, 17; Rasmussen and Williams 2006, section
+3.4.3, for B.
 """
 
 from typing import Any, NamedTuple
@@ -61,13 +68,15 @@ ROUNDING = 1e-3  # nats
 class VGP:
     """A Gaussian process over all data, with a site for each: no inducing inputs, n^3.
 
-    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are computed in float64: twice the time and the memory.
+    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are computed in float64: twice the
+    time and the memory.
 
     Parameters
     ----------
     covariance : Covariance
     sites : Sites
-        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros are the prior.
+        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros
+        are the prior.
     likelihood : Likelihood
     mean : Mean, optional
 
@@ -89,7 +98,11 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is taken."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
-    return check.result(sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False)) - full.kl(), model)
+    return check.result(
+        sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
+        - full.kl(),
+        model,
+    )
 
 
 @deferred_checks.retried
@@ -112,7 +125,9 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         bars.append(part.f_bar)
-    f_bar = Marginals(*(np.concatenate([getattr(bar, name) for bar in bars], -1) for name in ("mean", "var")))
+    f_bar = Marginals(
+        *(np.concatenate([getattr(bar, name) for bar in bars], -1) for name in ("mean", "var"))
+    )
     covariance_bar = sites_bar = mean_bar = None
     if "mean" in roots and model.mean is not None:
         mean_bar, _ = model.mean.vjp(f_bar.mean, X, ("mean",))
@@ -133,7 +148,13 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
     sites = model.sites
     lambda2 = np.zeros((*sites.lambda2.shape, len(X)), X.dtype, like=X)
     lambda2.reshape(-1, len(X) ** 2)[:, :: len(X) + 1] = sites.lambda2.reshape(-1, len(X))
-    svgp = SVGP(model.covariance, X.copy(), AbsorbedDualSites(sites.lambda1.copy(), lambda2), model.likelihood, model.mean)
+    svgp = SVGP(
+        model.covariance,
+        X.copy(),
+        AbsorbedDualSites(sites.lambda1.copy(), lambda2),
+        model.likelihood,
+        model.mean,
+    )
     finite_sums(svgp.posterior)
     return svgp if to is AbsorbedDualSites else convert(svgp, to, jitter=jitter)
 
@@ -155,13 +176,21 @@ class FullSites:
 
     def __init__(self, model, X, jitter=None, K=None):
         self.model, self._X, N = model, X, len(X)
-        strength = np.maximum(model.sites.lambda2, 0).astype(float) * (model.covariance.kff(X) if K is None else K.diagonal())
-        self._dtype = np.dtype(float) if np.finfo(X.dtype).eps * float(strength.sum()) > ROUNDING else X.dtype
-        self._covariance = model.covariance if self._dtype == X.dtype else _cast(model.covariance, self._dtype)
+        strength = np.maximum(model.sites.lambda2, 0).astype(float) * (
+            model.covariance.kff(X) if K is None else K.diagonal()
+        )
+        self._dtype = (
+            np.dtype(float) if np.finfo(X.dtype).eps * float(strength.sum()) > ROUNDING else X.dtype
+        )
+        self._covariance = (
+            model.covariance if self._dtype == X.dtype else _cast(model.covariance, self._dtype)
+        )
         same = K is not None and K.dtype == self._dtype
         self.K = K if same else self._covariance.Kff(X.astype(self._dtype, copy=False))
         sites = model.sites.lambda1, model.sites.lambda2
-        self._first, self._second = (a.reshape(-1, N).astype(self._dtype, copy=False) for a in sites)
+        self._first, self._second = (
+            a.reshape(-1, N).astype(self._dtype, copy=False) for a in sites
+        )
         self._roots = np.sqrt(np.maximum(self._second, 0))
         self._Cs, self._Us, self._downdates = [], [], []
         self.ws, self.means, self.vars = (np.empty_like(self._first) for _ in range(3))
@@ -175,15 +204,18 @@ class FullSites:
             C = kernels.cholesky(add_to_diagonals(K * r * r[:, None], 1), overwrite_a=True)
         except NotPositiveDefinite as error:
             raise InvalidSites(
-                f"`sites.lambda2` up to {float(self._second[p].max()):.2g} is too strong for {K.dtype}: I + r K r, r its root, "
-                "is not positive definite there; use a covariance and sites of a smaller scale"
+                f"`sites.lambda2` up to {float(self._second[p].max()):.2g} is too strong for"
+                f" {K.dtype}: I + r K r, r its root, is not positive definite there; use a"
+                " covariance and sites of a smaller scale"
             ) from error
         U = kernels.solve_triangular(C, r[:, None] * K, overwrite_b=True)
         x, var, down = self._first[p].copy(), K.diagonal() - np.sum(np.square(U), axis=0), None
         rows = np.argwhere(self._second[p] < 0)[:, 0]
         if len(rows):
             s = np.sqrt(-self._second[p][rows])
-            S_plus = np.ascontiguousarray(K[rows], like=K) - kernels.matmul(U[:, rows], U, transpose_a=True)
+            S_plus = np.ascontiguousarray(K[rows], like=K) - kernels.matmul(
+                U[:, rows], U, transpose_a=True
+            )
             try:
                 inner = np.ascontiguousarray(S_plus[:, rows], like=K) * -s * s[:, None]
                 C_minus = kernels.cholesky(add_to_diagonals(inner, 1), overwrite_a=True)
@@ -191,7 +223,9 @@ class FullSites:
                 raise InvalidSites(INVALID) from error
             U_minus = kernels.solve_triangular(C_minus, s[:, None] * S_plus, overwrite_b=True)
             var += np.sum(np.square(U_minus), axis=0)
-            x[rows] += s * _vector(kernels.solve_triangular, C_minus, _product(U_minus, self._first[p]), True)
+            x[rows] += s * _vector(
+                kernels.solve_triangular, C_minus, _product(U_minus, self._first[p]), True
+            )
             down = Downdate(rows, s, C_minus, U_minus)
         self.ws[p] = self._T_plus(r, C, x)
         self.means[p], self.vars[p] = _product(self.K, self.ws[p]), var
@@ -202,7 +236,9 @@ class FullSites:
     def _T_plus(self, r, C, x):
         """T_+ x."""
         there = r > 0
-        inner = np.where(there, x, 0) / np.where(there, r, 1) - r * _product(self.K, np.where(there, 0, x))
+        inner = np.where(there, x, 0) / np.where(there, r, 1) - r * _product(
+            self.K, np.where(there, 0, x)
+        )
         return np.where(there, 0, x) + r * _vector(
             kernels.solve_triangular, C, _vector(kernels.solve_triangular, C, inner), True
         )
@@ -229,7 +265,9 @@ class FullSites:
 
     def covariance_bar(self, K_bar, need):
         """What of K_bar reaches the covariance function."""
-        bar, _, _ = self._covariance.Kff_vjp(K_bar, self.K, self._X.astype(self._dtype, copy=False), None, need)
+        bar, _, _ = self._covariance.Kff_vjp(
+            K_bar, self.K, self._X.astype(self._dtype, copy=False), None, need
+        )
         return _cast(bar, self._X.dtype)
 
     def pull(self, f_bar, need_K, need_sites):
@@ -241,14 +279,20 @@ class FullSites:
             if need_sites:
                 S = self.K - kernels.matmul(self._Us[p], self._Us[p], transpose_a=True)
                 if self._downdates[p] is not None:
-                    S += kernels.matmul(self._downdates[p].U, self._downdates[p].U, transpose_a=True)
+                    S += kernels.matmul(
+                        self._downdates[p].U, self._downdates[p].U, transpose_a=True
+                    )
                 firsts.append(_product(S, a))
                 seconds.append(-mean * firsts[-1] - _product(np.square(S), b))
             if need_K:
                 bar = self._K_bar(p, a, b, w)
                 K_bar = bar if p == 0 else np.add(K_bar, bar, out=K_bar)
         shape, dtype = self.model.sites.lambda1.shape, self._X.dtype
-        stacks = (np.stack(bars).reshape(shape).astype(dtype, copy=False) for bars in (firsts, seconds) if need_sites)
+        stacks = (
+            np.stack(bars).reshape(shape).astype(dtype, copy=False)
+            for bars in (firsts, seconds)
+            if need_sites
+        )
         return K_bar, Sites(*stacks) if need_sites else None
 
     def _K_bar(self, p, a, b, w):
@@ -265,7 +309,9 @@ class FullSites:
             T += kernels.matmul(E, down.U, transpose_a=True)
             D -= kernels.matmul(E, E, transpose_a=True)
         v = _product(T, a)
-        bar = kernels.symmetrise(add_symmetric_outer(kernels.weighted_gram(T, b), (v + 0.5 * w)[None], w[None]))
+        bar = kernels.symmetrise(
+            add_symmetric_outer(kernels.weighted_gram(T, b), (v + 0.5 * w)[None], w[None])
+        )
         D *= 0.5
         bar -= D
         return bar
@@ -277,13 +323,17 @@ class _AtRows:
     def __init__(self, work, rows):
         self.work, self.num_inducing, self.clamped, self._at = work, len(work.K), work.clamped, 0
         dtype = work.model.sites.lambda1.dtype
-        self._means, self._vars = (np.ascontiguousarray(a[:, rows], dtype, like=a) for a in (work.means, work.vars))
+        self._means, self._vars = (
+            np.ascontiguousarray(a[:, rows], dtype, like=a) for a in (work.means, work.vars)
+        )
 
     def forward(self, X):
         """``(Marginals, None)`` of the next rows, as many as X has."""
         model, at = self.work.model, slice(self._at, self._at + len(X))
         self._at = at.stop
-        mean, var = (a[:, at].reshape(*model.sites.lambda1.shape[:-1], -1) for a in (self._means, self._vars))
+        mean, var = (
+            a[:, at].reshape(*model.sites.lambda1.shape[:-1], -1) for a in (self._means, self._vars)
+        )
         return Marginals(mean if model.mean is None else mean + model.mean(X), var), None
 
 

@@ -23,7 +23,14 @@ from .training import Stopping, scattered, train, warn_of_nothing
 
 IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
-SETTINGS_OF_TRAINING = "solver", "max_iter", "batch_size", "learning_rate", "natural_step_size", "jitter"
+SETTINGS_OF_TRAINING = (
+    "solver",
+    "max_iter",
+    "batch_size",
+    "learning_rate",
+    "natural_step_size",
+    "jitter",
+)
 
 
 class SVGPEstimator(BaseEstimator):
@@ -58,19 +65,24 @@ class SVGPEstimator(BaseEstimator):
     def _weighted(self, X, y, weights):
         """The rows of positive weight, equal ones made one whose weight is their sum; None where all count once.
 
-        So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
+        So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a
+        difference in rounding.
         """
         if weights is not None:
             check.unmasked("sample_weight", weights)
             weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
             there = weights > 0
             if not there.any():
-                raise ValueError("`sample_weight` is zero for all rows; at least one must be positive")
+                raise ValueError(
+                    "`sample_weight` is zero for all rows; at least one must be positive"
+                )
             X, y, weights = X[there], y[there], weights[there]
         if len(X) > unique_rows.SORTED:
             return X, y, weights
         codes = np.unique(y, return_inverse=True)[1].reshape(len(y), -1)
-        _, first, which = np.unique(np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True)
+        _, first, which = np.unique(
+            np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True
+        )
         if weights is None and len(first) == len(X):
             return X, y, None
         return X[first], y[first], np.bincount(which.ravel(), weights).astype(X.dtype)
@@ -85,14 +97,18 @@ class SVGPEstimator(BaseEstimator):
         held = None
         if self.early_stopping:
             try:
-                rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
+                rows, others = train_test_split(
+                    np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0]
+                )
             except ValueError as error:
                 raise ValueError(
-                    f"early_stopping=True with validation_fraction={fraction:g} cannot hold rows out of the {len(X)} there are: "
-                    f"{error}"
+                    f"early_stopping=True with validation_fraction={fraction:g} cannot hold rows"
+                    f" out of the {len(X)} there are: {error}"
                 ) from None
             held, X, y = (X[others], y[others]), X[rows], y[rows]
-            weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
+            weights, weights_held = (
+                (None, None) if weights is None else (weights[rows], weights[others])
+            )
         start, kind = self._start(X, y, weights, seeds[1])
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
@@ -100,7 +116,12 @@ class SVGPEstimator(BaseEstimator):
         stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
         for run, seed in enumerate(seeds[1:]):
             if run:
-                start = replace(start, model=scattered(start.model, np.random.default_rng(seed), start.fit.get("fixed", ())))
+                start = replace(
+                    start,
+                    model=scattered(
+                        start.model, np.random.default_rng(seed), start.fit.get("fixed", ())
+                    ),
+                )
             with closing(Progress(start.fit["steps"], quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
             if best is None or _merit(trained) > _merit(best):
@@ -108,9 +129,14 @@ class SVGPEstimator(BaseEstimator):
             if trained.interrupted:
                 break
         self.model_, self.jitter_, self.scale_ = best.model, best.jitter, start.scale
-        self.lower_bound_, self.lower_bounds_, self.n_iter_ = best.bound, best.bounds, max(1, len(best.bounds))
+        self.lower_bound_, self.lower_bounds_, self.n_iter_ = (
+            best.bound,
+            best.bounds,
+            max(1, len(best.bounds)),
+        )
         self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
-        if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
+        # all is set, so that the estimator can be used; a search over settings ends here
+        if trained.interrupted:
             raise KeyboardInterrupt
         warn_of_nothing(best, Xs, ys, weights)
         return self
@@ -126,34 +152,53 @@ class SVGPEstimator(BaseEstimator):
             if name in FLAGS:
                 check.flag(name, value)
         if isinstance(self.inducing, str):
-            recipes.sizes_for("n_inducing", self.n_inducing, recipes.named("posterior", self.posterior, recipes.POSTERIORS))
+            recipes.sizes_for(
+                "n_inducing",
+                self.n_inducing,
+                recipes.named("posterior", self.posterior, recipes.POSTERIORS),
+            )
         elif np.ndim(self.inducing) != 2 and not is_record(self.inducing):
             names = ", ".join(map(repr, recipes.CHOICES))
-            raise ValueError(f"`inducing` must be one of {names}, or an (M, D) array; got {self.inducing!r:.200}")
+            raise ValueError(
+                f"`inducing` must be one of {names}, or an (M, D) array; got {self.inducing!r:.200}"
+            )
         if check.scalar("tol", self.tol) < 0:
             raise ValueError(f"`tol` must be zero or positive, got {self.tol:g}")
-        check.positive("learning_rate", check.scalar("learning_rate", self.learning_rate), "; 0.01 is a fair choice")
+        check.positive(
+            "learning_rate",
+            check.scalar("learning_rate", self.learning_rate),
+            "; 0.01 is a fair choice",
+        )
         fraction = check.scalar("validation_fraction", self.validation_fraction)
         if not 0 < fraction < 1:
-            raise ValueError(f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds a tenth out")
+            raise ValueError(
+                f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds a"
+                " tenth out"
+            )
 
     @staticmethod
     def _units(scale, X, y):
         """Data as the model wants them, in the dtype of X."""
         y = np.asarray(scale.y(y))
-        return np.ascontiguousarray(scale.X(X), X.dtype), y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
+        return np.ascontiguousarray(scale.X(X), X.dtype), (
+            y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
+        )
 
     def _start(self, X, y, weights, seed):
         """``(Start, class of the posterior)``: from the recipe or, with ``warm_start``, from the model there is."""
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._holding(self._going_on(X, y, weights, training, seed)), type(self.model_.posterior)
+            return self._holding(self._going_on(X, y, weights, training, seed)), type(
+                self.model_.posterior
+            )
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.named("inducing", self.inducing, recipes.CHOICES)
         chosen = {"chosen": self.inducing} if by_name else {}
-        settings = {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
+        settings = (
+            {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
+        )
         covariance, likelihood = self._covariance_and_likelihood()
         start = self._recipe(
             X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
@@ -170,8 +215,8 @@ class SVGPEstimator(BaseEstimator):
             return covariance, self.likelihood
         if not (isinstance(self.likelihood, str) and self.likelihood == "gaussian"):
             raise ValueError(
-                f"`covariance` {self.covariance} holds a WhiteKernel, which is Gaussian noise, but `likelihood` is "
-                f"{self.likelihood!r}; leave the WhiteKernel out"
+                f"`covariance` {self.covariance} holds a WhiteKernel, which is Gaussian noise, but"
+                f" `likelihood` is {self.likelihood!r}; leave the WhiteKernel out"
             )
         return covariance, Gaussian(noise)
 
@@ -181,8 +226,11 @@ class SVGPEstimator(BaseEstimator):
             return start
         names = fixed_fields(self.covariance)
         if not isinstance(start.model, SVGP):
-            names = tuple("noise_variance" if name == "likelihood.variance" else name for name in names)
-        there = {path for path, _, _ in leaves(start.model)}  # a warm start may have been of another kernel
+            names = tuple(
+                "noise_variance" if name == "likelihood.variance" else name for name in names
+            )
+        # a warm start may have been of another kernel
+        there = {path for path, _, _ in leaves(start.model)}
         fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
         return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
@@ -191,15 +239,24 @@ class SVGPEstimator(BaseEstimator):
         model = self.model_
         kind = type(model.posterior)
         solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
-        at_rows = solver == "lbfgs" and unique_rows.are_the_rows(model.inducing, self._standardised(X))
+        at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
+            model.inducing, self._standardised(X)
+        )
         if solver == "lbfgs":
-            model = recipes.COLLAPSED[kind](model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)
+            model = recipes.COLLAPSED[kind](
+                model.covariance, model.inducing, model.likelihood.variance, mean=model.mean
+            )
         settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}
         fit = recipes.training(
             solver, self.model_.likelihood, kind, steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
             natural_step_size=recipes.checked_natural_step(self.natural_step_size), seed=seed, at_rows=at_rows, **settings,
         )  # fmt: skip
-        return recipes.keeping_noise(recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_), y)
+        return recipes.keeping_noise(
+            recipes.Start(
+                model, fit if weights is None else fit | {"weights": weights}, self.scale_
+            ),
+            y,
+        )
 
     # --- predictions ---------------------------------------------------------------------------------------------------------
 

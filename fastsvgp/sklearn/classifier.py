@@ -19,11 +19,14 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     Parameters
     ----------
     likelihood : str or Likelihood
-        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is the first for two classes,
-        and "softmax" for more.
-    covariance, n_inducing, inducing, posterior, mean, ard, solver, max_iter, batch_size, learning_rate, natural_step_size
-        As of ``SVGPRegressor``; there is no collapsed bound, so ``solver`` is "natural", "adam" or "auto".
-    n_restarts_optimizer, normalize_X, jitter, early_stopping, validation_fraction, n_iter_no_change, tol, warm_start
+        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
+        the first for two classes, and "softmax" for more.
+    covariance, n_inducing, inducing, posterior, mean, ard, solver, max_iter, batch_size,
+    learning_rate, natural_step_size
+        As of ``SVGPRegressor``; there is no collapsed bound, so ``solver`` is "natural", "adam" or
+        "auto".
+    n_restarts_optimizer, normalize_X, jitter, early_stopping, validation_fraction,
+    n_iter_no_change, tol, warm_start
         As of ``SVGPRegressor``; rows held out are stratified by class.
     random_state, verbose
         As of ``SVGPRegressor``.
@@ -86,17 +89,23 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         binary = isinstance(self.likelihood, BernoulliProbit | BernoulliLogit)
-        tags.classifier_tags.multi_class = not (binary or isinstance(self.likelihood, str) and self.likelihood in recipes.BINARY)
+        tags.classifier_tags.multi_class = not (
+            binary or isinstance(self.likelihood, str) and self.likelihood in recipes.BINARY
+        )
         return tags
 
     def fit(self, X, y, sample_weight=None):
         """Fit to X (N, D) and labels y (N,), rows weighted by ``sample_weight`` (N,), zero or positive."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
-        if type_of_target(y) == "multiclass" and not self.__sklearn_tags__().classifier_tags.multi_class:
+        if (
+            type_of_target(y) == "multiclass"
+            and not self.__sklearn_tags__().classifier_tags.multi_class
+        ):
             raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass. That is so for the Bernoulli "
-                "likelihoods; likelihood='auto' goes by y, and 'softmax' and 'robustmax' are for more classes"
+                "Only binary classification is supported. The type of the target is multiclass."
+                " That is so for the Bernoulli likelihoods; likelihood='auto' goes by y, and"
+                " 'softmax' and 'robustmax' are for more classes"
             )
         X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
         return self._fit(X, y, weights, labels=y)
@@ -120,7 +129,10 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draws (N, n_samples) of labels at X (N, D), of one function in each."""
-        Xs, rng = self._ready(X), np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        Xs, rng = (
+            self._ready(X),
+            np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
+        )
         f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
         return self.classes_[draw(self.model_.likelihood, f, rng).T]
 
@@ -129,4 +141,6 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         check_is_fitted(self)
         X, y = self._validated(X, y)
         Xs, codes = self._units(self.scale_, X, column_or_1d(y))
-        return predict_log_density(self.model_, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_)
+        return predict_log_density(
+            self.model_, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_
+        )

@@ -9,7 +9,13 @@ from ..errors import DataFileError
 from ..recipes.scaling import ClassScale, Scale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
-from ..records.persistence import as_json, from_header, header_of, load_with_extra, save as save_record
+from ..records.persistence import (
+    as_json,
+    from_header,
+    header_of,
+    load_with_extra,
+    save as save_record,
+)
 from .classifier import SVGPClassifier
 from .regressor import SVGPRegressor
 
@@ -31,8 +37,8 @@ def save(path, estimator):
     ------
     NotFittedError
     TypeError
-        Another estimator (of a class derived from these too), or a setting that is no number, text, array, record or kernel, such
-        as a RandomState or a schedule.
+        Another estimator (of a class derived from these too), or a setting that is no number, text,
+        array, record or kernel, such as a RandomState or a schedule.
     OSError
         As ``fastsvgp.save``.
 
@@ -48,13 +54,22 @@ def save(path, estimator):
     (50,)
     """
     if type(estimator) not in ESTIMATORS.values():
-        raise TypeError(f"save: `estimator` must be an SVGPRegressor or SVGPClassifier, got {type(estimator).__name__}")
+        raise TypeError(
+            "save: `estimator` must be an SVGPRegressor or SVGPClassifier, got"
+            f" {type(estimator).__name__}"
+        )
     check_is_fitted(estimator)
     about = {
         "format": FORMAT,
         "class": type(estimator).__name__,
-        "settings": {name: _plain(f"`{name}`", value) for name, value in estimator.get_params(deep=False).items()},
-        "scale": {name: _plain(f"the scale's {name}", value) for name, value in vars(estimator.scale_).items()},
+        "settings": {
+            name: _plain(f"`{name}`", value)
+            for name, value in estimator.get_params(deep=False).items()
+        },
+        "scale": {
+            name: _plain(f"the scale's {name}", value)
+            for name, value in vars(estimator.scale_).items()
+        },
         "lower_bounds_": estimator.lower_bounds_.tolist(),
         "feature_names_in_": getattr(estimator, "feature_names_in_", np.array([])).tolist(),
         "y_shape": list(getattr(estimator, "_y_shape", ())),
@@ -95,19 +110,23 @@ def load(path):
     """
     model, extra = load_with_extra(path)
     if EXTRA not in extra:
-        raise DataFileError(f"{path} holds a {type(model).__name__}, and no estimator; fastsvgp.load reads it")
+        raise DataFileError(
+            f"{path} holds a {type(model).__name__}, and no estimator; fastsvgp.load reads it"
+        )
     about = extra[EXTRA]
     try:
         if about["format"] > FORMAT:
             raise DataFileError(
-                f"{path} has estimator format {about['format']}, and this version of fastsvgp reads up to {FORMAT}; load it with "
-                "the version that wrote it, or a newer one"
+                f"{path} has estimator format {about['format']}, and this version of fastsvgp reads"
+                f" up to {FORMAT}; load it with the version that wrote it, or a newer one"
             )
         return _estimator(model, about)
     except DataFileError:
         raise
     except (TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        raise DataFileError(f"{path} does not hold what save writes, or it is damaged ({error})") from error
+        raise DataFileError(
+            f"{path} does not hold what save writes, or it is damaged ({error})"
+        ) from error
 
 
 def _estimator(model, about):
@@ -117,7 +136,10 @@ def _estimator(model, about):
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
     estimator = kind(**settings)
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
-    estimator.model_, estimator.scale_ = model, (ClassScale if kind is SVGPClassifier else Scale)(**scale)
+    estimator.model_, estimator.scale_ = (
+        model,
+        (ClassScale if kind is SVGPClassifier else Scale)(**scale),
+    )
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
     estimator.inducing_ = estimator.scale_.X_back(stacked(model.inducing))
     if about["feature_names_in_"]:
@@ -135,8 +157,13 @@ def _check(estimator):
     scale, D = estimator.scale_, (estimator.n_features_in_,)
     if not D == scale.x_mean.shape == scale.x_scale.shape == estimator.inducing_.shape[1:]:
         raise ValueError("model, scaling and number of features do not go together")
-    numbers = [np.asarray(value, np.float64) for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)]
-    if not all(np.isfinite(value).all() for value in numbers) or not all((numbers[i] > 0).all() for i in (1, 3)):
+    numbers = [
+        np.asarray(value, np.float64)
+        for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)
+    ]
+    if not all(np.isfinite(value).all() for value in numbers) or not all(
+        (numbers[i] > 0).all() for i in (1, 3)
+    ):
         raise ValueError("a scaling must be of finite numbers, and its scales positive")
     check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
@@ -153,7 +180,9 @@ def _check(estimator):
         posterior = estimator.model_.posterior
         outputs = posterior.check_size(*posterior.set_sizes(len(estimator.inducing_)))
         right = outputs == estimator._y_shape or not outputs and estimator._y_shape == (1,)
-        if not right or not all(np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)):
+        if not right or not all(
+            np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)
+        ):
             raise ValueError("model, scaling and number of targets do not go together")
 
 
@@ -163,18 +192,32 @@ def _check(estimator):
 def _plain(name, value):
     """What JSON holds of a setting: plain values as they are, others as a dict that says what they are."""
     if isinstance(value, np.ndarray):
-        if value.dtype == object and not all(isinstance(item, str | bool | int | float) for item in value.ravel()):
+        if value.dtype == object and not all(
+            isinstance(item, str | bool | int | float) for item in value.ravel()
+        ):
             raise TypeError(f"save: {name} holds objects that are no numbers or text")
         return {"array": value.tolist(), "dtype": value.dtype.str}
     if is_record(value):
-        arrays = {path: _plain(name, np.asarray(leaf)) for path, _, leaf in leaves(value) if leaf is not None}
+        arrays = {
+            path: _plain(name, np.asarray(leaf))
+            for path, _, leaf in leaves(value)
+            if leaf is not None
+        }
         return {"record": header_of(value), "arrays": arrays}
     if isinstance(value, kernels.Kernel):
         if type(value).__module__ != kernels.__name__:
-            raise TypeError(f"save: {name} is a {type(value).__name__}, which is no kernel of scikit-learn's own")
-        return {"kernel": type(value).__name__, "settings": {k: _plain(name, v) for k, v in value.get_params(deep=False).items()}}
+            raise TypeError(
+                f"save: {name} is a {type(value).__name__}, which is no kernel of"
+                " scikit-learn's own"
+            )
+        return {
+            "kernel": type(value).__name__,
+            "settings": {k: _plain(name, v) for k, v in value.get_params(deep=False).items()},
+        }
     if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_plain(name, item) for item in value]}
+        return {
+            "tuple" if isinstance(value, tuple) else "list": [_plain(name, item) for item in value]
+        }
     return as_json(f"save: the setting {name}", value)
 
 
@@ -185,9 +228,12 @@ def _rebuilt(plain):
         dtype = np.dtype(plain["dtype"])
         if dtype.kind not in "fiubUO":
             raise ValueError(f"an array of dtype {dtype}")
-        return np.array(plain["array"], "U" if dtype.kind == "U" else dtype)  # text as wide as it is, whatever the file claims
+        # text as wide as it is, whatever the file claims
+        return np.array(plain["array"], "U" if dtype.kind == "U" else dtype)
     if "record" in plain:
-        return from_header(plain["record"], {path: _rebuilt(array) for path, array in plain["arrays"].items()})
+        return from_header(
+            plain["record"], {path: _rebuilt(array) for path, array in plain["arrays"].items()}
+        )
     if "kernel" in plain:
         kind = getattr(kernels, plain["kernel"])
         if not issubclass(kind, kernels.Kernel):

@@ -33,19 +33,22 @@ def from_kernel(kernel):
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity, ``DotProduct``, ``WhiteKernel``, their sums and
-        products. Numbers are taken as they are, bounds are not. Which numbers are "fixed", ``fixed_fields`` says.
+        ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity, ``DotProduct``,
+        ``WhiteKernel``, their sums and products. Numbers are taken as they are, bounds are not.
+        Which numbers are "fixed", ``fixed_fields`` says.
 
     Returns
     -------
     covariance : Covariance
     noise_variance : float or None
-        Of the ``WhiteKernel`` in a sum, which is noise and no part of the function; None where there is none.
+        Of the ``WhiteKernel`` in a sum, which is noise and no part of the function; None where
+        there is none.
 
     Raises
     ------
     TypeError, ValueError
-        A kernel without counterpart, noise as a factor of a product with something that is no constant, or noise alone.
+        A kernel without counterpart, noise as a factor of a product with something that is no
+        constant, or noise alone.
 
     Examples
     --------
@@ -70,8 +73,9 @@ def fixed_fields(kernel):
     Returns
     -------
     tuple of str
-        Paths in an SVGP, as ``fastsvgp.fit`` takes them by ``fixed``: of the covariance, and "likelihood.variance" where a
-        ``WhiteKernel`` is fixed (in an SGPR that is "noise_variance").
+        Paths in an SVGP, as ``fastsvgp.fit`` takes them by ``fixed``: of the covariance, and
+        "likelihood.variance" where a ``WhiteKernel`` is fixed (in an SGPR that is
+        "noise_variance").
 
     Raises
     ------
@@ -80,8 +84,9 @@ def fixed_fields(kernel):
 
     Notes
     -----
-    A number made of several, such as the product of two constants, is fixed if all of them are. A fixed constant also fixes the
-    variances that its product has here and not in scikit-learn: in ``ConstantKernel(2.0, "fixed") * RBF() * RBF()`` both.
+    A number made of several, such as the product of two constants, is fixed if all of them are. A
+    fixed constant also fixes the variances that its product has here and not in scikit-learn: in
+    ``ConstantKernel(2.0, "fixed") * RBF() * RBF()`` both.
 
     Examples
     --------
@@ -98,47 +103,70 @@ def fixed_fields(kernel):
 def _translated(kernel):
     """``(covariance, noise or None)``, each number a ``_Number``."""
     if not isinstance(kernel, kernels.Kernel):
-        raise TypeError(f"from_kernel: `kernel` must be a kernel of sklearn.gaussian_process.kernels, got {kernel!r:.200}")
+        raise TypeError(
+            "from_kernel: `kernel` must be a kernel of sklearn.gaussian_process.kernels, got"
+            f" {kernel!r:.200}"
+        )
     covariance, noise = _sum(kernel)
     if covariance is None:
-        raise ValueError(f"from_kernel: {kernel} is noise alone; add a kernel of the function, such as RBF()")
+        raise ValueError(
+            f"from_kernel: {kernel} is noise alone; add a kernel of the function, such as RBF()"
+        )
     return covariance, noise
 
 
 def _number(kernel, name):
     """A parameter of a kernel. In a kernel of several lengthscales all are fixed, or none."""
     value, bounds = np.asarray(getattr(kernel, name), np.float64), getattr(kernel, f"{name}_bounds")
-    return _Number(value if value.ndim else value.item(), isinstance(bounds, str) and bounds == "fixed")
+    return _Number(
+        value if value.ndim else value.item(), isinstance(bounds, str) and bounds == "fixed"
+    )
 
 
 def _combined(how, numbers):
     """The sum or product, as ``how`` is, of numbers."""
-    return _Number(float(how(number.value for number in numbers)), all(number.fixed for number in numbers))
+    return _Number(
+        float(how(number.value for number in numbers)), all(number.fixed for number in numbers)
+    )
 
 
 def _sum(kernel):
     """``(covariance or None, noise or None)`` of a kernel, a sum or not."""
     parts = [_term(term) for term in _flat(kernel, kernels.Sum)]
     covariances, noises = ([part[i] for part in parts if part[i] is not None] for i in (0, 1))
-    return reduce(add, covariances) if covariances else None, _combined(sum, noises) if noises else None
+    return reduce(add, covariances) if covariances else None, (
+        _combined(sum, noises) if noises else None
+    )
 
 
 def _term(kernel):
-    """The same of a kernel that is no sum. Constants among the factors become the variance of another factor."""
+    """The same of a kernel that is no sum.
+
+    Constants among the factors become the variance of another factor.
+    """
     factors = _flat(kernel, kernels.Product)
-    constants = [_number(f, "constant_value") for f in factors if isinstance(f, kernels.ConstantKernel)]
+    constants = [
+        _number(f, "constant_value") for f in factors if isinstance(f, kernels.ConstantKernel)
+    ]
     others = [f for f in factors if not isinstance(f, kernels.ConstantKernel)]
     if not others:
         return Constant(_combined(math.prod, constants)), None
     if isinstance(others[0], kernels.WhiteKernel) and len(others) == 1:
         return None, _combined(math.prod, [*constants, _number(others[0], "noise_level")])
-    parts = [_sum(other) if isinstance(other, kernels.Sum) else (_single(other), None) for other in others]
+    parts = [
+        _sum(other) if isinstance(other, kernels.Sum) else (_single(other), None)
+        for other in others
+    ]
     if any(noise is not None for _, noise in parts):
-        raise ValueError(f"from_kernel: {kernel} multiplies noise; add a WhiteKernel to the kernel as a whole")
+        raise ValueError(
+            f"from_kernel: {kernel} multiplies noise; add a WhiteKernel to the kernel as a whole"
+        )
     parts = [covariance for covariance, _ in parts]
     if constants:
         scale = _combined(math.prod, constants)
-        holding = next((i for i, part in enumerate(parts) if isinstance(part, Stationary | Linear)), None)
+        holding = next(
+            (i for i, part in enumerate(parts) if isinstance(part, Stationary | Linear)), None
+        )
         if holding is None:
             parts.insert(0, Constant(scale))
         else:
@@ -154,14 +182,19 @@ def _held(number):
 
 
 def _flat(kernel, kind):
-    return [*_flat(kernel.k1, kind), *_flat(kernel.k2, kind)] if isinstance(kernel, kind) else [kernel]
+    return (
+        [*_flat(kernel.k1, kind), *_flat(kernel.k2, kind)] if isinstance(kernel, kind) else [kernel]
+    )
 
 
 def _single(kernel):
     if isinstance(kernel, kernels.Matern):  # which is an RBF to Python
         if kernel.nu not in MATERN:
             known = ", ".join(f"{nu:g}" for nu in MATERN)
-            raise ValueError(f"from_kernel: a Matern kernel has a counterpart for nu = {known}, not for {kernel.nu:g}")
+            raise ValueError(
+                f"from_kernel: a Matern kernel has a counterpart for nu = {known}, not for"
+                f" {kernel.nu:g}"
+            )
         return MATERN[kernel.nu](ONE, _number(kernel, "length_scale"))
     if type(kernel) is kernels.RBF:
         return RBF(ONE, _number(kernel, "length_scale"))
@@ -170,8 +203,12 @@ def _single(kernel):
         offset = _Number(sigma.value**2, sigma.fixed)
         return Linear(ONE) + Constant(offset) if offset.value > 0 else Linear(ONE)
     if isinstance(kernel, kernels.WhiteKernel):
-        raise ValueError("from_kernel: noise times another kernel has no counterpart; add a WhiteKernel to the kernel as a whole")
+        raise ValueError(
+            "from_kernel: noise times another kernel has no counterpart; add a WhiteKernel to the"
+            " kernel as a whole"
+        )
     raise ValueError(
-        f"from_kernel: {type(kernel).__name__} has no counterpart; those that have are ConstantKernel, RBF, Matern, DotProduct, "
-        "WhiteKernel, and their sums and products. Give `covariance` a record of fastsvgp, or write one (docs/covariance.md)"
+        f"from_kernel: {type(kernel).__name__} has no counterpart; those that have are"
+        " ConstantKernel, RBF, Matern, DotProduct, WhiteKernel, and their sums and products. Give"
+        " `covariance` a record of fastsvgp, or write one (docs/covariance.md)"
     )

@@ -20,28 +20,33 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     Parameters
     ----------
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
-        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances in the data; with more than
-        1000 rows, and few inputs that matter, of their relevance too. A record of fastsvgp, or a kernel of scikit-learn (see
-        ``from_kernel``), is where to start, in standardised units: those of X and y divided by their standard deviations, unless
+        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances
+        in the data; with more than 1000 rows, and few inputs that matter, of their relevance too. A
+        record of fastsvgp, or a kernel of scikit-learn (see ``from_kernel``), is where to start, in
+        standardised units: those of X and y divided by their standard deviations, unless
         ``normalize_X`` and ``normalize_y`` are False. What a kernel has "fixed" stays as it is.
     likelihood : str or Likelihood
-        "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in standardised units.
+        "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in
+        standardised units.
     n_inducing : int, or pair of int
-        Inducing inputs, at most the distinct rows of X; a pair for posteriors of two sets, where a number stands for two sets of
-        that many. Time goes with its square, memory too.
+        Inducing inputs, at most the distinct rows of X; a pair for posteriors of two sets, where a
+        number stands for two sets of that many. Time goes with its square, memory too.
     inducing : str or (M, D) array
-        "kmeans", "greedy" (greedy variance), "random" rows, or the inputs themselves in the units of X.
+        "kmeans", "greedy" (greedy variance), "random" rows, or the inputs themselves in the units
+        of X.
     posterior : str
-        "whitened"; "marginal", "likelihood_form", "relaxed", "inverse_free_whitened", "absorbed_dual_sites", "dual_sites",
-        "whitened_orthogonal", "orthogonal", "decoupled" or "decoupled_weights".
+        "whitened"; "marginal", "likelihood_form", "relaxed", "inverse_free_whitened",
+        "absorbed_dual_sites", "dual_sites", "whitened_orthogonal", "orthogonal", "decoupled" or
+        "decoupled_weights".
     mean : None, str or Mean
         None for 0 in standardised units, "constant", "linear", or a record.
     ard : bool
         A lengthscale for each column, where ``covariance`` is a name.
     solver : str
-        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise alone. "natural": minibatches, natural-gradient steps
-        of the posterior and Adam for all else. "adam": minibatches, Adam for all. "auto": by the likelihood, the posterior and
-        the number of rows, as ``recipes.solver_for`` says.
+        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise alone. "natural":
+        minibatches, natural-gradient steps of the posterior and Adam for all else. "adam":
+        minibatches, Adam for all. "auto": by the likelihood, the posterior and the number of rows,
+        as ``recipes.solver_for`` says.
     max_iter : int
         Epochs; iterations of "lbfgs".
     batch_size, learning_rate : int, float
@@ -49,29 +54,34 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     natural_step_size : float, schedule or "auto"
         In (0, 1].
     n_restarts_optimizer : int
-        Further trainings, from hyperparameters scattered at random; the best bound, or held-out log density, is kept.
+        Further trainings, from hyperparameters scattered at random; the best bound, or held-out log
+        density, is kept.
     normalize_X, normalize_y : bool
         Standardise; counts never are.
     jitter : float, optional
-        Added to the diagonal of Kuu; default 1e-6 in float64 (1e-7 where all rows are inducing inputs of "lbfgs"),
-        1e-4 in float32.
+        Added to the diagonal of Kuu; default 1e-6 in float64 (1e-7 where all rows are inducing
+        inputs of "lbfgs"), 1e-4 in float32.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the rows, and end once their mean log density has not improved by ``tol``, relative to
-        its size where that is above 1, for ``n_iter_no_change`` epochs or iterations; the best model is kept.
+        Hold out ``validation_fraction`` of the rows, and end once their mean log density has not
+        improved by ``tol``, relative to its size where that is above 1, for ``n_iter_no_change``
+        epochs or iterations; the best model is kept.
     validation_fraction, n_iter_no_change, tol : float, int, float
-        Without ``early_stopping``, "lbfgs" ends when so many iterations have raised the bound by less than ``tol`` a row, and
-        minibatches after ``max_iter`` epochs.
+        Without ``early_stopping``, "lbfgs" ends when so many iterations have raised the bound by
+        less than ``tol`` a row, and minibatches after ``max_iter`` epochs.
     warm_start : bool
-        A further ``fit`` goes on from ``model_``, in its units, on the rows that it is given, which may be new ones; covariance,
-        inducing inputs, likelihood and posterior are those of ``model_``.
+        A further ``fit`` goes on from ``model_``, in its units, on the rows that it is given, which
+        may be new ones; covariance, inducing inputs, likelihood and posterior are those of
+        ``model_``.
     random_state : None, int or RandomState
     verbose : int or bool
-        0, or False: nothing. Any other: a bar of tqdm on a terminal, where tqdm is installed; else lines on stderr.
+        0, or False: nothing. Any other: a bar of tqdm on a terminal, where tqdm is installed; else
+        lines on stderr.
 
     Attributes
     ----------
     model_ : SVGP
-        On standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` are the way there and back.
+        On standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` are the way there and
+        back.
     jitter_ : float
         That predictions use.
     inducing_ : (M, D) array
@@ -86,8 +96,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     Notes
     -----
-    There is no ``partial_fit``: the bound is scaled by the size of all data. Data larger than memory go to ``fastsvgp.fit``.
-    Several targets (N, P) share covariance, noise and inducing inputs. Ctrl-C leaves the model so far, and is raised again.
+    There is no ``partial_fit``: the bound is scaled by the size of all data. Data larger than
+    memory go to ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and inducing
+    inputs. Ctrl-C leaves the model so far, and is raised again.
 
     Examples
     --------
@@ -144,7 +155,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
-            raise ValueError(f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets {self._targets}")
+            raise ValueError(
+                f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets"
+                f" {self._targets}"
+            )
         self._y_shape = y.shape[1:]
         return self._fit(*self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight))
 
@@ -155,7 +169,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         ----------
         X : (N, D) array
         return_std, return_cov : bool
-            Also give standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P); one of the two.
+            Also give standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P); one of
+            the two.
         include_noise : bool
             Whether these are of new y, or of the function below the noise.
 
@@ -165,20 +180,25 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         std or cov, if asked for
         """
         if return_std and return_cov:
-            raise ValueError("`return_std` and `return_cov` were both asked for; ask for one: the diagonal of cov is std squared")
+            raise ValueError(
+                "`return_std` and `return_cov` were both asked for; ask for one: the diagonal of"
+                " cov is std squared"
+            )
         Xs, options = self._ready(X), {"jitter": self.jitter_}
         added = isinstance(self.model_.likelihood, ADDED)
         if not added and (return_cov or return_std and not include_noise):
             raise ValueError(
-                f"a {type(self.model_.likelihood).__name__} likelihood adds no noise to the function: give return_std=True with "
-                "include_noise=True, or use fastsvgp.predict_f(model_, scale_.X(X))"
+                f"a {type(self.model_.likelihood).__name__} likelihood adds no noise to the"
+                " function: give return_std=True with include_noise=True, or use"
+                " fastsvgp.predict_f(model_, scale_.X(X))"
             )
         mean, var = predict_y(self.model_, Xs, **options)
         if not return_cov:
             if return_std and not include_noise:
                 var = predict_f(self.model_, Xs, **options)[1]
             mean = self._shaped(self.scale_.back(mean))
-            std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)  # its square may be no number of float32
+            # its square may be no number of float32
+            std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)
             return (mean, self._shaped(std)) if return_std else mean
         _, cov = predict_f(self.model_, Xs, full_cov=True, **options)
         rows = np.arange(len(Xs))
@@ -198,7 +218,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Joint draws of new y at X (N, D), noise included: (N, n_samples) or (N, P, n_samples)."""
-        Xs, rng = self._ready(X), np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        Xs, rng = (
+            self._ready(X),
+            np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
+        )
         f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
         y = self._shaped(self.scale_.back(draw(self.model_.likelihood, f, rng)), lead=2)
         return np.moveaxis(y, 0, -1)
@@ -209,9 +232,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         X, y = self._validated(X, y)
         y = check_numbers(y)
         if y.shape[1:] != self._y_shape:
-            raise ValueError(f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}")
+            raise ValueError(
+                f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
+            )
         Xs, ys = self._units(self.scale_, X, y[:, 0] if self._y_shape == (1,) else y)
-        density = predict_log_density(self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_)
+        density = predict_log_density(
+            self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
+        )
         return density - np.sum(np.log(self.scale_.y_scale))
 
     @property
@@ -230,5 +257,7 @@ def check_numbers(y):
         try:
             return y.astype(np.float64)
         except (TypeError, ValueError):
-            raise ValueError(f"`y` of a regressor must be numbers, got {y.dtype} such as {str(y.flat[0])!r}") from None
+            raise ValueError(
+                f"`y` of a regressor must be numbers, got {y.dtype} such as {str(y.flat[0])!r}"
+            ) from None
     return y if y.dtype.kind == "f" else y.astype(np.float64)

@@ -3,7 +3,16 @@
 import numpy as np
 from scipy import special
 
-from ..likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Poisson, RobustMax, Softmax, StudentT
+from ..likelihoods import (
+    BernoulliLogit,
+    BernoulliProbit,
+    Gaussian,
+    Laplace,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 
 
 def draw(likelihood, f, rng):
@@ -28,4 +37,7 @@ def draw(likelihood, f, rng):
         best, C = np.argmax(f, axis=-1), likelihood.num_classes
         other = (best + rng.integers(1, C, best.shape)) % C
         return np.where(rng.random(best.shape) < likelihood.epsilon, other, best)
-    raise TypeError(f"sample_y: nothing says how to draw from a {type(likelihood).__name__}; fastsvgp.sample_f draws f")
+    raise TypeError(
+        f"sample_y: nothing says how to draw from a {type(likelihood).__name__}; fastsvgp.sample_f"
+        " draws f"
+    )

@@ -17,7 +17,8 @@ from ..records.inducing_sets import stacked
 
 LOOKED_AT = 1000  # training rows, by which a model is compared with the trivial predictor
 FEW = 30  # rows, of which chance makes what it likes
-HARDLY = 0.01  # nats a row: by so little more than the trivial predictor's a log density is no better
+# nats a row: by so little more than the trivial predictor's a log density is no better
+HARDLY = 0.01
 WORDS = {
     "longer": "a larger max_iter",
     "minibatches": "solver='natural'",
@@ -61,7 +62,14 @@ def train(start, X, y, weights, kind, stopping, show):
     ``show(step, value, info)`` is called after each step.
     """
     model, info, best = routine.train(
-        start.model, X, y, start.fit, show, patience=stopping.patience, tolerance=stopping.tolerance, held=stopping.held
+        start.model,
+        X,
+        y,
+        start.fit,
+        show,
+        patience=stopping.patience,
+        tolerance=stopping.tolerance,
+        held=stopping.held,
     )
     model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
@@ -81,12 +89,23 @@ def warn_of_nothing(trained, X, y, weights):
     if np.average(density.astype(np.float64), weights=weights[some]) > trivial + HARDLY:
         return
     collapsed, info = "batch_size" not in trained.settings, trained.info
-    solver = "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
-    collapses = isinstance(trained.model.likelihood, Gaussian) and type(trained.model.posterior) in recipes.COLLAPSED
+    solver = (
+        "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
+    )
+    collapses = (
+        isinstance(trained.model.likelihood, Gaussian)
+        and type(trained.model.posterior) in recipes.COLLAPSED
+    )
     reason = "patience" if info.reason == "callback" and trained.score is not None else info.reason
-    ended, inducing = remedies.how_it_ended(solver, reason, info.values, len(X)), len(stacked(trained.model.inducing))
+    ended, inducing = (
+        remedies.how_it_ended(solver, reason, info.values, len(X)),
+        len(stacked(trained.model.inducing)),
+    )
     outcome = remedies.Outcome(solver, ended, collapses, *X.shape, inducing)
-    warn(f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)}; or X says little about y")
+    warn(
+        f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)};"
+        " or X says little about y"
+    )
 
 
 def _trivial(y, weights, likelihood):
@@ -99,9 +118,17 @@ def _trivial(y, weights, likelihood):
     y = y.reshape(len(y), -1).astype(np.float64)
     if likelihood.counts:
         rate = shares @ y
-        return float(np.sum(shares @ (xlogy(y, rate) - rate - gammaln(y + 1)))) if np.ptp(y, axis=0).all() else np.inf
+        return (
+            float(np.sum(shares @ (xlogy(y, rate) - rate - gammaln(y + 1))))
+            if np.ptp(y, axis=0).all()
+            else np.inf
+        )
     variance = shares @ np.square(y - shares @ y)
-    return float(-0.5 * np.sum(np.log(2 * np.pi * variance) + 1)) if (variance > 1e-12).all() else np.inf
+    return (
+        float(-0.5 * np.sum(np.log(2 * np.pi * variance) + 1))
+        if (variance > 1e-12).all()
+        else np.inf
+    )
 
 
 def _by_epoch(values, per_epoch):
@@ -113,8 +140,14 @@ def _by_epoch(values, per_epoch):
 def scattered(model, rng, fixed):
     """A model to start from elsewhere: each positive hyperparameter that is not ``fixed`` times exp(z), z standard normal."""
     for path, kind, value in leaves(model):
-        hyperparameter = kind == "positive" and path.partition(".")[0] in ("covariance", "likelihood", "noise_variance")
+        hyperparameter = kind == "positive" and path.partition(".")[0] in (
+            "covariance",
+            "likelihood",
+            "noise_variance",
+        )
         if hyperparameter and not matches(path, fixed):
             factor = np.exp(rng.standard_normal(np.shape(value)))
-            model = replace_at(model, path, value * np.asarray(factor, getattr(value, "dtype", np.float64))[()])
+            model = replace_at(
+                model, path, value * np.asarray(factor, getattr(value, "dtype", np.float64))[()]
+            )
     return model

@@ -12,13 +12,23 @@ from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
 from ..optim.schedules import Size, check_smoothing
 from ..records.persistence import as_json
-from ..records.typed import ArrayLike, Group, Moves, Names, RandomCounts, Record, RecordT, Rows, Seed
+from ..records.typed import (
+    ArrayLike,
+    Group,
+    Moves,
+    Names,
+    RandomCounts,
+    Record,
+    RecordT,
+    Rows,
+    Seed,
+)
 from . import data_digests, ranks
 from .arguments import count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, qsgp, sgpr  # noqa: F401, which register how their kinds of model are trained
+from .kinds import deep, qsgp, sgpr  # noqa: F401, which register  # noqa: F401, which register how their kinds of model are trained
 from .kinds.svgp import minibatch_training as minibatch_training
 from .loop import Plan
 
@@ -60,9 +70,10 @@ def fit(
 ) -> tuple[RecordT, FitInfo]:
     """Train a model by maximising its bound.
 
-    An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); a ``DeepGP``
-    in the same way, at new draws of its hidden layers in each step; an ``SGPR`` or ``OrthogonalSGPR`` on all data at once by
-    L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its basis functions, in place, by AdaGrad.
+    An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient
+    steps for q(u); a ``DeepGP`` in the same way, at new draws of its hidden layers in each step; an
+    ``SGPR`` or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound; a
+    ``QSGP`` on minibatches and on samples of its basis functions, in place, by AdaGrad.
 
     Parameters
     ----------
@@ -70,108 +81,127 @@ def fit(
         Where to start. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
-        Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py, zarr). Only the rows of a
-        batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR. With a model on a device
-        (``to_device``) they may be on the host: each batch is read one step ahead by another thread, and copied without a wait
-        on the caller's stream.
+        Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py,
+        zarr). Only the rows of a batch are read; all of them only when ``batch_size`` is N or more,
+        and for an SGPR. With a model on a device (``to_device``) they may be on the host: each
+        batch is read one step ahead by another thread, and copied without a wait on the caller's
+        stream.
     weights : (N,) or (N, P) array, optional
-        How often each row, or each target, counts, as in ``elbo``; (N,) for an SGPR. They are drawn with their rows, and held
-        in memory, or mapped; rows that count nowhere are left out. A QSGP has none.
+        How often each row, or each target, counts, as in ``elbo``; (N,) for an SGPR. They are drawn
+        with their rows, and held in memory, or mapped; rows that count nowhere are left out. A QSGP
+        has none.
     steps, epochs : int, float
-        How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
-        beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
+        How long, as steps or as passes over the data; for an SVGP give one of them. After
+        ``resume`` they count from the very beginning, so that the same call resumed ends at the
+        same step. For an SGPR: iterations, 1000 by default.
     batch_size : int
-        Rows a step, without replacement in shuffled epochs; default min(1024, N), for a QSGP min(500, N).
+        Rows a step, without replacement in shuffled epochs; default min(1024, N), for a QSGP
+        min(500, N).
     optimiser : Optimiser
-        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``, for a QSGP ``adagrad(0.1)``. ``fs.by_field(...)`` is several
-        of them, each with fields of its own (the posterior of a QSGP takes ``adagrad`` alone), and ``fs.gentle_inducing(...)``
-        the one of R-SVGP's authors. One of your own has to offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed``
-        and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
+        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``, for a QSGP ``adagrad(0.1)``.
+        ``fs.by_field(...)`` is several of them, each with fields of its own (the posterior of a
+        QSGP takes ``adagrad`` alone), and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors.
+        One of your own has to offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``,
+        ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     natural_step_size : float, schedule, or function ``step -> size``, optional
-        Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
+        Each step first moves q(u) along its natural gradient by this size, and then everything else
+        by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
         Sites (``AbsorbedDualSites``, ``DualSites``) are moved by nothing else, and take such steps unless they are ``fixed``.
         Of a deep GP the last layer takes this step first, in closed form; then one gradient serves ``natural_update`` of the
         hidden layers' posteriors, by the same size, and ``optimiser``. All layers need posteriors with a mean and a factor.
     inverse_updates : InverseUpdates or False, optional
-        For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
-        step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;
-        with False it is.
+        For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is
+        brought up to date after each step, made by ``fs.inverse_updates(...)``, which is also the
+        default. It is then not in the hands of ``optimiser``; with False it is.
     e_steps, m_steps : int
-        One step is a round of so many natural steps, each on a batch of its own, and of so many steps of ``optimiser``, the first
-        on the last of these batches, others on new ones (algorithm E of Adam et al. 2021); default 1 and 1.
+        One step is a round of so many natural steps, each on a batch of its own, and of so many
+        steps of ``optimiser``, the first on the last of these batches, others on new ones
+        (algorithm E of Adam et al. 2021); default 1 and 1.
     num_samples : int
-        Draws of the hidden layers of a deep GP, for each row and anew at each step; default 2. Even numbers are pairs of a draw
-        and its negative.
+        Draws of the hidden layers of a deep GP, for each row and anew at each step; default 2. Even
+        numbers are pairs of a draw and its negative.
     basis_size : int
         Basis functions a step on each side, for a QSGP; default 10,000, or all.
     control : int, KrigedControl or PairedControl, optional
-        Control variate of a QSGP: kriged, at so many rows of the data, drawn at random; or one of your own for this model.
-        Default min(500, N) with Gaussian noise, else none (0).
+        Control variate of a QSGP: kriged, at so many rows of the data, drawn at random; or one of
+        your own for this model. Default min(500, N) with Gaussian noise, else none (0).
     closed_form_every : int, optional
-        For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to its optimum
-        (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a ``RelevanceBasis`` that are not fixed
-        (``fs.optimal_precision``), before the first step and every so many; the optimiser leaves them alone. Default: before the
-        first step, where nothing but the posterior moves; else, and with 0, the optimiser moves them.
+        For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to
+        its optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
+        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``), before the first step and
+        every so many; the optimiser leaves them alone. Default: before the first step, where
+        nothing but the posterior moves; else, and with 0, the optimiser moves them.
     fixed : str or sequence of str
-        Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
-        Default none; for a deep GP the mean functions of its hidden layers that have numbers (name these again beside others, or
-        learn them with ``fixed=()``); for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for
-        with few dense columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an
-        ``InducingBasis``, whose log|S| no sample tells.
+        Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their
+        gradients are not computed. Default none; for a deep GP the mean functions of its hidden
+        layers that have numbers (name these again beside others, or learn them with ``fixed=()``);
+        for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with
+        few dense columns its bound is no guide to them: ``fixed=()`` learns them all the same, but
+        for an ``InducingBasis``, whose log|S| no sample tells.
     jitter : float, optional
-        As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is tried again with ten times as
-        much, at most three times, each logged as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``.
-        The next step starts from ``jitter`` again.
+        As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is tried
+        again with ten times as much, at most three times, each logged as a warning
+        (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts
+        from ``jitter`` again.
     rng : None, int or numpy.random.Generator
         Seed of the shuffling, of likelihoods that sample, and of the draws of hidden layers.
     callback : function ``(step, value, info)``, optional
-        After each step: its number from 1, its objective, a ``StepInfo`` (``info.model``, ...). A true result ends the training.
+        After each step: its number from 1, its objective, a ``StepInfo`` (``info.model``, ...). A
+        true result ends the training.
     patience : int, optional
-        End when the smoothed objective has not improved for this many steps; with ``validate``, when the score has not improved
-        for this many validations.
+        End when the smoothed objective has not improved for this many steps; with ``validate``,
+        when the score has not improved for this many validations.
     tolerance : float
         An improvement counts when it exceeds ``tolerance * max(1, |best|)``.
     smoothing : float
         Weight of the past in the exponential average of the objective, in [0, 1).
     validate : function ``model -> score``, optional
-        Larger is better. Called every ``validate_every`` steps and at the end; the model with the best score is returned.
+        Larger is better. Called every ``validate_every`` steps and at the end; the model with the
+        best score is returned.
     validate_every : int, optional
         Default: once an epoch.
     checkpoint : path, optional
-        Written once a minute (or as rarely as that takes 2 % of the time), at the end, and after a first step on Ctrl-C, SIGTERM,
-        SIGHUP and errors; each time all of it or nothing. A full disk is logged and does not end the training. A file that is
-        there already is kept, with ``.previous`` after its name, unless it is the one to ``resume``; that is logged.
+        Written once a minute (or as rarely as that takes 2 % of the time), at the end, and after a
+        first step on Ctrl-C, SIGTERM, SIGHUP and errors; each time all of it or nothing. A full
+        disk is logged and does not end the training. A file that is there already is kept, with
+        ``.previous`` after its name, unless it is the one to ``resume``; that is logged.
         ``fs.load(path).model`` is its model.
     checkpoint_every : int, optional
         Write it every so many steps instead.
     resume : path, optional
-        A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments and the same data. The
-        trajectory is bitwise that of a training that never stopped: on the same machine, and with as many threads of BLAS and
-        of ours (``set_num_threads``, which pins them), for the order of sums depends on them. An SGPR goes on from the model,
-        with a new memory of curvature.
+        A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same
+        arguments and the same data. The trajectory is bitwise that of a training that never
+        stopped: on the same machine, and with as many threads of BLAS and of ours
+        (``set_num_threads``, which pins them), for the order of sums depends on them. An SGPR goes
+        on from the model, with a new memory of curvature.
     note : optional
-        Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
+        Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as
+        ``fs.load(path).note``.
     graph : "auto" or bool
-        Whether steps on a device are captured into a CUDA graph, each then a single launch for the host. "auto" does so for an
-        SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in its bound, and logs at level INFO why not; covariances,
-        likelihoods and posteriors of your own are not captured, since they may copy numbers to the device that a graph would
-        never read again. True captures those too, and refuses what cannot be captured.
+        Whether steps on a device are captured into a CUDA graph, each then a single launch for the
+        host. "auto" does so for an SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in
+        its bound, and logs at level INFO why not; covariances, likelihoods and posteriors of your
+        own are not captured, since they may copy numbers to the device that a graph would never
+        read again. True captures those too, and refuses what cannot be captured.
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same arguments, train a model of any kind but a QSGP together: the trajectory is
-        that of one process, within rounding, however many they are. With ``group.rows`` "all" each rank reads its part of every
-        batch; with "own", X, Y and weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and
-        ``checkpoint`` are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that fails ends the call on all:
-        ``RemoteError``.
+        Several ranks, each in this call with the same arguments, train a model of any kind but a
+        QSGP together: the trajectory is that of one process, within rounding, however many they
+        are. With ``group.rows`` "all" each rank reads its part of every batch; with "own", X, Y and
+        weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and
+        ``checkpoint`` are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that
+        fails ends the call on all: ``RemoteError``.
     **random : int
-        Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
-        the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.
+        Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew
+        at each step: ``probes`` for the traces of a ``Relaxed`` posterior, ``sampled`` for the KL
+        term of a ``DecoupledWeights`` one.
 
     Returns
     -------
     model
-        After the last step, or the best validated one; after Ctrl-C the model so far. Its arrays have the dtype in which bounds
-        compute: what NumPy promotes those of the model and of the data to.
+        After the last step, or the best validated one; after Ctrl-C the model so far. Its arrays
+        have the dtype in which bounds compute: what NumPy promotes those of the model and of the
+        data to.
     info : FitInfo
         ``values``, ``smoothed``, ``steps``, ``seconds``, ``reason``, ``interrupted``, ...
 
@@ -182,31 +212,37 @@ def fit(
     NotPositiveDefinite
         A factorisation failed with a thousand times the jitter too.
     ValueError
-        The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it was.
+        The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it
+        was.
     ValueError, DataFileError, OSError
-        ``resume`` is no checkpoint, or one of another model, optimiser, batch size or of other data.
+        ``resume`` is no checkpoint, or one of another model, optimiser, batch size or of other
+        data.
 
     Notes
     -----
-    The first Ctrl-C ends the training when the step is done (the iteration, for an SGPR); a second one ends it at once, as of the
-    step before. With a ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does; then, the checkpoint written,
-    they do what they would have done at once: end the process. That holds in the main thread, and where the program has no
-    handlers of its own for them; one that calls ``sys.exit`` leaves a checkpoint as well.
+    The first Ctrl-C ends the training when the step is done (the iteration, for an SGPR); a second
+    one ends it at once, as of the step before. With a ``checkpoint``, SIGTERM and SIGHUP end the
+    training as a first Ctrl-C does; then, the checkpoint written, they do what they would have done
+    at once: end the process. That holds in the main thread, and where the program has no handlers
+    of its own for them; one that calls ``sys.exit`` leaves a checkpoint as well.
 
-    A QSGP is trained in place: after the first step, which copies the arrays of the model, a step costs O(what it samples) time,
-    whatever the sizes of data and basis. ``info.model`` of a callback, and the model that ``validate`` sees, are then views that
-    the next step writes to; the best validated model is a copy. A second Ctrl-C amid the few
-    milliseconds of an update ends in ``RuntimeError``, and the last checkpoint is what there is to go on from.
+    A QSGP is trained in place: after the first step, which copies the arrays of the model, a step
+    costs O(what it samples) time, whatever the sizes of data and basis. ``info.model`` of a
+    callback, and the model that ``validate`` sees, are then views that the next step writes to; the
+    best validated model is a copy. A second Ctrl-C amid the few milliseconds of an update ends in
+    ``RuntimeError``, and the last checkpoint is what there is to go on from.
 
-    ``resume`` tells other data by digests of X, Y and weights in the checkpoint: of all numbers of arrays in memory, or on a
-    device, of at most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a
-    change of a few cells of a memory-mapped file is not seen.
+    ``resume`` tells other data by digests of X, Y and weights in the checkpoint: of all numbers of
+    arrays in memory, or on a device, of at most 64 MiB (0.2 s for the largest), and of 256 rows
+    spread evenly where they are larger or read lazily. So a change of a few cells of a
+    memory-mapped file is not seen.
 
-    With a model on a device each step of an SVGP makes one copy to the host, however many outputs there are: the value, and
-    whether all is well, the gradient too; a natural step before it makes two of its own (see ``natural_step``), and updates of a
-    factor of an inverse the numbers that decide on each of them. An optimiser that needs the value for its step size makes one
-    more. Checkpoints copy all of the state. For an SGPR each evaluation of the
-    bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
+    With a model on a device each step of an SVGP makes one copy to the host, however many outputs
+    there are: the value, and whether all is well, the gradient too; a natural step before it makes
+    two of its own (see ``natural_step``), and updates of a factor of an inverse the numbers that
+    decide on each of them. An optimiser that needs the value for its step size makes one more.
+    Checkpoints copy all of the state. For an SGPR each evaluation of the bound copies its value and
+    its whole gradient to the host, where L-BFGS-B runs.
 
     Examples
     --------
@@ -224,12 +260,18 @@ def fit(
         return ranks.fitted(fit, group, model, X, Y, mine)
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
-        raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
+        raise ValueError(
+            f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and"
+            f" {len(Y)}"
+        )
     training, named, _ = models.serving("fit", model)
     models.check_options("fit", type(model), random, OPTIONS, "random")
     if weights is not None:
         if "weights" not in named:
-            raise TypeError(f"fit: `weights` are given, and a {type(model).__name__} is trained without them; leave them out")
+            raise TypeError(
+                f"fit: `weights` are given, and a {type(model).__name__} is trained without them;"
+                " leave them out"
+            )
         weights = weighing.shaped(whole("weights", rows("weights", weights)), Y)
         weighing.check_values(weights)
     for name, function in (("callback", callback), ("validate", validate)):
@@ -252,12 +294,17 @@ def fit(
         group=group,
     )
     if graph is True and not issubclass(type(model), SVGP):
-        raise ValueError(f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__}; leave it out")
+        raise ValueError(
+            f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__};"
+            " leave it out"
+        )
     about = {"note": as_json("fit: `note`", note)}
     if group is not None and group.own:
         about["data"] = {}  # other ranks have others, and how they are shared out may change
     elif checkpoint is not None or resume is not None:
-        about["data"] = data_digests.of(X=X, Y=Y, **({} if weights is None else {"weights": weights}))
+        about["data"] = data_digests.of(
+            X=X, Y=Y, **({} if weights is None else {"weights": weights})
+        )
     fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
                inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, num_samples=num_samples,

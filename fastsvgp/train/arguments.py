@@ -4,7 +4,8 @@ import numbers
 
 from .. import check
 
-MOST = 10**15  # of steps, and of whatever else is counted: at a microsecond each these take thirty years
+# of steps, and of whatever else is counted: at a microsecond each these take thirty years
+MOST = 10**15
 
 
 def count(name, value, least=1):

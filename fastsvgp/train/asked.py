@@ -9,15 +9,16 @@ from ..records.persistence import as_json
 from ..runtime.deferred_checks import on_device
 from . import data_digests
 
-LENGTHS = "steps", "after", "closed_form_every"  # of schedules and pauses: a longer training may stretch them
+# of schedules and pauses: a longer training may stretch them
+LENGTHS = "steps", "after", "closed_form_every"
 
 
 def settings(*, total, **given):
     """The settings of a training of ``total`` steps: arguments, or what became of them.
 
-    Records, dataclasses and named tuples are compared field by field, arrays by a digest. Of a function only that it is one is
-    compared, and of any other object its class. What is ``fixed`` is left out, for ``moved`` says it: the leaves that the
-    optimiser moves.
+    Records, dataclasses and named tuples are compared field by field, arrays by a digest. Of a
+    function only that it is one is compared, and of any other object its class. What is ``fixed``
+    is left out, for ``moved`` says it: the leaves that the optimiser moves.
     """
     found = {"steps": total}
     for name, value in given.items():
@@ -36,13 +37,25 @@ def _plain(name, value):
     if hasattr(value, "_asdict"):
         fields = value._asdict()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.compare and f.name != "fixed"}
+        fields = {
+            f.name: getattr(value, f.name)
+            for f in dataclasses.fields(value)
+            if f.compare and f.name != "fixed"
+        }
     elif isinstance(value, (dict, tuple, list)):
-        named = isinstance(value, dict) or all(isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) for v in value)
+        named = isinstance(value, dict) or all(
+            isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) for v in value
+        )
         fields = dict(value) if named else dict(enumerate(value))
         kind = ", ".join(sorted(map(str, fields))) or "nothing" if named else f"{len(fields)} parts"
     else:
-        return {name: "a function" if kind in ("function", "method", "partial", "builtin_function_or_method") else kind}
+        return {
+            name: (
+                "a function"
+                if kind in ("function", "method", "partial", "builtin_function_or_method")
+                else kind
+            )
+        }
     if fields.keys() == {"value"}:  # a constant schedule is its number
         return _plain(name, fields["value"])
     found = {name: kind}
@@ -52,7 +65,10 @@ def _plain(name, value):
 
 
 def structure(tree, name="model"):
-    """Of a model the kinds of its records, the shapes of its arrays, and its settings. A leaf that is None has no shape."""
+    """Of a model the kinds of its records, the shapes of its arrays, and its settings.
+
+    A leaf that is None has no shape.
+    """
     found, prefix = {name: type(tree).__name__}, "" if name == "model" else f"{name}."
     for field, kind in tree._record_fields:
         found |= _part(prefix + field, kind, getattr(tree, field))
@@ -78,7 +94,10 @@ def _part(name, kind, value):
 
 
 def differences(then, now):
-    """In words, what ``now`` has other values of than ``then``. What only one of them has is not compared."""
+    """In words, what ``now`` has other values of than ``then``.
+
+    What only one of them has is not compared.
+    """
     longer, words = then.get("steps") != now.get("steps"), []
     for name in now:
         if name not in then or name == "steps" or longer and name.rpartition(".")[2] in LENGTHS:
@@ -87,7 +106,10 @@ def differences(then, now):
         if old == new or old != old and new != new:
             continue
         if name == "moved":
-            for one, other, when in ((old, new, "then and not now"), (new, old, "now and not then")):
+            for one, other, when in (
+                (old, new, "then and not now"),
+                (new, old, "now and not then"),
+            ):
                 if lone := [path for path in one if path not in other]:
                     words.append(f"the optimiser moves {', '.join(lone)} {when}")
         else:

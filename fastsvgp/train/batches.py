@@ -13,20 +13,27 @@ from ..runtime.deferred_checks import on_device
 class Batches:
     """Rows of X (N, D) and Y (N, ...), and of weights where there are any, in shuffled epochs without replacement.
 
-    Epochs follow each other without a gap, so that all batches have the same size: one may hold the end of one epoch and the
-    beginning of the next. Which rows step k gets is a function of (seed, k) alone, so training can resume anywhere.
+    Epochs follow each other without a gap, so that all batches have the same size: one may hold the
+    end of one epoch and the beginning of the next. Which rows step k gets is a function of (seed,
+    k) alone, so training can resume anywhere.
 
-    X and Y may be ``numpy.memmap``, or anything that takes a sorted array of row numbers (h5py, zarr): only the rows of a batch
-    are read, in the order of the file. The order of one epoch takes 8 N bytes. A batch of all rows is the data as they are.
+    X and Y may be ``numpy.memmap``, or anything that takes a sorted array of row numbers (h5py,
+    zarr): only the rows of a batch are read, in the order of the file. The order of one epoch takes
+    8 N bytes. A batch of all rows is the data as they are.
 
-    Weights (N,) or (N, P) are at hand. Rows that count nowhere are never drawn, as if they were no data.
+    Weights (N,) or (N, P) are at hand. Rows that count nowhere are never drawn, as if they were no
+    data.
     """
 
     group = None  # of whose ranks each has a part of the rows: see ``shares``
 
     def __init__(self, X, Y, size, seed, weights=None):
-        self._data, self.seed = {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}), seed
-        self._counting = None if weights is None else _counting(weights)  # row numbers; None: all count
+        self._data, self.seed = (
+            {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}),
+            seed,
+        )
+        # row numbers; None: all count
+        self._counting = None if weights is None else _counting(weights)
         self.num_data = len(X) if self._counting is None else len(self._counting)
         self.size = min(size, self.num_data)
         self._orders, self._all = {}, None
@@ -52,15 +59,21 @@ class Batches:
         rows, seam = self._rows(step)
         if not seam:
             return tuple(read_rows(name, data, rows) for name, data in self._data.items())
-        # across the seam a row may come twice; h5py wants row numbers that increase, so it is read once
+        # across the seam a row may come twice; h5py wants row numbers that increase, so it is read
+        # once
         rows, back = np.unique(rows, return_inverse=True)
-        return tuple(read_rows(name, data, rows)[devices.like(back, data)] for name, data in self._data.items())
+        return tuple(
+            read_rows(name, data, rows)[devices.like(back, data)]
+            for name, data in self._data.items()
+        )
 
     def _whole(self):
         if self._counting is None:
             return tuple(whole(name, data) for name, data in self._data.items())
         if self._all is None:
-            self._all = tuple(read_rows(name, data, self._counting) for name, data in self._data.items())
+            self._all = tuple(
+                read_rows(name, data, self._counting) for name, data in self._data.items()
+            )
         return self._all
 
     def rows(self, step):
@@ -107,7 +120,8 @@ def _counting(weights):
 
 def whole(name, data):
     """All of the data as an array; text, objects and masked values are refused as bounds refuse them."""
-    # a container may give masked arrays, as those of netCDF4 do: ``asarray`` would drop the mask before anyone saw it
+    # a container may give masked arrays, as those of netCDF4 do: ``asarray`` would drop the mask
+    # before anyone saw it
     return check.as_array(name, data if on_device(data) else np.asanyarray(data))
 
 
@@ -129,9 +143,10 @@ NAMES = "X", "Y", "weights"  # of what a batch holds
 class OnDevice:
     """The batches of ``Batches`` on the device of ``home``.
 
-    Data that live on the host are read one step ahead, while the device works, and copied without a wait. Only a batch is on the
-    device at a time; a batch of all rows stays there. Whatever touches the device is done by the thread that asks for a batch:
-    the current stream and the current device of CuPy are those of a thread. So data that live there are not read ahead.
+    Data that live on the host are read one step ahead, while the device works, and copied without a
+    wait. Only a batch is on the device at a time; a batch of all rows stays there. Whatever touches
+    the device is done by the thread that asks for a batch: the current stream and the current
+    device of CuPy are those of a thread. So data that live there are not read ahead.
     """
 
     def __init__(self, batches, home):
@@ -164,13 +179,18 @@ class OnDevice:
 
     def _asked(self, function, *args):
         """What a function of the batches says, not while one is read."""
-        return function(*args) if self._reader is None else self._reader.submit(function, *args).result()
+        return (
+            function(*args)
+            if self._reader is None
+            else self._reader.submit(function, *args).result()
+        )
 
     def _read(self, step):
         if self._reader is None or self.size == self.num_data:
             return self._batches.at(step)
         if self._step != step:
-            self._ahead = self._reader.submit(self._batches.at, step)  # after what may still be read
+            # after what may still be read
+            self._ahead = self._reader.submit(self._batches.at, step)
         self._step, ahead = None, self._ahead  # where it fails, the next call reads again
         data = ahead.result()
         self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)

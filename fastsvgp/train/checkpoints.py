@@ -27,7 +27,8 @@ class Checkpoints:
     every : int or None
         So many steps apart; None for once a minute.
     resumed : path or None
-        The checkpoint that this training goes on from. Any other file at ``path`` is kept, under a name that ``_spare`` finds.
+        The checkpoint that this training goes on from. Any other file at ``path`` is kept, under a
+        name that ``_spare`` finds.
 
     Attributes
     ----------
@@ -75,7 +76,9 @@ class Checkpoints:
             return kept[0]
 
         try:
-            files.write_atomically(self.path, as_npz(state, {}), keep=keep if self._in_the_way else None)
+            files.write_atomically(
+                self.path, as_npz(state, {}), keep=keep if self._in_the_way else None
+            )
             self.saved, self._in_the_way = state.step, False
             for name in kept:
                 log.info("what was at %s is kept as %s", self.path, name)
@@ -92,14 +95,18 @@ class Checkpoints:
         note = f"fastsvgp.fit had done {done} of {total} {unit}s"
         if self.saved is None:
             return note
-        return f"{note}; {self.path} holds the state after {unit} {self.saved}, from which training can be resumed"
+        return (
+            f"{note}; {self.path} holds the state after {unit} {self.saved}, from which training"
+            " can be resumed"
+        )
 
 
 def _spare(path, resumed):
     """Where to keep the file at ``path``: its name with ``.previous``, or the first of ``.previous-2``, ... that may be used.
 
-    A name may be used if it is free, or holds a checkpoint of no more steps than the file that takes its place. So a longer
-    training is never overwritten, and a call that is made again and again keeps one older file.
+    A name may be used if it is free, or holds a checkpoint of no more steps than the file that
+    takes its place. So a longer training is never overwritten, and a call that is made again and
+    again keeps one older file.
     """
     steps = _steps(path)
     for number in itertools.count(1):
@@ -112,7 +119,10 @@ def _spare(path, resumed):
 
 
 def _steps(path):
-    """How many steps the checkpoint in a file has; None of a file that is none. Only the header is read."""
+    """How many steps the checkpoint in a file has; None of a file that is none.
+
+    Only the header is read.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             tree = json.loads(str(file["__fastsvgp__"]))["tree"]
@@ -123,13 +133,18 @@ def _steps(path):
 
 
 def _checked(path):
-    """The path as text. One that is a folder, or whose folder does not exist, is refused before any work is done."""
+    """The path as text.
+
+    One that is a folder, or whose folder does not exist, is refused before any work is done.
+    """
     path = files.as_path("`checkpoint`", path)
     if os.path.isdir(path):
         raise ValueError(f"`checkpoint` {path} is a folder; name a file in it")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise ValueError(f"`checkpoint` is to be written to {folder}, which is not a folder; make it first")
+        raise ValueError(
+            f"`checkpoint` is to be written to {folder}, which is not a folder; make it first"
+        )
     return path
 
 

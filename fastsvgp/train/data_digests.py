@@ -14,10 +14,10 @@ ROWS = 256  # of all data, spread evenly, the first and the last among them
 def of(**data):
     """Digests of arrays by name, as JSON can hold them.
 
-    Each has the shape, the dtype, a digest of 256 rows, and one of all of them for arrays in memory or on a device of at most
-    64 MiB: that takes some 0.2 s for the largest. What is read lazily (``numpy.memmap``, h5py) is not read as a whole, so that
-    two such data sets are the same if they agree in shape, dtype and those rows. The byte order, and where an array lives, do
-    not count.
+    Each has the shape, the dtype, a digest of 256 rows, and one of all of them for arrays in memory
+    or on a device of at most 64 MiB: that takes some 0.2 s for the largest. What is read lazily
+    (``numpy.memmap``, h5py) is not read as a whole, so that two such data sets are the same if they
+    agree in shape, dtype and those rows. The byte order, and where an array lives, do not count.
     """
     return {name: _one(name, array) for name, array in data.items()}
 
@@ -26,7 +26,12 @@ def _one(name, array):
     count = len(array)
     rows = np.arange(min(count, ROWS)) * (count - 1) // max(min(count, ROWS) - 1, 1)
     some = _on_host(read_rows(name, array, rows))
-    found = {"shape": [int(n) for n in array.shape], "dtype": some.dtype.name, "some": _hash(some), "all": None}
+    found = {
+        "shape": [int(n) for n in array.shape],
+        "dtype": some.dtype.name,
+        "some": _hash(some),
+        "all": None,
+    }
     at_hand = on_device(array) or isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
     if at_hand and array.nbytes <= WHOLE:
         found["all"] = _hash(_on_host(whole(name, array)))
@@ -58,10 +63,16 @@ def differences(then, now):
         old = then[name]
         for what in ("shape", "dtype"):
             if old[what] != new[what]:
-                words.append(f"`{name}` had {what} {_shown(old[what])} then, {_shown(new[what])} now")
+                words.append(
+                    f"`{name}` had {what} {_shown(old[what])} then, {_shown(new[what])} now"
+                )
                 break
         else:
-            if old["some"] != new["some"] or None not in (old["all"], new["all"]) and old["all"] != new["all"]:
+            if (
+                old["some"] != new["some"]
+                or None not in (old["all"], new["all"])
+                and old["all"] != new["all"]
+            ):
                 words.append(f"the numbers in `{name}` are others")
     return words
 

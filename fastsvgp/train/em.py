@@ -1,7 +1,8 @@
 """EM: E-steps of q(u) to their end, then the other parameters with q(u), or its sites, held; round after round.
 
-With sites held the prior is free to move under them: at each value of the hyperparameters their M-step bound lies nearer to the
-optimum over q(u) than that of a held q(u) does, and two or three rounds do what takes dozens otherwise (Adam et al. 2021, section
+With sites held the prior is free to move under them: at each value of the hyperparameters their
+M-step bound lies nearer to the optimum over q(u) than that of a held q(u) does, and two or three
+rounds do what takes dozens otherwise (Adam et al. 2021, section
 3.1).
 """
 
@@ -58,7 +59,8 @@ class EMInfo(FitInfo):
     e_values : (rounds,) array
         The bound after each E-step.
     e_steps, m_evaluations : (rounds,) arrays of int
-        Natural steps of each E-step, those that were taken back left out, evaluations of bound and gradient of each M-step.
+        Natural steps of each E-step, those that were taken back left out, evaluations of bound and
+        gradient of each M-step.
     """
 
     e_values: Vector
@@ -92,13 +94,15 @@ def em(
     Parameters
     ----------
     model : SVGP, SiteSVGP or VGP
-        An SVGP with an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``, ``Whitened``, ``Marginal``.
+        An SVGP with an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``,
+        ``Whitened``, ``Marginal``.
     X : (N, D) array
     Y : (N,) or (N, P) array
     rounds : int
         At most.
     e_limit, e_tolerance : int, float
-        An E-step ends when the bound rises by less than ``e_tolerance``, or after so many natural steps.
+        An E-step ends when the bound rises by less than ``e_tolerance``, or after so many natural
+        steps.
     m_iterations : int
         Of L-BFGS-B in each M-step; steps where an ``optimiser`` is given.
     step_size : float
@@ -106,8 +110,9 @@ def em(
     optimiser : Optimiser, optional
         For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
     batch_size : int, optional
-        Of a ``SiteSVGP`` or ``VGP``: E-steps go through the data in random batches, each moving its own sites; ``e_limit`` counts
-        these epochs. An epoch that lowers the bound is taken back, and tried again with half the step size.
+        Of a ``SiteSVGP`` or ``VGP``: E-steps go through the data in random batches, each moving its
+        own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken back,
+        and tried again with half the step size.
     fixed : str or sequence of str
         Dotted paths of fields that M-steps leave alone.
     tolerance : float
@@ -115,7 +120,8 @@ def em(
     jitter : float, optional
         As in ``elbo``.
     rng : int
-        For likelihoods that sample: the same points throughout, so that all steps climb one function.
+        For likelihoods that sample: the same points throughout, so that all steps climb one
+        function.
     callback : function ``(round, value, info)``, optional
         After each round, as in ``fit``; a true result ends the training.
     checkpoint, resume : path, optional
@@ -150,17 +156,33 @@ def em(
     if callback is not None and not callable(callback):
         raise TypeError(f"em: `callback` must be a function, got {callback!r}")
     if not 0 < options.step_size <= 1:
-        raise ValueError(f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}")
+        raise ValueError(
+            f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}"
+        )
     if batch_size is not None and type(model) not in SITES_OF:
-        raise ValueError("em: `batch_size` is for models with a site for each datum; fit trains others on minibatches")
+        raise ValueError(
+            "em: `batch_size` is for models with a site for each datum; fit trains others on"
+            " minibatches"
+        )
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
-    about = {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
-    course = {name: getattr(options, name) for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")}
-    moved = [path for path in free_paths(model, options.fixed) if path.partition(".")[0] not in ("posterior", "sites")]
-    about["settings"] = asked.settings(total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng))
+    about = (
+        {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
+    )
+    course = {
+        name: getattr(options, name)
+        for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
+    }
+    moved = [
+        path
+        for path in free_paths(model, options.fixed)
+        if path.partition(".")[0] not in ("posterior", "sites")
+    ]
+    about["settings"] = asked.settings(
+        total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
+    )
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
     sizes = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
@@ -168,9 +190,14 @@ def em(
     plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
     steps = _Rounds(state, X, Y, options, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
-    told = {name: getattr(steps.rounds, name)[: info.steps] for name in ("e_values", "e_steps", "m_evaluations")}
+    told = {
+        name: getattr(steps.rounds, name)[: info.steps]
+        for name in ("e_values", "e_steps", "m_evaluations")
+    }
     told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
-    return found, EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
+    return found, EMInfo(
+        **{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told
+    )
 
 
 for kind in SITES_OF:
@@ -210,8 +237,16 @@ class _Rounds(Steps):
     unit = "round"
 
     def __init__(self, state, X, Y, options, jitter):
-        self._X, self._Y, self._options, self._jitter, self._seed = X, Y, options, jitter, state.seed
-        self._last = None if state.values is None or not len(state.values) else float(state.values[-1])
+        self._X, self._Y, self._options, self._jitter, self._seed = (
+            X,
+            Y,
+            options,
+            jitter,
+            state.seed,
+        )
+        self._last = (
+            None if state.values is None or not len(state.values) else float(state.values[-1])
+        )
         self._of_sites = type(state.model) in SITES_OF
         self._held = (*options.fixed, "sites" if self._of_sites else "posterior")
         self._move_to(state.model, state.natural)
@@ -225,7 +260,14 @@ class _Rounds(Steps):
             value, size = self._round()
             rise, self._last = math.inf if self._last is None else value - self._last, value
             done = float(len(self.rounds.e_values))
-            record(value, False, epoch=done, step_size=None, natural_step_size=size, jitter=self._jitter)
+            record(
+                value,
+                False,
+                epoch=done,
+                step_size=None,
+                natural_step_size=size,
+                jitter=self._jitter,
+            )
             if rise < self._options.tolerance:
                 return
 
@@ -233,9 +275,18 @@ class _Rounds(Steps):
         o = self._options
         model, infos = (self._e_step if o.batch_size is None else self._e_step_by_batches)()
         after_e, _ = self._bound(model, ())
-        model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(model, after_e)
-        told = zip(("e_values", "e_steps", "m_evaluations"), (after_e, len(infos), evaluations), strict=True)
-        self._move_to(model, Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}))
+        model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(
+            model, after_e
+        )
+        told = zip(
+            ("e_values", "e_steps", "m_evaluations"),
+            (after_e, len(infos), evaluations),
+            strict=True,
+        )
+        self._move_to(
+            model,
+            Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}),
+        )
         return value, infos[-1].step_size if infos else 0.0
 
     def _e_step(self):
@@ -249,13 +300,27 @@ class _Rounds(Steps):
         o, model, size, infos = self._options, self._model, self._options.step_size, []
         value, N = self._bound(model, ())[0], len(self._X)
         for epoch in range(o.e_limit):
-            order = np.random.default_rng((self._seed, len(self.rounds.e_values), epoch)).permutation(N)
+            order = np.random.default_rng(
+                (self._seed, len(self.rounds.e_values), epoch)
+            ).permutation(N)
             batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
             try:
-                moved, told = natural_steps(model, self._X, self._Y, rows=batches, step_size=size, jitter=self._jitter, rng=o.rng)
+                moved, told = natural_steps(
+                    model,
+                    self._X,
+                    self._Y,
+                    rows=batches,
+                    step_size=size,
+                    jitter=self._jitter,
+                    rng=o.rng,
+                )
                 after = self._bound(moved, ())[0]
             except (Diverged, InvalidSites) as error:
-                log.debug("em: an epoch of steps of %g went too far and is taken back (%s)", size, str(error).split(". ")[0])
+                log.debug(
+                    "em: an epoch of steps of %g went too far and is taken back (%s)",
+                    size,
+                    str(error).split(". ")[0],
+                )
                 size /= 2
                 continue
             if not no_lower(after, value, self._X.dtype):
@@ -286,13 +351,17 @@ class _Rounds(Steps):
                 value, grad = self._bound(there, unravel.paths)
                 flat = unravel.pullback(devices.like(vector, unravel.home), grad)
                 flat = -(flat.get() if on_device(flat) else flat)
-                worst = best["value"] - 10 * max(1.0, abs(best["value"]))  # to interpolate 1e200 is not to move at all
+                # to interpolate 1e200 is not to move at all
+                worst = best["value"] - 10 * max(1.0, abs(best["value"]))
                 if math.isfinite(value) and value > worst and np.isfinite(flat).all():
                     if value > best["value"]:
                         best.update(value=value, model=there)
                     return -value, flat
             except (NotPositiveDefinite, InvalidSites, Diverged, BadEntry) as error:
-                log.debug("em: the line search went too far and comes back (%s)", str(error).split(". ")[0])
+                log.debug(
+                    "em: the line search went too far and comes back (%s)",
+                    str(error).split(". ")[0],
+                )
             return -best["value"] + max(1.0, abs(best["value"])), np.zeros_like(vector)
 
         with computing((model, self._X)):

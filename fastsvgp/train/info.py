@@ -26,8 +26,8 @@ class StepInfo:
     jitter : float
         What the step was computed with.
     inverse : InverseFactorInfo or None
-        How the factor of an inverse was brought up to date after the step, where the posterior has one; of a deep GP a tuple of
-        these, one for each layer, where any has one.
+        How the factor of an inverse was brought up to date after the step, where the posterior has
+        one; of a deep GP a tuple of these, one for each layer, where any has one.
     """
 
     model: Record
@@ -47,7 +47,8 @@ class FitInfo:
     Attributes
     ----------
     values : (steps,) array
-        The objective at each step: of the batch, scaled to all data, before the update of that step.
+        The objective at each step: of the batch, scaled to all data, before the update of that
+        step.
     smoothed : float
         Its exponential average at the end.
     scores : (k, 2) array
@@ -56,15 +57,17 @@ class FitInfo:
         Steps taken, those before a resumed checkpoint included.
     seconds : float
     reason : str
-        "steps": as many as asked for; "converged": the line search found nothing better; "patience": no improvement for too
-        long; "callback": it returned True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
+        "steps": as many as asked for; "converged": the line search found nothing better;
+        "patience": no improvement for too long; "callback": it returned True; "interrupted":
+        Ctrl-C, SIGTERM or SIGHUP.
     retries : int
         Steps that needed more jitter than asked for; each was logged.
     svgp : SVGP or None
-        Of a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, to predict with. It is what ``optimal_svgp``
-        makes of the same data with the jitter of the training, or with more where that fails, as in a step. It is computed
-        once, when the training ends, by a pass over the data that costs less than an iteration. None for other models, if
-        Ctrl-C interrupted that pass, and if a thousand times the jitter was not enough, which is logged.
+        Of a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, to predict with.
+        It is what ``optimal_svgp`` makes of the same data with the jitter of the training, or with
+        more where that fails, as in a step. It is computed once, when the training ends, by a pass
+        over the data that costs less than an iteration. None for other models, if Ctrl-C
+        interrupted that pass, and if a thousand times the jitter was not enough, which is logged.
     """
 
     values: Vector

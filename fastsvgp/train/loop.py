@@ -35,7 +35,9 @@ class Ended(Exception):
 
 
 class Recorder:
-    """One call of ``fit``: drives a step object, and keeps, tells and heeds the rest. What serves ``fit`` for a kind returns one.
+    """One call of ``fit``: drives a step object, and keeps, tells and heeds the rest.
+
+    What serves ``fit`` for a kind returns one.
 
     Parameters
     ----------
@@ -52,8 +54,8 @@ class Recorder:
     ...     return Recorder(state, Searches(state, X, Y), plan)    # Searches: a Steps, as on the page on kinds of model
     """
 
-    # What has been recorded is one attribute, replaced as a whole: an interrupt between any two instructions leaves a true
-    # record, for a step either happened or did not.
+    # What has been recorded is one attribute, replaced as a whole: an interrupt between any two
+    # instructions leaves a true record, for a step either happened or did not.
 
     def __init__(self, state, steps, plan):
         if plan.steps is None:
@@ -69,10 +71,13 @@ class Recorder:
         """Train until the plan, the steps or a signal end it: ``(model, FitInfo)``."""
         with obeyed(ending=self._plan.checkpoints.path is not None) as self._asked:
             reason = self._train()
-            if reason != "interrupted" or self._state.step > self._begun:  # nothing reached is nothing to write over an older one
+            # nothing reached is nothing to write over an older one
+            if reason != "interrupted" or self._state.step > self._begun:
                 self._save()
             if reason != "interrupted" and not self._asked:
-                try:  # after the checkpoint, which knows of regular ones only: where a training ends must not change a longer one
+                # after the checkpoint, which knows of regular ones only: where a training ends must
+                # not change a longer one
+                try:
                     self._validate(at_end=True)
                 except KeyboardInterrupt:
                     reason = "interrupted"
@@ -82,7 +87,16 @@ class Recorder:
             more = self._steps.at_end(model)
         except KeyboardInterrupt:
             reason = "interrupted"
-        return model, FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries, **more)
+        return model, FitInfo(
+            end.values,
+            end.trend.smoothed,
+            end.scores,
+            end.step,
+            end.seconds,
+            reason,
+            end.retries,
+            **more,
+        )
 
     def _train(self):
         """Have steps taken until something ends it; returns the reason."""
@@ -96,8 +110,11 @@ class Recorder:
             return str(end)
         except KeyboardInterrupt:
             return "interrupted"
-        except BaseException as error:  # that of sys.exit() in a callback or in another's handler of a signal too
-            # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
+        except (
+            BaseException
+        ) as error:  # that of sys.exit() in a callback or in another's handler of a signal too
+            # a state that led to NaN is no good to go on from, and must not replace an earlier
+            # checkpoint; any other is
             if not isinstance(error, Diverged) and self._state.step > self._begun:
                 self._save_after(error)
             error.add_note(checkpoints.whereabouts(self._steps.unit, self._state.step, total))
@@ -115,7 +132,12 @@ class Recorder:
         if plan.checkpoints.due(state.step):
             self._save()
         if plan.callback is not None:
-            info = StepInfo(self._steps.snapshot.seen(), trend.smoothed, time.perf_counter() - self._started, **told)
+            info = StepInfo(
+                self._steps.snapshot.seen(),
+                trend.smoothed,
+                time.perf_counter() - self._started,
+                **told,
+            )
             if plan.callback(state.step, value, info):
                 raise Ended("callback")
         self._heed()
@@ -132,14 +154,19 @@ class Recorder:
     def _validate(self, at_end=False):
         """Validate the model where that is due, and not done yet."""
         (state, snapshot), plan = self._recorded, self._plan
-        if plan.validate is None or not (at_end or state.step > 0 and state.step % plan.validate_every == 0):
+        if plan.validate is None or not (
+            at_end or state.step > 0 and state.step % plan.validate_every == 0
+        ):
             return
         if (_scores(state)[:, 0] == state.step).any():
             return
         score = float(plan.validate(snapshot.seen()))
         if math.isnan(score):
             raise ValueError(f"fit: `validate` returned NaN at step {state.step}")
-        trend, scores = state.validation.observe(score, 0.0, plan.tolerance), np.vstack([_scores(state), [state.step, score]])
+        trend, scores = (
+            state.validation.observe(score, 0.0, plan.tolerance),
+            np.vstack([_scores(state), [state.step, score]]),
+        )
         best = snapshot.model() if trend.waited == 0 else state.best
         self._recorded = replace(state, validation=trend, best=best, scores=scores), snapshot
 
@@ -160,8 +187,18 @@ class Recorder:
     def _whole_state(self):
         """The state as a checkpoint holds it."""
         state, snapshot = self._recorded
-        values, seconds = np.array(self._values[: state.step], np.float64), time.perf_counter() - self._started
-        return replace(state, model=snapshot.seen(), **snapshot.fields(), values=values, scores=_scores(state), seconds=seconds)
+        values, seconds = (
+            np.array(self._values[: state.step], np.float64),
+            time.perf_counter() - self._started,
+        )
+        return replace(
+            state,
+            model=snapshot.seen(),
+            **snapshot.fields(),
+            values=values,
+            scores=_scores(state),
+            seconds=seconds,
+        )
 
 
 def _scores(state):

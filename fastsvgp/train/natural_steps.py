@@ -1,11 +1,13 @@
 """Many natural-gradient steps of q(u) at one prior: the factor of Kuu and the whitened state stay, and Lam of all data too.
 
-With u = L u', L = chol(Kuu), q(u') = N(m, B^-1) and B = I + A, m = B^-1 t, a step of size r is (``posteriors.dual_sites``)
+With u = L u', L = chol(Kuu), q(u') = N(m, B^-1) and B = I + A, m = B^-1 t, a step of size r is
+(``posteriors.dual_sites``)
 
     A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m),    G_2 = Lam diag(2 b) Lam'
 
-whatever the parameters of the posterior are: they become A and t in the beginning, and these become them in the end. What a step
-costs is Lam once for a batch, W' Lam and G_2 for each output, and a factor of B and of its successor.
+whatever the parameters of the posterior are: they become A and t in the beginning, and these become
+them in the end. What a step costs is Lam once for a batch, W' Lam and G_2 for each output, and a
+factor of B and of its successor.
 """
 
 from functools import partial
@@ -48,9 +50,11 @@ def natural_steps(
         An SVGP with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X : (N, D) array
     Y : (N,) or (N, P) array
-        All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where ``rows`` are given.
+        All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where
+        ``rows`` are given.
     rows : iterable of arrays of int, optional
-        One array of row numbers for each step, of any length, no row twice; taken as a list. Default: all rows, ``steps`` times.
+        One array of row numbers for each step, of any length, no row twice; taken as a list.
+        Default: all rows, ``steps`` times.
     steps : int
         How many, without ``rows``.
     step_size : float
@@ -60,7 +64,8 @@ def natural_steps(
     jitter, rng
         As in ``elbo``; the same random points at every step.
     monotone : bool
-        Halve a step while the bound on its own rows falls; the next one is 1.5 times as large again, up to ``step_size``.
+        Halve a step while the bound on its own rows falls; the next one is 1.5 times as large
+        again, up to ``step_size``.
     tolerance : float, optional
         Without ``rows``: end when the bound rises by less.
 
@@ -73,12 +78,13 @@ def natural_steps(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``natural_step``; step sizes outside (0, 1], rows out of range or repeated, and arguments that make no sense together.
+        As ``natural_step``; step sizes outside (0, 1], rows out of range or repeated, and arguments
+        that make no sense together.
 
     Notes
     -----
-    (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 + 4 P) M^3 once. On a device
-    two copies to the host a step, three with ``monotone``.
+    (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 +
+    4 P) M^3 once. On a device two copies to the host a step, three with ``monotone``.
 
     Examples
     --------
@@ -91,7 +97,10 @@ def natural_steps(
     check.parts(model)
     if not isinstance(model.posterior, WALKING):
         kind = type(model.posterior).__name__
-        raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
+        raise TypeError(
+            f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
+            " has one"
+        )
     batches = _batches(rows, steps)
 
     @deferred_checks.retried
@@ -108,8 +117,8 @@ def natural_steps_of_sites(
 ):  # fmt: skip
     """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` those whose sites move in each step, and no others.
 
-    Monotone steps move all sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 a step; Lam of all data is kept up
-    to 512 MiB. ``VGP``: 4/3 N^3 a step.
+    Monotone steps move all sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 a step;
+    Lam of all data is kept up to 512 MiB. ``VGP``: 4/3 N^3 a step.
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     batches = _batches(rows, steps)
@@ -132,16 +141,25 @@ def _checked(rows, steps, step_size, monotone, tolerance):
     if not 0 < size <= 1:
         raise ValueError(f"natural_steps: `step_size` must be above 0 and at most 1, got {size:g}")
     if tolerance is not None and (rows is not None or check.scalar("tolerance", tolerance) < 0):
-        raise ValueError(f"natural_steps: `tolerance` must be zero or more, and without `rows`, got {tolerance!r}")
+        raise ValueError(
+            "natural_steps: `tolerance` must be zero or more, and without `rows`, got"
+            f" {tolerance!r}"
+        )
     return check.whole("steps", steps, 0), size, check.flag("monotone", monotone)
 
 
 def _batches(rows, steps):
-    """A list of what each step is about; None stands for all rows. A second run, see ``verdicts``, takes the same."""
+    """A list of what each step is about; None stands for all rows.
+
+    A second run, see ``verdicts``, takes the same.
+    """
     if rows is None:
         return [None] * steps
     if not np.iterable(rows) or getattr(rows, "ndim", 2) < 2:
-        said = "natural_steps: `rows` must hold an array of row numbers for each step, as [[0, 1], [2, 3]]"
+        said = (
+            "natural_steps: `rows` must hold an array of row numbers for each step, as [[0, 1],"
+            " [2, 3]]"
+        )
         raise TypeError(f"{said}, got {rows!r:.80}")
     return list(rows)
 
@@ -152,13 +170,20 @@ def _go(walk, batches, largest, monotone, tolerance):
     for batch in batches:
         infos.append(walk.step(batch, size, monotone))
         size = min(largest, GROW * infos[-1].step_size) if monotone else largest
-        if tolerance is not None and len(infos) > 1 and infos[-1].value - infos[-2].value < tolerance:
+        if (
+            tolerance is not None
+            and len(infos) > 1
+            and infos[-1].value - infos[-2].value < tolerance
+        ):
             break
     return infos
 
 
 class Walk:
-    """The state between steps, of which each has its own batch. X and Y tell the dtype: some rows, or more."""
+    """The state between steps, of which each has its own batch.
+
+    X and Y tell the dtype: some rows, or more.
+    """
 
     def __init__(self, model, X, Y, rng, num_data, jitter, weights=None):
         checked, *_, dtype = weighing.svgp(model, X, Y, weights)
@@ -181,21 +206,30 @@ class Walk:
             layer.work.pull(part.rows, part.f_bar)
         value = check.result(data - layer.work.kl(), model)
         if not np.isfinite(value):
-            raise Diverged(f"natural_steps: the bound is {value} at this posterior; start closer to the prior")
+            raise Diverged(
+                f"natural_steps: the bound is {value} at this posterior; start closer to the prior"
+            )
 
         def rises(state):
             there = KeptLayer(model, self._prior, state, kept)
-            parts = sweep(model, there, X, Y, self._num_data, self._rng, need=False, weights=weights)
+            parts = sweep(
+                model, there, X, Y, self._num_data, self._rng, need=False, weights=weights
+            )
             total = sum(part.ell for part in parts)
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 
         accepted = rises if monotone else None
-        self._state, taken, negative = halved(layer.work.natural_step, size, negative, model, X, accepted)
+        self._state, taken, negative = halved(
+            layer.work.natural_step, size, negative, model, X, accepted
+        )
         return NaturalStepInfo(value, taken, taken < size, negative)
 
     def end(self):
         kind = type(self._model.posterior)
-        return replace(self._model, posterior=from_state(kind, self._prior.L, self._state.lambda1, self._state.lambda2))
+        return replace(
+            self._model,
+            posterior=from_state(kind, self._prior.L, self._state.lambda1, self._state.lambda2),
+        )
 
 
 class _WalkOfRows(Walk):
@@ -204,18 +238,34 @@ class _WalkOfRows(Walk):
     def __init__(self, model, X, Y, rng, num_data, jitter):
         X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
         if len(X) != len(Y) or len(X) == 0:
-            raise ValueError(f"`X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
+            raise ValueError(
+                f"`X` and `Y` must have the same number of rows, at least one, got {len(X)} and"
+                f" {len(Y)}"
+            )
         first = np.arange(1)
         num_data = len(X) if num_data is None else num_data
-        super().__init__(model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter)
+        super().__init__(
+            model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter
+        )
         self._X, self._Y, self._kept = X, Y, []
 
     def step(self, rows, size, monotone):
         if rows is None:
-            return self.take(whole("X", self._X), whole("Y", self._Y), size=size, monotone=monotone, kept=self._kept)
+            return self.take(
+                whole("X", self._X),
+                whole("Y", self._Y),
+                size=size,
+                monotone=monotone,
+                kept=self._kept,
+            )
         rows = np.sort(row_numbers("rows", rows, len(self._X)))
         try:
-            return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size=size, monotone=monotone)
+            return self.take(
+                read_rows("X", self._X, rows),
+                read_rows("Y", self._Y, rows),
+                size=size,
+                monotone=monotone,
+            )
         except BadEntry as error:
             if error.name in ("X", "Y"):
                 error.index = (int(rows[error.index[0]]), *error.index[1:])
@@ -227,5 +277,7 @@ def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
     """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
     X, Y, *weights = batches[0]
     walk = located(Walk, 0, model, X, Y, rng, num_data, jitter, *weights)
-    infos = [located(partial(walk.take, size=step_size), i, *batch) for i, batch in enumerate(batches)]
+    infos = [
+        located(partial(walk.take, size=step_size), i, *batch) for i, batch in enumerate(batches)
+    ]
     return walk.end(), infos

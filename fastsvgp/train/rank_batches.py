@@ -23,8 +23,8 @@ class PartOfBatches(Batches):
         self.group = session
         if self.size < session.size:
             raise ValueError(
-                f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank needs at least one; "
-                "use fewer ranks, or larger batches"
+                f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank"
+                " needs at least one; use fewer ranks, or larger batches"
             )
 
     @property
@@ -42,7 +42,11 @@ class PartOfBatches(Batches):
         return PartOfBatches(data["X"], data["Y"], self.size, seed, data.get("weights"), self.group)
 
     def rows(self, step):
-        return super().rows(step) if self.size < self.num_data else super().rows(step)[self._own(self.num_data)]
+        return (
+            super().rows(step)
+            if self.size < self.num_data
+            else super().rows(step)[self._own(self.num_data)]
+        )
 
     def _own(self, count):
         return slice(*bounds(count, self.group.rank, self.group.size))
@@ -71,7 +75,10 @@ class OwnBatches:
         self.num_data = int(ends[-1])
         self.size = min(size, self.num_data)
         if self.size < session.size:
-            raise ValueError(f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank needs at least one")
+            raise ValueError(
+                f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank"
+                " needs at least one"
+            )
         sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of the parts of a batch
         self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
         before = int(sizes[: session.rank].sum())

@@ -1,9 +1,10 @@
 """``fit`` on several ranks: the step of one process, shared out; what only rank 0 does; how all of them end together.
 
-Model and optimiser are the same on every rank, bit by bit, for they move by summed numbers. Rank 0 alone calls back, validates,
-logs and writes checkpoints. What a rank decides by itself, such as an interrupt, an error in a callback, or patience with a
-score, it tells in the words of the next sum, in place of computing; all ranks then end with the step before. After the last
-step one sum of words alone says that all is well.
+Model and optimiser are the same on every rank, bit by bit, for they move by summed numbers. Rank 0
+alone calls back, validates, logs and writes checkpoints. What a rank decides by itself, such as an
+interrupt, an error in a callback, or patience with a score, it tells in the words of the next sum,
+in place of computing; all ranks then end with the step before. After the last step one sum of words
+alone says that all is well.
 """
 
 import contextlib
@@ -17,7 +18,16 @@ import numpy as np
 
 from .. import files, models
 from ..distributed import broadcast, reduce, same_data
-from ..distributed.protocol import NUMBERS, Disagreement, Stopped, Team, disagreement, known, told, unheard
+from ..distributed.protocol import (
+    NUMBERS,
+    Disagreement,
+    Stopped,
+    Team,
+    disagreement,
+    known,
+    told,
+    unheard,
+)
 from ..errors import Diverged, warn
 from ..records import leaves, replace
 from ..runtime.signals import obeyed
@@ -26,10 +36,14 @@ from .info import FitInfo
 from .loop import Ended, Recorder
 
 log = logging.getLogger("fastsvgp")
-REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}  # as words of sums: so many ranks have each
+# as words of sums: so many ranks have each
+REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}
 KINDS = "SVGP, DeepGP, SGPR and OrthogonalSGPR"
 ALONE = {
-    "QSGP": "a step takes some hundred rows and a sample of the basis, however many there are, so that there is little to share"
+    "QSGP": (
+        "a step takes some hundred rows and a sample of the basis, however many there are, so that"
+        " there is little to share"
+    )
 }
 ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
 
@@ -67,8 +81,11 @@ def fitted(fit, group, model, X, Y, options):
         raise disagreement(NUMBERS + other[0], other[1])
     options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
-        options["rng"] = np.random.default_rng(reduce.common_seed(team, options["rng"]))  # no seed that was given
-    session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
+        # no seed that was given
+        options["rng"] = np.random.default_rng(reduce.common_seed(team, options["rng"]))
+    session = Session(
+        group, everyone, options["validate"] is not None, options["checkpoint"] is not None
+    )
     with contextlib.ExitStack() as stack:
         if group.rank:
             options |= dict.fromkeys(("callback", "validate", "checkpoint"))
@@ -76,7 +93,9 @@ def fitted(fit, group, model, X, Y, options):
         team.training = True
         try:
             if everyone[0]["_resume"] is not None:
-                options["resume"] = stack.enter_context(_resumed(team, group, options["resume"], everyone[0]["_resume"]))
+                options["resume"] = stack.enter_context(
+                    _resumed(team, group, options["resume"], everyone[0]["_resume"])
+                )
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
             if not told(failure):
@@ -90,28 +109,55 @@ def _facts(group, model, X, Y, options):
     """What ranks must have alike; names that begin with "_" may differ."""
     X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
     models.serving("fit", model)
-    if not any(models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")):
+    if not any(
+        models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")
+    ):
         kind = type(model).__name__
         why = f": {ALONE[kind]}" if kind in ALONE else ", for its bound takes no `group`"
-        raise TypeError(f"fit: a {kind} is trained by one process{why}. Leave `group` out, or train one of {KINDS}")
+        raise TypeError(
+            f"fit: a {kind} is trained by one process{why}. Leave `group` out, or train one of"
+            f" {KINDS}"
+        )
     if len(X) != len(Y):
-        raise ValueError(f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
+        raise ValueError(
+            f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
+        )
     if group.rows == "own" and len(X) == 0:
-        raise ValueError(f'fit: rank {group.rank} has no rows: with rows="own" each rank needs some; use fewer ranks')
+        raise ValueError(
+            f'fit: rank {group.rank} has no rows: with rows="own" each rank needs some; use fewer'
+            " ranks"
+        )
     counted = len(X)
     if weights is not None:
         counted = int((reduce.on_host(weights).reshape(len(X), -1) > 0).any(axis=1).sum())
     if group.rows == "own" and counted == 0:
-        raise ValueError(f"fit: no row of rank {group.rank} has a weight above 0; each rank needs one that counts")
-    found = {"model": type(model).__name__, "shape of X": list(X.shape[1:]), "shape of Y": list(Y.shape[1:])}
-    found |= {"dtype of X": str(X.dtype), "dtype of Y": str(Y.dtype), "rows": group.rows, "_rows": [len(X), counted]}
+        raise ValueError(
+            f"fit: no row of rank {group.rank} has a weight above 0; each rank needs one that"
+            " counts"
+        )
+    found = {
+        "model": type(model).__name__,
+        "shape of X": list(X.shape[1:]),
+        "shape of Y": list(Y.shape[1:]),
+    }
+    found |= {
+        "dtype of X": str(X.dtype),
+        "dtype of Y": str(Y.dtype),
+        "rows": group.rows,
+        "_rows": [len(X), counted],
+    }
     if group.rows == "all":
         found["rows of X"] = len(X)
     if group.rows == "all" and group.size > 1:
         found["_data"] = same_data.of_all(X, Y, weights)
     for path, _, value in leaves(model):
-        found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
-    found["place of the model"], found["numbers of the model"] = reduce.lives_on(model), reduce.fingerprint(model)
+        found[f"shape of {path}"] = (
+            None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
+        )
+    found["place of the model"], found["numbers of the model"] = (
+        reduce.lives_on(model),
+        reduce.fingerprint(model),
+    )
     found["seed"] = reduce.seed_of(options["rng"])
     for name, value in options.items():
         if name in ON_RANK_0:
@@ -119,7 +165,9 @@ def _facts(group, model, X, Y, options):
         elif name == "weights":
             found[name] = value is not None
         elif name != "rng":
-            found[name] = "function" if callable(value) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
+            found[name] = (
+                "function" if callable(value) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
+            )
     resume = options["resume"]
     found["_resume"] = None if resume is None else _length(group, resume)
     return found
@@ -202,7 +250,16 @@ class RankRecorder(Recorder):
             end = self._best_of_rank_0(end)
         model = end.model if end.best is None else end.best
         more = self._steps.at_end(model)
-        return model, FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries, **more)
+        return model, FitInfo(
+            end.values,
+            end.trend.smoothed,
+            end.scores,
+            end.step,
+            end.seconds,
+            reason,
+            end.retries,
+            **more,
+        )
 
     def _compile(self):
         """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""
@@ -211,7 +268,8 @@ class RankRecorder(Recorder):
             return
         try:
             if group.local_rank == 0:
-                with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
+                # what is wrong the first step tells, on all ranks
+                with contextlib.suppress(Exception):
                     self._steps.rehearse()
         finally:  # Ctrl-C and SystemExit leave here; the others wait for nothing else
             group.wait_on_host()
@@ -235,8 +293,9 @@ class RankRecorder(Recorder):
                 if not told(error):
                     raise
                 warn(
-                    f"step {self._state.step + 1}: the ranks hold different parameters, as rounding on different processors "
-                    "makes them; from here on those of rank 0 are sent to all before each step"
+                    f"step {self._state.step + 1}: the ranks hold different parameters, as rounding"
+                    " on different processors makes them; from here on those of rank 0 are sent to"
+                    " all before each step"
                 )
                 session.replicating = True
             except BaseException as error:
@@ -259,7 +318,9 @@ class RankRecorder(Recorder):
         """The error that ends a training, the last whole step saved where it can be gone on from."""
         if not isinstance(error, Diverged) and self._state.step > self._begun:
             self._save_after(error)
-        error.add_note(self._plan.checkpoints.whereabouts(self._steps.unit, self._state.step, self._plan.steps))
+        error.add_note(
+            self._plan.checkpoints.whereabouts(self._steps.unit, self._state.step, self._plan.steps)
+        )
         return error
 
     def _record(self, value, retried, **told):
@@ -280,7 +341,11 @@ class RankRecorder(Recorder):
         state, plan = self._state, self._plan
         if self._asked:
             raise Ended("interrupted")
-        if plan.validate is not None and plan.patience is not None and state.validation.waited >= plan.patience:
+        if (
+            plan.validate is not None
+            and plan.patience is not None
+            and state.validation.waited >= plan.patience
+        ):
             raise Ended("patience")
 
     def _closed(self, reason, error):
@@ -303,7 +368,9 @@ class RankRecorder(Recorder):
         group, scores = self._session.group, end.scores
         count = np.array([float(len(scores))])
         group.broadcast(count)
-        flat = np.array(scores, float).reshape(-1) if group.rank == 0 else np.zeros(2 * int(count[0]))
+        flat = (
+            np.array(scores, float).reshape(-1) if group.rank == 0 else np.zeros(2 * int(count[0]))
+        )
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
         return replace(end, scores=flat.reshape(-1, 2), best=broadcast.sent(group, best))
@@ -311,7 +378,9 @@ class RankRecorder(Recorder):
 
 def _of_our_own(error):
     """What a callback, or what follows a step, raised, to be told: Ctrl-C there ends a training as it does elsewhere."""
-    return Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
+    return (
+        Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
+    )
 
 
 def _heard(error):

@@ -20,8 +20,8 @@ log = logging.getLogger("fastsvgp")
 class TrainingState:
     """The state after ``step`` steps; a checkpoint file is this record, so ``fastsvgp.load(path).model`` is the model.
 
-    Shuffling and sampling are functions of (``seed``, step), so the seed and the step stand for all random state and for the
-    position in the data.
+    Shuffling and sampling are functions of (``seed``, step), so the seed and the step stand for all
+    random state and for the position in the data.
 
     Parameters
     ----------
@@ -64,7 +64,8 @@ class TrainingState:
     optimiser: Record | None = None  # the optimiser's own state
     natural: Record | None = None  # state of the schedule of natural steps
     control: Record | None = None  # the control variate of a sampled bound
-    spread: Array | None = leaf(default=None)  # (N,) running variances of f at the data, 0 where not seen yet
+    # (N,) running variances of f at the data, 0 where not seen yet
+    spread: Array | None = leaf(default=None)
     trend: Trend = Trend()  # of the objective
     validation: Trend = Trend()  # of the validation score
     best: Record | None = None  # the model with the best validation score
@@ -125,7 +126,9 @@ def started(fresh, resume):
         return state
     parts = {name: getattr(state, name) for name in ("model", "optimiser", "best", "control")}
     moved = {name: devices.to_device(part) for name, part in parts.items() if part is not None}
-    return replace(state, **moved, spread=None if state.spread is None else devices.like(state.spread, home))
+    return replace(
+        state, **moved, spread=None if state.spread is None else devices.like(state.spread, home)
+    )
 
 
 def settled(model, dtype):
@@ -151,24 +154,35 @@ def read(path, fresh):
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
     OtherTraining
-        It belongs to other data, another kind of model, other settings, or another seed. Earlier versions kept no settings: only
-        model, optimiser and seed are compared then. They kept no digest of the data either: that these cannot be compared is
-        logged.
+        It belongs to other data, another kind of model, other settings, or another seed. Earlier
+        versions kept no settings: only model, optimiser and seed are compared then. They kept no
+        digest of the data either: that these cannot be compared is logged.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
-        raise DataFileError(f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with fit(load(path), ...)")
+        raise DataFileError(
+            f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with"
+            " fit(load(path), ...)"
+        )
     for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps", "num_samples"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
-            said = f"`resume`: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data"
+            said = (
+                f"`resume`: {path} was made with {name} {saved}, here it is {now}; resume with the"
+                " same, and data"
+            )
             raise OtherTraining(said, [f"{name} {saved} then, {now} now"])
     if state.data is None:
-        log.warning("%s holds no digest of its data: an earlier version wrote it. That they are the same is not checked", path)
+        log.warning(
+            "%s holds no digest of its data: an earlier version wrote it. That they are the same is"
+            " not checked",
+            path,
+        )
     elif others := data_digests.differences(state.data, fresh.data):
         raise OtherTraining(
-            f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised in the "
-            "same way, or start again from its model, fs.load(path).model",
+            f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same"
+            " data, standardised in the same way, or start again from its model,"
+            " fs.load(path).model",
             others,
         )
     if not is_record(state.model):
@@ -179,32 +193,49 @@ def read(path, fresh):
         others.append(f"{held} then, {wanted} now")
     if others:
         raise OtherTraining(
-            f"`resume`: {path} holds another model: {'; '.join(others)}. Resume with its own, fs.load(path).model, as `model`, "
-            "or leave `resume` out to train yours",
+            f"`resume`: {path} holds another model: {'; '.join(others)}. Resume with its own,"
+            " fs.load(path).model, as `model`, or leave `resume` out to train yours",
             others,
         )
     then, now = _settings(state, held), _settings(fresh, held)
     if others := asked.differences(then | {"rng": state.seed}, now):
         raise OtherTraining(
-            f"`resume`: {path} was made with other settings: {'; '.join(others)}. Resume with those, or leave `resume` out and "
-            "start from its model, fs.load(path).model",
+            f"`resume`: {path} was made with other settings: {'; '.join(others)}. Resume with"
+            " those, or leave `resume` out and start from its model, fs.load(path).model",
             others,
         )
-    if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(fresh.natural):
+    if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(
+        fresh.natural
+    ):
         other = "another optimiser, schedule or choice of fixed fields"
         raise OtherTraining(f"`resume`: {path} was made with {other}; give the same again", [other])
-    return replace(state, data=fresh.data, settings=fresh.settings, note=state.note if fresh.note is None else fresh.note)
+    return replace(
+        state,
+        data=fresh.data,
+        settings=fresh.settings,
+        note=state.note if fresh.note is None else fresh.note,
+    )
 
 
 def _settings(state, dtype):
     """The settings of a state with the jitter that they come to, and without a seed that was not given."""
-    found = {name: value for name, value in (state.settings or {}).items() if name != "rng" or value is not None}
-    return found | ({"jitter": check.jitter_amount(found["jitter"], dtype)} if "jitter" in found else {})
+    found = {
+        name: value
+        for name, value in (state.settings or {}).items()
+        if name != "rng" or value is not None
+    }
+    return found | (
+        {"jitter": check.jitter_amount(found["jitter"], dtype)} if "jitter" in found else {}
+    )
 
 
 def _dtype(model):
     """The widest dtype of a model's arrays; that of NumPy's floats where it has none."""
-    found = {value.dtype for _, _, value in leaves(model) if getattr(value, "dtype", np.dtype(int)).kind == "f"}
+    found = {
+        value.dtype
+        for _, _, value in leaves(model)
+        if getattr(value, "dtype", np.dtype(int)).kind == "f"
+    }
     return np.result_type(*found) if found else np.dtype(float)
 
 
@@ -213,5 +244,7 @@ def _shape(tree):
     if isinstance(tree, tuple):
         return tuple(map(_shape, tree))
     if is_record(tree):
-        return type(tree), *(_shape(getattr(tree, name)) for name, kind in tree._record_fields if kind != "static")
+        return type(tree), *(
+            _shape(getattr(tree, name)) for name, kind in tree._record_fields if kind != "static"
+        )
     return None if tree is None else np.shape(tree)

@@ -1,24 +1,27 @@
 """Control variates of sampled bounds: what a sample gets wrong at some points tells what it gets wrong nearby.
 
-At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are known, and those of a sample, A_P,
-come with it. The errors e = A_P - a are nothing on average, whatever P is and whatever basis the features phi_P are of: so a
-control keeps the basis that it was made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
+At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are
+known, and those of a sample, A_P, come with it. The errors e = A_P - a are nothing on average,
+whatever P is and whatever basis the features phi_P are of: so a control keeps the basis that it was
+made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
 
 *Kriging* carries the errors over to the batch,
 
     p(x)  becomes  p(x) - k_xP K_PP^-1 e,
 
-and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With Gaussian noise a gradient is
-phi_i' times the kriged residual that the other sample sees (unbiased as before, for it is the product of two independent means);
-nothing goes back through the points. Other likelihoods: ``kriged_tangent``.
+and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With
+Gaussian noise a gradient is phi_i' times the kriged residual that the other sample sees (unbiased
+as before, for it is the product of two independent means); nothing goes back through the points.
+Other likelihoods: ``kriged_tangent``.
 
 *A dense S* = K_zz has N = K_zP K_PP^-1 K_Pz near it (appendix F.2), and A_i S_ij A_j' less what N says of it, plus what it is on
 average, is A_i S_ij A_j' less
 
     A_Pi K_PP^-1 A_Pj' - a K_PP^-1 a' = a K_PP^-1 (e_i + e_j)' + e_i K_PP^-1 e_j'.
 
-Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of which comes what the sample has of
-it, by the weights of its draws (F.1, whose m / |i u j| is biased for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
+Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of
+which comes what the sample has of it, by the weights of its draws (F.1, whose m / |i u j| is biased
+for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
 """
 
 from typing import Any, TypeVar
@@ -42,10 +45,12 @@ ControlT = TypeVar("ControlT", bound="Control")
 class Control:
     """Base of controls: records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``, chol(K_PP) or None.
 
-    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what they see at the points.
+    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what
+    they see at the points.
     """
 
-    coefficient: Any = 1.0  # a number or (1 + k,): how much of what there is in products of both sides is taken off
+    # a number or (1 + k,): how much of what there is in products of both sides is taken off
+    coefficient: Any = 1.0
     serves_all = False  # whether likelihoods other than the Gaussian too
 
     def shapes(self, p, rows):
@@ -54,29 +59,61 @@ class Control:
 
     def checked(self, model, dtype):
         """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
-        ours, theirs = (_name(basis) if isinstance(basis, Basis) else None for basis in (self.basis, model.basis))
+        ours, theirs = (
+            _name(basis) if isinstance(basis, Basis) else None
+            for basis in (self.basis, model.basis)
+        )
         if ours != theirs:
-            raise ValueError(f"`control` is one of {ours}, and the model has {theirs}; make one of this model")
+            raise ValueError(
+                f"`control` is one of {ours}, and the model has {theirs}; make one of this model"
+            )
         rows = 1 + model.posterior.columns.shape[1]
         spare = self._optional_fields - ({"factor"} if model.basis.dense_precision else set())
-        given = {name: getattr(self, name) for name, kind in self._record_fields if kind != "record"}
-        arrays = {name: check.as_array(f"control.{name}", a) for name, a in given.items() if a is not None or name not in spare}
+        given = {
+            name: getattr(self, name) for name, kind in self._record_fields if kind != "record"
+        }
+        arrays = {
+            name: check.as_array(f"control.{name}", a)
+            for name, a in given.items()
+            if a is not None or name not in spare
+        }
         if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
-            raise ValueError("`control.points` and `control.values` must have two dimensions; make the control anew")
+            raise ValueError(
+                "`control.points` and `control.values` must have two dimensions; make the control"
+                " anew"
+            )
         if len(arrays["values"]) != rows:
             came = len(arrays["values"]) - 1
-            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {rows - 1}; make it anew")
-        one_device(*((f"control.{name}", array) for name, array in arrays.items()), ("posterior.mean", model.posterior.mean))
-        arrays |= {name: array[()] for name, array in arrays.items() if type(array) is np.ndarray and array.ndim == 0}
+            raise ValueError(
+                f"`control` was made with {came} dense columns, and the posterior has {rows - 1};"
+                " make it anew"
+            )
+        one_device(
+            *((f"control.{name}", array) for name, array in arrays.items()),
+            ("posterior.mean", model.posterior.mean),
+        )
+        arrays |= {
+            name: array[()]
+            for name, array in arrays.items()
+            if type(array) is np.ndarray and array.ndim == 0
+        }
         control = replace(self, **arrays)
         for name, shape in control.shapes(len(control.points), rows).items():
             if name in arrays:
                 if arrays[name].shape != shape:
-                    raise ValueError(f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make the control anew")
+                    raise ValueError(
+                        f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make"
+                        " the control anew"
+                    )
                 if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
                     came = arrays[name].dtype
-                    raise TypeError(f"`control.{name}` is {came}, and the model and data are {dtype}; make one of this model")
-                check.finite(f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name])
+                    raise TypeError(
+                        f"`control.{name}` is {came}, and the model and data are {dtype}; make one"
+                        " of this model"
+                    )
+                check.finite(
+                    f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name]
+                )
         basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
         check_columns(basis, control.points, "control.points")
         return replace(control, basis=basis)
@@ -84,7 +121,9 @@ class Control:
     def renewed(self, model, jitter):
         """The control at the same points of a model as it is now: without the rounding of many advances, and of its basis."""
         factor = None if self.factor is None else factor_at(model, self.points, jitter)
-        return replace(self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor)
+        return replace(
+            self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor
+        )
 
     def near(self, X):
         """What errors at the points are carried over to the batch by (p, n), or None where they are not."""
@@ -126,7 +165,9 @@ class Control:
 
     def on_rows(self, side):
         """The cotangent of a side's rows, by way of the points, before the coefficient."""
-        bar, _, _ = self.basis.products_vjp(side.there_bar, None, self.points, side.weighted, None, (), side.units)
+        bar, _, _ = self.basis.products_vjp(
+            side.there_bar, None, self.points, side.weighted, None, (), side.units
+        )
         return side.w * bar
 
     def scaled(self, rows):
@@ -150,13 +191,18 @@ def checked_control(control, model, X, dtype):
     model.posterior.check_size(model.basis.num_functions())
     control = control.checked(model, dtype)
     if control.points.shape[1] != X.shape[1]:
-        raise ValueError(f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}")
+        raise ValueError(
+            f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}"
+        )
     return control
 
 
 def _check_kind(control):
     if not isinstance(control, Control):
-        raise TypeError(f"`control` must be made by fastsvgp.kriged_control or paired_control, got {type(control).__name__}")
+        raise TypeError(
+            "`control` must be made by fastsvgp.kriged_control or paired_control, got"
+            f" {type(control).__name__}"
+        )
 
 
 @record
@@ -192,7 +238,9 @@ class KrigedControl(Control):
 
 @deferred_checks.retried
 @models.public(QSGP)
-def kriged_control(model: Record, points: ArrayLike, *, jitter: float | None = None) -> KrigedControl:
+def kriged_control(
+    model: Record, points: ArrayLike, *, jitter: float | None = None
+) -> KrigedControl:
     """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
 
     Parameters
@@ -206,8 +254,8 @@ def kriged_control(model: Record, points: ArrayLike, *, jitter: float | None = N
     Returns
     -------
     KrigedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters may move under it; the
-        further, the less it is worth.
+        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters
+        may move under it; the further, the less it is worth.
 
     Raises
     ------
@@ -261,7 +309,8 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
     control : KrigedControl or PairedControl
         With a running coefficient ``info.control`` of the step.
     change : ChevronWeights
-        Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was. ``diagonal`` is not looked at.
+        Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was.
+        ``diagonal`` is not looked at.
 
     Returns
     -------
@@ -273,9 +322,9 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
 
     Notes
     -----
-    2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among the rows, those of both
-    functions of each row's unit. There nobody waits: what is not finite the next bound finds. Source: Evans and Nair 2018,
-    Proposition 3.
+    2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among
+    the rows, those of both functions of each row's unit. There nobody waits: what is not finite the
+    next bound finds. Source: Evans and Nair 2018, Proposition 3.
 
     Examples
     --------
@@ -294,19 +343,26 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
     parts = _changed(change, k)
     if not parts:
         return control
-    one_device(("control.values", checked.values), *((f"change.{name}.rows", part.rows) for name, part in parts.items()))
+    one_device(
+        ("control.values", checked.values),
+        *((f"change.{name}.rows", part.rows) for name, part in parts.items()),
+    )
     if deferred_checks.on_device(checked.values):
         return replace(checked, values=checked.values + _moved(parts, basis, checked.points, k))
     units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
-        raise ValueError(f"`change` names functions beyond the {basis.num_functions()} of the basis")
+        raise ValueError(
+            f"`change` names functions beyond the {basis.num_functions()} of the basis"
+        )
     W = np.zeros((1 + k, len(functions)), dtype)
     if "mean" in parts:
         W[0, np.searchsorted(functions, parts["mean"].rows)] = parts["mean"].values
     if "columns" in parts:
         rows = parts["columns"].rows
-        W[1:, np.searchsorted(functions, rows)] = np.where(rows[:, None] >= np.arange(k), parts["columns"].values, 0).T
+        W[1:, np.searchsorted(functions, rows)] = np.where(
+            rows[:, None] >= np.arange(k), parts["columns"].values, 0
+        ).T
     moved, _ = basis.products(checked.points, W, None, units)
     return replace(checked, values=checked.values + moved)
 
@@ -314,16 +370,30 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
 def _changed(change, k):
     """What there is of a change, by name."""
     if not isinstance(change, ChevronWeights):
-        raise TypeError(f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}")
-    parts = {name: getattr(change, name) for name in ("mean", "columns") if getattr(change, name) is not None}
+        raise TypeError(
+            f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}"
+        )
+    parts = {
+        name: getattr(change, name)
+        for name in ("mean", "columns")
+        if getattr(change, name) is not None
+    }
     for name, part in parts.items():
         if not isinstance(part, SparseRows):
-            raise TypeError(f"`change.{name}` must be a fastsvgp.SparseRows or None, got {type(part).__name__}")
+            raise TypeError(
+                f"`change.{name}` must be a fastsvgp.SparseRows or None, got {type(part).__name__}"
+            )
         shape = (len(part.rows),) if name == "mean" else (len(part.rows), k)
         if np.shape(part.values) != shape:
-            raise ValueError(f"`change.{name}` must have values {shape}, one for each of its rows, got {np.shape(part.values)}")
+            raise ValueError(
+                f"`change.{name}` must have values {shape}, one for each of its rows, got"
+                f" {np.shape(part.values)}"
+            )
         if not deferred_checks.on_device(part.rows) and not (np.diff(part.rows) > 0).all():
-            raise ValueError(f"`change.{name}` must have rows that increase, each once, as those of a gradient do")
+            raise ValueError(
+                f"`change.{name}` must have rows that increase, each once, as those of a"
+                " gradient do"
+            )
     return {name: part for name, part in parts.items() if len(part.rows)}
 
 
@@ -334,7 +404,9 @@ def _moved(parts, basis, points, k):
         rows = part.rows
         changes = part.values[None] if name == "mean" else part.values.T
         if name == "columns":
-            changes = np.where(rows >= np.arange(k, like=rows)[:, None], changes, changes.dtype.type(0))
+            changes = np.where(
+                rows >= np.arange(k, like=rows)[:, None], changes, changes.dtype.type(0)
+            )
         counts = rows[:, None] % basis.width == np.arange(basis.width, like=rows)
         counts[1:] *= (rows[1:] != rows[:-1])[:, None]
         W = (changes[:, :, None] * counts).reshape(len(changes), -1)

@@ -1,7 +1,8 @@
 """Bounds from samples at the level of features: for basis functions of your own, such as a neural network's last layer.
 
-The features come as they are seen, Phi_i of the functions i and Phi_j of the functions j, and their cotangents go back; what made
-them is the business of who calls. A basis of such features stands in for one of ours: its units are columns of them.
+The features come as they are seen, Phi_i of the functions i and Phi_j of the functions j, and their
+cotangents go back; what made them is the business of who calls. A basis of such features stands in
+for one of ours: its units are columns of them.
 """
 
 from typing import Any
@@ -38,7 +39,8 @@ def sampled_bound_and_grad_from_features(
     Parameters
     ----------
     Phi_i : (n, s) array
-        Features of the batch: one column for each function that ``sample.i`` names, in its order, repeats included.
+        Features of the batch: one column for each function that ``sample.i`` names, in its order,
+        repeats included.
     Phi_j : (n, s') array or None
         The same of ``sample.j``; None where that is None.
     posterior : ChevronWeights
@@ -48,19 +50,22 @@ def sampled_bound_and_grad_from_features(
     sample : BasisSample
         Whose units are functions, from 0 to m - 1: each weighted m / s, unless it says otherwise.
     precision : (m,) or (m, m) array
-        The diagonal of S, positive; or S, symmetric positive definite. Of either only what the sample names is looked at.
+        The diagonal of S, positive; or S, symmetric positive definite. Of either only what the
+        sample names is looked at.
     num_data : float, optional
         As in ``sampled_bound_and_grad``.
     tangent : float or (n,) array, optional
-        As there, but 1 by default: the prior's standard deviation of f, which would do, takes all functions.
+        As there, but 1 by default: the prior's standard deviation of f, which would do, takes all
+        functions.
 
     Returns
     -------
     value : float
         As there. With (m, m) precisions it lacks log|S| / 2.
     bars : (Phi_i_bar, Phi_j_bar, precision_bar, posterior_bar, likelihood_bar)
-        Uphill, of the value, ``tangent`` held. Those of features are (n, s) and (n, s') or None. Those of ``precision`` and of
-        each field of ``posterior`` are ``SparseRows``; that of a dense S is None, as its log|S| is missing.
+        Uphill, of the value, ``tangent`` held. Those of features are (n, s) and (n, s') or None.
+        Those of ``precision`` and of each field of ``posterior`` are ``SparseRows``; that of a
+        dense S is None, as its log|S| is missing.
     info : SampledInfo
 
     Raises
@@ -82,19 +87,28 @@ def sampled_bound_and_grad_from_features(
     -98.165
     """
     on_host("sampled_bound_and_grad_from_features", Phi_i, Phi_j, Y, precision)
-    basis, q, likelihood, Y, dtype = _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision)
+    basis, q, likelihood, Y, dtype = _checked(
+        Phi_i, Phi_j, posterior, likelihood, Y, sample, precision
+    )
     model = QSGP(basis, q, likelihood)
-    parts = basis.by_columns(*checked_sample(model, sample, basis.num_functions(), dtype, tangent=tangent))
+    parts = basis.by_columns(
+        *checked_sample(model, sample, basis.num_functions(), dtype, tangent=tangent)
+    )
     n = len(basis.Phi_i)
     Y = check.targets(Y, n, (), likelihood, dtype, names=("Phi_i", "Y"))
     scale = check.data_scale(num_data, n)
     wrt = ("basis", "posterior", "likelihood")
-    value, bars, info = estimated(model, basis.Phi_i, Y, parts, scale, wrt, 1.0 if tangent is None else tangent)
+    value, bars, info = estimated(
+        model, basis.Phi_i, Y, parts, scale, wrt, 1.0 if tangent is None else tangent
+    )
     return check.result(value, QSGP(None, q, likelihood)), (*bars[0], *bars[1:]), info
 
 
 class _Features(Basis):
-    """Features of two samples in the place of a basis with a diagonal S. Units are columns of Phi_i, and then of Phi_j."""
+    """Features of two samples in the place of a basis with a diagonal S.
+
+    Units are columns of Phi_i, and then of Phi_j.
+    """
 
     per_function = ("precision",)
 
@@ -107,7 +121,11 @@ class _Features(Basis):
         self.numbers = np.concatenate([numbers for numbers, _ in named])
         s = len(of_i[0])
         of_i = np.arange(s), of_i[1]
-        return of_i, None if of_j is None else (np.arange(s, len(self.numbers)), of_j[1]), of_columns
+        return (
+            of_i,
+            None if of_j is None else (np.arange(s, len(self.numbers)), of_j[1]),
+            of_columns,
+        )
 
     def num_functions(self):
         return len(self.precision)
@@ -121,7 +139,9 @@ class _Features(Basis):
 
     def products(self, X, W, v, units=None, kept=None):
         _, phi = self._side(units)
-        squares = None if v is None else kernels.matmul(v[None], np.square(phi), transpose_b=True)[0]
+        squares = (
+            None if v is None else kernels.matmul(v[None], np.square(phi), transpose_b=True)[0]
+        )
         return kernels.matmul(W, phi, transpose_b=True), squares
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
@@ -146,12 +166,18 @@ class _FeaturesWithDenseS(_Features):
     """The same with an S (m, m)."""
 
     dense_precision = True
-    sampled_energy, sampled_precision = InducingBasis.sampled_energy, InducingBasis.sampled_precision
+    sampled_energy, sampled_precision = (
+        InducingBasis.sampled_energy,
+        InducingBasis.sampled_precision,
+    )
 
     def sampled_covariance(self, i, j):
         S_ij = self.precision[np.ix_(i.functions, j.functions)]
         check.finite("precision", S_ij)
-        to_i, to_j = kernels.matmul(j.weighted, S_ij, transpose_b=True), kernels.matmul(i.weighted, S_ij)
+        to_i, to_j = (
+            kernels.matmul(j.weighted, S_ij, transpose_b=True),
+            kernels.matmul(i.weighted, S_ij),
+        )
         return _positive(self.precision[i.functions, i.functions]), to_i, to_j
 
 
@@ -165,36 +191,67 @@ def _positive(precision):
 def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
     """``(basis, posterior, likelihood, Y, dtype)``, of one dtype; nothing is cast that has an entry for each of m functions."""
     if not isinstance(posterior, ChevronWeights):
-        raise TypeError(f"`posterior` must be a fastsvgp.ChevronWeights, got {type(posterior).__name__}")
+        raise TypeError(
+            f"`posterior` must be a fastsvgp.ChevronWeights, got {type(posterior).__name__}"
+        )
     for path in missing(posterior):
         raise TypeError(f"`posterior.{path}` is None where an array must be{check.PARTIAL}")
     check.parts(QSGP(None, posterior, likelihood), ("likelihood",))
     if not isinstance(sample, BasisSample):
-        raise TypeError(f"`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got {type(sample).__name__}")
+        raise TypeError(
+            "`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got"
+            f" {type(sample).__name__}"
+        )
     if (Phi_j is None) != (sample.j is None):
-        raise ValueError("`Phi_j` must have the features of the functions `sample.j`, and be None where that is None")
-    seen = {name: check.as_array(name, phi) for name, phi in (("Phi_i", Phi_i), ("Phi_j", Phi_j)) if phi is not None}
+        raise ValueError(
+            "`Phi_j` must have the features of the functions `sample.j`, and be None where that is"
+            " None"
+        )
+    seen = {
+        name: check.as_array(name, phi)
+        for name, phi in (("Phi_i", Phi_i), ("Phi_j", Phi_j))
+        if phi is not None
+    }
     Y, precision = check.as_array("Y", Y), check.as_array("precision", precision)
-    q = ChevronWeights(*(check.as_array(f"posterior.{n}", getattr(posterior, n)) for n in ("mean", "columns", "diagonal")))
-    whole = {"precision": precision} | {f"posterior.{n}": getattr(q, n) for n in ("mean", "columns", "diagonal")}
+    q = ChevronWeights(
+        *(
+            check.as_array(f"posterior.{n}", getattr(posterior, n))
+            for n in ("mean", "columns", "diagonal")
+        )
+    )
+    whole = {"precision": precision} | {
+        f"posterior.{n}": getattr(q, n) for n in ("mean", "columns", "diagonal")
+    }
     named = seen | whole | ({"Y": Y} if Y.dtype.kind == "f" else {})
     dtype = check.common_dtype(*named.values(), names=tuple(named))
     for name, array in whole.items():
         if array.dtype != dtype:
-            raise TypeError(f"`{name}` is {array.dtype}, and the features or data are {dtype}; give one dtype to all")
+            raise TypeError(
+                f"`{name}` is {array.dtype}, and the features or data are {dtype}; give one dtype"
+                " to all"
+            )
     for name, phi in seen.items():
         functions = np.shape(sample.i if name == "Phi_i" else sample.j)
-        if phi.ndim != 2 or 0 in phi.shape or phi.shape[1:] != functions or len(phi) != len(seen["Phi_i"]):
+        if (
+            phi.ndim != 2
+            or 0 in phi.shape
+            or phi.shape[1:] != functions
+            or len(phi) != len(seen["Phi_i"])
+        ):
             raise ValueError(
-                f"`{name}` must have a row for each datum, one or more, and a column for each function of `sample.{name[-1]}`, "
-                f"got {phi.shape} for {functions}"
+                f"`{name}` must have a row for each datum, one or more, and a column for each"
+                f" function of `sample.{name[-1]}`, got {phi.shape} for {functions}"
             )
         check.finite(name, phi)
         seen[name] = np.ascontiguousarray(phi, dtype)
     if precision.ndim not in (1, 2) or len(set(precision.shape)) != 1 or 0 in precision.shape:
-        raise ValueError(f"`precision` must have shape (m,) or (m, m) for m functions, got {precision.shape}")
+        raise ValueError(
+            f"`precision` must have shape (m,) or (m, m) for m functions, got {precision.shape}"
+        )
     q.check_size(len(precision))
     likelihood, _ = check.parameters(likelihood, np.empty(0, dtype), prefix="likelihood.")
     likelihood.check_settings()
-    basis = (_Features if precision.ndim == 1 else _FeaturesWithDenseS)(seen["Phi_i"], seen.get("Phi_j"), precision)
+    basis = (_Features if precision.ndim == 1 else _FeaturesWithDenseS)(
+        seen["Phi_i"], seen.get("Phi_j"), precision
+    )
     return basis, q, likelihood, Y, dtype

@@ -4,8 +4,9 @@ With Gaussian noise s^2 the bound is quadratic in mu, and its optimum solves
 
     (phi' phi / s^2 + S) mu = phi' y / s^2,
 
-each product with phi or phi' made of features that are never stored. The bound, as a function of the iterate, rises in every
-iteration, so that stopping early is safe. In an entry c of the diagonal beyond the dense columns the bound is
+each product with phi or phi' made of features that are never stored. The bound, as a function of
+the iterate, rises in every iteration, so that stopping early is safe. In an entry c of the diagonal
+beyond the dense columns the bound is
 -c^2 (S_ii + |phi_i|^2 / s^2) / 2 + log c, whatever the rest of q is: c^-2 = S_ii + |phi_i|^2 / s^2.
 """
 
@@ -90,8 +91,9 @@ def optimal_weights(
 
     Notes
     -----
-    4 m N flops an iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2 covariances more.
-    Ctrl-C between two iterations ends it as the tolerance does. Source: Evans and Nair 2018, equation 2 and Proposition 1.
+    4 m N flops an iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
+    covariances more. Ctrl-C between two iterations ends it as the tolerance does. Source: Evans and
+    Nair 2018, equation 2 and Proposition 1.
 
     Examples
     --------
@@ -101,19 +103,26 @@ def optimal_weights(
     """
     if callback is not None and not callable(callback):
         raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
-    steps, tolerance = check.whole("iterations", iterations, 0), check.scalar("tolerance", tolerance)
+    steps, tolerance = (
+        check.whole("iterations", iterations, 0),
+        check.scalar("tolerance", tolerance),
+    )
     model, X, Y, dtype = checked(model, X, Y)
     noise = _noise("optimal_weights", model)
     basis, jitter = model.basis, check.jitter_amount(jitter, dtype)
 
     def times(p):
-        return _transposed(basis, X, _product(basis, X, p)) / noise + basis.precision_times(p[None], jitter)[0]
+        return (
+            _transposed(basis, X, _product(basis, X, p)) / noise
+            + basis.precision_times(p[None], jitter)[0]
+        )
 
     mean = model.posterior.mean.astype(np.float64)
     right = _transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
     direction, squared = residual.copy(), _sum(residual * residual)
-    first, gains, taken = _sum(right * right) or squared, [], 0  # targets of zeros: relative to where the iteration starts
+    # targets of zeros: relative to where the iteration starts
+    first, gains, taken = _sum(right * right) or squared, [], 0
     try:
         while taken < steps and squared > tolerance**2 * first:
             along = times(direction.astype(dtype))
@@ -137,7 +146,9 @@ def optimal_weights(
 
 @deferred_checks.retried
 @models.public(QSGP)
-def optimal_diagonal(model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None) -> RecordT:
+def optimal_diagonal(
+    model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None
+) -> RecordT:
     """The model with the optimal diagonal of C beyond its dense columns (Proposition 1), for Gaussian noise.
 
     2 m N flops and the features.
@@ -194,7 +205,9 @@ def _noise(name, model):
 
 def _product(basis, X, w):
     """phi w (N,)."""
-    return np.concatenate([basis.products(X[at : at + ROWS], w[None], None)[0][0] for at in range(0, len(X), ROWS)])
+    return np.concatenate(
+        [basis.products(X[at : at + ROWS], w[None], None)[0][0] for at in range(0, len(X), ROWS)]
+    )
 
 
 def _transposed(basis, X, u):
@@ -202,7 +215,9 @@ def _transposed(basis, X, u):
     total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype, like=X)
     for at in range(0, len(X), ROWS):
         rows = slice(at, at + ROWS)
-        total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][0].astype(np.float64)
+        total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][
+            0
+        ].astype(np.float64)
     return total
 
 

@@ -1,14 +1,18 @@
 """The control variates of Evans and Nair 2018: products of what two samples see, at some points for all the data.
 
-The bound for Gaussian noise has (c / 2) sum_x r_i r_j over the batch, r = y - p, and c / 2 of the dense columns' X_i X_j. At p of
-the data the same products are known exactly, with the errors e of ``controls`` and b = a - y for the mean (a for columns):
+The bound for Gaussian noise has (c / 2) sum_x r_i r_j over the batch, r = y - p, and c / 2 of the
+dense columns' X_i X_j. At p of the data the same products are known exactly, with the errors e of
+``controls`` and b = a - y for the mean (a for columns):
 
-    (count / p) [sum_P (b + e_i) (b + e_j) - sum_P b^2] = (count / p) [sum_P b (e_i + e_j) + e_i e_j],
+    (count / p) [sum_P (b + e_i) (b + e_j) - sum_P b^2] = (count / p) [sum_P b (e_i + e_j) + e_i
+    e_j],
 
-nothing on average, and alike what the batch has: taken off, times a coefficient, it leaves less. Without targets at the points b
-is a: eq. 3 and Proposition 3. With them it has the data-target term of appendix F.2 too, Phi' y of all data estimated from the
-points, without which the value of a good fit, whose r is far smaller than p, would vary more than without a control. The gradient
-in A_i is (c / 2) (count / p) phi_Pi' e_j either way, the dense phi_P' b by the weights of the draws as in ``controls``.
+nothing on average, and alike what the batch has: taken off, times a coefficient, it leaves less.
+Without targets at the points b is a: eq. 3 and Proposition 3. With them it has the data-target term
+of appendix F.2 too, Phi' y of all data estimated from the points, without which the value of a good
+fit, whose r is far smaller than p, would vary more than without a control. The gradient in A_i is
+(c / 2) (count / p) phi_Pi' e_j either way, the dense phi_P' b by the weights of the draws as in
+``controls``.
 
 *The coefficient* that leaves least of a gradient g + beta h, h of mean 0, is beta = -E<g, h> / E|h|^2: for the mean and for each
 dense column its own, from the earlier steps alone, or it would bias.
@@ -64,7 +68,11 @@ class PairedControl(Control):
 
     def shapes(self, p, rows):
         each = (rows,) if np.ndim(self.coefficient) else ()
-        return super().shapes(p, rows) | {"coefficient": each, "targets": (p,), "moments": (2, rows)}
+        return super().shapes(p, rows) | {
+            "coefficient": each,
+            "targets": (p,),
+            "moments": (2, rows),
+        }
 
     def of_squares(self, i, j, c, count):
         ratio, known = count / len(self.points), self.values
@@ -77,7 +85,9 @@ class PairedControl(Control):
 
     def pull(self, side):
         rows = self.on_rows(side)
-        side.moments = np.stack([(other * rows).sum(axis=1, dtype=np.float64) for other in (side.A_bar, rows)])
+        side.moments = np.stack(
+            [(other * rows).sum(axis=1, dtype=np.float64) for other in (side.A_bar, rows)]
+        )
         side.A_bar += self.scaled(rows)
 
     def learnt(self, sides):
@@ -107,8 +117,9 @@ def paired_control(
     points : (p, D) array
         Some hundred of the inputs, drawn at random.
     coefficient : float or "running"
-        How much of it is taken off; "running": what earlier steps say leaves the gradient of the mean, and of each dense column,
-        the least variance, 1 at first. Their word is in ``info.control``, for ``advance_control``.
+        How much of it is taken off; "running": what earlier steps say leaves the gradient of the
+        mean, and of each dense column, the least variance, 1 at first. Their word is in
+        ``info.control``, for ``advance_control``.
     targets : (p,) array, optional
         At the points. They serve the value alone.
     jitter : float, optional
@@ -117,7 +128,8 @@ def paired_control(
     Returns
     -------
     PairedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters may move under it.
+        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters
+        may move under it.
 
     Raises
     ------
@@ -125,9 +137,10 @@ def paired_control(
 
     Notes
     -----
-    2 (1 + k) m p flops and the features, once; p^3 / 3 for an ``InducingBasis``, whose prior term it serves too. A step has
-    4 (1 + k) p flops more for each function, and its features at the points twice. Source: Evans and Nair 2018, equation 3,
-    Proposition 3 and appendix F; ``kriged_control`` leaves less.
+    2 (1 + k) m p flops and the features, once; p^3 / 3 for an ``InducingBasis``, whose prior term
+    it serves too. A step has 4 (1 + k) p flops more for each function, and its features at the
+    points twice. Source: Evans and Nair 2018, equation 3, Proposition 3 and appendix F;
+    ``kriged_control`` leaves less.
 
     Examples
     --------
@@ -138,17 +151,26 @@ def paired_control(
     model, points, dtype = checked_inputs(model, points, "points")
     running = isinstance(coefficient, str) and coefficient == "running"
     if isinstance(coefficient, str) and not running:
-        raise ValueError(f'paired_control: `coefficient` must be a number or "running", got {coefficient!r:.200}')
+        raise ValueError(
+            f'paired_control: `coefficient` must be a number or "running", got {coefficient!r:.200}'
+        )
     if not running:
         coefficient = check.scalar("coefficient", coefficient)
     if targets is not None:
         targets = check.as_array("targets", targets)
         one_device(("points", points), ("targets", targets))
         if targets.shape != (len(points),):
-            raise ValueError(f"`targets` must have shape ({len(points)},), one for each of `points`, got {targets.shape}")
+            raise ValueError(
+                f"`targets` must have shape ({len(points)},), one for each of `points`, got"
+                f" {targets.shape}"
+            )
         check.finite("targets", targets)
         targets = targets.astype(dtype)
-    factor = factor_at(model, points, check.jitter_amount(jitter, dtype)) if model.basis.dense_precision else None
+    factor = (
+        factor_at(model, points, check.jitter_amount(jitter, dtype))
+        if model.basis.dense_precision
+        else None
+    )
     values = values_at(model, points)
     rows = len(values)
     return PairedControl(

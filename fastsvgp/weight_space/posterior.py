@@ -1,9 +1,9 @@
 """q(w) = N(mean, C C') of the weights of basis functions, with a chevron factor C.
 
-C (m, m) is lower triangular: its first k columns are dense, and beyond them it has a diagonal alone (Evans and Nair 2018, section
+C (m, m) is lower triangular: its first k columns are dense, and beyond them it has a diagonal alone
+(Evans and Nair 2018, section
 2.1; Challis and Barber 2013). k = 0 is mean field, k = m every Gaussian. In memory and flops it is O(m k).
 """
-
 
 import numpy as np
 
@@ -20,7 +20,8 @@ class ChevronWeights:
     ----------
     mean : (m,)
     columns : (m, k), k from 0 to m
-        The first k columns of C. What it holds above the diagonal of its first k rows is never read; the diagonal is positive.
+        The first k columns of C. What it holds above the diagonal of its first k rows is never
+        read; the diagonal is positive.
     diagonal : (m - k,), positive
         The diagonal of C beyond them.
 
@@ -41,12 +42,17 @@ class ChevronWeights:
 
     def check_size(self, m):
         """Raise ``ValueError`` unless the fields fit m basis functions."""
-        mean, columns, diagonal = np.shape(self.mean), np.shape(self.columns), np.shape(self.diagonal)
+        mean, columns, diagonal = (
+            np.shape(self.mean),
+            np.shape(self.columns),
+            np.shape(self.diagonal),
+        )
         k = columns[-1] if len(columns) == 2 else -1
         if mean != (m,) or not 0 <= k <= m or columns != (m, k) or diagonal != (m - k,):
             raise ValueError(
-                f"`posterior` has mean {mean}, columns {columns} and diagonal {diagonal}, but there are {m} basis functions: use "
-                f"mean ({m},), columns ({m}, k) and diagonal ({m} - k,) with k from 0 to {m} dense columns; one output"
+                f"`posterior` has mean {mean}, columns {columns} and diagonal {diagonal}, but there"
+                f" are {m} basis functions: use mean ({m},), columns ({m}, k) and diagonal ({m} -"
+                f" k,) with k from 0 to {m} dense columns; one output"
             )
         return ()
 
@@ -87,14 +93,16 @@ class ChevronWeights:
     def marginal(self, rows):
         """q of some of the weights, (n,) increasing row numbers: the nearest chevron with min(k, n) dense columns. 2 n k^2 flops.
 
-        What is left of C, F = [rows of the columns, the diagonal's apart], has F F' for covariance. While the first k rows are
-        all there, F is a chevron. Else, with h = min(k, n), F1 its first h rows and the thin F1' = Q R,
+        What is left of C, F = [rows of the columns, the diagonal's apart], has F F' for covariance.
+        While the first k rows are all there, F is a chevron. Else, with h = min(k, n), F1 its first
+        h rows and the thin F1' = Q R,
 
             F1 Q = R' lower triangular,    F Q the first h columns of the Cholesky factor of F F',
 
-        and what these leave of a row's variance, |F_i|^2 - |F_i Q|^2, goes to its diagonal. Given the first h weights the others
-        are independent in a chevron, so that this one, whose conditionals are those of F F', minimises KL[N(0, F F') || chevron]:
-        all variances are exact, and the covariances with the first h; zero where they can all be.
+        and what these leave of a row's variance, |F_i|^2 - |F_i Q|^2, goes to its diagonal. Given
+        the first h weights the others are independent in a chevron, so that this one, whose
+        conditionals are those of F F', minimises KL[N(0, F F') || chevron]: all variances are
+        exact, and the covariances with the first h; zero where they can all be.
         """
         k, n = self.columns.shape[1], len(rows)
         own = np.zeros_like(self.mean)
@@ -111,7 +119,8 @@ class ChevronWeights:
         signs = np.copysign(1.0, R.diagonal())  # those of a Cholesky factor are positive
         rest = columns[h:]
         of_rest = kernels.matmul(rest, np.ascontiguousarray(Q[:k] * signs))
-        left = np.maximum(np.square(rest).sum(axis=1) - np.square(of_rest).sum(axis=1), 0)  # below zero by rounding alone
+        # below zero by rounding alone
+        left = np.maximum(np.square(rest).sum(axis=1) - np.square(of_rest).sum(axis=1), 0)
         columns = np.concatenate([R.T * signs, of_rest])
         diagonal = np.sqrt(np.square(own[h:], dtype=np.float64) + left)
         return ChevronWeights(mean, *(array.astype(mean.dtype) for array in (columns, diagonal)))

@@ -1,19 +1,22 @@
 """Predictions in weight space: block by block of the basis, whatever m is.
 
-Away from its inducing inputs an ``InducingBasis`` has nothing to vary: k_xz falls to 0, and the variance with it. Augmented
-(Evans and Nair 2018, Proposition 4), a test input x gets a function of its own, phi = k(., x), whose weight w is in q not
-correlated with the others, of mean 0 and variance c^2. With data at X_n, Gaussian noise s^2 and the prior precision S of all
-m + 1 weights, all that the bound then has of c is
+Away from its inducing inputs an ``InducingBasis`` has nothing to vary: k_xz falls to 0, and the
+variance with it. Augmented (Evans and Nair 2018, Proposition 4), a test input x gets a function of
+its own, phi = k(., x), whose weight w is in q not correlated with the others, of mean 0 and
+variance c^2. With data at X_n, Gaussian noise s^2 and the prior precision S of all m + 1 weights,
+all that the bound then has of c is
 
     from the data, -sum_n Var[f(X_n)] / (2 s^2):    -c^2 sum_n k(X_n, x)^2 / (2 s^2)
     from the prior, -tr(S Sigma) / 2:               -c^2 k(x, x) / 2, as Sigma has no entry between w and the others
     from log det C:                                 log c,
 
-highest at c^-2 = k(x, x) + sum_n k(X_n, x)^2 / s^2, whatever the rest of q is. As phi(x) = k(x, x), the variance of f(x) gains
+highest at c^-2 = k(x, x) + sum_n k(X_n, x)^2 / s^2, whatever the rest of q is. As phi(x) = k(x, x),
+the variance of f(x) gains
 
     k(x, x)^2 c^2 = k(x, x)^2 / (k(x, x) + sum_n k(X_n, x)^2 / s^2):
 
-never less than nothing, and k(x, x), the prior's, where no data are near. With Z = X and the optimal mu the best mean of w is 0.
+never less than nothing, and k(x, x), the prior's, where no data are near. With Z = X and the
+optimal mu the best mean of w is 0.
 """
 
 import numpy as np
@@ -34,20 +37,28 @@ NUMBERS_EACH = 512  # of a chunk, for a test input
 def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
     """As of an SVGP: mean and variance (N,), or the covariance (N, N). 2 (k + 2) m N flops and the features; N^2 m for that.
 
-    ``augmented``, for an ``InducingBasis`` and Gaussian noise: each test input brings a function of its own, so that the variance
-    grows to the prior's away from the data, and is nowhere less. True where the data are at the inducing inputs, as in the paper;
-    else the inputs of the data, an array (n, D). 4 n N flops and covariances more. The mean stays; there is no ``full_cov`` then,
+    ``augmented``, for an ``InducingBasis`` and Gaussian noise: each test input brings a function of
+    its own, so that the variance grows to the prior's away from the data, and is nowhere less. True
+    where the data are at the inducing inputs, as in the paper; else the inputs of the data, an
+    array (n, D). 4 n N flops and covariances more. The mean stays; there is no ``full_cov`` then,
     for each test input has a model of its own.
     """
     if not check.flag("full_cov", full_cov):
         _, _, f = _marginals(model, Xs, chunk_size, augmented=augmented)
         return f.mean, f.var
     if not isinstance(augmented, (bool, np.bool_)) or augmented:
-        raise ValueError("predict_f: `augmented` gives each test input a model of its own: there is no `full_cov` then")
+        raise ValueError(
+            "predict_f: `augmented` gives each test input a model of its own: there is no"
+            " `full_cov` then"
+        )
     model, X, _ = checked_inputs(model, Xs, "Xs")
     W, v = model.posterior.by_rows()
     out, _ = model.basis.products(X, W, None)
-    cov = kernels.matmul(out[1:], out[1:], transpose_a=True) if len(W) > 1 else np.zeros((len(X), len(X)), X.dtype, like=X)
+    cov = (
+        kernels.matmul(out[1:], out[1:], transpose_a=True)
+        if len(W) > 1
+        else np.zeros((len(X), len(X)), X.dtype, like=X)
+    )
     units = np.arange(len(v) // model.basis.width, like=X)
     size = max(1, PANEL_NUMBERS // (len(X) * model.basis.width))
     for at in range(0, len(units), size):
@@ -92,7 +103,8 @@ def predict_quantiles(model, Xs, levels, *, chunk_size=None):
 def sample_f(model, Xs, num_samples=1, *, rng=None):
     """Samples (num_samples, N) of the latent function: of its weights, so that they are functions, at any number of inputs.
 
-    2 (k + 1) m flops a sample for the weights, which take num_samples m numbers, and 2 m N and the features.
+    2 (k + 1) m flops a sample for the weights, which take num_samples m numbers, and 2 m N and the
+    features.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     model, X, _ = checked_inputs(model, Xs, "Xs")
@@ -100,7 +112,10 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     noise = np.asarray(rng.standard_normal((num_samples, len(q.mean))).astype(X.dtype), like=X)
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
     size = _rows_at_once(X)
-    out = np.concatenate([model.basis.products(X[at : at + size], W, None)[0] for at in range(0, len(X), size)], axis=1)
+    out = np.concatenate(
+        [model.basis.products(X[at : at + size], W, None)[0] for at in range(0, len(X), size)],
+        axis=1,
+    )
     check.result(total(out), model)
     return out
 
@@ -116,7 +131,12 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
     if Ys is not check.ABSENT:
         Ys = check.targets(check.as_array("Ys", Ys), len(X), (), model.likelihood, dtype, NAMES)
     size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
-    median, (W, v), means, variances = check.flag("median", median), model.posterior.by_rows(), [], []
+    median, (W, v), means, variances = (
+        check.flag("median", median),
+        model.posterior.by_rows(),
+        [],
+        [],
+    )
     for at in range(0, len(X), size):
         out, squares = model.basis.products(X[at : at + size], W, v)
         means.append(out[0])
@@ -133,15 +153,23 @@ def _data_of(model, augmented, dtype):
     if isinstance(augmented, (bool, np.bool_)) and not augmented:
         return None
     basis, likelihood = model.basis, type(model.likelihood)
-    if not isinstance(basis, InducingBasis) or isinstance(basis, RelevanceBasis) or likelihood is not Gaussian:
+    if (
+        not isinstance(basis, InducingBasis)
+        or isinstance(basis, RelevanceBasis)
+        or likelihood is not Gaussian
+    ):
         raise TypeError(
-            "`augmented` is for a fastsvgp.InducingBasis and a Gaussian likelihood, where the variance of one more function is "
-            f"known; this model has a {type(basis).__name__} and a {likelihood.__name__}: leave it out"
+            "`augmented` is for a fastsvgp.InducingBasis and a Gaussian likelihood, where the"
+            f" variance of one more function is known; this model has a {type(basis).__name__} and"
+            f" a {likelihood.__name__}: leave it out"
         )
     if isinstance(augmented, (bool, np.bool_)):
         return basis
     if not hasattr(augmented, "shape"):
-        raise TypeError(f"`augmented` must be True, False or the inputs of the data (n, D), got {augmented!r:.200}")
+        raise TypeError(
+            "`augmented` must be True, False or the inputs of the data (n, D), got"
+            f" {augmented!r:.200}"
+        )
     inputs = check.inputs("augmented", augmented)
     check_columns(basis, inputs, "augmented")
     return replace(basis, inducing=inputs.astype(dtype, copy=False))
@@ -153,7 +181,8 @@ def _gain(model, X, data):
     nothing, ones = np.zeros((1, count), X.dtype, like=X), kernels.full(count, 1.0, X)
     own, (_, squares) = data.covariance.kff(X), data.products(X, nothing, ones)
     precision = own + squares / model.likelihood.variance
-    return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)  # a linear covariance may be 0 at x
+    # a linear covariance may be 0 at x
+    return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)
 
 
 models.register(

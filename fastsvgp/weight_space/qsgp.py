@@ -1,17 +1,18 @@
 """The evidence lower bound in weight space, exactly: f(x) = sum_i phi_i(x) w_i, prior w ~ N(0, S^-1), q(w) = N(mu, C C').
 
-Evans and Nair 2018, equation 2, for any likelihood. With C_d the k dense columns of the chevron C and v the squares of the rest
-of its diagonal, all that the data see of q are
+Evans and Nair 2018, equation 2, for any likelihood. With C_d the k dense columns of the chevron C
+and v the squares of the rest of its diagonal, all that the data see of q are
 
     mean = phi mu,    H = phi C_d,    var = rowsum(H^2) + (phi * phi) v,
 
-products of phi with rows W = [mu, C_d]' and with v; what the prior sees of it is E[w' S w] = sum_r W_r S W_r' + sum_i S_ii v_i:
+products of phi with rows W = [mu, C_d]' and with v; what the prior sees of it is E[w' S w] = sum_r
+W_r S W_r' + sum_i S_ii v_i:
 
     KL = (E[w' S w] - log |S| - m) / 2 - log det C.
 
-Back, with a, b the cotangents of mean and var: those of the products are [a, 2 b H] and b, and the basis does the rest.
+Back, with a, b the cotangents of mean and var: those of the products are [a, 2 b H] and b, and the
+basis does the rest.
 """
-
 
 import numpy as np
 
@@ -57,7 +58,12 @@ class QSGP:
 @deferred_checks.retried
 @models.public(QSGP)
 def weight_bound(
-    model: Record, X: ArrayLike, Y: ArrayLike, *, num_data: float | None = None, jitter: float | None = None
+    model: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
 ) -> float:
     """The evidence lower bound of a ``QSGP`` over all of its functions, in nats.
 
@@ -69,7 +75,8 @@ def weight_bound(
     num_data : float, optional
         Size of the whole data set: the data term is scaled by num_data / N. Default: N.
     jitter : float, optional
-        Absolute amount added to the diagonal of S = K_zz of an ``InducingBasis``; default 1e-6 in float64, 1e-4 in float32.
+        Absolute amount added to the diagonal of S = K_zz of an ``InducingBasis``; default 1e-6 in
+        float64, 1e-4 in float32.
 
     Returns
     -------
@@ -82,8 +89,9 @@ def weight_bound(
 
     Notes
     -----
-    2 (k + 2) m N flops and the features, which come by parts and are never stored; for an ``InducingBasis`` m^3 / 3 + 2 (k + 1)
-    m^2 more. Equation 2 of Evans and Nair 2018; for a Gaussian likelihood and k = m its maximum is the log evidence.
+    2 (k + 2) m N flops and the features, which come by parts and are never stored; for an
+    ``InducingBasis`` m^3 / 3 + 2 (k + 1) m^2 more. Equation 2 of Evans and Nair 2018; for a
+    Gaussian likelihood and k = m its maximum is the log evidence.
 
     Examples
     --------
@@ -152,7 +160,9 @@ class _Terms:
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(Y, f, None, need=need)
         self.data = scale * ell
         if need:
-            self._f_bar, self.likelihood_bar = (tree_map(lambda bar: bar * scale, tree) for tree in (f_bar, likelihood_bar))
+            self._f_bar, self.likelihood_bar = (
+                tree_map(lambda bar: bar * scale, tree) for tree in (f_bar, likelihood_bar)
+            )
         self._energy = model.basis.energy(self._W, self._v, jitter)
         self.kl = 0.5 * (self._energy.quadratic - self._energy.log_det - len(self._v)) - q.log_det()
 
@@ -166,7 +176,9 @@ class _Terms:
         of_columns, of_rest = q.log_det_vjp(1.0)
         k = q.columns.shape[1]
         bar.columns.reshape(-1)[: k * k : k + 1] += of_columns
-        return ChevronWeights(bar.mean, bar.columns, bar.diagonal + of_rest), basis.gradient(of_data[2], of_prior[2])
+        return ChevronWeights(bar.mean, bar.columns, bar.diagonal + of_rest), basis.gradient(
+            of_data[2], of_prior[2]
+        )
 
 
 def checked_parts(model):
@@ -174,13 +186,20 @@ def checked_parts(model):
     check.parts(model, ("likelihood",))
     if not isinstance(model.basis, Basis) or not isinstance(model.posterior, ChevronWeights):
         raise TypeError(
-            "`basis` of the model must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, and `posterior` a "
-            f"fastsvgp.ChevronWeights, got {type(model.basis).__name__} and {type(model.posterior).__name__}"
+            "`basis` of the model must be a fastsvgp.RandomFourier, InducingBasis or"
+            " RelevanceBasis, and `posterior` a fastsvgp.ChevronWeights, got"
+            f" {type(model.basis).__name__} and {type(model.posterior).__name__}"
         )
     covariance = model.basis.covariance
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
-        what = f"{covariance.__name__}, a class" if isinstance(covariance, type) else type(covariance).__name__
-        raise TypeError(f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {what}")
+        what = (
+            f"{covariance.__name__}, a class"
+            if isinstance(covariance, type)
+            else type(covariance).__name__
+        )
+        raise TypeError(
+            f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {what}"
+        )
     return model.basis, model.posterior
 
 
@@ -197,22 +216,39 @@ def lightly_checked(model, **data):
         raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
     named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | data
     one_device(*named.items())
-    arrays = {path: value for path, value in named.items() if value.ndim and (path != "Y" or value.dtype.kind == "f")}
+    arrays = {
+        path: value
+        for path, value in named.items()
+        if value.ndim and (path != "Y" or value.dtype.kind == "f")
+    }
     dtype = check.common_dtype(*arrays.values(), names=tuple(arrays))
     for path, value in arrays.items():
         if value.dtype != dtype and path not in data:
-            raise TypeError(f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype to all")
-    of_dtype = np.empty(0, dtype, like=next((value for value in named.values() if deferred_checks.on_device(value)), None))
+            raise TypeError(
+                f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype"
+                " to all"
+            )
+    of_dtype = np.empty(
+        0,
+        dtype,
+        like=next((value for value in named.values() if deferred_checks.on_device(value)), None),
+    )
     covariance, _ = check.parameters(model.basis.covariance, of_dtype, prefix="basis.covariance.")
     likelihood, _ = check.parameters(model.likelihood, of_dtype, prefix="likelihood.")
-    basis, posterior = (tree_map(lambda a: check.as_array("model", a), part) for part in (model.basis, model.posterior))
+    basis, posterior = (
+        tree_map(lambda a: check.as_array("model", a), part)
+        for part in (model.basis, model.posterior)
+    )
     return QSGP(replace(basis, covariance=covariance), posterior, likelihood), dtype
 
 
 def on_host(name, *arrays):
     """Refuse arrays on a device."""
     if deferred_checks.on_device(*arrays):
-        raise TypeError(f"{name} works on NumPy arrays: move the model by fastsvgp.to_host(model), and data by .get()")
+        raise TypeError(
+            f"{name} works on NumPy arrays: move the model by fastsvgp.to_host(model), and data by"
+            " .get()"
+        )
 
 
 def check_columns(basis, X, name="X"):

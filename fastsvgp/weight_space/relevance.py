@@ -1,8 +1,9 @@
 """Relevance vectors: the precisions of a ``RelevanceBasis`` in closed form, which of them stay small, and a model of those alone.
 
-In a precision s_i the bound is log s_i / 2 - s_i E[w_i^2] / 2, whatever the likelihood; its maximum is s_i = 1 / E[w_i^2], with
-E[w_i^2] = mu_i^2 + Sigma_ii, Sigma = C C'. Where the data have no use for a function the mean falls to 0 and the precision grows
-in each turn of mean, variances and precision, without bound: the weight is 0, and the function may go.
+In a precision s_i the bound is log s_i / 2 - s_i E[w_i^2] / 2, whatever the likelihood; its maximum
+is s_i = 1 / E[w_i^2], with E[w_i^2] = mu_i^2 + Sigma_ii, Sigma = C C'. Where the data have no use
+for a function the mean falls to 0 and the precision grows in each turn of mean, variances and
+precision, without bound: the weight is 0, and the function may go.
 """
 
 import numpy as np
@@ -36,8 +37,9 @@ def optimal_precision(model: RecordT) -> RecordT:
 
     Notes
     -----
-    3 m (k + 1) flops. In turns with ``optimal_weights``, or with steps of the posterior, no turn lowers the bound.
-    Source: Evans and Nair 2018, section I.3; the expectation-maximisation of Tipping 2001, appendix A.
+    3 m (k + 1) flops. In turns with ``optimal_weights``, or with steps of the posterior, no turn
+    lowers the bound. Source: Evans and Nair 2018, section I.3; the expectation-maximisation of
+    Tipping 2001, appendix A.
 
     Examples
     --------
@@ -54,7 +56,9 @@ def optimal_precision(model: RecordT) -> RecordT:
 
 @deferred_checks.retried
 @models.public(QSGP)
-def relevance_vectors(model: Record, threshold: float = 1e4) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def relevance_vectors(
+    model: Record, threshold: float = 1e4
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Numbers of the functions whose precision is below a threshold, increasing.
 
     Parameters
@@ -62,7 +66,8 @@ def relevance_vectors(model: Record, threshold: float = 1e4) -> np.ndarray[tuple
     model : QSGP
         With a ``RelevanceBasis``.
     threshold : float
-        The paper's 10^4 is for targets and functions of about 1: a prior standard deviation of the weight of 0.01.
+        The paper's 10^4 is for targets and functions of about 1: a prior standard deviation of the
+        weight of 0.01.
 
     Returns
     -------
@@ -103,7 +108,8 @@ def prune(model: RecordT, keep: ArrayLike) -> RecordT:
     Returns
     -------
     QSGP
-        Of min(k, r) dense columns; what has an entry for each function is new, hyperparameters are those of the model.
+        Of min(k, r) dense columns; what has an entry for each function is new, hyperparameters are
+        those of the model.
 
     Raises
     ------
@@ -112,9 +118,10 @@ def prune(model: RecordT, keep: ArrayLike) -> RecordT:
 
     Notes
     -----
-    The posterior is the marginal of q: exactly, where all of the first k rows stay. A marginal without some of these may be no
-    chevron; it is then the nearest one in KL[marginal || chevron], which has its means, all of its variances, and its covariances
-    with the first k of the rows that stay. 2 r k^2 flops. Of an ``InducingBasis``, without some of its inputs, the prior would be
+    The posterior is the marginal of q: exactly, where all of the first k rows stay. A marginal
+    without some of these may be no chevron; it is then the nearest one in KL[marginal || chevron],
+    which has its means, all of its variances, and its covariances with the first k of the rows that
+    stay. 2 r k^2 flops. Of an ``InducingBasis``, without some of its inputs, the prior would be
     another: it is refused.
 
     Examples
@@ -135,8 +142,8 @@ def _checked(name, model):
     basis, _ = checked_parts(model)
     if not isinstance(basis, RelevanceBasis):
         raise TypeError(
-            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis, whose functions have precisions of their own, got "
-            f"{type(basis).__name__}"
+            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis, whose functions have"
+            f" precisions of their own, got {type(basis).__name__}"
         )
     on_host(name, *(value for _, _, value in leaves(model)))
     model, dtype = check.parameters(model)
@@ -151,18 +158,33 @@ def _rows(keep, m):
     on_host("prune", keep)
     if keep.dtype.kind == "b":
         if keep.shape != (m,):
-            raise ValueError(f"prune: `keep` is a mask of shape {keep.shape}, but there are {m} functions: use ({m},)")
+            raise ValueError(
+                f"prune: `keep` is a mask of shape {keep.shape}, but there are {m} functions: use"
+                f" ({m},)"
+            )
         keep = np.flatnonzero(keep)
     if keep.size == 0:
-        raise ValueError("prune: `keep` names no function, and a model needs one; relevance_vectors takes a larger threshold")
+        raise ValueError(
+            "prune: `keep` names no function, and a model needs one; relevance_vectors takes a"
+            " larger threshold"
+        )
     if keep.ndim != 1 or keep.dtype.kind not in "iu":
         came = f"{keep.dtype} {keep.shape}"
-        raise TypeError(f"prune: `keep` must hold row numbers (r,), or be a mask ({m},) of truth values, got {came}")
+        raise TypeError(
+            f"prune: `keep` must hold row numbers (r,), or be a mask ({m},) of truth values, got"
+            f" {came}"
+        )
     least, most = int(keep.min()), int(keep.max())
     if least < 0 or most >= m:
-        raise ValueError(f"prune: `keep` names function {least if least < 0 else most}, and there are {m}, from 0")
+        raise ValueError(
+            f"prune: `keep` names function {least if least < 0 else most}, and there are {m},"
+            " from 0"
+        )
     rows = np.sort(keep.astype(np.int64))
     twice = rows[1:][np.diff(rows) == 0]
     if len(twice):
-        raise ValueError(f"prune: `keep` names function {twice[0]} more than once; name each once, as numpy.unique does")
+        raise ValueError(
+            f"prune: `keep` names function {twice[0]} more than once; name each once, as"
+            " numpy.unique does"
+        )
     return rows

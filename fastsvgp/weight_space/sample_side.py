@@ -11,12 +11,12 @@ from .posterior import ChevronWeights
 class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
-    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names; ``weighted`` w A
-    d (s,) : the rest of the diagonal, 0 for functions not ``below`` the dense columns, and ``pivots`` 1 in the place of that
-    log_bar (s,) or 0 : cotangents of what there is of d in log det C
-    w, w_rest (s,) : how often each counts, and its square
-    p (n,), X_ (k, n), V (n,) : see ``sampled``; V is None without ``rest``
-    out_bar (1 + k, n), V_bar (n,) : cotangents of p and X_, and of V
+    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names;
+    ``weighted`` w A d (s,) : the rest of the diagonal, 0 for functions not ``below`` the dense
+    columns, and ``pivots`` 1 in the place of that log_bar (s,) or 0 : cotangents of what there is
+    of d in log det C w, w_rest (s,) : how often each counts, and its square p (n,), X_ (k, n), V
+    (n,) : see ``sampled``; V is None without ``rest`` out_bar (1 + k, n), V_bar (n,) : cotangents
+    of p and X_, and of V
     """
 
     def __init__(self, model, units, weights, rest, dense=None):
@@ -34,7 +34,8 @@ class Side:
         else:
             self.A[1:] = q.columns[f, dense[:, None]]
         self.below = f >= k
-        if on_device(f):  # where it is not asked which functions are above the diagonal of these columns
+        # where it is not asked which functions are above the diagonal of these columns
+        if on_device(f):
             if k:
                 self.A[1:] = np.where(f >= self.dense[:, None], self.A[1:], self.A.dtype.type(0))
         else:
@@ -46,9 +47,16 @@ class Side:
         self.pivots = np.where(self.below, self.d, self.d.dtype.type(1))
         for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
             if values.size and not check.all_finite(values):
-                check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
+                check.finite(
+                    f"posterior.{name}",
+                    np.tril(q.columns) if name == "columns" else getattr(q, name),
+                )
         check.positive("posterior.diagonal", self.pivots)
-        self.A_bar, self.squares_bar, self.log_bar = kernels.empty(self.A.shape, self.A), np.zeros_like(self.d), 0.0
+        self.A_bar, self.squares_bar, self.log_bar = (
+            kernels.empty(self.A.shape, self.A),
+            np.zeros_like(self.d),
+            0.0,
+        )
         self.A_bar[...] = 0
         self.weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A))
         self.out_bar = self._bars = None
@@ -88,7 +96,9 @@ class Side:
     def back(self, X, wrt):
         """Add to the cotangents of A and of the squares what comes from the batch; ``{field of the basis: cotangent}``."""
         if self._bars is None:
-            self._bars = self.basis.products_vjp(self.out_bar, self.V_bar, X, *self._multiplied(), wrt, self.units, self._kept)
+            self._bars = self.basis.products_vjp(
+                self.out_bar, self.V_bar, X, *self._multiplied(), wrt, self.units, self._kept
+            )
         W_bar, v_bar, bars = self._bars
         self.A_bar += np.multiply(self.w, W_bar, out=W_bar)
         if self.rest:
@@ -110,8 +120,10 @@ def moves(wrt):
 
 
 def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
-    """``(posterior_bar, basis_bar)`` of all sides: sparse rows. The first side is the one that the prior's are of; ``log_bars``
-    what log det C has besides: rows of the dense columns, and perhaps of the diagonal.
+    """``(posterior_bar, basis_bar)`` of all sides: sparse rows.
+
+    The first side is the one that the prior's are of; ``log_bars`` what log det C has besides: rows
+    of the dense columns, and perhaps of the diagonal.
     """
     parts = [(sides[0].functions, prior_bars)]
     for side in sides:
@@ -120,10 +132,14 @@ def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
             control.pull(side)
     first = sides[0]
     mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
-    columns = summed(*((side.functions, side.A_bar[1:].T) for side in sides if len(first.dense)), log_bars[0])
+    columns = summed(
+        *((side.functions, side.A_bar[1:].T) for side in sides if len(first.dense)), log_bars[0]
+    )
     if on_device(columns.rows):
         nothing = columns.values.dtype.type(0)
-        columns = SparseRows(columns.rows, np.where(columns.rows[:, None] >= first.dense, columns.values, nothing))
+        columns = SparseRows(
+            columns.rows, np.where(columns.rows[:, None] >= first.dense, columns.values, nothing)
+        )
     else:
         head = columns.rows[: np.searchsorted(columns.rows, first.k)]
         columns.values[: len(head)][head[:, None] < first.dense] = 0

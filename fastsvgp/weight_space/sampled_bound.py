@@ -1,19 +1,23 @@
 """The bound in weight space from some data and some basis functions: unbiased, or below it on average, at a cost of neither.
 
-With i and j independent samples of functions, w their weights (sums over a sample are sums over all functions on average),
-phi_i the features of the batch and A = [mu, C_d] the mean and the dense columns of the chevron C as rows,
+With i and j independent samples of functions, w their weights (sums over a sample are sums over all
+functions on average), phi_i the features of the batch and A = [mu, C_d] the mean and the dense
+columns of the chevron C as rows,
 
     p_i = phi_i (w A_0)_i,    X_i = phi_i (w A_1..k)_i,    V_i = (phi_i * phi_i) (w d^2)_i
 
-are on average the mean, the dense part phi C_d, and the variance of the diagonal rest. So with c = num_data / (noise batch)
+are on average the mean, the dense part phi C_d, and the variance of the diagonal rest. So with c =
+num_data / (noise batch)
 
     Gaussian:  ell = -num_data log(2 pi noise) / 2 - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
     KL       = (Q - log|S| - m) / 2 - sum_r<k log C_rr - sum_i w log d_i,
-               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2 else:
+               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j
+               + sum_i w S_ii d_i^2 else:
 
-products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of Evans and Nair 2018 with two
-sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, the jitter of a dense one included, and over
-the columns of C. A sample that has columns gets theirs, of ``paper_estimators``.
+products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of
+Evans and Nair 2018 with two sums done exactly that cost nothing: over coincidences of i and j in a
+diagonal S, the jitter of a dense one included, and over the columns of C. A sample that has columns
+gets theirs, of ``paper_estimators``.
 
 *Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
 jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
@@ -21,8 +25,9 @@ H(mean, sd) (Jensen). V^ = V + sum_r X_ir X_jr is on average sd^2, and for any t
 
     sd^ = (V^ / t + t) / 2,    E sd^ = (sd^2 / t + t) / 2 >= sd:
 
-the tangent of the square root. (Theorem 3 as printed takes the variance for sd.) With a = dH/dmean, b = dH/dsd:
-p_bar = a, V_bar = b / (2 t). Where both samples are there, mean^ and V are the means of theirs.
+the tangent of the square root. (Theorem 3 as printed takes the variance for sd.) With a = dH/dmean,
+b = dH/dsd: p_bar = a, V_bar = b / (2 t). Where both samples are there, mean^ and V are the means of
+theirs.
 """
 
 from typing import Any, NamedTuple
@@ -50,8 +55,9 @@ class SampledInfo(NamedTuple):
     mean, var : (n,)
         Estimates at the batch.
     terms : tuple of float
-        For Gaussian noise L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018, equation 2);
-        else the data term and the KL. On a device they are there, 0-d.
+        For Gaussian noise L_mu, L_Sigma and L_const, of which the value is minus half the sum
+        (Evans and Nair 2018, equation 2); else the data term and the KL. On a device they are
+        there, 0-d.
     control : KrigedControl or PairedControl, optional
         As the step leaves it, with what that says of a running coefficient.
 
@@ -91,9 +97,10 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian noise, and no control. With
-        ``columns`` the estimators are those of the paper's Theorems 1 and 2 and Proposition 2, and other likelihoods than
-        Gaussian ones have the bound of its Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
+        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian
+        noise, and no control. With ``columns`` the estimators are those of the paper's Theorems 1
+        and 2 and Proposition 2, and other likelihoods than Gaussian ones have the bound of its
+        Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
     num_data : float, optional
         Size of the whole data set; default n.
     jitter : float, optional
@@ -101,39 +108,45 @@ def sampled_bound_and_grad(
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
     control : KrigedControl or PairedControl, optional
-        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise: ``paired_control``. What is unbiased stays
-        so, and varies far less; the value of other likelihoods is nearer the bound.
+        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise:
+        ``paired_control``. What is unbiased stays so, and varies far less; the value of other
+        likelihoods is nearer the bound.
     tangent : float or (n,) array, optional
-        t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
-        sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
-        (sd - t)^2 / (2 t) in sd. Theorem 3 has none.
+        t above, for likelihoods that are not Gaussian: any positive guess of the standard
+        deviations of f that did not see this sample, such as a running mean of ``info.var`` to the
+        power 1/2; default the prior's. The gap it leaves is (sd - t)^2 / (2 t) in sd. Theorem 3 has
+        none.
 
     Returns
     -------
     value : float
-        Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
-        With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
+        Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is
+        and the larger the sample. With an ``InducingBasis`` it lacks log|S| / 2, which no sample
+        tells.
     grad : QSGP
-        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself, and where the likelihood is not
-        Gaussian of the value's average. Those of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
-        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
+        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself,
+        and where the likelihood is not Gaussian of the value's average. Those of
+        ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and
+        ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
     info : SampledInfo
 
     Raises
     ------
     ValueError, TypeError
-        As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes, no j where it is needed, a
-        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here, a control
-        of another basis or number of dense columns, one of ``paired_control`` where the likelihood is not Gaussian; columns and
-        ``control`` or ``tangent``.
+        As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes,
+        no j where it is needed, a likelihood that is not log-concave, hyperparameters of an
+        ``InducingBasis``, whose log|S| has no gradient here, a control of another basis or number
+        of dense columns, one of ``paired_control`` where the likelihood is not Gaussian; columns
+        and ``control`` or ``tangent``.
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features three times (four where the likelihood is not Gaussian):
-    neither num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, twice that where something
-    goes back through them (``controls``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct
-    dense ones were drawn.
-    Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
+    4 (k + 2) n s flops for s functions on each side, and the features three times (four where the
+    likelihood is not Gaussian): neither num_data nor m counts. With a control of p points 2 (k + 1)
+    p s and the features there, twice that where something goes back through them (``controls``,
+    ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct dense
+    ones were drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in
+    the derivation above the code.
 
     Examples
     --------
@@ -155,18 +168,27 @@ def sampled_bound_and_grad(
     wrt = check.names(wrt, model)
     if basis.dense_precision and any(name == "basis" or name.startswith("basis.") for name in wrt):
         raise ValueError(
-            f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
-            "`wrt` (weight_bound_and_grad has it)"
+            f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
+            " sample; leave `basis` out of `wrt` (weight_bound_and_grad has it)"
         )
     control = control if control is None else checked_control(control, model, X, dtype)
-    parts, jitter = checked_sample(model, sample, units, dtype, control, tangent), check.jitter_amount(jitter, dtype)
-    value, bars, info = estimated(model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter)
+    parts, jitter = (
+        checked_sample(model, sample, units, dtype, control, tangent),
+        check.jitter_amount(jitter, dtype),
+    )
+    value, bars, info = estimated(
+        model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter
+    )
     return check.result(value, model), restricted(QSGP(*bars), wrt), info
 
 
 def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0):
     """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
-    basis, likelihood, gaussian = model.basis, model.likelihood, isinstance(model.likelihood, Gaussian)
+    basis, likelihood, gaussian = (
+        model.basis,
+        model.likelihood,
+        isinstance(model.likelihood, Gaussian),
+    )
     i, j, drawn = _sides(model, gaussian, *parts)
     seen = X, control, None if control is None else control.near(X)
     if j is not None:
@@ -183,7 +205,9 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0)
         if gaussian:
             data, likelihood_bar = _gaussian(likelihood, Y, i, j, scale, control)
         elif control is not None:
-            data, likelihood_bar = kriged_tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X), *seen[1:])
+            data, likelihood_bar = kriged_tangent(
+                likelihood, Y, i, j, scale, _guesses(tangent, model, X), *seen[1:]
+            )
         else:
             data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
         prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control, jitter)
@@ -203,15 +227,24 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0)
 def checked_sample(model, sample, units, dtype, control=None, tangent=None):
     """What there is of i, j and columns, each None or ``(units, weights)``."""
     if not isinstance(sample, BasisSample):
-        raise TypeError(f"`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got {type(sample).__name__}")
+        raise TypeError(
+            "`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got"
+            f" {type(sample).__name__}"
+        )
     q, gaussian = model.posterior, isinstance(model.likelihood, Gaussian)
     if not gaussian and not getattr(model.likelihood, "log_concave", False):
         kind = type(model.likelihood).__name__
-        raise TypeError(f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no estimate from below")
+        raise TypeError(
+            f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no"
+            " estimate from below"
+        )
     k, paper = q.columns.shape[1], sample.columns is not None
     if control is not None and not (gaussian or control.serves_all):
         kind = type(model.likelihood).__name__
-        raise TypeError(f"`control` of paired_control is for Gaussian noise, not for a {kind} likelihood: use kriged_control")
+        raise TypeError(
+            f"`control` of paired_control is for Gaussian noise, not for a {kind} likelihood: use"
+            " kriged_control"
+        )
     needs = ((gaussian, "Gaussian noise"), (k, "dense columns"), (paper, "columns"), (control is not None, "a control"),
              (model.basis.dense_precision, "a dense precision S"))  # fmt: skip
     why = next((what for wanted, what in needs if wanted), None)
@@ -219,15 +252,31 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
         raise ValueError(f"`sample` has no j, needed for {why}: draw_basis_sample(..., pair=True)")
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
-        raise ValueError(f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one or the other")
+        raise ValueError(
+            f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one"
+            " or the other"
+        )
     if paper and deferred_checks.on_device(q.mean):
-        raise TypeError("estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or use to_host")
+        raise TypeError(
+            "estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or"
+            " use to_host"
+        )
     i = checked_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
-    j = None if sample.j is None else checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
+    j = (
+        None
+        if sample.j is None
+        else checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
+    )
     if not paper:
         return i, j, None
     m = len(q.mean)
-    return i, j, checked_units("columns", sample.columns, sample.weight_columns, m, dtype, known="C has {} columns")
+    return (
+        i,
+        j,
+        checked_units(
+            "columns", sample.columns, sample.weight_columns, m, dtype, known="C has {} columns"
+        ),
+    )
 
 
 def _sides(model, gaussian, of_i, of_j, of_columns):
@@ -236,7 +285,11 @@ def _sides(model, gaussian, of_i, of_j, of_columns):
         pivots = model.posterior.columns.diagonal()
         check.finite("diagonal of posterior.columns", pivots)
         check.positive("diagonal of posterior.columns", pivots)
-        return Side(model, *of_i, rest=True), None if of_j is None else Side(model, *of_j, rest=not gaussian), None
+        return (
+            Side(model, *of_i, rest=True),
+            None if of_j is None else Side(model, *of_j, rest=not gaussian),
+            None,
+        )
     drawn = DrawnColumns(model.posterior, *of_columns)
     i, j = Side(model, *of_i, gaussian, drawn.dense), Side(model, *of_j, not gaussian, drawn.dense)
     drawn.weigh(i, j)
@@ -260,7 +313,9 @@ def _gaussian(likelihood, Y, i, j, scale, control):
     if control is not None:
         squares -= _of_rows(control.of_squares(i, j, c, len(Y)))
     _pull_by(i, j, Y, c)
-    terms = _vector(Y, c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known)
+    terms = _vector(
+        Y, c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known
+    )
     return terms, Gaussian((-0.5 * (n - c * squares.sum()) / noise).astype(Y.dtype))
 
 
@@ -270,7 +325,10 @@ def _guesses(tangent, model, X):
         return np.sqrt(model.basis.covariance.kff(X))
     tangent = there(check.as_array("tangent", tangent), X)
     if tangent.shape not in ((), (len(X),)):
-        raise ValueError(f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got {tangent.shape}")
+        raise ValueError(
+            f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got"
+            f" {tangent.shape}"
+        )
     check.finite("tangent", tangent)
     check.positive("tangent", tangent, "")
     return np.broadcast_to(tangent, (len(X),)).astype(X.dtype)

@@ -20,7 +20,11 @@ def problem(rng, name, R=3):
 def prior_precision(basis):
     if isinstance(basis, fs.RelevanceBasis):
         return np.diag(basis.precision)
-    return basis.covariance.matrix(basis.inducing) + JITTER * np.eye(M) if isinstance(basis, fs.InducingBasis) else np.eye(M)
+    return (
+        basis.covariance.matrix(basis.inducing) + JITTER * np.eye(M)
+        if isinstance(basis, fs.InducingBasis)
+        else np.eye(M)
+    )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -50,34 +54,55 @@ def test_cotangents_by_differences(rng, name):
         there = unravel(vector)
         out, squares = there.products(X, W, v)
         energy = there.energy(W, v, JITTER)
-        return np.vdot(out_bar, out) + squares_bar @ squares + a * energy.quadratic + b * energy.log_det
+        return (
+            np.vdot(out_bar, out)
+            + squares_bar @ squares
+            + a * energy.quadratic
+            + b * energy.log_det
+        )
 
-    for k, (at, found) in enumerate(((vector, bar), (W, of_data[0] + of_prior[0]), (v, of_data[1] + of_prior[1]))):
+    for k, (at, found) in enumerate(
+        ((vector, bar), (W, of_data[0] + of_prior[0]), (v, of_data[1] + of_prior[1]))
+    ):
         d = rng.standard_normal(at.shape)
         arguments = [vector, W, v]
 
         def along(s, k=k, at=at, d=d, arguments=arguments):
             return value(*arguments[:k], at + s * d, *arguments[k + 1 :])
 
-        assert abs(nine_point(along, 1e-3) - np.vdot(found, d)) < 1e-8 * max(1, np.linalg.norm(found) * np.linalg.norm(d))
+        assert abs(nine_point(along, 1e-3) - np.vdot(found, d)) < 1e-8 * max(
+            1, np.linalg.norm(found) * np.linalg.norm(d)
+        )
 
 
 @pytest.mark.parametrize("name", BASES)
 def test_only_what_is_needed_of_a_basis(rng, name):
     basis, X, W, v = problem(rng, name)
-    out_bar, squares_bar, saved = rng.standard_normal((3, N)), rng.standard_normal(N), basis.energy(W, v, JITTER).saved
-    whole = basis.gradient(*(f[2] for f in both(basis, out_bar, squares_bar, X, W, v, saved, ("basis",))))
+    out_bar, squares_bar, saved = (
+        rng.standard_normal((3, N)),
+        rng.standard_normal(N),
+        basis.energy(W, v, JITTER).saved,
+    )
+    whole = basis.gradient(
+        *(f[2] for f in both(basis, out_bar, squares_bar, X, W, v, saved, ("basis",)))
+    )
     for path, _, _ in fs.leaves(basis):
         of_data, of_prior = both(basis, out_bar, squares_bar, X, W, v, saved, (f"basis.{path}",))
-        found = {p: a for p, _, a in fs.leaves(basis.gradient(of_data[2], of_prior[2])) if a is not None}
+        found = {
+            p: a for p, _, a in fs.leaves(basis.gradient(of_data[2], of_prior[2])) if a is not None
+        }
         assert set(found) == {path}
-        np.testing.assert_allclose(found[path], dict((p, a) for p, _, a in fs.leaves(whole))[path], rtol=1e-10)
+        np.testing.assert_allclose(
+            found[path], dict((p, a) for p, _, a in fs.leaves(whole))[path], rtol=1e-10
+        )
     for of_nothing in both(basis, out_bar, squares_bar, X, W, v, saved, ("posterior",)):
         assert of_nothing[2] == {}
 
 
 def both(basis, out_bar, squares_bar, X, W, v, saved, need):
-    return basis.products_vjp(out_bar, squares_bar, X, W, v, need), basis.energy_vjp(0.7, -0.4, saved, W, v, need)
+    return basis.products_vjp(out_bar, squares_bar, X, W, v, need), basis.energy_vjp(
+        0.7, -0.4, saved, W, v, need
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "fourier"])
@@ -103,7 +128,9 @@ def test_many_fourier_features_have_the_covariance(rng, family):
     covariance, m = getattr(fs, family)(1.7, np.array([0.8, 1.3])), 40_000
     X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, num_features=m, seed=7)
     one, nothing = np.ones((1, 1)), (np.zeros((1, m)), np.zeros(m))
-    phi = np.concatenate([basis.products_vjp(one, np.zeros(1), x[None], *nothing, ())[0] for x in X])
+    phi = np.concatenate(
+        [basis.products_vjp(one, np.zeros(1), x[None], *nothing, ())[0] for x in X]
+    )
     K = phi @ phi.T
     np.testing.assert_allclose(np.diag(K), 1.7, rtol=1e-9)
     assert np.abs(K - covariance.matrix(X)).max() < 5 * 1.7 / np.sqrt(m / 2)
@@ -127,7 +154,9 @@ def test_some_functions_are_some_of_all(rng, name):
     np.add.at(whole[0].T, at, W.T)  # the same function, with the weights of its repeats
     np.add.at(whole[1], at, v)
     expected = basis.products_vjp(out_bar, squares_bar, X, *whole, ("basis",))[2]["covariance"]
-    for (path, _, a), (_, _, b) in zip(fs.leaves(bars["covariance"]), fs.leaves(expected), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.leaves(bars["covariance"]), fs.leaves(expected), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-9, err_msg=path)
 
 
@@ -139,17 +168,25 @@ def test_forward_and_back_at_once(rng, name, squares):
     v, squares_bar = (v, rng.standard_normal(N)) if squares else (None, None)
     out_bar, need, kept = rng.standard_normal((3, N)), ("basis",), []
     products, found = basis.products_and_vjp(out_bar, squares_bar, X, W, v, need, None, kept)
-    separate = basis.products(X, W, v, None, kept), basis.products_vjp(out_bar, squares_bar, X, W, v, need, None, kept)
+    separate = (
+        basis.products(X, W, v, None, kept),
+        basis.products_vjp(out_bar, squares_bar, X, W, v, need, None, kept),
+    )
     for a, b in zip(products + found[:2], separate[0] + separate[1][:2], strict=True):
         assert (a is None) == (b is None)
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
-    for a, b in zip(*(fs.leaves(basis.gradient(bars)) for bars in (found[2], separate[1][2])), strict=True):
+    for a, b in zip(
+        *(fs.leaves(basis.gradient(bars)) for bars in (found[2], separate[1][2])), strict=True
+    ):
         np.testing.assert_allclose(a[2], b[2], rtol=1e-11) if a[2] is not None else None
 
 
 def test_seeds_are_other_functions():
     X = np.linspace(-1, 1, 5)[:, None]
-    one, same, other = (fs.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X) for seed in (1, 1, 2**64 - 1))
+    one, same, other = (
+        fs.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X)
+        for seed in (1, 1, 2**64 - 1)
+    )
     np.testing.assert_array_equal(one, same)
     assert np.abs(one - other).max() > 1e-3

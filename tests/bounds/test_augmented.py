@@ -37,23 +37,34 @@ def test_variances_are_those_of_one_more_function_at_its_best(rng, k):
         for x, plain, more in zip(Xs, var, found[1], strict=True):
             own = model.basis.covariance.kff(x[None])[0]
             c = np.sqrt(more - plain) / own
-            slope = nine_point(lambda s, x=x, c=c, data=data: terms_of_variance(model, data, x[None], c * np.exp(s)), 1e-2)
+            slope = nine_point(
+                lambda s, x=x, c=c, data=data: terms_of_variance(
+                    model, data, x[None], c * np.exp(s)
+                ),
+                1e-2,
+            )
             assert abs(slope) < 1e-7
             assert terms_of_variance(model, data, x[None], c) > max(
                 terms_of_variance(model, data, x[None], factor * c) for factor in (0.9, 1.1)
             )
-        np.testing.assert_allclose(fs.predict_f(model, Xs, augmented=augmented, chunk_size=2)[1], found[1], rtol=1e-12)
+        np.testing.assert_allclose(
+            fs.predict_f(model, Xs, augmented=augmented, chunk_size=2)[1], found[1], rtol=1e-12
+        )
         y = fs.predict_y(model, Xs, augmented=augmented)
         np.testing.assert_allclose(y[1], found[1] + S2, rtol=1e-12)
         likely = -0.5 * (np.log(2 * np.pi * y[1]) + (Ys - mean) ** 2 / y[1])
-        np.testing.assert_allclose(fs.predict_log_density(model, Xs, Ys, augmented=augmented), likely, rtol=1e-10)
+        np.testing.assert_allclose(
+            fs.predict_log_density(model, Xs, Ys, augmented=augmented), likely, rtol=1e-10
+        )
 
 
 def test_far_away_it_is_the_priors(rng):
     model = model_of(rng, 8, 3)
     far = np.array([[50.0, -40.0], [80.0, 3.0]])
     assert fs.predict_f(model, far)[1].max() < 1e-12
-    np.testing.assert_allclose(fs.predict_f(model, far, augmented=True)[1], model.basis.covariance.variance, rtol=1e-12)
+    np.testing.assert_allclose(
+        fs.predict_f(model, far, augmented=True)[1], model.basis.covariance.variance, rtol=1e-12
+    )
     near = model.basis.inducing
     before, after = fs.predict_f(model, near)[1], fs.predict_f(model, near, augmented=True)[1]
     assert (after > before).all() and (after < before + model.basis.covariance.variance).all()
@@ -70,7 +81,9 @@ def test_the_best_mean_of_the_new_weight_is_zero_where_the_data_are_the_inducing
     more = np.concatenate([Z, x])
     phi = k(Z, more)
     mu = np.linalg.solve(phi.T @ phi / S2 + k(more), phi.T @ Y / S2)
-    np.testing.assert_allclose(k(x, more) @ mu, fs.predict_f(best, x, augmented=True)[0], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        k(x, more) @ mu, fs.predict_f(best, x, augmented=True)[0], rtol=1e-6, atol=1e-8
+    )
 
 
 def test_float32(rng):
@@ -79,25 +92,64 @@ def test_float32(rng):
     for augmented in (True, Xs):
         found = fs.predict_f(single, Xs.astype(np.float32), augmented=augmented)
         assert found[1].dtype == np.float32
-        np.testing.assert_allclose(found[1], fs.predict_f(model, Xs, augmented=augmented)[1], rtol=1e-4)
+        np.testing.assert_allclose(
+            found[1], fs.predict_f(model, Xs, augmented=augmented)[1], rtol=1e-4
+        )
 
 
 def test_where_it_is_refused(rng):
     model, X = model_of(rng, 8, 2), np.zeros((3, 2))
     for name in ("fourier", "relevance"):
         other = model_of(rng, 8, 2, name)
-        with pytest.raises(TypeError, match=f"`augmented` is for a fastsvgp.InducingBasis.*has a {type(other.basis).__name__}"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                f"`augmented` is for a fastsvgp.InducingBasis.*has a {type(other.basis).__name__}"
+            ),
+        ):
             fs.predict_f(other, X, augmented=True)
     logit = fs.replace(model, likelihood=fs.BernoulliLogit())
     for call, error, said in (
-        (lambda: fs.predict_y(logit, X, augmented=True), TypeError, "`augmented` is for .* and a BernoulliLogit: leave it out"),
-        (lambda: fs.predict_log_density(logit, X, np.ones(3), augmented=True), TypeError, "`augmented` is for"),
-        (lambda: fs.predict_f(model, X, augmented=True, full_cov=True), ValueError, "no `full_cov` then"),
-        (lambda: fs.predict_f(model, X, augmented=1), TypeError, "`augmented` must be True, False or the inputs of the data"),
-        (lambda: fs.predict_f(model, X, augmented=None), TypeError, "`augmented` must be True, False or the inputs of the data"),
-        (lambda: fs.predict_f(model, X, augmented=np.zeros((3, 3))), ValueError, "`augmented` has 3 columns"),
-        (lambda: fs.predict_f(model, X, augmented=np.full((3, 2), np.nan)), ValueError, "`augmented` contains nan"),
-        (lambda: fs.predict_quantiles(model, X, 0.5, augmented=True), TypeError, "has no option `augmented` for QSGP"),
+        (
+            lambda: fs.predict_y(logit, X, augmented=True),
+            TypeError,
+            "`augmented` is for .* and a BernoulliLogit: leave it out",
+        ),
+        (
+            lambda: fs.predict_log_density(logit, X, np.ones(3), augmented=True),
+            TypeError,
+            "`augmented` is for",
+        ),
+        (
+            lambda: fs.predict_f(model, X, augmented=True, full_cov=True),
+            ValueError,
+            "no `full_cov` then",
+        ),
+        (
+            lambda: fs.predict_f(model, X, augmented=1),
+            TypeError,
+            "`augmented` must be True, False or the inputs of the data",
+        ),
+        (
+            lambda: fs.predict_f(model, X, augmented=None),
+            TypeError,
+            "`augmented` must be True, False or the inputs of the data",
+        ),
+        (
+            lambda: fs.predict_f(model, X, augmented=np.zeros((3, 3))),
+            ValueError,
+            "`augmented` has 3 columns",
+        ),
+        (
+            lambda: fs.predict_f(model, X, augmented=np.full((3, 2), np.nan)),
+            ValueError,
+            "`augmented` contains nan",
+        ),
+        (
+            lambda: fs.predict_quantiles(model, X, 0.5, augmented=True),
+            TypeError,
+            "has no option `augmented` for QSGP",
+        ),
     ):
         with pytest.raises(error, match=said):
             call()
@@ -105,4 +157,6 @@ def test_where_it_is_refused(rng):
     with pytest.raises(ValueError, match="`augmented` has 1 columns"):
         fs.predict_f(one_lengthscale, X, augmented=np.zeros((3, 1)))
     for value in (False, np.False_):
-        np.testing.assert_array_equal(fs.predict_y(logit, X, augmented=value), fs.predict_y(logit, X))
+        np.testing.assert_array_equal(
+            fs.predict_y(logit, X, augmented=value), fs.predict_y(logit, X)
+        )

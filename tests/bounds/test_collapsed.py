@@ -16,7 +16,11 @@ def problem(rng, M, N, P=None, D=2, mean=None, dtype=np.float64):
     Y = np.sin(X.sum(axis=1)) + 0.2 * rng.standard_normal(N)
     Y = Y if P is None else np.stack([Y + p * X[:, 0] for p in range(P)], axis=1)
     covariance = fs.Matern52(1.2, np.linspace(0.9, 1.4, D).astype(dtype))
-    return fs.SGPR(covariance, rng.standard_normal((M, D)).astype(dtype), 0.3, mean), X.astype(dtype), Y.astype(dtype)
+    return (
+        fs.SGPR(covariance, rng.standard_normal((M, D)).astype(dtype), 0.3, mean),
+        X.astype(dtype),
+        Y.astype(dtype),
+    )
 
 
 SHAPES = [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (70, 100, 2)]
@@ -38,7 +42,10 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
         assert np.abs(bar).max() <= 1e-8 * max(1.0, N)
 
 
-@pytest.mark.parametrize("dtype, noise", [(np.float64, 1e-300), (np.float64, 1e-160), (np.float64, 1e300), (np.float32, 1e-30)])
+@pytest.mark.parametrize(
+    "dtype, noise",
+    [(np.float64, 1e-300), (np.float64, 1e-160), (np.float64, 1e300), (np.float32, 1e-30)],
+)
 def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
     """Where the derivative in the noise is beyond the dtype it is infinite, and the others are what they are."""
     sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
@@ -46,7 +53,11 @@ def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
     assert np.isfinite(value) and value == fs.collapsed_bound(sgpr, X, Y)
     assert grad.noise_variance.dtype == dtype
-    assert np.isinf(grad.noise_variance) if noise < 1 else grad.noise_variance == pytest.approx(-10 / noise)
+    assert (
+        np.isinf(grad.noise_variance)
+        if noise < 1
+        else grad.noise_variance == pytest.approx(-10 / noise)
+    )
     assert np.isfinite(grad.inducing).all() and np.isfinite(grad.covariance.variance)
     assert np.isfinite(fs.optimal_svgp(sgpr, X, Y).posterior.mean).all()
 
@@ -55,7 +66,10 @@ def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
 def test_noise_without_an_inverse_is_refused(rng, dtype, noise):
     sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
     for call in (fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp):
-        with pytest.raises(ValueError, match=r"`noise_variance` is \S+e-\d+, and its inverse is beyond the range of float"):
+        with pytest.raises(
+            ValueError,
+            match=r"`noise_variance` is \S+e-\d+, and its inverse is beyond the range of float",
+        ):
             call(fs.replace(sgpr, noise_variance=noise), X, Y)
 
 
@@ -75,7 +89,11 @@ def test_wrt_leaves_out_the_rest(rng):
 def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
     asked = []
     plain = kernels.stationary_vjp
-    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    monkeypatch.setattr(
+        kernels,
+        "stationary_vjp",
+        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+    )
     fs.collapsed_bound_and_grad(*problem(rng, 4, 20), wrt=wrt)
     assert asked == ([] if kernel_does is None else [kernel_does] * 2)
 

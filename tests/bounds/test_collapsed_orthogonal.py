@@ -10,7 +10,14 @@ from gp_problems import lower_factor
 import fastsvgp as fs
 
 JITTER = 1e-3
-SHAPES = [(1, 1, 1, None), (3, 2, 20, None), (6, 3, 4, None), (2, 5, 30, 1), (4, 3, 25, 3), (40, 30, 100, 2)]
+SHAPES = [
+    (1, 1, 1, None),
+    (3, 2, 20, None),
+    (6, 3, 4, None),
+    (2, 5, 30, 1),
+    (4, 3, 25, 3),
+    (40, 30, 100, 2),
+]
 GIVEN = ["none", "mean", "both"]
 each_given = pytest.mark.parametrize("given", GIVEN)
 
@@ -27,7 +34,11 @@ def problem(rng, given, M, M2, N, P=None, mean=None, dtype=np.float64):
 
 
 def without_nan(sgpr):
-    return sgpr if sgpr.scale_tril_v is None else fs.replace(sgpr, scale_tril_v=np.tril(sgpr.scale_tril_v))
+    return (
+        sgpr
+        if sgpr.scale_tril_v is None
+        else fs.replace(sgpr, scale_tril_v=np.tril(sgpr.scale_tril_v))
+    )
 
 
 @each_given
@@ -38,14 +49,24 @@ def test_value_gradient_and_optimum(rng, given, M, M2, N, P, with_mean):
     mean = fs.LinearMean(np.ones(2), 0.3) if with_mean else None
     sgpr, X, Y = problem(rng, given, M, M2, N, P, mean)
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
-    np.testing.assert_allclose(value, definitions.collapsed_orthogonal(sgpr, X, Y, JITTER), rtol=1e-10)
+    np.testing.assert_allclose(
+        value, definitions.collapsed_orthogonal(sgpr, X, Y, JITTER), rtol=1e-10
+    )
     np.testing.assert_allclose(value, fs.collapsed_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-13)
-    assert_gradient(lambda m: definitions.collapsed_orthogonal(m, X, Y, JITTER), without_nan(sgpr), grad, rng, 1e-8)
+    assert_gradient(
+        lambda m: definitions.collapsed_orthogonal(m, X, Y, JITTER),
+        without_nan(sgpr),
+        grad,
+        rng,
+        1e-8,
+    )
     best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
     assert type(best.posterior) is fs.WhitenedOrthogonal and type(best.inducing) is fs.InducingPair
     at_best, best_grad = fs.elbo_and_grad(best, X, Y, jitter=JITTER)
     np.testing.assert_allclose(at_best, value, rtol=1e-10)
-    np.testing.assert_allclose(best_grad.likelihood.variance, grad.noise_variance, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        best_grad.likelihood.variance, grad.noise_variance, rtol=1e-7, atol=1e-7
+    )
     for name, _, bar in fs.leaves(best_grad.posterior):
         if name.endswith("u") or given == "none":
             assert np.abs(bar).max() <= 1e-8 * max(1.0, N), name
@@ -56,23 +77,34 @@ def test_bounds_that_must_be_in_order_are(rng):
     for _ in range(5):
         sgpr, X, Y = problem(rng, "none", 5, 4, 40)
         pair, noise = sgpr.inducing, sgpr.noise_variance
-        on_Z, on_both = (fs.SGPR(sgpr.covariance, Z, noise) for Z in (pair.Z, np.vstack([pair.Z, pair.O])))
+        on_Z, on_both = (
+            fs.SGPR(sgpr.covariance, Z, noise) for Z in (pair.Z, np.vstack([pair.Z, pair.O]))
+        )
         exact = definitions.collapsed(fs.replace(on_Z, inducing=X), X, Y, 1e-12)
         titsias, both = (fs.collapsed_bound(m, X, Y, jitter=1e-9) for m in (on_Z, on_both))
-        best, tighter = fs.collapsed_bound(sgpr, X, Y, jitter=1e-9), fs.tighter_bound(on_Z, X, Y, jitter=1e-9)
+        best, tighter = (
+            fs.collapsed_bound(sgpr, X, Y, jitter=1e-9),
+            fs.tighter_bound(on_Z, X, Y, jitter=1e-9),
+        )
         slack = 1e-8 * abs(exact)
         assert titsias <= best + slack <= both + 2 * slack <= exact + 3 * slack
         assert titsias <= tighter + slack <= exact + 2 * slack
         given = fs.replace(sgpr, mean_v=0.2 * rng.standard_normal(4))
         L = np.linalg.cholesky(sgpr.covariance.Kuu(pair) + JITTER * np.eye(9))[5:, 5:]
         with_prior = fs.replace(given, scale_tril_v=L)
-        np.testing.assert_allclose(*(fs.collapsed_bound(m, X, Y, jitter=JITTER) for m in (given, with_prior)), rtol=1e-9)
+        np.testing.assert_allclose(
+            *(fs.collapsed_bound(m, X, Y, jitter=JITTER) for m in (given, with_prior)), rtol=1e-9
+        )
         at_prior = fs.replace(with_prior, mean_v=np.zeros(4))
         for m in (at_prior, fs.replace(at_prior, scale_tril_v=None)):
             np.testing.assert_allclose(
-                fs.collapsed_bound(m, X, Y, jitter=JITTER), fs.collapsed_bound(on_Z, X, Y, jitter=JITTER), rtol=1e-9
+                fs.collapsed_bound(m, X, Y, jitter=JITTER),
+                fs.collapsed_bound(on_Z, X, Y, jitter=JITTER),
+                rtol=1e-9,
             )
-        assert fs.collapsed_bound(given, X, Y, jitter=JITTER) <= fs.collapsed_bound(sgpr, X, Y, jitter=JITTER)
+        assert fs.collapsed_bound(given, X, Y, jitter=JITTER) <= fs.collapsed_bound(
+            sgpr, X, Y, jitter=JITTER
+        )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -86,7 +118,9 @@ def test_a_unit_natural_step_attains_them(rng, P):
         stepped, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
         value = fs.elbo(stepped, X, Y, jitter=JITTER)
         if kind is fs.Decoupled:
-            best, grad = fs.collapsed_bound_and_grad(fs.replace(sgpr, mean_v=stepped.posterior.mean_v), X, Y, jitter=JITTER)
+            best, grad = fs.collapsed_bound_and_grad(
+                fs.replace(sgpr, mean_v=stepped.posterior.mean_v), X, Y, jitter=JITTER
+            )
             np.testing.assert_allclose(grad.mean_v, 0, atol=1e-8)
         else:
             best = fs.collapsed_bound(sgpr, X, Y, jitter=JITTER)
@@ -98,8 +132,15 @@ def test_wrt_leaves_out_the_rest(rng, given):
     sgpr, X, Y = problem(rng, given, 4, 3, 20, mean=fs.ConstantMean(0.2))
     _, whole = fs.collapsed_bound_and_grad(sgpr, X, Y)
     own = {"none": (), "mean": ("mean_v",), "both": ("mean_v", "scale_tril_v")}[given]
-    assert {name for name in ("mean_v", "scale_tril_v") if getattr(whole, name) is not None} == set(own)
-    for wrt in [("noise_variance",), ("inducing.O", "covariance.variance"), ("mean",), *((name,) for name in own)]:
+    assert {name for name in ("mean_v", "scale_tril_v") if getattr(whole, name) is not None} == set(
+        own
+    )
+    for wrt in [
+        ("noise_variance",),
+        ("inducing.O", "covariance.variance"),
+        ("mean",),
+        *((name,) for name in own),
+    ]:
         _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, wrt=wrt)
         assert_restricted(grad, whole, wrt)
 
@@ -110,11 +151,22 @@ def test_float32_is_as_accurate_as_numpy(rng, given):
         sgpr, X, Y = problem(rng, given, 20, 13, 60)
         sgpr = without_nan(fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr))
         X, Y = X.astype(np.float32), Y.astype(np.float32)
-        wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr), X.astype(float), Y.astype(float)
+        wide = (
+            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            X.astype(float),
+            Y.astype(float),
+        )
         value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
-        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {np.dtype(np.float32)}
+        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {
+            np.dtype(np.float32)
+        }
         truth = definitions.collapsed_orthogonal(*wide, JITTER)
-        return by_name(("value",), (value,), (definitions.collapsed_orthogonal(sgpr, X, Y, np.float32(JITTER)),), (truth,))
+        return by_name(
+            ("value",),
+            (value,),
+            (definitions.collapsed_orthogonal(sgpr, X, Y, np.float32(JITTER)),),
+            (truth,),
+        )
 
     assert_within_budget(draw, problems=9)
 
@@ -128,8 +180,15 @@ def test_training_and_files(rng, given, tmp_path):
     for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(sgpr), strict=True):
         assert a is None or (np.asarray(a) != np.asarray(b)).any(), path
     fs.save(tmp_path / "m.npz", trained)
-    assert fs.collapsed_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.collapsed_bound(trained, X, Y)
-    with pytest.raises(ValueError, match="fit: an OrthogonalSGPR is trained on all data by L-BFGS-B; `batch_size` would have no"):
+    assert fs.collapsed_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.collapsed_bound(
+        trained, X, Y
+    )
+    with pytest.raises(
+        ValueError,
+        match=(
+            "fit: an OrthogonalSGPR is trained on all data by L-BFGS-B; `batch_size` would have no"
+        ),
+    ):
         fs.fit(sgpr, X, Y, batch_size=5)
 
 
@@ -137,21 +196,49 @@ def test_bad_input(rng):
     sgpr, X, Y = problem(rng, "both", 4, 3, 20)
     pair = sgpr.inducing
     for bad, error, message in (
-        (fs.replace(sgpr, mean_v=None), TypeError, "`scale_tril_v` is given and `mean_v` is not: give both"),
-        (fs.replace(sgpr, mean_v=np.zeros(4)), ValueError, r"`mean_v` has shape \(4,\), but `inducing.O` has 3 .*use \(3,\)"),
-        (fs.replace(sgpr, scale_tril_v=np.eye(4)), ValueError, r"`scale_tril_v` has shape \(4, 4\), .* use \(3, 3\)"),
-        (fs.replace(sgpr, scale_tril_v=-np.eye(3)), ValueError, "`diagonal of scale_tril_v` must be positive"),
-        (fs.replace(sgpr, inducing=pair.Z), TypeError, "`inducing` is an array, one set .* and OrthogonalSGPR takes 2"),
+        (
+            fs.replace(sgpr, mean_v=None),
+            TypeError,
+            "`scale_tril_v` is given and `mean_v` is not: give both",
+        ),
+        (
+            fs.replace(sgpr, mean_v=np.zeros(4)),
+            ValueError,
+            r"`mean_v` has shape \(4,\), but `inducing.O` has 3 .*use \(3,\)",
+        ),
+        (
+            fs.replace(sgpr, scale_tril_v=np.eye(4)),
+            ValueError,
+            r"`scale_tril_v` has shape \(4, 4\), .* use \(3, 3\)",
+        ),
+        (
+            fs.replace(sgpr, scale_tril_v=-np.eye(3)),
+            ValueError,
+            "`diagonal of scale_tril_v` must be positive",
+        ),
+        (
+            fs.replace(sgpr, inducing=pair.Z),
+            TypeError,
+            "`inducing` is an array, one set .* and OrthogonalSGPR takes 2",
+        ),
         (fs.replace(sgpr, noise_variance=-1.0), ValueError, "`noise_variance` must be positive"),
-        (fs.SGPR(sgpr.covariance, pair, 0.1), TypeError, "`inducing` is a record InducingPair of 2 sets .* and SGPR takes one"),
+        (
+            fs.SGPR(sgpr.covariance, pair, 0.1),
+            TypeError,
+            "`inducing` is a record InducingPair of 2 sets .* and SGPR takes one",
+        ),
     ):
         for call in (fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp):
             with pytest.raises(error, match=message):
                 call(bad, X, Y)
     with pytest.raises(ValueError, match=r"`mean_v` has shape \(3,\).* use \(2, 3\)"):
         fs.collapsed_bound(sgpr, X, np.stack([Y, Y], axis=1))
-    with pytest.raises(TypeError, match=r"elbo: `model` must be .*SVGP, got OrthogonalSGPR: .*optimal_svgp"):
+    with pytest.raises(
+        TypeError, match=r"elbo: `model` must be .*SVGP, got OrthogonalSGPR: .*optimal_svgp"
+    ):
         fs.elbo(sgpr, X, Y)
     twice = fs.replace(sgpr, inducing=fs.InducingPair(pair.Z, pair.Z[:3]))
-    with pytest.raises(fs.NotPositiveDefinite, match=r"`inducing.O\[0\]` and `inducing.Z\[0\]` are the same inputs"):
+    with pytest.raises(
+        fs.NotPositiveDefinite, match=r"`inducing.O\[0\]` and `inducing.Z\[0\]` are the same inputs"
+    ):
         fs.collapsed_bound(twice, X, Y, jitter=0.0)

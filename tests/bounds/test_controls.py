@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 from numerics import nine_point
-from test_sampled import FIRST, LIKELIHOODS, SECOND, UNITS, as_dense, assert_unbiased, fields, log_det, pairs, problem
+from test_sampled import (
+    FIRST,
+    LIKELIHOODS,
+    SECOND,
+    UNITS,
+    as_dense,
+    assert_unbiased,
+    fields,
+    log_det,
+    pairs,
+    problem,
+)
 from weight_problems import BASES, weights
 
 import fastsvgp as fs
@@ -17,7 +28,9 @@ def controls(rng, model, points):
     return {
         "kriged": fs.kriged_control(model, points, jitter=1e-2),
         "eq. 3": fs.paired_control(model, points, jitter=1e-2),
-        "with targets": fs.paired_control(model, points, 0.6, targets=rng.standard_normal(len(points)), jitter=1e-2),
+        "with targets": fs.paired_control(
+            model, points, 0.6, targets=rng.standard_normal(len(points)), jitter=1e-2
+        ),
         "running": fs.replace(running, coefficient=rng.uniform(0.3, 1.5, len(running.values))),
     }
 
@@ -31,7 +44,10 @@ def moved_in_place(rng, model):
 
 
 def estimates(model, X, Y, scheme, **options):
-    return [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, **options) for sample in pairs(scheme)]
+    return [
+        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, **options)
+        for sample in pairs(scheme)
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["with", "stratified"])
@@ -53,17 +69,25 @@ def test_what_is_unbiased_stays_so(rng, name, k, scheme):
 def test_at_all_data_both_kinds_are_one(rng, name):
     """The residuals are known exactly, and with k = m nothing of the data term is left to a sample."""
     model, X, Y = problem(rng, name, UNITS * (2 if name == "fourier" else 1), GAUSSIAN)
-    kriged, paired = fs.kriged_control(model, X, jitter=0.0), fs.paired_control(model, X, targets=Y, jitter=0.0)
+    kriged, paired = (
+        fs.kriged_control(model, X, jitter=0.0),
+        fs.paired_control(model, X, targets=Y, jitter=0.0),
+    )
     blind = fs.replace_at(model, "likelihood.variance", 1e20)
     exact = fs.weight_bound(model, X, Y, jitter=0.0) - fs.weight_bound(blind, X, Y, jitter=0.0)
     for sample in pairs("stratified"):
         (value, grad, info), (other, bar, _) = (
-            fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=control) for control in (kriged, paired)
+            fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=control)
+            for control in (kriged, paired)
         )
-        without_data, *_ = fs.sampled_bound_and_grad(blind, X, Y, sample, wrt="posterior", control=kriged)
+        without_data, *_ = fs.sampled_bound_and_grad(
+            blind, X, Y, sample, wrt="posterior", control=kriged
+        )
         np.testing.assert_allclose(value - without_data, exact, rtol=1e-8)
         np.testing.assert_allclose(value, other, rtol=1e-8)
-        for (path, _, a), (_, _, b) in zip(fs.leaves(as_dense(grad, model)), fs.leaves(as_dense(bar, model)), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.leaves(as_dense(grad, model)), fs.leaves(as_dense(bar, model)), strict=True
+        ):
             assert a is b is None or np.allclose(a, b, rtol=1e-7, atol=1e-7), path
 
 
@@ -76,9 +100,9 @@ def test_the_kriged_tangent_bound(rng, name, k, likelihood):
     points, t, wrt = rng.standard_normal((3, 2)), rng.uniform(0.5, 1.5, len(Y)), fields(model)
     control = fs.kriged_control(model, points, jitter=1e-2)
     model = moved_in_place(rng, model)
-    assert np.mean([v for v, _, _ in estimates(model, X, Y, "with", wrt=(), control=control)]) < fs.weight_bound(
-        model, X, Y, num_data=20
-    ) - log_det(model)
+    assert np.mean(
+        [v for v, _, _ in estimates(model, X, Y, "with", wrt=(), control=control)]
+    ) < fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
     found = estimates(model, X, Y, "stratified", wrt=wrt, control=control, tangent=t)
     vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if wrt else ())
     bar = np.mean([unravel.pullback(vector, as_dense(grad, model)) for _, grad, _ in found], axis=0)
@@ -87,7 +111,9 @@ def test_the_kriged_tangent_bound(rng, name, k, likelihood):
         there = unravel(at)
         values = fs.kriged_control(fs.replace(there, basis=control.basis), points).values
         one = fs.replace(control, values=values)
-        return np.mean([v for v, _, _ in estimates(there, X, Y, "stratified", wrt=(), control=one, tangent=t)])
+        return np.mean(
+            [v for v, _, _ in estimates(there, X, Y, "stratified", wrt=(), control=one, tangent=t)]
+        )
 
     for path, at in unravel.slices.items():
         d = np.zeros_like(vector)
@@ -105,7 +131,10 @@ def test_kriging_closes_the_gap_of_the_tangent_bound(rng):
     exact, sd = fs.weight_bound(model, X, Y, num_data=20), np.sqrt(fs.predict_f(model, X)[1])
     control = fs.kriged_control(model, model.basis.inducing, jitter=0.0)
     plain, kriged = (
-        exact - np.mean([v for v, _, _ in estimates(model, X, Y, "with", wrt=(), tangent=sd, control=one)])
+        exact
+        - np.mean(
+            [v for v, _, _ in estimates(model, X, Y, "with", wrt=(), tangent=sd, control=one)]
+        )
         for one in (None, control)
     )
     assert 0 < kriged < 0.01 * plain
@@ -122,7 +151,9 @@ def test_a_running_coefficient_is_what_earlier_steps_say(rng):
         gradients = []
         for c in (0.0, 1.0):
             fixed = fs.replace(control, coefficient=c, moments=None)
-            _, grad, info = fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=fixed)
+            _, grad, info = fs.sampled_bound_and_grad(
+                model, X, Y, sample, wrt="posterior", control=fixed
+            )
             assert info.control.coefficient == c
             q = as_dense(grad, model).posterior
             gradients.append(np.column_stack([q.mean, q.columns]))
@@ -131,7 +162,9 @@ def test_a_running_coefficient_is_what_earlier_steps_say(rng):
         g, h = gradients[0] - pivots, gradients[1] - gradients[0]
         dots = 0.99 * dots + np.stack([(g * h).sum(0), (h * h).sum(0)])
         _, _, info = fs.sampled_bound_and_grad(model, X, Y, sample, control=control)
-        _, _, aside = fs.sampled_bound_and_grad(model, X, Y, sample, wrt="likelihood", control=control)
+        _, _, aside = fs.sampled_bound_and_grad(
+            model, X, Y, sample, wrt="likelihood", control=control
+        )
         assert aside.control.moments is control.moments
         control = info.control
         np.testing.assert_allclose(control.coefficient, -dots[0] / dots[1], rtol=1e-8)
@@ -143,7 +176,9 @@ def test_a_paired_control_that_is_advanced_or_stored(rng, tmp_path, name, k):
     model, _, _ = problem(rng, name, k, GAUSSIAN)
     m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
     control = fs.paired_control(model, points, "running", targets=np.ones(4))
-    change = fs.ChevronWeights(fs.SparseRows(np.array([0, m - 1]), rng.standard_normal(2)), None, None)
+    change = fs.ChevronWeights(
+        fs.SparseRows(np.array([0, m - 1]), rng.standard_normal(2)), None, None
+    )
     moved = fs.replace_at(model, "posterior.mean", model.posterior.mean + change.mean.dense(m))
     expected = fs.paired_control(moved, points).values
     advanced = fs.advance_control(moved_in_place(rng, moved), control, change)
@@ -160,26 +195,45 @@ def test_float32(rng):
         model, X, Y = problem(rng, "inducing", 1, likelihood)
         single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
         sample, points = fs.BasisSample(FIRST, SECOND), X[:3]
-        makers = [fs.kriged_control] + [lambda *a: fs.paired_control(*a, "running")] * (likelihood is GAUSSIAN)
+        makers = [fs.kriged_control] + [lambda *a: fs.paired_control(*a, "running")] * (
+            likelihood is GAUSSIAN
+        )
         for make in makers:
-            value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", control=make(model, points))
+            value, grad, _ = fs.sampled_bound_and_grad(
+                model, X, Y, sample, wrt="posterior", control=make(model, points)
+            )
             found, bar, info = fs.sampled_bound_and_grad(
                 single, *(a.astype(np.float32) for a in (X, Y)), sample, wrt="posterior",
                 control=make(single, points.astype(np.float32)),
             )  # fmt: skip
             np.testing.assert_allclose(found, value, rtol=1e-2)
-            assert bar.posterior.mean.values.dtype == info.mean.dtype == info.control.values.dtype == np.float32
+            assert (
+                bar.posterior.mean.values.dtype
+                == info.mean.dtype
+                == info.control.values.dtype
+                == np.float32
+            )
             scale = np.abs(grad.posterior.mean.values).max()
-            np.testing.assert_allclose(bar.posterior.mean.values, grad.posterior.mean.values, atol=2e-2 * scale)
+            np.testing.assert_allclose(
+                bar.posterior.mean.values, grad.posterior.mean.values, atol=2e-2 * scale
+            )
 
 
 def test_bad_paired_controls(rng):
     model, X, Y = problem(rng, "fourier", 1, GAUSSIAN)
     for options, error, said in (
-        ({"coefficient": "best"}, ValueError, '`coefficient` must be a number or "running", got \'best\''),
+        (
+            {"coefficient": "best"},
+            ValueError,
+            "`coefficient` must be a number or \"running\", got 'best'",
+        ),
         ({"coefficient": np.nan}, ValueError, "`coefficient` must be finite"),
         ({"coefficient": np.ones(2)}, TypeError, "`coefficient` must be a number"),
-        ({"targets": np.ones(2)}, ValueError, r"`targets` must have shape \(3,\), one for each of `points`"),
+        (
+            {"targets": np.ones(2)},
+            ValueError,
+            r"`targets` must have shape \(3,\), one for each of `points`",
+        ),
         ({"targets": np.full(3, np.nan)}, ValueError, "`targets` contains nan"),
     ):
         with pytest.raises(error, match=said):
@@ -190,20 +244,45 @@ def test_bad_paired_controls(rng):
     rows = np.array([1, 4])
     for change, error, said in (
         (None, TypeError, "`change` must be a fastsvgp.ChevronWeights of SparseRows, got NoneType"),
-        (fs.ChevronWeights(np.ones(6), None, None), TypeError, "`change.mean` must be a fastsvgp.SparseRows or None"),
-        (fs.ChevronWeights(fs.SparseRows(rows, np.ones(3)), None, None), ValueError, r"`change.mean` must have values \(2,\)"),
-        (fs.ChevronWeights(None, fs.SparseRows(rows, np.ones((2, 2))), None), ValueError, r"`change.columns` .* values \(2, 1\)"),
+        (
+            fs.ChevronWeights(np.ones(6), None, None),
+            TypeError,
+            "`change.mean` must be a fastsvgp.SparseRows or None",
+        ),
+        (
+            fs.ChevronWeights(fs.SparseRows(rows, np.ones(3)), None, None),
+            ValueError,
+            r"`change.mean` must have values \(2,\)",
+        ),
+        (
+            fs.ChevronWeights(None, fs.SparseRows(rows, np.ones((2, 2))), None),
+            ValueError,
+            r"`change.columns` .* values \(2, 1\)",
+        ),
     ):
         with pytest.raises(error, match=said):
             fs.advance_control(model, control, change)
     classes, labels = fs.replace(model, likelihood=fs.BernoulliLogit()), (Y > 0) * 1.0
-    with pytest.raises(TypeError, match="paired_control is for Gaussian noise, not for a BernoulliLogit .*use kriged_control"):
+    with pytest.raises(
+        TypeError,
+        match="paired_control is for Gaussian noise, not for a BernoulliLogit .*use kriged_control",
+    ):
         fs.sampled_bound_and_grad(classes, X, labels, sample, control=control)
     mean_field = fs.replace(classes, posterior=weights(rng, 6, 0))
     with pytest.raises(ValueError, match="`sample` has no j, needed for a control"):
-        fs.sampled_bound_and_grad(mean_field, X, labels, fs.BasisSample(FIRST), control=fs.kriged_control(mean_field, X[:3]))
+        fs.sampled_bound_and_grad(
+            mean_field,
+            X,
+            labels,
+            fs.BasisSample(FIRST),
+            control=fs.kriged_control(mean_field, X[:3]),
+        )
     for path, value, said in (
-        ("values", control.values[:, :2], r"`control.values` must have shape \(2, 3\), got \(2, 2\)"),
+        (
+            "values",
+            control.values[:, :2],
+            r"`control.values` must have shape \(2, 3\), got \(2, 2\)",
+        ),
         ("values", control.values[0], "`control.values` must have two dimensions"),
         ("values", np.full((2, 3), np.nan), "`control.values` contains nan"),
         ("points", np.ones((3, 1)), "`control.points` has 1 columns"),
@@ -212,4 +291,6 @@ def test_bad_paired_controls(rng):
         ("basis", "RandomFourier", "`control` is one of None"),
     ):
         with pytest.raises(ValueError, match=said):
-            fs.sampled_bound_and_grad(model, X, Y, sample, control=fs.replace(control, **{path: value}))
+            fs.sampled_bound_and_grad(
+                model, X, Y, sample, control=fs.replace(control, **{path: value})
+            )

@@ -22,7 +22,9 @@ def problem(rng, P=None, M2=M2, covariance=None, likelihood=None):
     batch = () if P is None else (P,)
     pair = fs.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
     q = fs.DecoupledWeights(
-        rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M, off=0.2), rng.standard_normal((*batch, M2))
+        rng.standard_normal((*batch, M)),
+        lower_factor(rng, *batch, M, off=0.2),
+        rng.standard_normal((*batch, M2)),
     )
     covariance = covariance or fs.Matern52(1.1, np.array([0.9, 1.3])) + fs.Linear(0.3)
     model = fs.SVGP(covariance, pair, q, likelihood or fs.Gaussian(0.3), fs.ConstantMean(0.2))
@@ -45,8 +47,12 @@ def test_sampled_columns_are_unbiased(rng, P, S):
         J = np.array(J)
         one, one_grad = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=JITTER, sampled=J)
         other, other_grad = fs.kl_term_and_grad(model, jitter=JITTER, sampled=J)
-        assert fs.elbo(model, X, Y, num_data=40, jitter=JITTER, sampled=J) == pytest.approx(one, rel=1e-12)
-        found.append([np.append(flat(model, one_grad), one), np.append(flat(model, other_grad), other)])
+        assert fs.elbo(model, X, Y, num_data=40, jitter=JITTER, sampled=J) == pytest.approx(
+            one, rel=1e-12
+        )
+        found.append(
+            [np.append(flat(model, one_grad), one), np.append(flat(model, other_grad), other)]
+        )
     mean = np.mean(found, axis=0)
     np.testing.assert_allclose(mean[0], np.append(flat(model, grad), value), rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(mean[1], np.append(flat(model, kl_grad), kl), rtol=1e-10, atol=1e-10)
@@ -66,7 +72,9 @@ def test_gradients_are_those_of_the_estimate(rng, sampled):
         w = m.posterior.weights_v
         return whole + 0.5 * (w @ K @ w) - 0.5 * M2 / len(J) * (w[J] @ (K @ w)[J])
 
-    value, grad = fs.elbo_and_grad(model, X, Y, num_data=2 * N, jitter=JITTER, sampled=sampled, rng=5)
+    value, grad = fs.elbo_and_grad(
+        model, X, Y, num_data=2 * N, jitter=JITTER, sampled=sampled, rng=5
+    )
     assert value == pytest.approx(float(definition(model).real), rel=1e-10)
     assert_gradient(definition, model, grad, rng)
 
@@ -74,24 +82,37 @@ def test_gradients_are_those_of_the_estimate(rng, sampled):
 @pytest.mark.parametrize("P", [None, 2])
 def test_runs_of_rows_add_up(rng, monkeypatch, P):
     model, X, Y = problem(rng, P, M2=11)
-    whole = [fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled) for sampled in (None, np.arange(7))]
+    whole = [
+        fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled)
+        for sampled in (None, np.arange(7))
+    ]
     monkeypatch.setattr(decoupled_pass, "RUN_NUMBERS", 3 * N)
     monkeypatch.setattr(decoupled_pass, "FORM_ROWS", 4)
     for (value, grad), sampled in zip(whole, (None, np.arange(7)), strict=True):
         again, again_grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled)
         assert again == pytest.approx(value, rel=1e-12)
-        np.testing.assert_allclose(flat(model, again_grad), flat(model, grad), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            flat(model, again_grad), flat(model, grad), rtol=1e-9, atol=1e-10
+        )
 
 
 def test_only_what_is_asked_for(rng):
     model, X, Y = problem(rng)
     _, whole, X_bar = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True)
     paths = [path for path, _, _ in fs.leaves(model)]
-    for wrt in (*((path,) for path in paths), ("inducing",), ("posterior",), ("covariance", "posterior.weights_v"), ()):
+    for wrt in (
+        *((path,) for path in paths),
+        ("inducing",),
+        ("posterior",),
+        ("covariance", "posterior.weights_v"),
+        (),
+    ):
         value, some, bar = fs.elbo_and_grad(model, X, Y, jitter=JITTER, wrt=wrt, inputs=True)
         np.testing.assert_allclose(bar, X_bar, rtol=1e-11, atol=1e-12)
         found = {path: bar for path, _, bar in fs.leaves(some) if bar is not None}
-        assert set(found) == {path for path in paths if any(f"{path}.".startswith(f"{name}.") for name in wrt)}
+        assert set(found) == {
+            path for path in paths if any(f"{path}.".startswith(f"{name}.") for name in wrt)
+        }
         for path, _, exact in fs.leaves(whole):
             if path in found:
                 np.testing.assert_allclose(found[path], exact, rtol=1e-10, atol=1e-11, err_msg=path)
@@ -101,7 +122,10 @@ def test_data_terms_of_shards_and_the_kl_term_make_the_bound(rng):
     model, X, Y = problem(rng)
     value, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
-    shards = [fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER) for at in (slice(0, 5), slice(5, N))]
+    shards = [
+        fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
+        for at in (slice(0, 5), slice(5, N))
+    ]
     assert sum(data for data, _ in shards) - kl == pytest.approx(value, rel=1e-12)
     total = sum(flat(model, one) for _, one in shards) - flat(model, kl_grad)
     np.testing.assert_allclose(total, flat(model, grad), rtol=1e-10, atol=1e-11)
@@ -136,22 +160,38 @@ def test_it_is_the_decoupled_posterior_at_the_weights_of_its_mean(rng):
     L, C = np.linalg.cholesky(K), K[M:, M:] - K[M:, :M] @ np.linalg.solve(K[:M, :M], K[:M, M:])
     q = model.posterior
     u = L[:M, :M] @ q.mean_u, L[:M, :M] @ np.tril(q.scale_tril_u)
-    for same in (fs.Decoupled(*u, C @ q.weights_v), fs.Orthogonal(*u, C @ q.weights_v, np.linalg.cholesky(C))):
+    for same in (
+        fs.Decoupled(*u, C @ q.weights_v),
+        fs.Orthogonal(*u, C @ q.weights_v, np.linalg.cholesky(C)),
+    ):
         other = fs.replace(model, posterior=same)
         for bound in (fs.elbo, fs.predict_log_density):
-            np.testing.assert_allclose(bound(other, X, Y, jitter=JITTER), bound(model, X, Y, jitter=JITTER), rtol=1e-9)
-        grads = [fs.elbo_and_grad(m, X, Y, jitter=JITTER)[1].likelihood.variance for m in (model, other)]
+            np.testing.assert_allclose(
+                bound(other, X, Y, jitter=JITTER), bound(model, X, Y, jitter=JITTER), rtol=1e-9
+            )
+        grads = [
+            fs.elbo_and_grad(m, X, Y, jitter=JITTER)[1].likelihood.variance for m in (model, other)
+        ]
         assert grads[0] == pytest.approx(grads[1], rel=1e-9)
 
 
 @pytest.mark.parametrize("natural", [None, 0.3])
 def test_training_draws_columns_anew_at_each_step(rng, natural, tmp_path):
     model, X, Y = problem(rng, M2=9)
-    trained, info = fs.fit(model, X, Y, steps=60, batch_size=6, rng=0, sampled=3, natural_step_size=natural)
+    trained, info = fs.fit(
+        model, X, Y, steps=60, batch_size=6, rng=0, sampled=3, natural_step_size=natural
+    )
     assert np.mean(info.values[-10:]) > np.mean(info.values[:10])
     for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(model), strict=True):
         assert (np.asarray(a) != b).any(), path
-    path, options = tmp_path / "c.npz", {"batch_size": 6, "sampled": 3, "natural_step_size": natural}
+    path, options = (
+        tmp_path / "c.npz",
+        {
+            "batch_size": 6,
+            "sampled": 3,
+            "natural_step_size": natural,
+        },
+    )
     half, _ = fs.fit(model, X, Y, steps=30, rng=0, checkpoint=path, **options)
     again, _ = fs.fit(half, X, Y, steps=60, resume=path, **options)
     for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(trained), strict=True):
@@ -162,12 +202,15 @@ def test_the_draw_is_without_replacement_and_follows_the_seed(rng):
     q = problem(rng, M2=50)[0].posterior
     first, again, other = (q.draw("sampled", 20, M + 50, np.float64, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
-    assert len(set(first)) == 20 and set(first) != set(other) and 0 <= min(first) and max(first) < 50
+    assert (
+        len(set(first)) == 20 and set(first) != set(other) and 0 <= min(first) and max(first) < 50
+    )
 
 
 @pytest.mark.parametrize("sampled", [None, 8])
 def test_float32_is_as_accurate_as_numpy(rng, sampled):
     """A budget from the definition in float32, at a size where solves matter."""
+
     def plain(dtype, m, X, Y):
         m, X = fs.tree_map(lambda a: np.asarray(a, dtype)[()], m), X.astype(dtype)
         K = definitions.blocks(m.covariance, m.inducing.Z, X, JITTER)
@@ -180,11 +223,23 @@ def test_float32_is_as_accurate_as_numpy(rng, sampled):
 
     def draw():
         model, X, Y = problem(rng, M2=30, covariance=fs.RBF(1.0, 0.8))
-        narrow, X32 = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model), X.astype(np.float32)
-        _, grad, X_bar = fs.elbo_and_grad(narrow, X32, Y.astype(np.float32), inputs=True, sampled=sampled, rng=0)
-        assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {np.dtype(np.float32)}
+        narrow, X32 = (
+            fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model),
+            X.astype(np.float32),
+        )
+        _, grad, X_bar = fs.elbo_and_grad(
+            narrow, X32, Y.astype(np.float32), inputs=True, sampled=sampled, rng=0
+        )
+        assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {
+            np.dtype(np.float32)
+        }
         found = fs.predict_f(narrow, X32, jitter=JITTER)
-        return by_name(("mean", "var"), found, plain(np.float32, narrow, X32, Y), plain(np.float64, narrow, X32, Y))
+        return by_name(
+            ("mean", "var"),
+            found,
+            plain(np.float32, narrow, X32, Y),
+            plain(np.float64, narrow, X32, Y),
+        )
 
     assert_within_budget(draw, problems=9)
 
@@ -192,7 +247,9 @@ def test_float32_is_as_accurate_as_numpy(rng, sampled):
 def test_bad_input(rng):
     model, X, Y = problem(rng)
     blocks = model.covariance.blocks(model.inducing, X)
-    whitened = fs.replace(model, inducing=model.inducing.Z, posterior=fs.Whitened(np.zeros(M), np.eye(M)))
+    whitened = fs.replace(
+        model, inducing=model.inducing.Z, posterior=fs.Whitened(np.zeros(M), np.eye(M))
+    )
     for call, error, message in (
         (lambda: fs.elbo(model, X, Y, sampled=5), ValueError, "`sampled` is 5, but `inducing.O` has 4 rows; give at most that"),
         (lambda: fs.elbo(model, X, Y, sampled=0), ValueError, "`sampled` must be a whole number of at least 1, got 0"),

@@ -18,8 +18,12 @@ COVARIANCES = {
     "matern12": lambda D: fs.Matern12(0.7, np.linspace(0.8, 1.6, D)),
     "matern32": lambda D: fs.Matern32(0.7, np.linspace(0.8, 1.6, D)),
     "matern52": lambda D: fs.Matern52(0.7, np.linspace(0.8, 1.6, D)),
-    "linear": lambda D: fs.Sum((fs.Linear(np.linspace(0.3, 0.9, D)), fs.Constant(0.4), fs.RBF(0.5, 1.0))),
-    "tree": lambda D: fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant(0.2),
+    "linear": lambda D: fs.Sum(
+        (fs.Linear(np.linspace(0.3, 0.9, D)), fs.Constant(0.4), fs.RBF(0.5, 1.0))
+    ),
+    "tree": (
+        lambda D: fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant(0.2)
+    ),
 }
 LIKELIHOODS = {
     "gaussian": (fs.Gaussian(0.3), lambda f, rng: f),
@@ -35,7 +39,9 @@ MEANS = {
     "none": lambda D, P: None,
     "zero": lambda D, P: fs.ZeroMean(),
     "constant": lambda D, P: fs.ConstantMean(0.3 if P is None else np.linspace(-0.5, 0.5, P)),
-    "linear": lambda D, P: fs.LinearMean(*((np.ones(D), 0.1) if P is None else (np.ones((P, D)), np.linspace(0, 1, P)))),
+    "linear": lambda D, P: fs.LinearMean(
+        *((np.ones(D), 0.1) if P is None else (np.ones((P, D)), np.linspace(0, 1, P)))
+    ),
 }
 
 
@@ -48,8 +54,17 @@ def problem(rng, covariance="rbf", likelihood="gaussian", mean="none", M=5, B=6,
     P = 3 if lik.num_latent else P
     X, Z = rng.standard_normal((B, D)), 1.5 * rng.standard_normal((M, D))
     f = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal(B)
-    Y = targets(f, rng) if lik.num_latent or P is None else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
-    return fs.SVGP(COVARIANCES[covariance](D), Z, None, lik, MEANS[mean](D, P)), X, Y, () if P is None else (P,)
+    Y = (
+        targets(f, rng)
+        if lik.num_latent or P is None
+        else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
+    )
+    return (
+        fs.SVGP(COVARIANCES[covariance](D), Z, None, lik, MEANS[mean](D, P)),
+        X,
+        Y,
+        () if P is None else (P,),
+    )
 
 
 def full_problem(rng, posterior="whitened", dtype=np.float64, **options):
@@ -59,7 +74,12 @@ def full_problem(rng, posterior="whitened", dtype=np.float64, **options):
     path, _, first = next(leaves(model.posterior, "posterior."))
     model = fs.replace_at(model, path, 0.5 * first)  # exp(f) of Poisson targets stays moderate
     cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
-    return fs.tree_map(cast, model), X.astype(dtype), Y.astype(dtype) if Y.dtype.kind == "f" else Y, random
+    return (
+        fs.tree_map(cast, model),
+        X.astype(dtype),
+        Y.astype(dtype) if Y.dtype.kind == "f" else Y,
+        random,
+    )
 
 
 def check(rng, **options):
@@ -109,14 +129,18 @@ def test_data_and_kl_terms_make_the_bound(rng, posterior):
     data, data_grad = fs.data_term_and_grad(model, X, Y, num_data=50, jitter=1e-3, **random)
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=1e-3, **random)
     np.testing.assert_allclose(value, data - kl, rtol=1e-12)
-    for (path, _, g), (_, _, d), (_, _, k) in zip(*(fs.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True):
+    for (path, _, g), (_, _, d), (_, _, k) in zip(
+        *(fs.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True
+    ):
         np.testing.assert_allclose(g, d - k, rtol=1e-9, atol=1e-9, err_msg=path)
     assert_gradient(lambda m: definitions.kl_term(m, 1e-3, **random), model, kl_grad, rng)
 
 
 @each_posterior
 def test_wrt_leaves_out_the_rest_and_changes_nothing(rng, posterior):
-    model, X, Y, random = full_problem(rng, posterior, covariance="tree", likelihood="student", mean="linear")
+    model, X, Y, random = full_problem(
+        rng, posterior, covariance="tree", likelihood="student", mean="linear"
+    )
     _, whole = fs.elbo_and_grad(model, X, Y, **random)
     for wrt in [
         ("covariance", of_means(model.posterior)),
@@ -141,7 +165,11 @@ def test_wrt_leaves_out_the_rest_and_changes_nothing(rng, posterior):
 def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
     asked = []
     plain = kernels.stationary_vjp
-    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    monkeypatch.setattr(
+        kernels,
+        "stationary_vjp",
+        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+    )
     model, X, Y, _ = full_problem(rng)
     fs.elbo_and_grad(model, X, Y, wrt=wrt)
     assert asked == ([] if kernel_does is None else [kernel_does] * 2)
@@ -153,16 +181,22 @@ def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, ke
 @each_posterior
 def test_block_level_form_is_the_same_bound(rng, posterior):
     model, X, Y, random = full_problem(rng, posterior, likelihood="student", P=2)
-    value, grad, X_bar = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=1e-3, inputs=True, **random)
+    value, grad, X_bar = fs.elbo_and_grad(
+        model, X, Y, num_data=40, jitter=1e-3, inputs=True, **random
+    )
     blocks = model.covariance.blocks(model.inducing, X)
     got, (blocks_bar, posterior_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
         blocks, model.posterior, model.likelihood, Y, num_data=40, jitter=1e-3, **random
     )
     np.testing.assert_allclose(got, value, rtol=1e-12)
-    for (path, _, ours), (_, _, theirs) in zip(fs.leaves(posterior_bar), fs.leaves(grad.posterior), strict=True):
+    for (path, _, ours), (_, _, theirs) in zip(
+        fs.leaves(posterior_bar), fs.leaves(grad.posterior), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11, err_msg=path)
     np.testing.assert_allclose(likelihood_bar.scale, grad.likelihood.scale, rtol=1e-12)
-    bars = model.covariance.blocks_vjp(blocks_bar, blocks, model.inducing, X, ("covariance", "inducing", "X"))
+    bars = model.covariance.blocks_vjp(
+        blocks_bar, blocks, model.inducing, X, ("covariance", "inducing", "X")
+    )
     np.testing.assert_allclose(bars[0].lengthscales, grad.covariance.lengthscales, rtol=1e-11)
     np.testing.assert_allclose(bars[1], grad.inducing, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(bars[2], X_bar, rtol=1e-11, atol=1e-11)
@@ -171,7 +205,9 @@ def test_block_level_form_is_the_same_bound(rng, posterior):
 @each_posterior
 @pytest.mark.parametrize("likelihood, P", [("student", 2), ("softmax", None), ("gaussian", None)])
 def test_a_long_batch_in_runs_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):
-    model, X, Y, random = full_problem(rng, posterior, covariance="tree", likelihood=likelihood, mean="constant", B=23, P=P)
+    model, X, Y, random = full_problem(
+        rng, posterior, covariance="tree", likelihood=likelihood, mean="constant", B=23, P=P
+    )
     arguments = {"num_data": 100, "jitter": 1e-3}
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments, **random)
     natural = bool(model.posterior.natural_fields)
@@ -179,9 +215,21 @@ def test_a_long_batch_in_runs_is_the_same_bound(rng, monkeypatch, posterior, lik
         stepped, info = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
     monkeypatch.setattr(bound, "PART_COLUMNS", 5)
     monkeypatch.setattr(bound, "PART_NUMBERS", 1)
-    parts = list(bound.sweep(model, LayerPass(model, 1e-3, **random), X, np.ascontiguousarray(Y.T), None, None, need=False))
+    parts = list(
+        bound.sweep(
+            model,
+            LayerPass(model, 1e-3, **random),
+            X,
+            np.ascontiguousarray(Y.T),
+            None,
+            None,
+            need=False,
+        )
+    )
     assert [len(part.rows.X) for part in parts] == [5, 5, 5, 5, 3]
-    in_parts, part_grad, part_X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments, **random)
+    in_parts, part_grad, part_X_bar = fs.elbo_and_grad(
+        model, X, Y, inputs=True, **arguments, **random
+    )
     np.testing.assert_allclose(in_parts, value, rtol=1e-12)
     np.testing.assert_allclose(fs.elbo(model, X, Y, **arguments, **random), value, rtol=1e-12)
     np.testing.assert_allclose(part_X_bar, X_bar, rtol=1e-9, atol=1e-9)
@@ -193,7 +241,9 @@ def test_a_long_batch_in_runs_is_the_same_bound(rng, monkeypatch, posterior, lik
     if natural:
         again, also = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
         np.testing.assert_allclose(also.value, info.value, rtol=1e-12)
-        for (path, _, a), (_, _, b) in zip(fs.leaves(again.posterior), fs.leaves(stepped.posterior), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.leaves(again.posterior), fs.leaves(stepped.posterior), strict=True
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=path)
 
 
@@ -217,7 +267,12 @@ def test_integer_inputs_become_float64_and_python_numbers_are_weak(rng):
     model, X, Y, _ = full_problem(rng, dtype=np.float32)
     _, grad = fs.elbo_and_grad(model, X, Y)
     assert grad.covariance.variance.dtype == np.float32  # variance is a Python float
-    whole = fs.SVGP(fs.RBF(), np.array([[0, 1], [2, 3]]), fs.Whitened(np.zeros(2, int), np.eye(2, dtype=int)), fs.Gaussian(0.1))
+    whole = fs.SVGP(
+        fs.RBF(),
+        np.array([[0, 1], [2, 3]]),
+        fs.Whitened(np.zeros(2, int), np.eye(2, dtype=int)),
+        fs.Gaussian(0.1),
+    )
     value, grad = fs.elbo_and_grad(whole, np.array([[1, 2], [0, 0], [3, 3]]), [1, 0, 2])
     assert grad.inducing.dtype == np.float64 and np.isfinite(value)
 
@@ -226,7 +281,9 @@ def test_clamped_variances_warn_once(rng, monkeypatch):
     monkeypatch.setattr(bound, "PART_COLUMNS", 1)
     monkeypatch.setattr(bound, "PART_NUMBERS", 1)
     Z = np.array([[0.0], [1.0], [2.0]])
-    model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1)
+    )
     with pytest.warns(fs.VarianceClampWarning, match=r"3 marginal variance") as caught:
         fs.elbo(model, Z, np.zeros(3), jitter=0.0)
     assert len(caught) == 1
@@ -244,7 +301,9 @@ def _fit_one_step(model, X, Y, **options):
                                   fs.predict_y, _predict_joint])  # fmt: skip
 def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package(call):
     Z = np.array([[0.0], [1.0], [2.0]])
-    model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1)
+    )
     data = (Z,) if call in (fs.predict_f, fs.predict_y, _predict_joint) else (Z, np.zeros(3))
     with pytest.warns(fs.VarianceClampWarning) as caught:
         call(model, *data, jitter=0.0)
@@ -252,9 +311,18 @@ def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package
 
 
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, np.float64(2), [1, 2]])
-@pytest.mark.parametrize("bound", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "bound",
+    [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step],
+    ids=lambda f: f.__name__,
+)
 def test_what_is_no_random_generator_is_refused_where_points_are_drawn(rng, bound, wrong):
     model, X, Y, _ = full_problem(rng, likelihood="softmax")
-    with pytest.raises(TypeError, match=r"`rng` must be None, a seed \(a whole number from 0\) or a numpy.random.Generator, got"):
+    with pytest.raises(
+        TypeError,
+        match=(
+            r"`rng` must be None, a seed \(a whole number from 0\) or a numpy.random.Generator, got"
+        ),
+    ):
         bound(model, X, Y, rng=wrong)
     assert fs.elbo(model, X, Y, rng=np.uint8(3)) == fs.elbo(model, X, Y, rng=3)

@@ -46,15 +46,26 @@ def plain_elbo(posterior, model, X, Y, scale):
     M = len(model.inducing)
     bars = getattr(gp_gradients, posterior + "_bars")
     value, *blocks_bar, mean_bar, tril_bar, own = bars(
-        *plain_blocks(model, X), q.mean.reshape(-1, M), np.tril(q.scale_tril).reshape(-1, M, M), term, X.dtype.type(scale)
+        *plain_blocks(model, X),
+        q.mean.reshape(-1, M),
+        np.tril(q.scale_tril).reshape(-1, M, M),
+        term,
+        X.dtype.type(scale),
     )
-    grad = plain_inputs_bar(model, X, *blocks_bar) | {f"likelihood.{name}": bar for name, bar in own.items()}
-    grad["posterior.mean"], grad["posterior.scale_tril"] = mean_bar.reshape(q.mean.shape), tril_bar.reshape(q.scale_tril.shape)
+    grad = plain_inputs_bar(model, X, *blocks_bar) | {
+        f"likelihood.{name}": bar for name, bar in own.items()
+    }
+    grad["posterior.mean"], grad["posterior.scale_tril"] = (
+        mean_bar.reshape(q.mean.shape),
+        tril_bar.reshape(q.scale_tril.shape),
+    )
     return value, grad
 
 
 def plain_collapsed(model, X, Y):
-    *value_and_blocks_bar, noise_bar = gp_gradients.collapsed_bars(*plain_blocks(model, X), Y, model.noise_variance)
+    *value_and_blocks_bar, noise_bar = gp_gradients.collapsed_bars(
+        *plain_blocks(model, X), Y, model.noise_variance
+    )
     value, *blocks_bar = value_and_blocks_bar
     return value, plain_inputs_bar(model, X, *blocks_bar) | {"noise_variance": noise_bar}
 
@@ -64,11 +75,21 @@ def judge(make, ours, plain):
 
     def draw():
         narrow = cast(make(), np.float32)
-        (value, grad), (rough, rough_grad), (truth, truth_grad) = ours(*narrow), plain(*narrow), plain(*cast(narrow, np.float64))
+        (value, grad), (rough, rough_grad), (truth, truth_grad) = (
+            ours(*narrow),
+            plain(*narrow),
+            plain(*cast(narrow, np.float64)),
+        )
         fast = {path: bar for path, _, bar in fs.leaves(grad)}
-        assert {a.dtype for a in fast.values()} == {a.dtype for a in rough_grad.values()} == {np.dtype(np.float32)}
+        assert (
+            {a.dtype for a in fast.values()}
+            == {a.dtype for a in rough_grad.values()}
+            == {np.dtype(np.float32)}
+        )
         assert fast.keys() == rough_grad.keys() == truth_grad.keys()
-        return {"value": (value, rough, truth)} | {path: (fast[path], rough_grad[path], truth_grad[path]) for path in fast}
+        return {"value": (value, rough, truth)} | {
+            path: (fast[path], rough_grad[path], truth_grad[path]) for path in fast
+        }
 
     assert_within_budget(draw)
 
@@ -80,7 +101,9 @@ def check(posterior, rng, **options):
         return fs.elbo_and_grad(model, X, Y, num_data=scale * len(X), jitter=JITTER)
 
     judge(
-        lambda: full_problem(rng, posterior, **options)[:3], ours, partial(plain_elbo, posterior, scale=scale)
+        lambda: full_problem(rng, posterior, **options)[:3],
+        ours,
+        partial(plain_elbo, posterior, scale=scale),
     )
 
 
@@ -101,7 +124,10 @@ def test_more_inducing_inputs(rng, posterior):
     check(posterior, rng, covariance="rbf", likelihood="gaussian", M=33, B=130)
 
 
-INPUTS = [*(("whitened", covariance) for covariance in COVARIANCES), *((posterior, "matern32") for posterior in ROWS)]
+INPUTS = [
+    *(("whitened", covariance) for covariance in COVARIANCES),
+    *((posterior, "matern32") for posterior in ROWS),
+]
 
 
 @pytest.mark.parametrize("posterior, covariance", INPUTS)
@@ -121,17 +147,24 @@ def test_the_gradient_in_the_inputs(rng, posterior, covariance):
         return X_bar + left + right + np.outer(f_bar.mean, model.mean.weights)
 
     def draw():
-        model, X, Y, random = full_problem(rng, posterior, covariance=covariance, mean="linear", M=17, B=20)
+        model, X, Y, random = full_problem(
+            rng, posterior, covariance=covariance, mean="linear", M=17, B=20
+        )
         model, X, Y = cast((model, X, Y - 0.1 - X.sum(axis=1)), np.float32)
-        shifted = Y + model.mean(X)  # the residuals that the plain recipe sees are those of the bound
-        ours = fs.elbo_and_grad(model, X, shifted, num_data=scale * len(X), jitter=jitter, wrt=(), inputs=True, **random)[2]
+        # the residuals that the plain recipe sees are those of the bound
+        shifted = Y + model.mean(X)
+        ours = fs.elbo_and_grad(
+            model, X, shifted, num_data=scale * len(X), jitter=jitter, wrt=(), inputs=True, **random
+        )[2]
         assert ours.dtype == np.float32
         return {"inputs": (ours, plain(model, X, Y), plain(*cast((model, X, Y), np.float64)))}
 
     assert_within_budget(draw)
 
 
-@pytest.mark.parametrize("covariance, M, N", [*((name, 10, 60) for name in COVARIANCES), ("rbf", 33, 130)])
+@pytest.mark.parametrize(
+    "covariance, M, N", [*((name, 10, 60) for name in COVARIANCES), ("rbf", 33, 130)]
+)
 def test_collapsed_bound(rng, covariance, M, N):
     def make():
         model, X, Y, _ = problem(rng, covariance, M=M, B=N)

@@ -24,17 +24,32 @@ def problem(rng, covariance=COVARIANCES[0], batch=(), likelihood=None):
     pair = fs.InducingPair(rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (M2, D)))
     q = rng.standard_normal((*batch, M + M2)), lower_factor(rng, *batch, M + M2, off=0.2)
     X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, *batch))
-    model = fs.SVGP(covariance, pair, StackedWhitened(*q), likelihood or fs.Gaussian(0.2), fs.LinearMean(np.ones(D), 0.1))
+    model = fs.SVGP(
+        covariance,
+        pair,
+        StackedWhitened(*q),
+        likelihood or fs.Gaussian(0.2),
+        fs.LinearMean(np.ones(D), 0.1),
+    )
     if batch:
         model = fs.replace(model, mean=fs.ConstantMean(0.3))
-    return model, fs.replace(model, inducing=np.vstack([pair.Z, pair.O]), posterior=fs.Whitened(*q)), X, Y
+    return (
+        model,
+        fs.replace(model, inducing=np.vstack([pair.Z, pair.O]), posterior=fs.Whitened(*q)),
+        X,
+        Y,
+    )
 
 
 def assert_same_gradient(grad, stacked):
     assert type(grad.inducing) is fs.InducingPair
-    np.testing.assert_allclose(np.vstack([grad.inducing.Z, grad.inducing.O]), stacked.inducing, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        np.vstack([grad.inducing.Z, grad.inducing.O]), stacked.inducing, rtol=1e-12, atol=1e-12
+    )
     for name in ("covariance", "posterior", "likelihood", "mean"):
-        for (path, _, a), (_, _, b) in zip(*(fs.leaves(getattr(g, name)) for g in (grad, stacked)), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            *(fs.leaves(getattr(g, name)) for g in (grad, stacked)), strict=True
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=path)
 
 
@@ -44,11 +59,15 @@ def test_bounds_and_gradients_are_those_of_the_stack(rng, covariance, batch):
     model, stacked, X, Y = problem(rng, covariance, batch)
     for bound in (fs.elbo_and_grad, fs.data_term_and_grad):
         value, grad, X_bar = bound(model, X, Y, num_data=40, jitter=JITTER, inputs=True)
-        truth, truth_grad, truth_X_bar = bound(stacked, X, Y, num_data=40, jitter=JITTER, inputs=True)
+        truth, truth_grad, truth_X_bar = bound(
+            stacked, X, Y, num_data=40, jitter=JITTER, inputs=True
+        )
         assert value == pytest.approx(truth, rel=1e-13)
         assert_same_gradient(grad, truth_grad)
         np.testing.assert_allclose(X_bar, truth_X_bar, rtol=1e-12, atol=1e-12)
-    assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(stacked, X, Y, jitter=JITTER), rel=1e-13)
+    assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(
+        fs.elbo(stacked, X, Y, jitter=JITTER), rel=1e-13
+    )
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
     truth, truth_grad = fs.kl_term_and_grad(stacked, jitter=JITTER)
     assert kl == pytest.approx(truth, rel=1e-13)
@@ -73,7 +92,9 @@ def test_one_set_alone_may_be_asked_for(rng):
     for wrt in (("inducing.O",), ("inducing.Z", "posterior.mean"), ("inducing",)):
         _, some = fs.elbo_and_grad(model, X, Y, wrt=wrt)
         assert_restricted(some, whole, wrt, atol=1e-12)
-    with pytest.raises(ValueError, match="`wrt` names 'inducing.W', which is not a field.*inducing.Z, inducing.O"):
+    with pytest.raises(
+        ValueError, match="`wrt` names 'inducing.W', which is not a field.*inducing.Z, inducing.O"
+    ):
         fs.elbo_and_grad(model, X, Y, wrt=("inducing.W",))
 
 
@@ -82,26 +103,36 @@ def test_predictions_and_natural_steps(rng, batch):
     model, stacked, X, Y = problem(rng, batch=batch)
     for predict in (fs.predict_f, fs.predict_y, lambda *a, **s: fs.predict_f(*a, full_cov=True, **s),
                     lambda *a, **s: [fs.sample_f(*a, 3, rng=1, **s), fs.predict_log_density(*a, Y, **s)]):  # fmt: skip
-        for ours, theirs in zip(predict(model, X, jitter=JITTER), predict(stacked, X, jitter=JITTER), strict=True):
+        for ours, theirs in zip(
+            predict(model, X, jitter=JITTER), predict(stacked, X, jitter=JITTER), strict=True
+        ):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     stepped, info = fs.natural_step(model, X, Y, step_size=0.5, jitter=JITTER)
     truth, truth_info = fs.natural_step(stacked, X, Y, step_size=0.5, jitter=JITTER)
-    assert type(stepped.posterior) is StackedWhitened and info.value == pytest.approx(truth_info.value, rel=1e-13)
-    np.testing.assert_allclose(stepped.posterior.scale_tril, truth.posterior.scale_tril, rtol=1e-10, atol=1e-12)
+    assert type(stepped.posterior) is StackedWhitened and info.value == pytest.approx(
+        truth_info.value, rel=1e-13
+    )
+    np.testing.assert_allclose(
+        stepped.posterior.scale_tril, truth.posterior.scale_tril, rtol=1e-10, atol=1e-12
+    )
 
 
 def test_every_leaf_moves_and_files_keep_the_pair(rng, tmp_path):
     model, _, X, Y = problem(rng)
     vector, unravel = fs.ravel(model)
     assert {"inducing.Z", "inducing.O"} <= set(unravel.slices)
-    for (path, kind, a), (_, _, b) in zip(fs.leaves(unravel(vector + 0.1)), fs.leaves(model), strict=True):
+    for (path, kind, a), (_, _, b) in zip(
+        fs.leaves(unravel(vector + 0.1)), fs.leaves(model), strict=True
+    ):
         moved = np.tril(a) != np.tril(b) if kind == "tril" else np.asarray(a) != b
         assert (moved | (np.tri(*np.shape(a)) == 0 if kind == "tril" else False)).all(), path
     pulled = unravel.pullback(vector, fs.elbo_and_grad(model, X, Y)[1])
     assert np.abs(pulled[unravel.slices["inducing.O"]]).max() > 0
     fs.save(tmp_path / "model.npz", model)
     loaded = fs.load(tmp_path / "model.npz")
-    assert type(loaded.inducing) is fs.InducingPair and fs.elbo(loaded, X, Y) == fs.elbo(model, X, Y)
+    assert type(loaded.inducing) is fs.InducingPair and fs.elbo(loaded, X, Y) == fs.elbo(
+        model, X, Y
+    )
 
 
 @pytest.mark.parametrize("optimiser", [fs.adam(1e-2), fs.sgd(1e-3)], ids=["adam", "sgd"])
@@ -116,9 +147,15 @@ def test_training_moves_both_sets(rng, optimiser):
 def test_float32_and_mixed_dtypes(rng):
     model, _, X, Y = problem(rng)
     narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    _, grad, X_bar = fs.elbo_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32), inputs=True)
-    assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {np.dtype(np.float32)}
-    whole = fs.replace(model, inducing=fs.InducingPair(np.arange(2 * M).reshape(M, 2), model.inducing.O))
+    _, grad, X_bar = fs.elbo_and_grad(
+        narrow, X.astype(np.float32), Y.astype(np.float32), inputs=True
+    )
+    assert {a.dtype for a in (X_bar, *(bar for _, _, bar in fs.leaves(grad)))} == {
+        np.dtype(np.float32)
+    }
+    whole = fs.replace(
+        model, inducing=fs.InducingPair(np.arange(2 * M).reshape(M, 2), model.inducing.O)
+    )
     assert fs.elbo_and_grad(whole, X, Y)[1].inducing.Z.dtype == np.float64
 
 
@@ -137,7 +174,11 @@ def test_what_is_no_pair_of_inducing_inputs(rng):
         (np.vstack([Z, O]), TypeError, "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
          r"takes 2: a record such as fastsvgp.InducingPair\(Z, O\)"),
     ):  # fmt: skip
-        for call in (lambda m: fs.elbo(m, X, Y), lambda m: fs.elbo_and_grad(m, X, Y), lambda m: fs.predict_f(m, X)):
+        for call in (
+            lambda m: fs.elbo(m, X, Y),
+            lambda m: fs.elbo_and_grad(m, X, Y),
+            lambda m: fs.predict_f(m, X),
+        ):
             with pytest.raises(error, match=message):
                 call(fs.replace(model, inducing=pair))
     with pytest.raises(ValueError, match="`X` has 1 columns where `inducing` has 2"):

@@ -27,7 +27,8 @@ def check(rng, **options):
     for _ in range(2):
         assert_derivative(definition, extended(X), X_bar, rng.standard_normal(X.shape), name="X")
     one = np.zeros(X.shape)
-    one[rng.integers(len(X))] = rng.standard_normal(X.shape[1])  # a single row, which no other hides
+    # a single row, which no other hides
+    one[rng.integers(len(X))] = rng.standard_normal(X.shape[1])
     assert_derivative(definition, extended(X), X_bar, one, name="a row of X")
     without, same = fs.elbo_and_grad(model, X, Y, **arguments)
     assert without == pytest.approx(value, rel=1e-13)
@@ -54,7 +55,9 @@ def test_every_mean_function(rng, mean, P):
 
 
 @each_posterior
-@pytest.mark.parametrize("M, B, D, P", [(1, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None)])
+@pytest.mark.parametrize(
+    "M, B, D, P", [(1, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None)]
+)
 def test_odd_shapes(rng, posterior, M, B, D, P):
     check(rng, posterior=posterior, likelihood="student", mean="constant", M=M, B=B, D=D, P=P)
 
@@ -63,7 +66,9 @@ def test_odd_shapes(rng, posterior, M, B, D, P):
 def test_several_runs_of_rows_with_outputs(rng, monkeypatch, posterior):
     monkeypatch.setattr(bound, "PART_COLUMNS", 5)
     monkeypatch.setattr(bound, "PART_NUMBERS", 1)
-    check(rng, posterior=posterior, covariance="tree", likelihood="poisson", mean="linear", B=23, P=2)
+    check(
+        rng, posterior=posterior, covariance="tree", likelihood="poisson", mean="linear", B=23, P=2
+    )
 
 
 @each_posterior
@@ -82,15 +87,24 @@ def test_the_data_term_has_the_same_one_and_needs_nothing_else(rng, posterior):
             np.testing.assert_allclose(alone, X_bar, rtol=1e-10, atol=1e-11)
             names = (wrt,) if isinstance(wrt, str) else wrt
             found = {path for path, _, bar in fs.leaves(some) if bar is not None}
-            assert found == {path for path, _, _ in fs.leaves(grad) if any(f"{path}.".startswith(f"{n}.") for n in names)}
+            assert found == {
+                path
+                for path, _, _ in fs.leaves(grad)
+                if any(f"{path}.".startswith(f"{n}.") for n in names)
+            }
 
 
 def test_of_the_data_set_as_a_whole(rng):
     """``num_data`` scales it; batches that share no row have each their own."""
     model, X, Y, _ = full_problem(rng, B=12)
     X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)[2]
-    np.testing.assert_allclose(fs.elbo_and_grad(model, X, Y, num_data=30, inputs=True)[2], 2.5 * X_bar, rtol=1e-12)
-    halves = [fs.elbo_and_grad(model, X[half], Y[half], wrt=(), inputs=True)[2] for half in (slice(0, 5), slice(5, 12))]
+    np.testing.assert_allclose(
+        fs.elbo_and_grad(model, X, Y, num_data=30, inputs=True)[2], 2.5 * X_bar, rtol=1e-12
+    )
+    halves = [
+        fs.elbo_and_grad(model, X[half], Y[half], wrt=(), inputs=True)[2]
+        for half in (slice(0, 5), slice(5, 12))
+    ]
     np.testing.assert_allclose(np.concatenate(halves), X_bar, rtol=1e-10, atol=1e-12)
 
 
@@ -103,7 +117,11 @@ def test_of_the_data_set_as_a_whole(rng):
 def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_does):
     """For X alone nothing goes back through Kuu."""
     asked, plain = [], kernels.stationary_vjp
-    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    monkeypatch.setattr(
+        kernels,
+        "stationary_vjp",
+        lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k),
+    )
     model, X, Y, _ = full_problem(rng)
     fs.elbo_and_grad(model, X, Y, wrt=wrt, inputs=True)
     assert asked == kernel_does
@@ -122,7 +140,9 @@ def test_for_inputs_alone_nothing_is_finished(rng, monkeypatch, posterior):
 
     for kind in kinds:
         monkeypatch.setattr(kind, "finish", refused)
-    np.testing.assert_array_equal(fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2], expected)
+    np.testing.assert_array_equal(
+        fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2], expected
+    )
     with pytest.raises(AssertionError, match="nobody asked"):
         fs.elbo_and_grad(model, X, Y, inputs=True, **random)
 
@@ -131,7 +151,9 @@ def assert_differences(bar, f, x, rng):
     """Five points of the public bound itself."""
     d = rng.standard_normal(x.shape)
     difference = five_point(lambda s: f(x + s * d))
-    assert abs(np.vdot(bar, d) - difference) <= 1e-8 * max(1, np.linalg.norm(bar) * np.linalg.norm(d))
+    assert abs(np.vdot(bar, d) - difference) <= 1e-8 * max(
+        1, np.linalg.norm(bar) * np.linalg.norm(d)
+    )
 
 
 @each_posterior
@@ -146,7 +168,9 @@ def test_of_points_and_probes_that_are_drawn(rng, posterior):
 @each_posterior
 def test_a_layer_below(rng, posterior):
     """The weights of a linear map under the process, by the chain rule."""
-    model, X, Y, random = full_problem(rng, posterior, covariance="matern52", likelihood="logit", mean="linear")
+    model, X, Y, random = full_problem(
+        rng, posterior, covariance="matern52", likelihood="logit", mean="linear"
+    )
     W = rng.standard_normal((X.shape[1], 2))
     W_bar = X.T @ fs.elbo_and_grad(model, X @ W, Y, wrt=(), inputs=True, **random)[2]
     assert_differences(W_bar, lambda W: fs.elbo(model, X @ W, Y, **random), W, rng)
@@ -162,17 +186,23 @@ def test_inputs_at_inducing_inputs_are_no_trouble(rng, posterior, covariance):
 
 @each_posterior
 def test_dtypes(rng, posterior):
-    model, X, Y, random = full_problem(rng, posterior, dtype=np.float32, mean="linear", covariance="tree")
+    model, X, Y, random = full_problem(
+        rng, posterior, dtype=np.float32, mean="linear", covariance="tree"
+    )
     narrow = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True, **random)[2]
     wide = fs.tree_map(lambda a: np.float64(a), model), X.astype(float), Y.astype(float)
     truth = fs.elbo_and_grad(*wide, jitter=JITTER, inputs=True, **random)[2]
     assert narrow.dtype == np.float32 and truth.dtype == np.float64
     np.testing.assert_allclose(narrow, truth, rtol=0, atol=1e-3 * np.abs(truth).max())
-    whole = fs.elbo_and_grad(wide[0], np.arange(12).reshape(6, 2), wide[2], inputs=True, **random)[2]
+    whole = fs.elbo_and_grad(wide[0], np.arange(12).reshape(6, 2), wide[2], inputs=True, **random)[
+        2
+    ]
     assert whole.dtype == np.float64
 
 
-@pytest.mark.parametrize("function", [fs.elbo_and_grad, fs.data_term_and_grad], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [fs.elbo_and_grad, fs.data_term_and_grad], ids=lambda f: f.__name__
+)
 def test_without_inputs_two_results_come_back(rng, function):
     model, X, Y, _ = full_problem(rng)
     for options in ({}, {"inputs": False}, {"inputs": np.False_}):
@@ -185,6 +215,9 @@ def test_without_inputs_two_results_come_back(rng, function):
 
 def test_functions_that_have_no_inputs_say_so(rng):
     model, X, Y, _ = full_problem(rng)
-    for call in (lambda: fs.kl_term_and_grad(model, inputs=True), lambda: fs.elbo(model, X, Y, inputs=True)):
+    for call in (
+        lambda: fs.kl_term_and_grad(model, inputs=True),
+        lambda: fs.elbo(model, X, Y, inputs=True),
+    ):
         with pytest.raises(TypeError, match="has no option `inputs`"):
             call()

@@ -16,7 +16,9 @@ each_posterior = pytest.mark.parametrize("name", ROWS)
 
 def layer_of(rng, name, D=2, M=5, batch=()):
     """``(layer, random quantities)``."""
-    mean = fs.LinearMean(rng.standard_normal((*batch, D)), np.linspace(0.1, 0.4, *batch) if batch else 0.3)
+    mean = fs.LinearMean(
+        rng.standard_normal((*batch, D)), np.linspace(0.1, 0.4, *batch) if batch else 0.3
+    )
     covariance = fs.Matern52(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
     return in_model(rng, name, fs.Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch)
 
@@ -38,8 +40,12 @@ def test_forward_and_back_by_definition(rng, name, batch):
     runs = slice(0, 4), slice(4, N)
     (f, first), (g, second) = (work.forward(X[run]) for run in runs)
     mean, var, kl = definition(layer, X, random)
-    np.testing.assert_allclose(np.concatenate([f.mean, g.mean], -1), mean.reshape(*batch, N), atol=1e-10)
-    np.testing.assert_allclose(np.concatenate([f.var, g.var], -1), var.reshape(*batch, N), atol=1e-10)
+    np.testing.assert_allclose(
+        np.concatenate([f.mean, g.mean], -1), mean.reshape(*batch, N), atol=1e-10
+    )
+    np.testing.assert_allclose(
+        np.concatenate([f.var, g.var], -1), var.reshape(*batch, N), atol=1e-10
+    )
     assert work.kl() == pytest.approx(kl, rel=1e-10) and work.num_inducing == 5
     f_bar = fs.Marginals(*rng.standard_normal((2, *batch, N)))
     bars = [work.pull(rows, fs.tree_map(lambda a, run=run: a[..., run], f_bar))
@@ -48,11 +54,17 @@ def test_forward_and_back_by_definition(rng, name, batch):
 
     def value(layer, X):
         mean, var, kl = definition(layer, X, random)
-        return (f_bar.mean * mean.reshape(*batch, N)).sum() + (f_bar.var * var.reshape(*batch, N)).sum() - 0.7 * kl
+        return (
+            (f_bar.mean * mean.reshape(*batch, N)).sum()
+            + (f_bar.var * var.reshape(*batch, N)).sum()
+            - 0.7 * kl
+        )
 
     assert_gradient(lambda q: value(q, X), layer, fs.Layer(*found), rng)
     X_bar = np.concatenate(bars[::-1])
-    assert_derivative(lambda X: value(layer, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    assert_derivative(
+        lambda X: value(layer, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
+    )
 
 
 @each_posterior
@@ -73,11 +85,15 @@ def test_only_what_is_needed(rng, name):
         for field, bar in found.items():
             asked = [name for name in need if name.partition(".")[0] == field]
             if not asked:
-                assert bar is None or not [leaf for _, _, leaf in fs.leaves(bar) if leaf is not None], (need, field)
+                assert bar is None or not [
+                    leaf for _, _, leaf in fs.leaves(bar) if leaf is not None
+                ], (need, field)
             elif field in ("inputs", "inducing"):
                 np.testing.assert_allclose(bar, whole[field], rtol=1e-10, atol=1e-11, err_msg=field)
             else:
-                for (path, _, a), (_, _, b) in zip(fs.leaves(bar), fs.leaves(whole[field]), strict=True):
+                for (path, _, a), (_, _, b) in zip(
+                    fs.leaves(bar), fs.leaves(whole[field]), strict=True
+                ):
                     wanted = any(f"{field}.{path}.".startswith(f"{name}.") for name in asked)
                     assert (a is not None) == wanted, (need, path)
                     if wanted:
@@ -99,7 +115,10 @@ def test_joint_moments_have_the_marginals(rng, name):
 @each_posterior
 def test_layers_chain(rng, name):
     """The means of one layer are the inputs of the next; both ends' gradients are those of the whole."""
-    (below, random_below), (above, random_above) = layer_of(rng, name, batch=(3,)), layer_of(rng, name, D=3)
+    (below, random_below), (above, random_above) = (
+        layer_of(rng, name, batch=(3,)),
+        layer_of(rng, name, D=3),
+    )
     X = rng.uniform(-1, 1, (N, 2))
     first = LayerPass(below, JITTER, N, (*FIELDS, "inputs"), **random_below)
     f, rows = first.forward(X)
@@ -113,8 +132,16 @@ def test_layers_chain(rng, name):
     def value(below, above, X):
         mean, var, kl = definition(below, X, random_below)
         top_mean, top_var, top_kl = definition(above, mean.T, random_above)
-        return (var_bar * var).sum() + (g_bar.mean * top_mean[0]).sum() + (g_bar.var * top_var[0]).sum() - kl - top_kl
+        return (
+            (var_bar * var).sum()
+            + (g_bar.mean * top_mean[0]).sum()
+            + (g_bar.var * top_var[0]).sum()
+            - kl
+            - top_kl
+        )
 
-    assert_derivative(lambda X: value(below, above, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    assert_derivative(
+        lambda X: value(below, above, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
+    )
     assert_gradient(lambda q: value(q, above, X), below, fs.Layer(*bars), rng)
     assert_gradient(lambda q: value(below, q, X), above, fs.Layer(*bars_above), rng)

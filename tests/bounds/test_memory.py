@@ -53,7 +53,8 @@ def test_a_thousand_steps_leave_nothing_behind(rng):
         before = held_by_us()
         for _ in range(1000):
             fs.elbo_and_grad(model, X, Y)
-        # Python's own free lists fill up to some 50 kB and stop; one leaked matrix a step would be 3 MB
+        # Python's own free lists fill up to some 50 kB and stop; one leaked matrix a step would be
+        # 3 MB
         assert held_by_us() - before < 80_000
     finally:
         tracemalloc.stop()

@@ -23,23 +23,32 @@ import fastsvgp as fs
 
 NOT_GAUSSIAN = [fs.BernoulliLogit(), fs.Laplace(scale=0.4)]
 LIKELIHOODS = [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN]
-each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__)
+each_likelihood = pytest.mark.parametrize(
+    "likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__
+)
 
 
 def every_column(scheme, m):
     """Two columns of m, or one from each of two blocks."""
     if scheme == "with":
-        return [(np.array(r), None) for r in itertools.product(range(m), repeat=2 if m == UNITS else 1)]
+        return [
+            (np.array(r), None) for r in itertools.product(range(m), repeat=2 if m == UNITS else 1)
+        ]
     if scheme == "without":
         return [(np.array(r), None) for r in itertools.combinations(range(m), 2)]
     half = m // 2
-    return [(np.array(r), np.array([half, m - half])) for r in itertools.product(range(half), range(half, m))]
+    return [
+        (np.array(r), np.array([half, m - half]))
+        for r in itertools.product(range(half), range(half, m))
+    ]
 
 
 def every_triple(scheme, m):
     """All of them, equally likely: two units in i, one in j, or as many as the scheme has."""
     of_j = every_sample(scheme, 2 if scheme == "stratified" else 1)
-    for (i, w_i), (j, w_j), (r, w_r) in itertools.product(every_sample(scheme), of_j, every_column(scheme, m)):
+    for (i, w_i), (j, w_j), (r, w_r) in itertools.product(
+        every_sample(scheme), of_j, every_column(scheme, m)
+    ):
         yield fs.BasisSample(i, j, r, w_i, w_j, w_r)
 
 
@@ -48,7 +57,12 @@ def everything(model):
 
 
 AWKWARD = fs.BasisSample(
-    np.array([2, 0, 2]), np.array([1, 2]), np.array([1, 0, 2, 1]), np.array([0.7, 1.4, 0.9]), 1.3, np.array([0.6, 1.1, 0.8, 1.7])
+    np.array([2, 0, 2]),
+    np.array([1, 2]),
+    np.array([1, 0, 2, 1]),
+    np.array([0.7, 1.4, 0.9]),
+    1.3,
+    np.array([0.6, 1.1, 0.8, 1.7]),
 )
 
 
@@ -63,7 +77,12 @@ def lists(basis, sample):
 def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
     """Its formulas, term by term: L_mu, L_Sigma and L_const of Theorems 1, 2, Proposition 2; and Theorem 3's data term."""
     (i, w), (j, v), (r, u) = lists(model.basis, sample)
-    phi, C, mu, m = model.basis.features(X), dense(model.posterior), model.posterior.mean, len(model.posterior.mean)
+    phi, C, mu, m = (
+        model.basis.features(X),
+        dense(model.posterior),
+        model.posterior.mean,
+        len(model.posterior.mean),
+    )
     S = np.eye(m)
     if isinstance(model.basis, fs.RelevanceBasis):
         S = np.diag(model.basis.precision)
@@ -80,9 +99,17 @@ def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
     if isinstance(model.likelihood, fs.Gaussian):
         noise = float(model.likelihood.variance)
         p_i, p_j = phi[:, i] @ (w * mu[i]), phi[:, j] @ (v * mu[j])
-        data = num_data * np.log(2 * np.pi * noise) + scale / noise * (Y @ Y - 2 * Y @ p_i + p_i @ p_j)
+        data = num_data * np.log(2 * np.pi * noise) + scale / noise * (
+            Y @ Y - 2 * Y @ p_i + p_i @ p_j
+        )
         for column, times in zip(r, u, strict=True):
-            data += scale / noise * times * (phi[:, i] @ (w * C[i, column])) @ (phi[:, j] @ (v * C[j, column]))
+            data += (
+                scale
+                / noise
+                * times
+                * (phi[:, i] @ (w * C[i, column]))
+                @ (phi[:, j] @ (v * C[j, column]))
+            )
         return -0.5 * (data + prior)
     seen = np.zeros((len(Y), m))
     for column, times in zip(r, u, strict=True):
@@ -99,7 +126,11 @@ def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
     value, _, info = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=())
     np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20), rtol=1e-10)
-    both = -0.5 * sum(info.terms) if isinstance(likelihood, fs.Gaussian) else info.terms[0] - info.terms[1]
+    both = (
+        -0.5 * sum(info.terms)
+        if isinstance(likelihood, fs.Gaussian)
+        else info.terms[0] - info.terms[1]
+    )
     np.testing.assert_allclose(both, value, rtol=1e-12)
 
 
@@ -108,7 +139,9 @@ def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
 def test_jitter_of_a_dense_precision(rng, jitter, likelihood):
     """Seen where i and j coincide, in the formulas and in the gradient."""
     model, X, Y = problem(rng, "inducing", 2, likelihood)
-    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=fields(model), jitter=jitter)
+    value, grad, _ = fs.sampled_bound_and_grad(
+        model, X, Y, AWKWARD, num_data=20, wrt=fields(model), jitter=jitter
+    )
     np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20, jitter), rtol=1e-10)
     assert_gradient_at(AWKWARD, model, X, Y, grad, rng, jitter=jitter)
 
@@ -120,11 +153,17 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     wrt = fields(model)
     samples = every_triple(scheme, len(model.posterior.mean))
-    found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
+    found = [
+        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples
+    ]
     assert_unbiased(found, model, X, Y, wrt)
     phi, C = model.basis.features(X), dense(model.posterior)
-    np.testing.assert_allclose(np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10)
-    np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
+    np.testing.assert_allclose(
+        np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10
+    )
 
 
 @each_likelihood
@@ -137,7 +176,9 @@ def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     assert_gradient_at(AWKWARD, model, X, Y, grad, rng)
 
 
-@pytest.mark.parametrize("likelihood", NOT_GAUSSIAN, ids=lambda likelihood: type(likelihood).__name__)
+@pytest.mark.parametrize(
+    "likelihood", NOT_GAUSSIAN, ids=lambda likelihood: type(likelihood).__name__
+)
 @pytest.mark.parametrize("scheme", ["with", "stratified"])
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
@@ -145,7 +186,12 @@ def test_theorem_3_bounds_from_below(rng, name, k, scheme, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
     exact = fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
     samples = every_triple(scheme, len(model.posterior.mean))
-    assert np.mean([fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=())[0] for s in samples]) < exact
+    assert (
+        np.mean(
+            [fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=())[0] for s in samples]
+        )
+        < exact
+    )
 
 
 @each_likelihood
@@ -167,14 +213,26 @@ def test_everything_once_is_the_exact_bound(rng, name, k, likelihood):
 
 def test_ten_thousand_functions_within_5_sigma(rng):
     m, k = 10_000, 3
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
+    model = fs.QSGP(
+        fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1),
+        weights(rng, m, k),
+        fs.Gaussian(variance=0.5),
+    )
     model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
-    model = fs.replace_at(model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k))
+    model = fs.replace_at(
+        model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k)
+    )
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
     exact = fs.weight_bound(model, X, Y, num_data=100)
     for scheme in ("with", "stratified"):
-        samples = [fs.draw_basis_sample(model.basis, 1000, rng=rng, scheme=scheme, columns=5000) for _ in range(60)]
-        values = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=100, wrt=())[0] for sample in samples]
+        samples = [
+            fs.draw_basis_sample(model.basis, 1000, rng=rng, scheme=scheme, columns=5000)
+            for _ in range(60)
+        ]
+        values = [
+            fs.sampled_bound_and_grad(model, X, Y, sample, num_data=100, wrt=())[0]
+            for sample in samples
+        ]
         assert abs(np.mean(values) - exact) < 5 * np.std(values) / np.sqrt(60)
 
 
@@ -182,7 +240,9 @@ def variances(model, X, Y, samples):
     """Of value and gradient in the posterior, entry by entry, over equally likely samples."""
     found = []
     for sample in samples:
-        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt="posterior")
+        value, grad, _ = fs.sampled_bound_and_grad(
+            model, X, Y, sample, num_data=20, wrt="posterior"
+        )
         q = as_dense(grad, model).posterior
         found.append(np.concatenate([[value], q.mean, q.columns.ravel(), q.diagonal]))
     return np.var(found, axis=0)
@@ -204,29 +264,45 @@ def test_all_columns_vary_less_than_some(rng, name, scheme):
 def test_the_reduced_estimators_vary_less(name):
     """Of one problem each: the data term is the mean over who is called i; who counts coincidences is not proved to vary less."""
     model, X, Y = problem(np.random.default_rng(1), name, 1, fs.Gaussian(variance=0.2))
-    draws = every_sample("without"), every_sample("without"), every_column("without", len(model.posterior.mean))
+    draws = (
+        every_sample("without"),
+        every_sample("without"),
+        every_column("without", len(model.posterior.mean)),
+    )
     some = [fs.BasisSample(i, j, r) for (i, _), (j, _), (r, _) in itertools.product(*draws)]
-    paper, reduced = variances(model, X, Y, some), variances(model, X, Y, [s._replace(columns=None) for s in some])
+    paper, reduced = (
+        variances(model, X, Y, some),
+        variances(model, X, Y, [s._replace(columns=None) for s in some]),
+    )
     assert reduced[0] < 0.5 * paper[0] and reduced[1:].sum() < 0.5 * paper[1:].sum()
 
 
 def test_what_is_not_drawn_is_not_looked_at(rng):
-    model, X, Y = problem(rng, "fourier", 3, fs.Gaussian(variance=0.2))  # units 0 and 1: functions 0 to 3
+    # units 0 and 1: functions 0 to 3
+    model, X, Y = problem(rng, "fourier", 3, fs.Gaussian(variance=0.2))
     q = fs.tree_map(np.copy, model.posterior)
     q.mean[4:], q.columns[4:], q.columns[:, 1], q.diagonal[2] = np.nan, np.nan, np.nan, np.nan
     model = fs.replace(model, posterior=q)
     sample = fs.BasisSample(np.array([0, 1]), np.array([1, 0]), np.array([0, 2, 4]))
     value, grad, info = fs.sampled_bound_and_grad(model, X, Y, sample)
     assert np.isfinite(value) and np.isfinite(info.var).all()
-    assert list(grad.posterior.columns.rows) == [0, 1, 2, 3] and np.isfinite(grad.posterior.columns.values).all()
-    assert list(grad.posterior.diagonal.rows) == [0, 1] and not grad.posterior.columns.values[:, 1].any()
+    assert (
+        list(grad.posterior.columns.rows) == [0, 1, 2, 3]
+        and np.isfinite(grad.posterior.columns.values).all()
+    )
+    assert (
+        list(grad.posterior.diagonal.rows) == [0, 1]
+        and not grad.posterior.columns.values[:, 1].any()
+    )
     with pytest.raises(ValueError, match="`diagonal of posterior.columns` contains nan"):
         fs.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([1])))
     with pytest.raises(ValueError, match="`posterior.diagonal` contains nan"):
         fs.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([5])))
 
 
-@pytest.mark.parametrize("likelihood", [fs.Gaussian(variance=0.2), fs.BernoulliLogit()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [fs.Gaussian(variance=0.2), fs.BernoulliLogit()], ids=lambda x: type(x).__name__
+)
 @pytest.mark.parametrize("name", BASES)
 def test_float32(rng, name, likelihood):
     model, X, Y = problem(rng, name, 2, likelihood)
@@ -237,10 +313,14 @@ def test_float32(rng, name, likelihood):
     )
     np.testing.assert_allclose(found, value, rtol=1e-4)
     assert info.var.dtype == np.float32
-    for (path, _, a), (_, _, b) in zip(fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True
+    ):
         assert a is None or np.asarray(a).dtype == np.float32, path
         if a is not None:
-            np.testing.assert_allclose(a, b, atol=1e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path)
+            np.testing.assert_allclose(
+                a, b, atol=1e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path
+            )
 
 
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
@@ -250,7 +330,11 @@ def test_draws_of_columns(rng, scheme):
     counts = np.zeros(6)
     for seed in range(300):
         sample = fs.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme, columns=4)
-        np.add.at(counts, sample.columns, 6 / 4 if sample.weight_columns is None else sample.weight_columns)
+        np.add.at(
+            counts,
+            sample.columns,
+            6 / 4 if sample.weight_columns is None else sample.weight_columns,
+        )
         same = fs.draw_basis_sample(model.basis, 2, rng=seed, scheme=scheme)
         assert same.columns is same.weight_columns is None and len(sample.columns) == 4
         np.testing.assert_array_equal(same.j, sample.j)
@@ -266,7 +350,10 @@ def test_bad_draws_and_bad_samples(rng):
     ):
         with pytest.raises(ValueError, match=said):
             fs.draw_basis_sample(model.basis, 2, **options)
-    sample, logit = fs.BasisSample(FIRST, SECOND, np.array([0, 5])), fs.replace(model, likelihood=fs.BernoulliLogit())
+    sample, logit = (
+        fs.BasisSample(FIRST, SECOND, np.array([0, 5])),
+        fs.replace(model, likelihood=fs.BernoulliLogit()),
+    )
     for one, bad, options, error, said in (
         (model, {"columns": np.array([6])}, {}, ValueError, "`sample.columns` names 6, but C has 6 columns, from 0"),
         (model, {"columns": np.array([0.0])}, {}, TypeError, "`sample.columns` must hold one or more whole numbers"),

@@ -11,7 +11,9 @@ def model(rng, P=None, M=6, likelihood=None, mean=None):
     batch = () if P is None else (P,)
     q = fs.Whitened(rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M, off=0.2))
     likelihood = likelihood or fs.Gaussian(0.2)
-    return fs.SVGP(fs.Matern32(1.1, np.array([0.8, 1.2])), rng.standard_normal((M, 2)), q, likelihood, mean)
+    return fs.SVGP(
+        fs.Matern32(1.1, np.array([0.8, 1.2])), rng.standard_normal((M, 2)), q, likelihood, mean
+    )
 
 
 @pytest.mark.parametrize("P", [None, 1, 3])
@@ -60,7 +62,9 @@ def test_samples_have_the_joint_moments(rng, P):
     samples = fs.sample_f(m, Xs, 40_000, rng=3)
     assert samples.shape == ((40_000, 5) if P is None else (40_000, 5, P))
     mean, cov = fs.predict_f(m, Xs, full_cov=True)
-    flat, means, covs = (samples[..., None], mean[:, None], cov[None]) if P is None else (samples, mean, cov)
+    flat, means, covs = (
+        (samples[..., None], mean[:, None], cov[None]) if P is None else (samples, mean, cov)
+    )
     for p in range(P or 1):
         assert_moments(flat[..., p], means[:, p], covs[p])
     np.testing.assert_array_equal(samples[:3], fs.sample_f(m, Xs, 40_000, rng=3)[:3])
@@ -69,7 +73,12 @@ def test_samples_have_the_joint_moments(rng, P):
 def test_float32_stays_float32(rng):
     m = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model(rng))
     Xs = rng.standard_normal((4, 2)).astype(np.float32)
-    results = [*fs.predict_f(m, Xs), *fs.predict_f(m, Xs, full_cov=True), *fs.predict_y(m, Xs), fs.sample_f(m, Xs, 2, rng=0)]
+    results = [
+        *fs.predict_f(m, Xs),
+        *fs.predict_f(m, Xs, full_cov=True),
+        *fs.predict_y(m, Xs),
+        fs.sample_f(m, Xs, 2, rng=0),
+    ]
     assert {r.dtype for r in results} == {np.dtype(np.float32)}
 
 
@@ -77,18 +86,33 @@ def test_bad_arguments_are_named(rng):
     m = model(rng)
     X, Y = np.zeros((3, 2)), np.zeros(3)
     for size in (0, -3, 1.5, np.nan, np.inf, "a", True, [3], 1j):
-        with pytest.raises((ValueError, TypeError), match="`chunk_size` must be a whole number of at least 1, got"):
+        with pytest.raises(
+            (ValueError, TypeError), match="`chunk_size` must be a whole number of at least 1, got"
+        ):
             fs.predict_f(m, X, chunk_size=size)
     for count in (0, "many", None):
-        with pytest.raises((ValueError, TypeError), match="`num_samples` must be a whole number of at least 1, got"):
+        with pytest.raises(
+            (ValueError, TypeError), match="`num_samples` must be a whole number of at least 1, got"
+        ):
             fs.sample_f(m, X, count)
     for rng in ("a", -1, 1.5):
         with pytest.raises(TypeError, match="`rng` must be None, a seed"):
             fs.sample_f(m, X, rng=rng)
-    for predict in (fs.predict_f, fs.predict_y, fs.sample_f, lambda m, Xs: fs.predict_log_density(m, Xs, Y)):
+    for predict in (
+        fs.predict_f,
+        fs.predict_y,
+        fs.sample_f,
+        lambda m, Xs: fs.predict_log_density(m, Xs, Y),
+    ):
         for Xs, message in (
             (np.zeros((3, 3)), "`Xs` has 3 columns where `inducing` has 2"),
-            (np.zeros(3), r"`Xs` must have shape \(N, D\), got \(3,\); for 3 points with one input use Xs\[:, None\]"),
+            (
+                np.zeros(3),
+                (
+                    r"`Xs` must have shape \(N, D\), got \(3,\); for 3 points with one input use"
+                    r" Xs\[:, None\]"
+                ),
+            ),
             (np.zeros((0, 2)), r"`Xs` is an empty batch, shape \(0, 2\); give at least one row$"),
             (np.full((3, 2), np.nan), "`Xs` contains nan"),
         ):
@@ -109,7 +133,8 @@ def test_bad_arguments_are_named(rng):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [fs.BernoulliLogit(), fs.Poisson(), fs.RobustMax(num_classes=3), fs.Softmax(num_classes=3)]
+    "likelihood",
+    [fs.BernoulliLogit(), fs.Poisson(), fs.RobustMax(num_classes=3), fs.Softmax(num_classes=3)],
 )
 def test_labels_out_of_range_are_named_as_they_came(rng, likelihood):
     m = model(rng, likelihood.num_latent, likelihood=likelihood)
@@ -118,14 +143,22 @@ def test_labels_out_of_range_are_named_as_they_came(rng, likelihood):
 
 
 @pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.2), fs.Laplace(0.3), fs.StudentT(0.3, df=3.0), fs.Poisson()])
+@pytest.mark.parametrize(
+    "likelihood", [fs.Gaussian(0.2), fs.Laplace(0.3), fs.StudentT(0.3, df=3.0), fs.Poisson()]
+)
 def test_quantiles_and_their_levels(rng, P, likelihood):
-    m, Xs = model(rng, P, likelihood=likelihood, mean=fs.ConstantMean(0.4)), rng.standard_normal((11, 2))
+    m, Xs = (
+        model(rng, P, likelihood=likelihood, mean=fs.ConstantMean(0.4)),
+        rng.standard_normal((11, 2)),
+    )
     shape = (11,) if P is None else (11, P)
     low, high = fs.predict_quantiles(m, Xs, (0.05, 0.9))
-    apart = low <= high if isinstance(likelihood, fs.Poisson) else low < high  # both may be the count 0
+    # both may be the count 0
+    apart = low <= high if isinstance(likelihood, fs.Poisson) else low < high
     assert low.shape == high.shape == shape and apart.all()
-    np.testing.assert_allclose(fs.predict_quantiles(m, Xs, 0.9, chunk_size=4), high, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        fs.predict_quantiles(m, Xs, 0.9, chunk_size=4), high, rtol=1e-11, atol=1e-12
+    )
     for q, level in ((low, 0.05), (high, 0.9)):
         p = fs.predict_cdf(m, Xs, q)
         assert p.shape == shape and (p >= level - 1e-12).all()
@@ -141,14 +174,21 @@ def test_levels_out_of_range_and_classes_are_refused(rng):
     for levels in (0, 1, [0.5, 1.5], np.nan, [-0.1]):
         with pytest.raises(ValueError, match="`levels` must lie strictly between 0 and 1, got"):
             fs.predict_quantiles(m, Xs, levels)
-    with pytest.raises(ValueError, match=r"`levels` must be a number or a sequence .* shape \(1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"`levels` must be a number or a sequence .* shape \(1, 1\)"
+    ):
         fs.predict_quantiles(m, Xs, [[0.5]])
     with pytest.raises(TypeError, match="`levels` must hold real numbers"):
         fs.predict_quantiles(m, Xs, "half")
     assert fs.predict_quantiles(m, Xs, []).shape == (0, 3)
     for classes in (fs.BernoulliProbit(), fs.Softmax(num_classes=3)):
         m = model(rng, classes.num_latent, likelihood=classes)
-        with pytest.raises(TypeError, match=f"targets of a {type(classes).__name__} model are classes, which have no quantiles"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                f"targets of a {type(classes).__name__} model are classes, which have no quantiles"
+            ),
+        ):
             fs.predict_quantiles(m, Xs, 0.5)
         with pytest.raises(TypeError, match="classes, which have no quantiles"):
             fs.predict_cdf(m, Xs, np.zeros(3))

@@ -26,9 +26,13 @@ def defined(model, Xs, mean_bar, var_bar):
     """<mean_bar, mean> + <var_bar, var> by definition; cotangents in the shapes of users."""
     Z = model.inducing
     Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
-    mean, var, _ = definitions.moments(model.posterior, definitions.blocks(model.covariance, Z, Xs, JITTER))
+    mean, var, _ = definitions.moments(
+        model.posterior, definitions.blocks(model.covariance, Z, Xs, JITTER)
+    )
     mean = mean + definitions.prior_mean(model.mean, Xs)
-    return sum((bar.T.reshape(len(a), -1) * a).sum() for bar, a in ((mean_bar, mean), (var_bar, var)))
+    return sum(
+        (bar.T.reshape(len(a), -1) * a).sum() for bar, a in ((mean_bar, mean), (var_bar, var))
+    )
 
 
 def check(rng, posterior, **options):
@@ -43,7 +47,8 @@ def check(rng, posterior, **options):
     assert Xs_bar.shape == Xs.shape and Xs_bar.dtype == Xs.dtype and Xs_bar.flags.c_contiguous
     np.testing.assert_array_equal(Xs, before)
     row = np.zeros(Xs.shape)
-    row[rng.integers(len(Xs))] = rng.standard_normal(Xs.shape[1])  # a single one, which no other hides
+    # a single one, which no other hides
+    row[rng.integers(len(Xs))] = rng.standard_normal(Xs.shape[1])
     for d in (rng.standard_normal(Xs.shape), row):
         assert_derivative(lambda Xs: defined(model, Xs, *bars), extended(Xs), Xs_bar, d, name="Xs")
     return model, Xs, bars, vjp, Xs_bar
@@ -68,7 +73,9 @@ def test_every_mean_function(rng, mean, P):
 
 
 @each
-@pytest.mark.parametrize("M, N, D, P", [(2, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None), (3, 17, 1, 1)])
+@pytest.mark.parametrize(
+    "M, N, D, P", [(2, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None), (3, 17, 1, 1)]
+)
 def test_odd_shapes(rng, posterior, M, N, D, P):
     check(rng, posterior, mean="constant", M=M, N=N, D=D, P=P)
 
@@ -77,13 +84,24 @@ def test_odd_shapes(rng, posterior, M, N, D, P):
 def test_against_five_points_of_predictions(rng, posterior):
     model, Xs = problem(rng, posterior, covariance="matern52", mean="linear", P=2)
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
-    bars, d = (rng.standard_normal(mean.shape), rng.standard_normal(var.shape)), rng.standard_normal(Xs.shape)
+    bars, d = (
+        (
+            rng.standard_normal(mean.shape),
+            rng.standard_normal(var.shape),
+        ),
+        rng.standard_normal(Xs.shape),
+    )
 
     def along(s):
-        return sum(np.vdot(bar, a) for bar, a in zip(bars, fs.predict_f(model, Xs + s * d, jitter=JITTER), strict=True))
+        return sum(
+            np.vdot(bar, a)
+            for bar, a in zip(bars, fs.predict_f(model, Xs + s * d, jitter=JITTER), strict=True)
+        )
 
     Xs_bar = vjp(*bars)
-    assert abs(np.vdot(Xs_bar, d) - five_point(along)) <= 1e-8 * np.linalg.norm(Xs_bar) * np.linalg.norm(d)
+    assert abs(np.vdot(Xs_bar, d) - five_point(along)) <= 1e-8 * np.linalg.norm(
+        Xs_bar
+    ) * np.linalg.norm(d)
 
 
 @each
@@ -93,7 +111,9 @@ def test_adjoint_of_either_result(rng, posterior):
     for i, y_bar in enumerate((rng.standard_normal(mean.shape), rng.standard_normal(var.shape))):
         bars = [None, None]
         bars[i] = y_bar
-        assert_adjoint(lambda X, i=i: fs.predict_f(model, X, jitter=JITTER)[i], [Xs], [vjp(*bars)], y_bar, rng)
+        assert_adjoint(
+            lambda X, i=i: fs.predict_f(model, X, jitter=JITTER)[i], [Xs], [vjp(*bars)], y_bar, rng
+        )
 
 
 @each
@@ -155,10 +175,15 @@ def test_derivatives_of_each_row_in_two_calls(rng):
 def test_what_begins_a_pass_happens_once(rng, monkeypatch):
     """One factor of Kuu, and nothing is finished: no M^3 beyond the start."""
     model, Xs = problem(rng)
-    kind, factored = type(model.posterior.start(model.covariance.Kuu(model.inducing), 0.1, 7, ("blocks",))), []
+    kind, factored = (
+        type(model.posterior.start(model.covariance.Kuu(model.inducing), 0.1, 7, ("blocks",))),
+        [],
+    )
     plain = kernels.cholesky
     monkeypatch.setattr(kernels, "cholesky", lambda *a, **k: factored.append(1) or plain(*a, **k))
-    monkeypatch.setattr(kind, "finish", lambda *_: pytest.fail("nobody asked for what all rows share"))
+    monkeypatch.setattr(
+        kind, "finish", lambda *_: pytest.fail("nobody asked for what all rows share")
+    )
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     for _ in range(3):
         vjp(mean, var)
@@ -171,7 +196,9 @@ def test_dtypes(rng, posterior):
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
     bars = rng.standard_normal((2, *mean.shape))
     narrow = vjp(*bars)  # float64 cotangents of a float32 prediction
-    truth = fs.predict_f_and_vjp(fs.tree_map(np.float64, model), Xs.astype(float), jitter=JITTER)[2](*bars)
+    truth = fs.predict_f_and_vjp(fs.tree_map(np.float64, model), Xs.astype(float), jitter=JITTER)[
+        2
+    ](*bars)
     assert mean.dtype == var.dtype == narrow.dtype == np.float32 and truth.dtype == np.float64
     np.testing.assert_allclose(narrow, truth, rtol=0, atol=1e-3 * np.abs(truth).max())
 
@@ -181,7 +208,9 @@ def test_integers_and_lists(rng):
     Xs = np.arange(8).reshape(4, 2)
     _, _, vjp = fs.predict_f_and_vjp(model, Xs.tolist(), jitter=JITTER)
     _, _, same = fs.predict_f_and_vjp(model, Xs.astype(float), jitter=JITTER)
-    np.testing.assert_allclose(vjp([1, 0, 2, 3], [0.5] * 4), same(np.array([1.0, 0, 2, 3]), np.full(4, 0.5)), rtol=1e-12)
+    np.testing.assert_allclose(
+        vjp([1, 0, 2, 3], [0.5] * 4), same(np.array([1.0, 0, 2, 3]), np.full(4, 0.5)), rtol=1e-12
+    )
 
 
 @each_posterior
@@ -216,7 +245,11 @@ def test_bad_cotangents_are_named(rng, bar, P, error, said):
 
 def test_bad_arguments_are_those_of_predictions(rng):
     model, Xs = problem(rng)
-    for wrong, said in ((Xs[0], "`Xs` must have shape"), (Xs[:, :1], "`Xs` has 1 columns"), (Xs * np.nan, "`Xs` contains nan")):
+    for wrong, said in (
+        (Xs[0], "`Xs` must have shape"),
+        (Xs[:, :1], "`Xs` has 1 columns"),
+        (Xs * np.nan, "`Xs` contains nan"),
+    ):
         with pytest.raises(ValueError, match=said):
             fs.predict_f_and_vjp(model, wrong)
     with pytest.raises(ValueError, match="`jitter` must be zero or positive"):
@@ -230,5 +263,8 @@ OTHERS = [fs.SGPR(fs.RBF(1.0, 1.0), np.ones((1, 1)), 0.1), fs.RBF(1.0, 1.0)]
 
 @pytest.mark.parametrize("model", OTHERS, ids=lambda model: type(model).__name__)
 def test_other_kinds_of_models_say_so(model):
-    with pytest.raises(TypeError, match=f"predict_f_and_vjp: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"):
+    with pytest.raises(
+        TypeError,
+        match=f"predict_f_and_vjp: `model` must be a fastsvgp.SVGP, got {type(model).__name__}",
+    ):
         fs.predict_f_and_vjp(model, np.ones((2, 1)))

@@ -10,7 +10,9 @@ JITTER = 1e-2
 
 
 def model_of(rng, m, k, likelihood=None, name="relevance"):
-    return fs.QSGP(basis_of(rng, name, m), weights(rng, m, k), likelihood or fs.Gaussian(variance=0.2))
+    return fs.QSGP(
+        basis_of(rng, name, m), weights(rng, m, k), likelihood or fs.Gaussian(variance=0.2)
+    )
 
 
 def single(tree):
@@ -24,11 +26,18 @@ def test_the_optimal_precision_is_where_its_gradient_is_zero(rng, k):
         model = model_of(rng, 8, k, likelihood)
         best = fs.optimal_precision(model)
         C = dense(model.posterior)
-        np.testing.assert_allclose(best.basis.precision, 1 / (model.posterior.mean**2 + np.diag(C @ C.T)), rtol=1e-12)
+        np.testing.assert_allclose(
+            best.basis.precision, 1 / (model.posterior.mean**2 + np.diag(C @ C.T)), rtol=1e-12
+        )
         value, grad = fs.weight_bound_and_grad(best, X, Y, wrt="basis.precision")
         assert np.abs(grad.basis.precision * best.basis.precision).max() < 1e-12
         for factor in (0.9, 1.1):
-            assert fs.weight_bound(fs.replace_at(best, "basis.precision", factor * best.basis.precision), X, Y) < value
+            assert (
+                fs.weight_bound(
+                    fs.replace_at(best, "basis.precision", factor * best.basis.precision), X, Y
+                )
+                < value
+            )
         small = fs.optimal_precision(single(model))
         assert small.basis.precision.dtype == np.float32
         np.testing.assert_allclose(small.basis.precision, best.basis.precision, rtol=1e-5)
@@ -39,7 +48,11 @@ def test_no_turn_lowers_the_bound(rng, k):
     """Mean, diagonal and precisions in turns; and precisions of functions that the data have no use for grow."""
     X = rng.uniform(-4, 4, (40, 1))
     Y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(40)
-    model = fs.QSGP(fs.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(40)), weights(rng, 40, k), fs.Gaussian(variance=0.01))
+    model = fs.QSGP(
+        fs.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(40)),
+        weights(rng, 40, k),
+        fs.Gaussian(variance=0.01),
+    )
     bounds = [fs.weight_bound(model, X, Y)]
     for _ in range(10):
         for turn in (
@@ -86,15 +99,22 @@ def test_pruned_models_have_the_marginal_of_q(rng, k):
     phi = model.basis.features(Xs)[:, rows]
     mean, cov = fs.predict_f(pruned, Xs, full_cov=True)
     np.testing.assert_allclose(mean, phi @ model.posterior.mean[rows], rtol=1e-10, atol=1e-13)
-    np.testing.assert_allclose(cov, phi @ (C @ C.T)[np.ix_(rows, rows)] @ phi.T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        cov, phi @ (C @ C.T)[np.ix_(rows, rows)] @ phi.T, rtol=1e-9, atol=1e-12
+    )
 
 
 def relative_entropy(A, B):
     """KL[N(0, A) || N(0, B)]."""
-    return 0.5 * (np.trace(np.linalg.solve(B, A)) - len(A) + np.linalg.slogdet(B)[1] - np.linalg.slogdet(A)[1])
+    return 0.5 * (
+        np.trace(np.linalg.solve(B, A)) - len(A) + np.linalg.slogdet(B)[1] - np.linalg.slogdet(A)[1]
+    )
 
 
-@pytest.mark.parametrize("rows", [[1, 2, 4, 5, 7], [0, 2, 3, 6, 7, 8], [3, 4, 5, 6, 7, 8], [1], [0, 1], [2, 5], [1, 6, 8]])
+@pytest.mark.parametrize(
+    "rows",
+    [[1, 2, 4, 5, 7], [0, 2, 3, 6, 7, 8], [3, 4, 5, 6, 7, 8], [1], [0, 1], [2, 5], [1, 6, 8]],
+)
 def test_without_some_of_the_first_rows_it_is_the_nearest_chevron(rng, rows):
     """k = 3: all variances, the covariances with the first three that stay, and no other factor is nearer."""
     model = model_of(rng, 9, 3)
@@ -133,7 +153,13 @@ def test_pruned_models_are_of_their_own_arrays_and_masks_are_row_numbers(rng):
     whole = fs.prune(model, np.ones(6, bool))
     for (path, _, a), (_, _, b) in zip(fs.leaves(whole), fs.leaves(model), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
-    for array in (one.basis.inducing, one.basis.precision, one.posterior.mean, one.posterior.columns, one.posterior.diagonal):
+    for array in (
+        one.basis.inducing,
+        one.basis.precision,
+        one.posterior.mean,
+        one.posterior.columns,
+        one.posterior.diagonal,
+    ):
         array[...] = 7
     for (path, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(before), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
@@ -153,7 +179,9 @@ def test_what_goes_has_no_say(rng):
     model = fs.replace(model, basis=fs.replace(model.basis, precision=precision))
     model = fs.replace(model, posterior=fs.ChevronWeights(mean, columns, diagonal))
     pruned = fs.prune(model, fs.relevance_vectors(model))
-    np.testing.assert_allclose(fs.weight_bound(pruned, X, Y), fs.weight_bound(model, X, Y), rtol=1e-10)
+    np.testing.assert_allclose(
+        fs.weight_bound(pruned, X, Y), fs.weight_bound(model, X, Y), rtol=1e-10
+    )
     np.testing.assert_allclose(fs.predict_f(pruned, X), fs.predict_f(model, X), rtol=1e-9)
 
 
@@ -174,12 +202,17 @@ def test_bad_rows(rng, keep, error, said):
         fs.prune(model_of(rng, 5, 2), keep)
 
 
-@pytest.mark.parametrize("name, arguments", [("optimal_precision", ()), ("relevance_vectors", ()), ("prune", ([0, 1],))])
+@pytest.mark.parametrize(
+    "name, arguments", [("optimal_precision", ()), ("relevance_vectors", ()), ("prune", ([0, 1],))]
+)
 def test_bad_models(rng, name, arguments):
     function, model = getattr(fs, name), model_of(rng, 8, 2)
     for other in ("fourier", "inducing"):
         basis = basis_of(rng, other, 8)
-        said = f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis.*got {type(basis).__name__}"
+        said = (
+            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis.*got"
+            f" {type(basis).__name__}"
+        )
         with pytest.raises(TypeError, match=said):
             function(fs.replace(model, basis=basis), *arguments)
     for path, value, said in (

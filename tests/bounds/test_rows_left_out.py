@@ -11,9 +11,17 @@ N, D, M = 29, 2, 6
 
 def problem(rng, outputs=()):
     """``(model, X, Y, weights)``, with nothing in the rows of weight 0: these are among the first, and elsewhere."""
-    posterior = fs.Whitened(0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1))
+    posterior = fs.Whitened(
+        0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1)
+    )
     covariance = fs.RBF(1.3, np.array([0.9, 1.2])) + fs.Linear(np.array([0.2, 0.3]))
-    model = fs.SVGP(covariance, rng.uniform(-2, 2, (M, D)), posterior, fs.Gaussian(0.3), fs.LinearMean(np.ones(D), 0.1))
+    model = fs.SVGP(
+        covariance,
+        rng.uniform(-2, 2, (M, D)),
+        posterior,
+        fs.Gaussian(0.3),
+        fs.LinearMean(np.ones(D), 0.1),
+    )
     X, w = rng.uniform(-2, 2, (N, D)), rng.permutation(np.arange(N) % 3)
     w[0] = 0
     Y = rng.standard_normal((N, *outputs))
@@ -26,30 +34,51 @@ def one_set(model):
 
 
 def two_sets(model):
-    return fs.OrthogonalSGPR(model.covariance, fs.InducingPair(model.inducing[:4], model.inducing[4:]), 0.3, mean=model.mean)
+    return fs.OrthogonalSGPR(
+        model.covariance,
+        fs.InducingPair(model.inducing[:4], model.inducing[4:]),
+        0.3,
+        mean=model.mean,
+    )
 
 
 def deep(model):
-    return fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood)
+    return fs.DeepGP(
+        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+    )
 
 
 CALLS = {
     "elbo": lambda model, *data, **w: fs.elbo(model, *data, **w),
     "elbo_and_grad": lambda model, *data, **w: fs.elbo_and_grad(model, *data, **w),
     "data_term_and_grad": lambda model, *data, **w: fs.data_term_and_grad(model, *data, **w),
-    "natural_step": lambda model, *data, **w: fs.natural_step(model, *data, step_size=0.4, **w)[0].posterior,
-    "natural_step_and_grad": lambda model, *data, **w: fs.natural_step_and_grad(model, *data, step_size=0.4, **w)[2:],
+    "natural_step": (
+        lambda model, *data, **w: fs.natural_step(model, *data, step_size=0.4, **w)[0].posterior
+    ),
+    "natural_step_and_grad": lambda model, *data, **w: fs.natural_step_and_grad(
+        model, *data, step_size=0.4, **w
+    )[2:],
     "collapsed": lambda model, *data, **w: fs.collapsed_bound_and_grad(one_set(model), *data, **w),
-    "collapsed, two sets": lambda model, *data, **w: fs.collapsed_bound_and_grad(two_sets(model), *data, **w),
+    "collapsed, two sets": lambda model, *data, **w: fs.collapsed_bound_and_grad(
+        two_sets(model), *data, **w
+    ),
     "optimal": lambda model, *data, **w: fs.optimal_svgp(one_set(model), *data, **w),
     "tighter": lambda model, *data, **w: fs.tighter_bound_and_grad(one_set(model), *data, **w),
     "deep": lambda model, *data, **w: fs.elbo_and_grad(deep(model), *data, **w),
-    "deep natural_step": lambda model, *data, **w: fs.natural_step(deep(model), *data, step_size=0.4, **w)[0],
+    "deep natural_step": lambda model, *data, **w: fs.natural_step(
+        deep(model), *data, step_size=0.4, **w
+    )[0],
     "fit": lambda model, *data, **w: fs.fit(model, *data, steps=4, batch_size=8, rng=0, **w)[0],
-    "fit, all rows": lambda model, *data, **w: fs.fit(model, *data, steps=4, batch_size=N, natural_step_size=0.2, rng=0, **w)[0],
+    "fit, all rows": lambda model, *data, **w: fs.fit(
+        model, *data, steps=4, batch_size=N, natural_step_size=0.2, rng=0, **w
+    )[0],
     "fit, collapsed": lambda model, *data, **w: fs.fit(one_set(model), *data, steps=4, **w)[0],
-    "fit, collapsed, two sets": lambda model, *data, **w: fs.fit(two_sets(model), *data, steps=4, **w)[0],
-    "fit, deep": lambda model, *data, **w: fs.fit(deep(model), *data, steps=4, batch_size=8, rng=0, **w)[0],
+    "fit, collapsed, two sets": lambda model, *data, **w: fs.fit(
+        two_sets(model), *data, steps=4, **w
+    )[0],
+    "fit, deep": lambda model, *data, **w: fs.fit(
+        deep(model), *data, steps=4, batch_size=8, rng=0, **w
+    )[0],
 }
 
 
@@ -100,7 +129,16 @@ def test_bad_inputs_are_found_where_they_are(rng, at):
     w = np.where(np.arange(N) < at, 0, 1)
     X, Y = np.where(w[:, None] > 0, 0.5, np.nan) * np.ones((N, D)), np.zeros(N)
     X[at, 1] = np.inf
-    for call in ("elbo", "natural_step", "collapsed", "tighter", "deep", "fit", "fit, all rows", "fit, collapsed"):
+    for call in (
+        "elbo",
+        "natural_step",
+        "collapsed",
+        "tighter",
+        "deep",
+        "fit",
+        "fit, all rows",
+        "fit, collapsed",
+    ):
         with pytest.raises(ValueError, match=rf"`X` contains inf at index \({at}, 1\)"):
             CALLS[call](model, X, Y, weights=w)
     with pytest.raises(ValueError, match="`weights` are all zero"):
@@ -124,11 +162,22 @@ def test_no_rows_at_all(rng, call):
 def test_recipes_start_from_the_rest(rng):
     model, X, Y, w = problem(rng)
     left, some = w > 0, {"inducing": 5, "rng": 0}
-    for recipe, y in ((fs.recipes.regression, Y), (fs.recipes.classification, np.where(np.arange(N) % 2, "odd", "even"))):
-        start, other = recipe(X, y, weights=w, **some), recipe(X[left], y[left], weights=w[left], **some)
+    for recipe, y in (
+        (fs.recipes.regression, Y),
+        (fs.recipes.classification, np.where(np.arange(N) % 2, "odd", "even")),
+    ):
+        start, other = (
+            recipe(X, y, weights=w, **some),
+            recipe(X[left], y[left], weights=w[left], **some),
+        )
         for one, expected in zip(numbers(start.model), numbers(other.model), strict=True):
             np.testing.assert_array_equal(one, expected)
-        trained, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit | {"steps": 2, "epochs": None})
+        trained, _ = fs.fit(
+            start.model,
+            start.scale.X(X),
+            start.scale.y(y),
+            **start.fit | {"steps": 2, "epochs": None},
+        )
         assert all(np.isfinite(value).all() for value in numbers(trained))
     for x, y, said in (  # shapes as they came, not those of what is left
         (X[:, 0], Y, rf"`X` must have shape \(N, D\), got \({N},\); for {N} points"),

@@ -43,30 +43,47 @@ def as_dense(grad, model):
     q = grad.posterior
     if q is not None:
         parts = {n: getattr(q, n) for n in ("mean", "columns", "diagonal")}
-        q = fs.ChevronWeights(**{n: a and a.dense(shapes[f"posterior.{n}"][0]) for n, a in parts.items()})
+        q = fs.ChevronWeights(
+            **{n: a and a.dense(shapes[f"posterior.{n}"][0]) for n, a in parts.items()}
+        )
     basis = grad.basis
     if basis is not None:
         rows = {n: getattr(basis, n) for n in basis.per_function if getattr(basis, n) is not None}
-        basis = fs.replace(basis, **{n: a.dense(len(model.posterior.mean)) for n, a in rows.items()})
+        basis = fs.replace(
+            basis, **{n: a.dense(len(model.posterior.mean)) for n, a in rows.items()}
+        )
     return fs.QSGP(basis, q, grad.likelihood)
 
 
 def fields(model):
-    return ("posterior", "likelihood") if isinstance(model.basis, fs.InducingBasis) and model.basis.dense_precision else None
+    return (
+        ("posterior", "likelihood")
+        if isinstance(model.basis, fs.InducingBasis) and model.basis.dense_precision
+        else None
+    )
 
 
 def log_det(model, jitter=JITTER):
     """Half of log|S|, which a dense S leaves out."""
     if not model.basis.dense_precision:
         return 0.0
-    return 0.5 * np.linalg.slogdet(model.basis.precision_times(np.eye(len(model.posterior.mean)), jitter))[1]
+    return (
+        0.5
+        * np.linalg.slogdet(model.basis.precision_times(np.eye(len(model.posterior.mean)), jitter))[
+            1
+        ]
+    )
 
 
 def assert_unbiased(found, model, X, Y, wrt, jitter=JITTER):
     """Value and all gradients of equally likely samples, against those of the exact bound."""
     value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=jitter, wrt=wrt)
-    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model, jitter), rtol=1e-9)
-    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
+    np.testing.assert_allclose(
+        np.mean([v for v, _, _ in found]), value - log_det(model, jitter), rtol=1e-9
+    )
+    dense_ones = [
+        [a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found
+    ]
     expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
     for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
         np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
@@ -78,7 +95,9 @@ def assert_gradient_at(sample, model, X, Y, grad, rng, **options):
     bar = unravel.pullback(vector, as_dense(grad, model))
 
     def value(s):
-        return fs.sampled_bound_and_grad(unravel(vector + s * d), X, Y, sample, num_data=20, wrt=(), **options)[0]
+        return fs.sampled_bound_and_grad(
+            unravel(vector + s * d), X, Y, sample, num_data=20, wrt=(), **options
+        )[0]
 
     for path, at in unravel.slices.items():
         d = np.zeros_like(vector)
@@ -93,19 +112,31 @@ def assert_gradient_at(sample, model, X, Y, grad, rng, **options):
 def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     samples, wrt = pairs(scheme), fields(model)
-    found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
+    found = [
+        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples
+    ]
     assert_unbiased(found, model, X, Y, wrt)
     phi, C = model.basis.features(X), dense(model.posterior)
-    np.testing.assert_allclose(np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10)
-    np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
+    np.testing.assert_allclose(
+        np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10
+    )
     for v, _, info in found:
         np.testing.assert_allclose(-0.5 * sum(info.terms), v, rtol=1e-12)
-    mu, S, c = model.posterior.mean, model.basis.precision_times(np.eye(len(C)), JITTER), 20 / len(X) / 0.2
+    mu, S, c = (
+        model.posterior.mean,
+        model.basis.precision_times(np.eye(len(C)), JITTER),
+        20 / len(X) / 0.2,
+    )
     of_mean = c * np.sum((phi @ mu) ** 2 - 2 * Y * (phi @ mu)) + mu @ S @ mu
     of_rest = c * np.sum((phi @ C) ** 2) + np.sum(C * (S @ C)) - 2 * np.log(C.diagonal()).sum()
     log_S = 0.0 if model.basis.dense_precision else np.linalg.slogdet(S)[1]
     known = 20 * np.log(2 * np.pi * 0.2) + c * np.sum(Y**2) - len(C) - log_S
-    np.testing.assert_allclose(np.mean([info.terms for *_, info in found], axis=0), (of_mean, of_rest, known), rtol=1e-9)
+    np.testing.assert_allclose(
+        np.mean([info.terms for *_, info in found], axis=0), (of_mean, of_rest, known), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("scheme", ["with", "stratified"])
@@ -115,12 +146,19 @@ def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     control = fs.kriged_control(model, rng.standard_normal((4, 2)), jitter=1e-2)
     samples, wrt = pairs(scheme), fields(model)
-    found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, control=control) for sample in samples]
-    plain = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
+    found = [
+        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, control=control)
+        for sample in samples
+    ]
+    plain = [
+        fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples
+    ]
     assert max(abs(a[0] - b[0]) for a, b in zip(found, plain, strict=True)) > 1e-3
     assert_unbiased(found, model, X, Y, wrt)
     np.testing.assert_allclose(
-        np.mean([info.mean for *_, info in found], axis=0), model.basis.features(X) @ model.posterior.mean, atol=1e-9
+        np.mean([info.mean for *_, info in found], axis=0),
+        model.basis.features(X) @ model.posterior.mean,
+        atol=1e-9,
     )
 
 
@@ -134,7 +172,9 @@ def test_how_often_features_are_made(rng, likelihood, k, wrt, control, sweeps, m
     model, X, Y = problem(rng, "fourier", k, likelihood)
     control, count = fs.kriged_control(model, X[:4]) if control else None, []
     once = kernels.fourier_sweep
-    monkeypatch.setattr(kernels, "fourier_sweep", lambda *a, **kw: count.append(len(a[0])) or once(*a, **kw))
+    monkeypatch.setattr(
+        kernels, "fourier_sweep", lambda *a, **kw: count.append(len(a[0])) or once(*a, **kw)
+    )
     fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST, SECOND), wrt=wrt, control=control)
     assert len(count) == sweeps
 
@@ -144,17 +184,26 @@ def test_kriging_shrinks_the_variance_of_smooth_functions(rng):
     m, X = 2000, rng.uniform(-2, 2, (60, 1))
     Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     start = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=2), start, fs.Gaussian(variance=0.01))
+    model = fs.QSGP(
+        fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=2),
+        start,
+        fs.Gaussian(variance=0.01),
+    )
     model, _ = fs.optimal_weights(model, X, Y)
     control, found = fs.kriged_control(model, np.linspace(-2, 2, 20)[:, None]), {}
     for name, one in (("kriged", control), ("plain", None)):
         draws = []
         for seed in range(40):
             sample = fs.draw_basis_sample(model.basis, 50, rng=seed)
-            value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, control=one, wrt="posterior.mean")
+            value, grad, _ = fs.sampled_bound_and_grad(
+                model, X, Y, sample, control=one, wrt="posterior.mean"
+            )
             draws.append((value, grad.posterior.mean.dense(m)))
         found[name] = np.var([v for v, _ in draws]), np.var([g for _, g in draws], axis=0).sum()
-    assert found["kriged"][0] < 0.05 * found["plain"][0] and found["kriged"][1] < 0.2 * found["plain"][1]
+    assert (
+        found["kriged"][0] < 0.05 * found["plain"][0]
+        and found["kriged"][1] < 0.2 * found["plain"][1]
+    )
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -169,16 +218,24 @@ def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
     change = fs.ChevronWeights(in_mean, in_columns, None)
     q = model.posterior
     columns = np.nan_to_num(q.columns) + change.columns.dense(m)
-    moved = fs.replace(model, posterior=fs.replace(q, mean=q.mean + change.mean.dense(m), columns=columns))
+    moved = fs.replace(
+        model, posterior=fs.replace(q, mean=q.mean + change.mean.dense(m), columns=columns)
+    )
     advanced, anew = fs.advance_control(moved, control, change), fs.kriged_control(moved, points)
     np.testing.assert_allclose(advanced.values, anew.values, rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(advanced.factor, control.factor)
     still = fs.advance_control(moved, control, fs.ChevronWeights(None, None, None))
     np.testing.assert_array_equal(still.values, control.values)
     with pytest.raises(ValueError, match="`change.mean` must have rows that increase"):
-        fs.advance_control(moved, control, fs.ChevronWeights(fs.SparseRows(np.array([2, 1]), np.ones(2)), None, None))
+        fs.advance_control(
+            moved,
+            control,
+            fs.ChevronWeights(fs.SparseRows(np.array([2, 1]), np.ones(2)), None, None),
+        )
     with pytest.raises(ValueError, match="names functions beyond"):
-        fs.advance_control(moved, control, fs.ChevronWeights(fs.SparseRows(np.array([m]), np.ones(1)), None, None))
+        fs.advance_control(
+            moved, control, fs.ChevronWeights(fs.SparseRows(np.array([m]), np.ones(1)), None, None)
+        )
     with pytest.raises(TypeError, match="`change.mean` must be a fastsvgp.SparseRows or None"):
         fs.advance_control(moved, control, fs.ChevronWeights(np.ones(m), None, None))
 
@@ -187,32 +244,49 @@ def test_bad_controls(rng):
     model, X, Y = problem(rng, "fourier", 2, fs.Gaussian(variance=0.2))
     control, sample = fs.kriged_control(model, X[:3]), fs.BasisSample(FIRST, SECOND)
     other = fs.replace_at(model, "basis.seed", 5)
-    with pytest.raises(ValueError, match="`control` is one of RandomFourier of 6 functions, seed 3, and the model has .* seed 5"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "`control` is one of RandomFourier of 6 functions, seed 3, and the model has .* seed 5"
+        ),
+    ):
         fs.sampled_bound_and_grad(other, X, Y, sample, control=control)
     fewer, *_ = problem(rng, "fourier", 0, fs.Gaussian(variance=0.2))
-    with pytest.raises(ValueError, match="`control` was made with 2 dense columns, and the posterior has 0"):
+    with pytest.raises(
+        ValueError, match="`control` was made with 2 dense columns, and the posterior has 0"
+    ):
         fs.sampled_bound_and_grad(fewer, X, Y, sample, control=control)
     with pytest.raises(TypeError, match="`control` must be made by"):
         fs.sampled_bound_and_grad(model, X, Y, sample, control=X)
     with pytest.raises(TypeError, match="`control` must be made by"):
         fs.advance_control(model, X, model.posterior)
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    with pytest.raises(TypeError, match="`control.points` is float64, and the model and data are float32"):
-        fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample, control=control)
+    with pytest.raises(
+        TypeError, match="`control.points` is float64, and the model and data are float32"
+    ):
+        fs.sampled_bound_and_grad(
+            single, X.astype(np.float32), Y.astype(np.float32), sample, control=control
+        )
     with pytest.raises(ValueError, match="`points`"):
         fs.kriged_control(model, X[:, 0])
-    with pytest.raises(fs.NotPositiveDefinite, match=r"`points\[1\]` and `points\[0\]` are the same inputs"):
+    with pytest.raises(
+        fs.NotPositiveDefinite, match=r"`points\[1\]` and `points\[0\]` are the same inputs"
+    ):
         fs.kriged_control(model, np.repeat(X[:2], 3, axis=0), jitter=0.0)
     single_control = fs.kriged_control(single, X[:3].astype(np.float32))
     value, _, info = fs.sampled_bound_and_grad(
         single, X.astype(np.float32), Y.astype(np.float32), sample, control=single_control
     )
-    np.testing.assert_allclose(value, fs.sampled_bound_and_grad(model, X, Y, sample, control=control)[0], rtol=1e-2)
+    np.testing.assert_allclose(
+        value, fs.sampled_bound_and_grad(model, X, Y, sample, control=control)[0], rtol=1e-2
+    )
     assert info.mean.dtype == np.float32
 
 
 LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit(), fs.Laplace(scale=0.4), fs.Poisson()]
-each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__)
+each_likelihood = pytest.mark.parametrize(
+    "likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__
+)
 
 
 @each_likelihood
@@ -221,13 +295,20 @@ each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda 
 def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     """At one sample, in all fields at once and each alone; a unit drawn twice, and weights of the caller's."""
     model, X, Y = problem(rng, name, k, likelihood)
-    sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
-    wrt, tangent = fields(model), None if isinstance(likelihood, fs.Gaussian) else rng.uniform(0.5, 1.5, len(Y))
+    sample = fs.BasisSample(
+        np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3
+    )
+    wrt, tangent = (
+        fields(model),
+        (None if isinstance(likelihood, fs.Gaussian) else rng.uniform(0.5, 1.5, len(Y))),
+    )
     grad = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, tangent=tangent)[1]
     assert_gradient_at(sample, model, X, Y, grad, rng, tangent=tangent)
     whole = {path: bar for path, _, bar in fs.leaves(as_dense(grad, model)) if bar is not None}
     for path, bar in whole.items():
-        some = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=path, tangent=tangent)[1]
+        some = fs.sampled_bound_and_grad(
+            model, X, Y, sample, num_data=20, wrt=path, tangent=tangent
+        )[1]
         held = {p: a for p, _, a in fs.leaves(as_dense(some, model)) if a is not None}
         assert set(held) == {path}
         np.testing.assert_allclose(held[path], bar)
@@ -245,16 +326,32 @@ def test_other_likelihoods_are_bounded_from_below(rng, name, k, scheme, likeliho
     phi, C = model.basis.features(X), dense(model.posterior)
     sd = np.sqrt(((phi @ C) ** 2).sum(1))
     for tangent in (None, sd, 0.3, 3 * sd):
-        values = [fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=tangent)[0] for s in pairs(scheme)]
+        values = [
+            fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=tangent)[0]
+            for s in pairs(scheme)
+        ]
         assert np.mean(values) < exact
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
     np.testing.assert_allclose(
-        fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=sd)[0], exact, rtol=1e-9
+        fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=sd)[0],
+        exact,
+        rtol=1e-9,
     )
-    assert fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=2 * sd)[0] < exact
+    assert (
+        fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=2 * sd)[0]
+        < exact
+    )
     if k == 0 and not model.basis.dense_precision:
         alone = [fs.BasisSample(i, weight_i=w) for i, w in every_sample(scheme)]
-        assert np.mean([fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=sd)[0] for s in alone]) < exact
+        assert (
+            np.mean(
+                [
+                    fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=sd)[0]
+                    for s in alone
+                ]
+            )
+            < exact
+        )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -274,12 +371,24 @@ def test_one_jitter_for_the_sampled_bound_and_the_whole_one(rng, jitter, k, cont
     wrt, control = fields(model), fs.kriged_control(model, X[:4]) if control else None
     options = {"num_data": 20, "jitter": jitter, "control": control}
     for scheme in ("with", "stratified"):
-        found = [fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options) for sample in pairs(scheme)]
+        found = [
+            fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)
+            for sample in pairs(scheme)
+        ]
         assert_unbiased(found, model, X, Y, wrt, jitter)
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
-    assert_unbiased([fs.sampled_bound_and_grad(model, X, Y, everything, wrt=wrt, **options)], model, X, Y, wrt, jitter)
+    assert_unbiased(
+        [fs.sampled_bound_and_grad(model, X, Y, everything, wrt=wrt, **options)],
+        model,
+        X,
+        Y,
+        wrt,
+        jitter,
+    )
     if control is None:
-        sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
+        sample = fs.BasisSample(
+            np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3
+        )
         grad = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)[1]
         assert_gradient_at(sample, model, X, Y, grad, rng, jitter=jitter)
 
@@ -290,16 +399,22 @@ def test_sampled_steps_end_at_the_optimal_weights_of_the_same_jitter(rng):
     best, _ = fs.optimal_weights(model, X, Y, tolerance=1e-14, jitter=0.5)
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
     for jitter, least, most in ((0.5, 0.0, 1e-8), (None, 1e-3, np.inf)):
-        grad = fs.sampled_bound_and_grad(best, X, Y, everything, wrt="posterior", jitter=jitter)[1].posterior
+        grad = fs.sampled_bound_and_grad(best, X, Y, everything, wrt="posterior", jitter=jitter)[
+            1
+        ].posterior
         for bar in (grad.mean.values, grad.diagonal.values):
             assert least <= np.abs(bar).max() <= most
 
 
-@pytest.mark.parametrize("jitter, error", [(-1e-6, ValueError), (np.nan, ValueError), ("much", TypeError)])
+@pytest.mark.parametrize(
+    "jitter, error", [(-1e-6, ValueError), (np.nan, ValueError), ("much", TypeError)]
+)
 def test_a_jitter_that_is_none(rng, jitter, error):
     model, X, Y = problem(rng, "inducing", 0, fs.Gaussian(variance=0.2))
     with pytest.raises(error, match="`jitter`"):
-        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST, SECOND), wrt="posterior", jitter=jitter)
+        fs.sampled_bound_and_grad(
+            model, X, Y, fs.BasisSample(FIRST, SECOND), wrt="posterior", jitter=jitter
+        )
 
 
 def test_a_value_alone_goes_no_way_back(rng, monkeypatch):
@@ -321,9 +436,15 @@ def test_a_value_alone_goes_no_way_back(rng, monkeypatch):
 
 def test_ten_thousand_functions_within_5_sigma(rng):
     m, k = 10_000, 3
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
+    model = fs.QSGP(
+        fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1),
+        weights(rng, m, k),
+        fs.Gaussian(variance=0.5),
+    )
     model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
-    model = fs.replace_at(model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k))
+    model = fs.replace_at(
+        model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k)
+    )
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
     for scheme in ("with", "stratified", "without"):
         values = []
@@ -342,9 +463,13 @@ def test_what_is_not_sampled_is_not_looked_at(rng):
         array[unseen] = np.nan
         model = fs.replace_at(model, path, array)
     model = fs.replace_at(model, "posterior.diagonal", np.array([0.5, np.nan]))
-    value, grad, info = fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([0, 1]), np.array([1, 0])))
+    value, grad, info = fs.sampled_bound_and_grad(
+        model, X, Y, fs.BasisSample(np.array([0, 1]), np.array([1, 0]))
+    )
     assert np.isfinite(value) and np.isfinite(info.mean).all()
-    assert list(grad.posterior.mean.rows) == [0, 1] and np.isfinite(grad.posterior.mean.values).all()
+    assert (
+        list(grad.posterior.mean.rows) == [0, 1] and np.isfinite(grad.posterior.mean.values).all()
+    )
     with pytest.raises(ValueError, match=r"`posterior.mean` contains nan at index 2"):
         fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([2, 1]), np.array([1, 0])))
 
@@ -356,13 +481,19 @@ def test_float32(rng, name, k):
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     sample = fs.BasisSample(np.array([2, 0]), np.array([1, 2]))
     value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample)
-    found, other, info = fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample)
+    found, other, info = fs.sampled_bound_and_grad(
+        single, X.astype(np.float32), Y.astype(np.float32), sample
+    )
     np.testing.assert_allclose(found, value, rtol=1e-4)
     assert info.var.dtype == np.float32
-    for (path, _, a), (_, _, b) in zip(fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True):
+    for (path, _, a), (_, _, b) in zip(
+        fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True
+    ):
         assert a is None or np.asarray(a).dtype == np.float32, path
         if a is not None:
-            np.testing.assert_allclose(a, b, atol=1e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path)
+            np.testing.assert_allclose(
+                a, b, atol=1e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path
+            )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -391,7 +522,9 @@ def test_draws(rng, name):
 def test_draws_from_a_seed_and_a_step(rng):
     """A stratified sample is a pure function of them: one of each block of neighbours, of i and of j by themselves."""
     basis = basis_of(rng, "fourier", 4000)
-    first, again, later, other = (fs.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5)))
+    first, again, later, other = (
+        fs.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5))
+    )
     edges = np.arange(301) * 2000 // 300
     for part in (first.i, first.j):
         assert (part >= edges[:-1]).all() and (part < edges[1:]).all()
@@ -409,14 +542,34 @@ def test_bad_draws(rng):
     basis = basis_of(rng, "fourier", 6)
     for call, error, said in (
         *(
-            (lambda pair=pair: fs.draw_basis_sample(basis, 2, rng=pair), ValueError, r"`rng` as a pair must be \(seed, step\)")
+            (
+                lambda pair=pair: fs.draw_basis_sample(basis, 2, rng=pair),
+                ValueError,
+                r"`rng` as a pair must be \(seed, step\)",
+            )
             for pair in ((1,), (1, 2, 3), (-1, 2), (1, 2**64), (1.0, 2), (True, 2))
         ),
-        (lambda: fs.draw_basis_sample(basis, 4), ValueError, "`size` is 4, but the basis has 3 units"),
+        (
+            lambda: fs.draw_basis_sample(basis, 4),
+            ValueError,
+            "`size` is 4, but the basis has 3 units",
+        ),
         (lambda: fs.draw_basis_sample(basis, 0), ValueError, "`size`"),
-        (lambda: fs.draw_basis_sample(basis, 2, scheme="some"), ValueError, "`scheme` must be one of 'stratified'"),
-        (lambda: fs.draw_basis_sample(fs.RBF(), 2), TypeError, "`basis` must be a fastsvgp.RandomFourier"),
-        (lambda: fs.draw_basis_sample(fs.RandomFourier, 2), TypeError, "`basis` must be .*, got RandomFourier, a class"),
+        (
+            lambda: fs.draw_basis_sample(basis, 2, scheme="some"),
+            ValueError,
+            "`scheme` must be one of 'stratified'",
+        ),
+        (
+            lambda: fs.draw_basis_sample(fs.RBF(), 2),
+            TypeError,
+            "`basis` must be a fastsvgp.RandomFourier",
+        ),
+        (
+            lambda: fs.draw_basis_sample(fs.RandomFourier, 2),
+            TypeError,
+            "`basis` must be .*, got RandomFourier, a class",
+        ),
         (lambda: fs.draw_basis_sample(basis, 2, pair=1), TypeError, "`pair`"),
     ):
         with pytest.raises(error, match=said):
@@ -442,19 +595,26 @@ def test_bad_samples(rng, sample, options, error, said):
         fs.sampled_bound_and_grad(model, X, Y, sample, **options)
 
 
-@pytest.mark.parametrize("value, said", [(np.nan, "contains nan at"), (0.0, "must be positive, got 0"), (-1.0, "must be")])
+@pytest.mark.parametrize(
+    "value, said",
+    [(np.nan, "contains nan at"), (0.0, "must be positive, got 0"), (-1.0, "must be")],
+)
 def test_pivots_are_looked_at_whatever_is_sampled(rng, value, said):
     model, X, Y = problem(rng, "inducing", 2, fs.Gaussian(variance=0.2))
     model.posterior.columns[1, 1] = value
     with pytest.raises(ValueError, match=f"`diagonal of posterior.columns` {said}"):
-        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([2]), np.array([2])), wrt="posterior")
+        fs.sampled_bound_and_grad(
+            model, X, Y, fs.BasisSample(np.array([2]), np.array([2])), wrt="posterior"
+        )
 
 
 def test_bad_models(rng):
     sample = fs.BasisSample(FIRST, SECOND)
     model, X, Y = problem(rng, "inducing", 1, fs.BernoulliLogit())
     for wrt in (None, "basis", "basis.covariance.variance"):
-        with pytest.raises(ValueError, match=r"log\|S\| of an InducingBasis has no gradient from a sample"):
+        with pytest.raises(
+            ValueError, match=r"log\|S\| of an InducingBasis has no gradient from a sample"
+        ):
             fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt)
     with pytest.raises(ValueError, match="`sample` has no j, needed for dense columns"):
         fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST), wrt="posterior")
@@ -462,10 +622,17 @@ def test_bad_models(rng):
         with pytest.raises(ValueError, match=f"`tangent`.*{said}"):
             fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", tangent=tangent)
     with pytest.raises(TypeError, match="a StudentT likelihood is not log-concave"):
-        fs.sampled_bound_and_grad(fs.replace(model, likelihood=fs.StudentT(0.3, df=4.0)), X, Y, sample, wrt="posterior")
-    for path, value in (("basis.covariance.variance", -1.0), ("basis.covariance.lengthscales", np.array([1.0, 0.0]))):
+        fs.sampled_bound_and_grad(
+            fs.replace(model, likelihood=fs.StudentT(0.3, df=4.0)), X, Y, sample, wrt="posterior"
+        )
+    for path, value in (
+        ("basis.covariance.variance", -1.0),
+        ("basis.covariance.lengthscales", np.array([1.0, 0.0])),
+    ):
         with pytest.raises(ValueError, match=f"`{path}` must be positive"):
-            fs.sampled_bound_and_grad(fs.replace_at(model, path, value), X, Y, sample, wrt="posterior")
+            fs.sampled_bound_and_grad(
+                fs.replace_at(model, path, value), X, Y, sample, wrt="posterior"
+            )
     single = fs.replace_at(model, "posterior.mean", model.posterior.mean.astype(np.float32))
     with pytest.raises(TypeError, match="`posterior.mean` is float32"):
         fs.sampled_bound_and_grad(single, X, Y, sample, wrt="posterior")

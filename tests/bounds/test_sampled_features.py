@@ -9,9 +9,13 @@ from weight_problems import BASES
 import fastsvgp as fs
 
 LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit()]
-each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__)
+each_likelihood = pytest.mark.parametrize(
+    "likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__
+)
 UNITS = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
-each_sample = pytest.mark.parametrize("columns", [None, np.array([1, 0, 2, 1])], ids=["reduced", "paper"])
+each_sample = pytest.mark.parametrize(
+    "columns", [None, np.array([1, 0, 2, 1])], ids=["reduced", "paper"]
+)
 
 
 def own_features(model, X, sample):
@@ -22,7 +26,9 @@ def own_features(model, X, sample):
     phi = basis.features(X)
     precision = np.ones(len(model.posterior.mean))
     if width == 1:
-        precision = basis.covariance.matrix(basis.inducing) if basis.dense_precision else basis.precision
+        precision = (
+            basis.covariance.matrix(basis.inducing) if basis.dense_precision else basis.precision
+        )
     return phi[:, i], None if j is None else phi[:, j], precision, sample._replace(i=i, j=j, **each)
 
 
@@ -33,19 +39,28 @@ def own_features(model, X, sample):
 def test_features_of_our_bases_give_what_they_give(rng, name, k, likelihood, columns):
     model, X, Y = problem(rng, name, k, likelihood)
     sample = UNITS._replace(columns=columns)
-    t = None if columns is not None or likelihood is LIKELIHOODS[0] else rng.uniform(0.5, 1.5, len(Y))
+    t = (
+        None
+        if columns is not None or likelihood is LIKELIHOODS[0]
+        else rng.uniform(0.5, 1.5, len(Y))
+    )
     Phi_i, Phi_j, s, named = own_features(model, X, sample)
     value, bars, info = fs.sampled_bound_and_grad_from_features(
         Phi_i, Phi_j, model.posterior, likelihood, Y, named, precision=s, num_data=20, tangent=t
     )
     wrt = ("posterior", "likelihood", *(("basis.precision",) if name == "relevance" else ()))
-    expected, grad, truth = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, jitter=0.0, tangent=t, wrt=wrt)
+    expected, grad, truth = fs.sampled_bound_and_grad(
+        model, X, Y, sample, num_data=20, jitter=0.0, tangent=t, wrt=wrt
+    )
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     for one, other in ((info.mean, truth.mean), (info.var, truth.var), (info.terms, truth.terms)):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
     Phi_i_bar, Phi_j_bar, precision_bar, posterior_bar, likelihood_bar = bars
     assert Phi_i_bar.shape == Phi_i.shape and Phi_j_bar.shape == Phi_j.shape
-    rows = [(getattr(posterior_bar, field), getattr(grad.posterior, field)) for field in ("mean", "columns", "diagonal")]
+    rows = [
+        (getattr(posterior_bar, field), getattr(grad.posterior, field))
+        for field in ("mean", "columns", "diagonal")
+    ]
     if name == "relevance":
         rows.append((precision_bar, grad.basis.precision))
     for one, other in rows:
@@ -70,14 +85,27 @@ def test_bars_by_differences(rng, dense, likelihood, columns):
         noise = fs.Gaussian(rest.pop()) if likelihood is LIKELIHOODS[0] else likelihood
         posterior = fs.ChevronWeights(mean, columns, diagonal)
         return fs.sampled_bound_and_grad_from_features(
-            Phi_i, Phi_j, posterior, noise, Y, sample, precision=rest.pop() if rest else s, num_data=20
+            Phi_i,
+            Phi_j,
+            posterior,
+            noise,
+            Y,
+            sample,
+            precision=rest.pop() if rest else s,
+            num_data=20,
         )
 
     given = [Phi_i, Phi_j, q.mean, q.columns, q.diagonal]
     value, (Phi_i_bar, Phi_j_bar, precision_bar, posterior_bar, likelihood_bar), _ = at(
-        *given, *(() if dense else (s,)), *((likelihood.variance,) if likelihood is LIKELIHOODS[0] else ())
+        *given,
+        *(() if dense else (s,)),
+        *((likelihood.variance,) if likelihood is LIKELIHOODS[0] else ()),
     )
-    rows = zip((posterior_bar.mean, posterior_bar.columns, posterior_bar.diagonal), (m, m, m - 1), strict=True)
+    rows = zip(
+        (posterior_bar.mean, posterior_bar.columns, posterior_bar.diagonal),
+        (m, m, m - 1),
+        strict=True,
+    )
     bars = [Phi_i_bar, Phi_j_bar, *(bar.dense(length) for bar, length in rows)]
     if not dense:
         given, bars = [*given, s], [*bars, precision_bar.dense(m)]
@@ -95,9 +123,13 @@ def test_bars_by_differences(rng, dense, likelihood, columns):
 
 def test_one_sample_is_enough_for_other_likelihoods(rng):
     model, X, Y = problem(rng, "relevance", 0, fs.BernoulliLogit())
-    Phi_i, _, s, sample = own_features(model, X, fs.BasisSample(np.array([2, 0]), weight_i=np.array([1.5, 1.4])))
+    Phi_i, _, s, sample = own_features(
+        model, X, fs.BasisSample(np.array([2, 0]), weight_i=np.array([1.5, 1.4]))
+    )
     q = model.posterior
-    value, bars, _ = fs.sampled_bound_and_grad_from_features(Phi_i, None, q, model.likelihood, Y, sample, precision=s)
+    value, bars, _ = fs.sampled_bound_and_grad_from_features(
+        Phi_i, None, q, model.likelihood, Y, sample, precision=s
+    )
     expected, _, _ = fs.sampled_bound_and_grad(model, X, Y, sample, tangent=1.0)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     assert bars[1] is None and bars[0].shape == Phi_i.shape and list(bars[2].rows) == [0, 2]
@@ -112,11 +144,15 @@ def test_float32_and_what_is_not_named(rng, dense):
     s = np.eye(m) + 0.1 if dense else rng.uniform(0.5, 1, m)
     q.mean[[2, 4]], q.diagonal[[2, 4]], s[[2, 4]] = np.nan, np.nan, np.nan
     sample, noise = fs.BasisSample(i, j), fs.Gaussian(0.3)
-    value, bars, _ = fs.sampled_bound_and_grad_from_features(phi[:, i], phi[:, j], q, noise, Y, sample, precision=s)
+    value, bars, _ = fs.sampled_bound_and_grad_from_features(
+        phi[:, i], phi[:, j], q, noise, Y, sample, precision=s
+    )
     assert np.isfinite(value) and all(np.isfinite(bar).all() for bar in bars[:2])
     single = [np.float32(a) for a in (phi[:, i], phi[:, j], Y, s)]
     q = fs.tree_map(np.float32, q)
-    found, others, info = fs.sampled_bound_and_grad_from_features(*single[:2], q, noise, single[2], sample, precision=single[3])
+    found, others, info = fs.sampled_bound_and_grad_from_features(
+        *single[:2], q, noise, single[2], sample, precision=single[3]
+    )
     np.testing.assert_allclose(found, value, rtol=1e-4)
     assert info.mean.dtype == others[0].dtype == others[3].mean.values.dtype == np.float32
     np.testing.assert_allclose(others[0], bars[0], atol=1e-3 * np.abs(bars[0]).max())
@@ -125,29 +161,57 @@ def test_float32_and_what_is_not_named(rng, dense):
 def test_bad_input(rng):
     model, X, Y = problem(rng, "relevance", 1, fs.Gaussian(variance=0.2))
     Phi_i, Phi_j, s, sample = own_features(model, X, UNITS)
-    good = dict(Phi_i=Phi_i, Phi_j=Phi_j, posterior=model.posterior, likelihood=model.likelihood, Y=Y, sample=sample, precision=s)
+    good = dict(
+        Phi_i=Phi_i,
+        Phi_j=Phi_j,
+        posterior=model.posterior,
+        likelihood=model.likelihood,
+        Y=Y,
+        sample=sample,
+        precision=s,
+    )
     holed, logit = Phi_i.copy(), fs.BernoulliLogit()
     holed[0, 1] = np.nan
     asymmetric = np.eye(3)
     asymmetric[2, 1] = np.inf
     for bad, error, said in (
-        ({"Phi_i": Phi_i[:, :2]}, ValueError, r"`Phi_i` must have .* a column for each function of `sample.i`, got \(7, 2\)"),
+        (
+            {"Phi_i": Phi_i[:, :2]},
+            ValueError,
+            r"`Phi_i` must have .* a column for each function of `sample.i`, got \(7, 2\)",
+        ),
         ({"Phi_j": Phi_j[:3]}, ValueError, r"`Phi_j` must have a row for each datum"),
         ({"Phi_j": None}, ValueError, "`Phi_j` must have the features of the functions `sample.j`"),
         ({"Phi_i": holed}, ValueError, r"`Phi_i` contains nan at index \(0, 1\)"),
         ({"Y": Y[:3]}, ValueError, "`Y` must have one row for each of the 7 rows of `Phi_i`"),
         ({"precision": s[:2]}, ValueError, "`posterior` has mean"),
-        ({"precision": np.ones((3, 2))}, ValueError, r"`precision` must have shape \(m,\) or \(m, m\)"),
+        (
+            {"precision": np.ones((3, 2))},
+            ValueError,
+            r"`precision` must have shape \(m,\) or \(m, m\)",
+        ),
         ({"precision": -s}, ValueError, "`precision` must be positive"),
         ({"precision": asymmetric}, ValueError, "`precision` contains inf"),
         ({"precision": -np.eye(3)}, ValueError, "`precision` must be positive"),
         ({"precision": s.astype(np.float32)}, TypeError, "`precision` is float32"),
         ({"posterior": model}, TypeError, "`posterior` must be a fastsvgp.ChevronWeights"),
-        ({"posterior": fs.replace(model.posterior, mean=None)}, TypeError, "`posterior.mean` is None"),
+        (
+            {"posterior": fs.replace(model.posterior, mean=None)},
+            TypeError,
+            "`posterior.mean` is None",
+        ),
         ({"likelihood": model}, TypeError, "`likelihood`"),
         ({"likelihood": fs.StudentT(0.3, df=4.0)}, TypeError, "not log-concave"),
-        ({"likelihood": logit, "Y": (Y > 0) * 1.0, "tangent": -1.0}, ValueError, "`tangent` must be positive"),
-        ({"sample": sample._replace(i=np.array([0, 1, 3]))}, ValueError, "`sample.i` names 3, but the basis has 3 units"),
+        (
+            {"likelihood": logit, "Y": (Y > 0) * 1.0, "tangent": -1.0},
+            ValueError,
+            "`tangent` must be positive",
+        ),
+        (
+            {"sample": sample._replace(i=np.array([0, 1, 3]))},
+            ValueError,
+            "`sample.i` names 3, but the basis has 3 units",
+        ),
         ({"sample": (0, 1)}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
         ({"num_data": 3}, ValueError, "`num_data` is 3"),
     ):

@@ -19,7 +19,17 @@ def problem(rng, M=5, N=30, P=None, likelihood=None, mean=None):
     X, Y = rng.uniform(-2, 2, (N, 2)), rng.standard_normal((N, *batch))
     sites = fs.Sites(rng.standard_normal((*batch, N)), rng.uniform(0.1, 2.0, (*batch, N)))
     covariance = fs.Matern52(1.1, np.array([0.9, 1.3])) + fs.Linear(0.2)
-    return fs.SiteSVGP(covariance, rng.uniform(-2, 2, (M, 2)), sites, likelihood or fs.StudentT(0.4, df=4.0), mean), X, Y
+    return (
+        fs.SiteSVGP(
+            covariance,
+            rng.uniform(-2, 2, (M, 2)),
+            sites,
+            likelihood or fs.StudentT(0.4, df=4.0),
+            mean,
+        ),
+        X,
+        Y,
+    )
 
 
 def as_tied(model, X):
@@ -50,16 +60,21 @@ def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run
 def log_Z_by_definition(Q, first, second):
     """log of the integral of N(g | 0, Q) times the sites: N(lambda_1 / lambda_2 | g, 1 / lambda_2) where lambda_2 > 0, else bare.
 
-    Completing the square, int N(g | 0, Q) exp(lambda_1' g - g' Lambda g / 2) = |I + Q Lambda|^-1/2 exp(lambda_1' S lambda_1 / 2).
+    Completing the square, int N(g | 0, Q) exp(lambda_1' g - g' Lambda g / 2) = |I + Q Lambda|^-1/2
+    exp(lambda_1' S lambda_1 / 2).
     """
     inner = np.eye(len(Q)) + Q * second
     exponent = first @ np.linalg.solve(inner, Q @ first) - np.linalg.slogdet(inner)[1]
     own = second > 0
-    return 0.5 * (exponent + np.sum(np.log(second[own] / (2 * np.pi)) - first[own] ** 2 / second[own]))
+    return 0.5 * (
+        exponent + np.sum(np.log(second[own] / (2 * np.pi)) - first[own] ** 2 / second[own])
+    )
 
 
 @pytest.mark.parametrize("signs", ["positive", "some negative", "some zero", "all negative"])
-@pytest.mark.parametrize("P, mean", [(None, None), (3, None), (None, fs.ConstantMean(0.4))], ids=["one", "three", "mean"])
+@pytest.mark.parametrize(
+    "P, mean", [(None, None), (3, None), (None, fs.ConstantMean(0.4))], ids=["one", "three", "mean"]
+)
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
 def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
     """For sites of any sign: their evidence, with no bound in it, and what is left of the bound."""
@@ -75,19 +90,28 @@ def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
         Q = blocks.Kuf.T @ np.linalg.solve(blocks.Kuu + JITTER * np.eye(5), blocks.Kuf)
     else:
         model = fs.VGP(model.covariance, model.sites, model.likelihood, model.mean)
-    truth = sum(log_Z_by_definition(Q, *one) for one in zip(first.reshape(-1, 20), second.reshape(-1, 20), strict=True))
+    truth = sum(
+        log_Z_by_definition(Q, *one)
+        for one in zip(first.reshape(-1, 20), second.reshape(-1, 20), strict=True)
+    )
     log_Z, c = fs.site_bound_terms(model, X, Y, jitter=JITTER)
     assert log_Z == pytest.approx(truth, rel=1e-9, abs=1e-9)
     assert c == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER) - truth, rel=1e-9, abs=1e-8)
 
 
-@pytest.mark.parametrize("to", [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "to",
+    [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal],
+    ids=lambda kind: kind.__name__,
+)
 @pytest.mark.parametrize("P", [None, 2])
 def test_tied_it_is_the_same_q(rng, to, P):
     model, X, Y = problem(rng, P=P)
     svgp = fs.tied(model, X, to=to, jitter=JITTER)
     assert type(svgp.posterior) is to
-    assert fs.elbo(svgp, X, Y, jitter=JITTER) == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-9)
+    assert fs.elbo(svgp, X, Y, jitter=JITTER) == pytest.approx(
+        fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-9
+    )
 
 
 def test_with_gaussian_noise_it_is_the_collapsed_bound_wherever_the_prior_goes(rng):
@@ -103,14 +127,18 @@ def test_with_gaussian_noise_it_is_the_collapsed_bound_wherever_the_prior_goes(r
         collapsed, truth = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
         assert value == pytest.approx(collapsed, rel=1e-10)
         np.testing.assert_allclose(grad.inducing, truth.inducing, rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(grad.covariance.parts[0].lengthscales, truth.covariance.parts[0].lengthscales, rtol=1e-8)
+        np.testing.assert_allclose(
+            grad.covariance.parts[0].lengthscales, truth.covariance.parts[0].lengthscales, rtol=1e-8
+        )
 
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_a_step_of_all_sites_is_that_of_tied_ones(rng, P):
     model, X, Y = problem(rng, P=P, mean=None if P else fs.ConstantMean(0.4))
     stepped, info = fs.natural_step(model, X, Y, step_size=0.3, jitter=JITTER)
-    other, theirs = fs.natural_step(fs.tied(model, X, jitter=JITTER), X, Y, step_size=0.3, jitter=JITTER)
+    other, theirs = fs.natural_step(
+        fs.tied(model, X, jitter=JITTER), X, Y, step_size=0.3, jitter=JITTER
+    )
     assert info.value == pytest.approx(theirs.value, rel=1e-10) and info[1:] == theirs[1:]
     ours = fs.tied(stepped, X, jitter=JITTER).posterior
     np.testing.assert_allclose(ours.lambda1, other.posterior.lambda1, rtol=1e-8, atol=1e-9)
@@ -129,18 +157,30 @@ def test_steps_of_some_rows_reach_the_same_end(rng):
     whole = batched = fs.replace(model, sites=fs.Sites(np.zeros(30), np.zeros(30)))
     for step in range(60):
         whole, info = fs.natural_step(whole, X, Y, step_size=0.5, jitter=JITTER, monotone=True)
-        batched, _ = fs.natural_step(batched, X, Y, rows=np.arange(step % 6, 30, 6), step_size=0.9, jitter=JITTER)
-    assert fs.site_bound(batched, X, Y, jitter=JITTER) == pytest.approx(fs.site_bound(whole, X, Y, jitter=JITTER), abs=1e-4)
+        batched, _ = fs.natural_step(
+            batched, X, Y, rows=np.arange(step % 6, 30, 6), step_size=0.9, jitter=JITTER
+        )
+    assert fs.site_bound(batched, X, Y, jitter=JITTER) == pytest.approx(
+        fs.site_bound(whole, X, Y, jitter=JITTER), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_an_epoch_of_steps_leaves_no_rounding_of_strong_sites_behind(rng, monkeypatch, P):
     """A and t follow the sites by differences, and are made of all data again, once for each epoch of rows that moved."""
     made = []
-    monkeypatch.setattr(site_svgp, "held_layer", lambda *given, of=site_svgp.held_layer: made.append(1) or of(*given))
+    monkeypatch.setattr(
+        site_svgp,
+        "held_layer",
+        lambda *given, of=site_svgp.held_layer: made.append(1) or of(*given),
+    )
     model, X, Y = problem(rng, P=P, likelihood=fs.BernoulliLogit())
     strong = fs.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))
-    walk, Y, off = SiteWalk("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None), (Y > 0) * 1.0, []
+    walk, Y, off = (
+        SiteWalk("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None),
+        (Y > 0) * 1.0,
+        [],
+    )
     for step in range(12):  # of 6 rows of 30
         before, rows, count = walk.model, np.arange(step % 5, 30, 5), len(made)
         value = walk.step(rows, 1.0, False).value
@@ -163,13 +203,20 @@ def test_steps_that_would_leave_the_cone_are_halved(rng):
 def test_wrt_files_flat_vectors_and_float32(rng, tmp_path):
     model, X, Y = problem(rng)
     _, whole = fs.site_bound_and_grad(model, X, Y)
-    for wrt in (("covariance",), ("inducing", "likelihood.scale"), ("sites.lambda2",), ("likelihood",)):
+    for wrt in (
+        ("covariance",),
+        ("inducing", "likelihood.scale"),
+        ("sites.lambda2",),
+        ("likelihood",),
+    ):
         _, grad = fs.site_bound_and_grad(model, X, Y, wrt=wrt)
         assert_restricted(grad, whole, wrt, rtol=1e-9, atol=1e-11)
     fs.save(tmp_path / "m.npz", model)
     assert fs.site_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.site_bound(model, X, Y)
     vector, unravel = fs.ravel(model, fixed="sites")
-    assert fs.site_bound(unravel(vector), X, Y) == pytest.approx(fs.site_bound(model, X, Y), rel=1e-12)
+    assert fs.site_bound(unravel(vector), X, Y) == pytest.approx(
+        fs.site_bound(model, X, Y), rel=1e-12
+    )
     narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     value, grad = fs.site_bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
     assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
@@ -179,26 +226,82 @@ def test_wrt_files_flat_vectors_and_float32(rng, tmp_path):
 def test_bad_input(rng):
     model, X, Y = problem(rng)
     for change, error, message in (
-        (fs.Sites(np.zeros(29), np.zeros(29)), ValueError, r"`sites` has lambda1 \(29,\) and .*, and `X` has 30 rows"),
-        (fs.Sites(np.zeros(30), np.zeros((2, 30))), ValueError, r"`sites` has lambda1 \(30,\) and lambda2 \(2, 30\)"),
+        (
+            fs.Sites(np.zeros(29), np.zeros(29)),
+            ValueError,
+            r"`sites` has lambda1 \(29,\) and .*, and `X` has 30 rows",
+        ),
+        (
+            fs.Sites(np.zeros(30), np.zeros((2, 30))),
+            ValueError,
+            r"`sites` has lambda1 \(30,\) and lambda2 \(2, 30\)",
+        ),
         (fs.Sites(np.full(30, np.nan), np.zeros(30)), ValueError, "`sites.lambda1` contains nan"),
-        (np.zeros(30), TypeError, r"`sites` of the model must be a fastsvgp.Sites\(lambda1, lambda2\), got ndarray"),
+        (
+            np.zeros(30),
+            TypeError,
+            r"`sites` of the model must be a fastsvgp.Sites\(lambda1, lambda2\), got ndarray",
+        ),
     ):
         for call in (fs.site_bound, fs.site_bound_and_grad, fs.natural_step):
             with pytest.raises(error, match=message):
                 call(fs.replace(model, sites=change), X, Y)
     for call, error, message in (
-        (lambda: fs.elbo(model, X, Y), TypeError, "elbo: `model` must be a fastsvgp.DeepGP or SVGP, .* em trains it, .*tied"),
-        (lambda: fs.predict_f(model, X), TypeError, "predict_f: `model` must be .*, got SiteSVGP: .*tied"),
-        (lambda: fs.fit(model, X, Y, steps=1), TypeError, "fit: `model` must be .*, got SiteSVGP: em trains it"),
-        (lambda: fs.tied(model, X, to=fs.Relaxed), TypeError, "tied: `to` must be Whitened, .*, got Relaxed"),
-        (lambda: fs.natural_step(model, X, Y, rows=[1, 1]), ValueError, "`rows` has row 1 more than once in a step"),
-        (lambda: fs.natural_step(model, X, Y, rows=[30]), ValueError, "`rows` must hold row numbers, 0 to 29, in an array"),
-        (lambda: fs.natural_step(model, X, Y, step_size=0.0), ValueError, "`step_size` must be positive"),
-        (lambda: fs.natural_step(model, X, Y, rows=[1], monotone=True), ValueError, "leave `rows` out"),
-        (lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]), TypeError, "natural_step has no option `rows` for SVGP"),
-        (lambda: fs.site_bound(fs.tied(model, X), X, Y), TypeError, "site_bound: `model` must be .*SiteSVGP or VGP, got SVGP"),
-        (lambda: fs.site_bound(model, X, Y[:-1]), ValueError, "`Y` must have one row for each of the 30 rows of `X`"),
+        (
+            lambda: fs.elbo(model, X, Y),
+            TypeError,
+            "elbo: `model` must be a fastsvgp.DeepGP or SVGP, .* em trains it, .*tied",
+        ),
+        (
+            lambda: fs.predict_f(model, X),
+            TypeError,
+            "predict_f: `model` must be .*, got SiteSVGP: .*tied",
+        ),
+        (
+            lambda: fs.fit(model, X, Y, steps=1),
+            TypeError,
+            "fit: `model` must be .*, got SiteSVGP: em trains it",
+        ),
+        (
+            lambda: fs.tied(model, X, to=fs.Relaxed),
+            TypeError,
+            "tied: `to` must be Whitened, .*, got Relaxed",
+        ),
+        (
+            lambda: fs.natural_step(model, X, Y, rows=[1, 1]),
+            ValueError,
+            "`rows` has row 1 more than once in a step",
+        ),
+        (
+            lambda: fs.natural_step(model, X, Y, rows=[30]),
+            ValueError,
+            "`rows` must hold row numbers, 0 to 29, in an array",
+        ),
+        (
+            lambda: fs.natural_step(model, X, Y, step_size=0.0),
+            ValueError,
+            "`step_size` must be positive",
+        ),
+        (
+            lambda: fs.natural_step(model, X, Y, rows=[1], monotone=True),
+            ValueError,
+            "leave `rows` out",
+        ),
+        (
+            lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]),
+            TypeError,
+            "natural_step has no option `rows` for SVGP",
+        ),
+        (
+            lambda: fs.site_bound(fs.tied(model, X), X, Y),
+            TypeError,
+            "site_bound: `model` must be .*SiteSVGP or VGP, got SVGP",
+        ),
+        (
+            lambda: fs.site_bound(model, X, Y[:-1]),
+            ValueError,
+            "`Y` must have one row for each of the 30 rows of `X`",
+        ),
     ):
         with pytest.raises(error, match=message):
             call()

@@ -29,9 +29,14 @@ def test_the_same_q_in_other_parameters(rng, name, kind, P):
     same = fs.convert(model, kind, jitter=JITTER)
     assert type(same.posterior) is kind
     A = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M)
-    for ours, truth in zip(definitions.q_of_u(same.posterior, A), definitions.q_of_u(model.posterior, A), strict=True):
+    for ours, truth in zip(
+        definitions.q_of_u(same.posterior, A), definitions.q_of_u(model.posterior, A), strict=True
+    ):
         np.testing.assert_allclose(ours, truth, rtol=1e-8, atol=1e-9)
-    for f in (lambda m: fs.elbo(m, X, Y, jitter=JITTER), lambda m: fs.predict_f(m, X, full_cov=True, jitter=JITTER)[1]):
+    for f in (
+        lambda m: fs.elbo(m, X, Y, jitter=JITTER),
+        lambda m: fs.predict_f(m, X, full_cov=True, jitter=JITTER)[1],
+    ):
         np.testing.assert_allclose(f(same), f(model), rtol=1e-8, atol=1e-8)
     again = fs.convert(same, fs.Whitened, jitter=JITTER).posterior
     truth = fs.convert(model, fs.Whitened, jitter=JITTER).posterior
@@ -40,17 +45,26 @@ def test_the_same_q_in_other_parameters(rng, name, kind, P):
 
 def test_what_is_not_converted(rng):
     model, X, Y = problem(rng)
-    with pytest.raises(TypeError, match="convert: `kind` must be Whitened, .* or DualSites, got Relaxed"):
+    with pytest.raises(
+        TypeError, match="convert: `kind` must be Whitened, .* or DualSites, got Relaxed"
+    ):
         fs.convert(model, fs.Relaxed)
     with pytest.raises(TypeError, match="convert: `kind` must be .*, got Whitened"):
         fs.convert(model, model.posterior)
     relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
-    with pytest.raises(TypeError, match="convert: a Relaxed posterior is none of those that can be"):
+    with pytest.raises(
+        TypeError, match="convert: a Relaxed posterior is none of those that can be"
+    ):
         fs.convert(relaxed, fs.Whitened)
     for call in (fs.convert, fs.dual_parameters, fs.leave_one_out):
-        with pytest.raises(TypeError, match=f"{call.__name__}: `model` must be a fastsvgp.SVGP, got SGPR"):
+        with pytest.raises(
+            TypeError, match=f"{call.__name__}: `model` must be a fastsvgp.SVGP, got SGPR"
+        ):
             call(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
-    with pytest.raises(TypeError, match="leave_one_out: the covariance of a Relaxed posterior does not come of sites alone"):
+    with pytest.raises(
+        TypeError,
+        match="leave_one_out: the covariance of a Relaxed posterior does not come of sites alone",
+    ):
         fs.leave_one_out(relaxed, X, Y)
 
 
@@ -69,7 +83,9 @@ def test_sites_of_gaussian_data_are_the_data(rng, name, P):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)], ids=lambda v: type(v).__name__
+    "likelihood",
+    [fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)],
+    ids=lambda v: type(v).__name__,
 )
 def test_the_optimum_is_the_prior_times_the_sites(rng, likelihood):
     model, X, Y = problem(rng, "absorbed-sites", likelihood=likelihood)
@@ -81,12 +97,18 @@ def test_the_optimum_is_the_prior_times_the_sites(rng, likelihood):
     sites = fs.dual_parameters(model, X, Y, jitter=JITTER)
     A = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M)
     weights = np.linalg.solve(A, model.covariance.Kuf(model.inducing, X))
-    np.testing.assert_allclose(model.posterior.lambda1, weights @ sites.lambda1, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(model.posterior.lambda2, (weights * sites.lambda2) @ weights.T, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        model.posterior.lambda1, weights @ sites.lambda1, rtol=1e-6, atol=1e-7
+    )
+    np.testing.assert_allclose(
+        model.posterior.lambda2, (weights * sites.lambda2) @ weights.T, rtol=1e-6, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("kind", TO, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("P, mean", [(None, None), (2, None), (None, fs.ConstantMean(0.7))], ids=["one", "two", "mean"])
+@pytest.mark.parametrize(
+    "P, mean", [(None, None), (2, None), (None, fs.ConstantMean(0.7))], ids=["one", "two", "mean"]
+)
 def test_left_out_data_of_gaussian_noise_are_exact(rng, kind, P, mean):
     """Against the optimal q(u) of the others, with the same inducing inputs and parameters."""
     model, X, Y = problem(rng, "whitened", P, mean=mean)
@@ -113,7 +135,9 @@ def test_left_out_data_of_classes_are_near_refitting(rng):
     found, truth = fs.leave_one_out(fitted(X, Y), X, Y, jitter=JITTER), np.empty(N)
     for i in range(N):
         others = np.arange(N) != i
-        truth[i] = fs.predict_log_density(fitted(X[others], Y[others]), X[i : i + 1], Y[i : i + 1], jitter=JITTER)[0]
+        truth[i] = fs.predict_log_density(
+            fitted(X[others], Y[others]), X[i : i + 1], Y[i : i + 1], jitter=JITTER
+        )[0]
     assert abs(np.mean(found - truth)) < 2e-3 and np.abs(found - truth).max() < 0.05
 
 
@@ -121,5 +145,8 @@ def test_a_datum_that_carries_more_than_there_is(rng):
     """Far from the optimum a site can be stronger than all that q has."""
     model, X, Y = problem(rng)
     tight = fs.replace(model, posterior=fs.Whitened(np.zeros(M), 10 * lower_factor(rng, M)))
-    with pytest.raises(ValueError, match="leave_one_out: without datum 0 its marginal would have no positive variance"):
+    with pytest.raises(
+        ValueError,
+        match="leave_one_out: without datum 0 its marginal would have no positive variance",
+    ):
         fs.leave_one_out(fs.replace_at(tight, "likelihood.variance", 1e-6), X, Y)

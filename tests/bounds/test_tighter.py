@@ -22,7 +22,9 @@ def problem(rng, M, N, P=None, mean=None):
 
 
 @pytest.mark.parametrize("run", [7, 1024])
-@pytest.mark.parametrize("M, N, P", [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (66, 100, 2)])
+@pytest.mark.parametrize(
+    "M, N, P", [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (66, 100, 2)]
+)
 def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
     monkeypatch.setattr(tighter, "RUN", run)
     mean = fs.LinearMean(np.ones(2), 0.3) if P is None else None
@@ -49,19 +51,30 @@ def test_whole_weights_are_repeated_rows(rng, monkeypatch, P, run):
         value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=JITTER)
         expected, bars = fs.tighter_bound_and_grad(sgpr, X[rows], Y[rows], jitter=JITTER, **of_rows)
         np.testing.assert_allclose(value, expected, rtol=1e-12)
-        np.testing.assert_allclose(fs.tighter_bound(sgpr, X, Y, weights=w, jitter=JITTER), value, rtol=1e-13)
+        np.testing.assert_allclose(
+            fs.tighter_bound(sgpr, X, Y, weights=w, jitter=JITTER), value, rtol=1e-13
+        )
         for (path, _, one), (_, _, other) in zip(fs.leaves(grad), fs.leaves(bars), strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * np.max(np.abs(other)), err_msg=path)
+            np.testing.assert_allclose(
+                one, other, rtol=0, atol=1e-10 * np.max(np.abs(other)), err_msg=path
+            )
 
 
 def test_all_data_as_inducing_inputs_leave_nothing_over(rng):
     """Then it is the collapsed bound, and both are exact."""
     sgpr, X, Y = problem(rng, 4, 15)
     sgpr = fs.replace(sgpr, inducing=X)
-    np.testing.assert_allclose(fs.tighter_bound(sgpr, X, Y, jitter=1e-9), fs.collapsed_bound(sgpr, X, Y, jitter=1e-9), rtol=1e-6)
+    np.testing.assert_allclose(
+        fs.tighter_bound(sgpr, X, Y, jitter=1e-9),
+        fs.collapsed_bound(sgpr, X, Y, jitter=1e-9),
+        rtol=1e-6,
+    )
 
 
-@pytest.mark.parametrize("wrt", [("noise_variance",), ("inducing",), ("covariance.parts.0.variance", "mean"), ("covariance",)])
+@pytest.mark.parametrize(
+    "wrt",
+    [("noise_variance",), ("inducing",), ("covariance.parts.0.variance", "mean"), ("covariance",)],
+)
 def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
     sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
     _, whole = fs.tighter_bound_and_grad(sgpr, X, Y)
@@ -71,6 +84,7 @@ def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
 
 def test_float32_is_as_accurate_as_numpy(rng):
     """By the same route: the collapsed bound, and what K_ff adds to it."""
+
     def plain(sgpr, X, Y):
         real, (N, M) = X.dtype.type, (len(X), len(sgpr.inducing))
         b = definitions.blocks(sgpr.covariance, sgpr.inducing, X, real(JITTER))
@@ -82,12 +96,22 @@ def test_float32_is_as_accurate_as_numpy(rng):
         c = np.linalg.solve(R, beta * (Lam @ Y))
         log_det = N * np.log(2 * np.pi / beta) + 2 * np.log(R.diagonal()).sum()
         collapsed = c @ c - beta * (Y @ Y) - log_det - beta * (b.kff.sum() - np.trace(E))
-        return 0.5 * collapsed + 0.5 * beta**2 * np.trace(np.linalg.solve(B, Lam @ K @ Lam.T - E @ E))
+        return 0.5 * collapsed + 0.5 * beta**2 * np.trace(
+            np.linalg.solve(B, Lam @ K @ Lam.T - E @ E)
+        )
 
     def draw():
         sgpr, X, Y = problem(rng, 15, 60)
-        sgpr, X, Y = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr), X.astype(np.float32), Y.astype(np.float32)
-        wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr), X.astype(float), Y.astype(float)
+        sgpr, X, Y = (
+            fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr),
+            X.astype(np.float32),
+            Y.astype(np.float32),
+        )
+        wide = (
+            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            X.astype(float),
+            Y.astype(float),
+        )
         value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
         assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
         assert value == pytest.approx(definitions.tighter(*wide, JITTER), rel=1e-4)
@@ -100,7 +124,11 @@ def smooth(rng, M, N, variance, noise, dtype=np.float64):
     """Of one input, with M even inducing inputs: little is left over, beside a variance that is large beside the noise."""
     X = rng.uniform(-2, 2, (N, 1))
     Y = np.sin(2 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(N)
-    sgpr = fs.SGPR(fs.RBF(dtype(variance), np.ones(1, dtype)), np.linspace(-2, 2, M, dtype=dtype)[:, None], dtype(noise))
+    sgpr = fs.SGPR(
+        fs.RBF(dtype(variance), np.ones(1, dtype)),
+        np.linspace(-2, 2, M, dtype=dtype)[:, None],
+        dtype(noise),
+    )
     return sgpr, X.astype(dtype), Y.astype(dtype)
 
 
@@ -111,9 +139,15 @@ def test_small_noise_in_float32(rng, noise):
     for _ in range(5):
         sgpr, X, Y = smooth(rng, 50, 1000, 1.0, noise, np.float32)
         sgpr = fs.replace(sgpr, inducing=X[:50])
-        wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr), X.astype(float), Y.astype(float)
+        wide = (
+            fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr),
+            X.astype(float),
+            Y.astype(float),
+        )
         calls = fs.collapsed_bound, fs.tighter_bound
-        found, truth = (np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide))
+        found, truth = (
+            np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide)
+        )
         np.testing.assert_allclose(found[1] - found[0], truth[1] - truth[0], rtol=0.01)
         errors.append(np.abs(found - truth))
     collapsed, tight = np.max(errors, axis=0)
@@ -126,13 +160,20 @@ def test_small_noise_in_float64(rng, ratio):
     sgpr, X, Y = smooth(rng, 20, 150, 1.0, 1 / ratio)
     wide = fs.tree_map(extended, sgpr), extended(X), extended(Y)
     K = definitions.covariances.matrix(wide[0].covariance, wide[1], wide[1])
-    exact = gp.log_normal(wide[2], np.zeros_like(wide[2]), K + wide[0].noise_variance * np.eye(150, dtype=K.dtype))
-    value, truth = fs.tighter_bound(sgpr, X, Y, jitter=1e-6), definitions.tighter(*wide, extended(1e-6))
+    exact = gp.log_normal(
+        wide[2], np.zeros_like(wide[2]), K + wide[0].noise_variance * np.eye(150, dtype=K.dtype)
+    )
+    value, truth = (
+        fs.tighter_bound(sgpr, X, Y, jitter=1e-6),
+        definitions.tighter(*wide, extended(1e-6)),
+    )
     assert abs(value - truth) < 1e-12 * ratio + 1e-11
     assert value < exact
 
 
-@pytest.mark.parametrize("outputs, repeated", [((), False), ((2,), False), ((), True), ((2,), True)])
+@pytest.mark.parametrize(
+    "outputs, repeated", [((), False), ((2,), False), ((), True), ((2,), True)]
+)
 def test_gradient_where_the_variance_is_large_beside_the_noise(rng, outputs, repeated):
     """4e8 times it: each field by a complex step in extended precision."""
     sgpr, X, Y = smooth(rng, 9, 40, 4e6, 0.01)
@@ -142,23 +183,34 @@ def test_gradient_where_the_variance_is_large_beside_the_noise(rng, outputs, rep
     rows = np.arange(40) if w is None else np.repeat(np.arange(40), w)
     value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=1e-3)
     of_rows = extended(X[rows]), extended(Y[rows]), extended(1e-3)
-    np.testing.assert_allclose(value, float(definitions.tighter(fs.tree_map(extended, sgpr), *of_rows)), rtol=1e-8)
+    np.testing.assert_allclose(
+        value, float(definitions.tighter(fs.tree_map(extended, sgpr), *of_rows)), rtol=1e-8
+    )
     assert_gradient(lambda m: definitions.tighter(m, *of_rows), sgpr, grad, rng, rtol=1e-6)
 
 
 def test_bad_input(rng):
     sgpr, X, Y = problem(rng, 3, 20)
     for call in (fs.tighter_bound, fs.tighter_bound_and_grad):
-        with pytest.raises(ValueError, match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19: .*`max_rows=20`"):
+        with pytest.raises(
+            ValueError,
+            match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19: .*`max_rows=20`",
+        ):
             call(sgpr, X, Y, max_rows=19)
         assert np.isfinite(np.array(call(sgpr, X, Y, max_rows=20), object).reshape(-1)[0])
-        with pytest.raises(TypeError, match=f"{call.__name__}: `sgpr` must be a fastsvgp.SGPR, got SVGP"):
+        with pytest.raises(
+            TypeError, match=f"{call.__name__}: `sgpr` must be a fastsvgp.SGPR, got SVGP"
+        ):
             call(fs.optimal_svgp(sgpr, X, Y), X, Y)
         with pytest.raises(ValueError, match="`max_rows` must be a whole number"):
             call(sgpr, X, Y, max_rows=0)
         with pytest.raises(ValueError, match="`Y` must be"):
             call(sgpr, X, Y[:-1])
-        with pytest.raises(ValueError, match="`weights` must be zero or more, and finite; got -1 at index 3"):
+        with pytest.raises(
+            ValueError, match="`weights` must be zero or more, and finite; got -1 at index 3"
+        ):
             call(sgpr, X, Y, weights=np.where(np.arange(20) == 3, -1, 1))
-        with pytest.raises(ValueError, match=r"`weights` of shape \(20, 2\): outputs of a collapsed bound share"):
+        with pytest.raises(
+            ValueError, match=r"`weights` of shape \(20, 2\): outputs of a collapsed bound share"
+        ):
             call(sgpr, X, np.stack([Y, Y], axis=1), weights=np.ones((20, 2)))

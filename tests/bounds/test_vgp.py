@@ -51,7 +51,11 @@ def test_the_bound_and_its_gradient_by_definition(rng, N, P, signs):
     np.testing.assert_allclose(sum(fs.site_bound_terms(model, X, Y)), value, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("to", [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "to",
+    [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal],
+    ids=lambda kind: kind.__name__,
+)
 @pytest.mark.parametrize("P", [None, 2])
 def test_tied_it_is_the_same_q(rng, to, P):
     model, X, Y = problem(rng, P=P, signs="some negative")
@@ -68,7 +72,9 @@ def log_marginal(model, X, Y, noise):
 
 def test_with_gaussian_noise_it_is_the_exact_evidence_wherever_the_prior_goes(rng):
     """After one unit step from anywhere, also where inputs are repeated; the other term is zero."""
-    model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4), signs="some negative")
+    model, X, Y = problem(
+        rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4), signs="some negative"
+    )
     X[3] = X[11]
     best, info = fs.natural_step(model, X, Y, step_size=1.0)
     assert info.value == pytest.approx(fs.site_bound(model, X, Y), rel=1e-12)
@@ -90,16 +96,22 @@ def test_with_gaussian_noise_it_is_the_exact_evidence_wherever_the_prior_goes(rn
             np.testing.assert_allclose(bar, difference, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.StudentT(0.3, df=3.0)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [fs.BernoulliLogit(), fs.StudentT(0.3, df=3.0)], ids=lambda v: type(v).__name__
+)
 def test_it_stays_below_the_evidence(rng, likelihood):
     """By a sum over a grid, of three data."""
     model, X, Y = problem(rng, N=3, likelihood=likelihood)
     Y = (Y > 0) * 1.0 if isinstance(likelihood, fs.BernoulliLogit) else Y
-    model, _ = fs.natural_steps(model, X, Y, steps=100, step_size=0.7, monotone=True, tolerance=1e-8)
+    model, _ = fs.natural_steps(
+        model, X, Y, steps=100, step_size=0.7, monotone=True, tolerance=1e-8
+    )
     nodes = np.linspace(-9, 9, 90)
     grid = np.stack(np.meshgrid(nodes, nodes, nodes, indexing="ij"), -1).reshape(-1, 3)
     K = model.covariance.Kff(X)
-    logs = -0.5 * (np.sum(grid * np.linalg.solve(K, grid.T).T, axis=1) + np.linalg.slogdet(2 * np.pi * K)[1])
+    logs = -0.5 * (
+        np.sum(grid * np.linalg.solve(K, grid.T).T, axis=1) + np.linalg.slogdet(2 * np.pi * K)[1]
+    )
     for i, y in enumerate(Y):
         f = fs.records.Marginals(grid[:, i], np.zeros(len(grid)))
         logs += model.likelihood.predict_log_density(np.full(len(grid), y), f)
@@ -121,8 +133,12 @@ def test_steps_of_some_rows_and_of_all(rng, P):
     some, _ = fs.natural_step(model, X, Y, rows=rows, step_size=0.3)
     others = np.setdiff1d(np.arange(20), rows)
     np.testing.assert_array_equal(some.sites.lambda2[..., others], model.sites.lambda2[..., others])
-    np.testing.assert_allclose(some.sites.lambda2[..., rows], stepped.sites.lambda2[..., rows], rtol=1e-12)
-    np.testing.assert_allclose(some.sites.lambda1[..., rows], stepped.sites.lambda1[..., rows], rtol=1e-12)
+    np.testing.assert_allclose(
+        some.sites.lambda2[..., rows], stepped.sites.lambda2[..., rows], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        some.sites.lambda1[..., rows], stepped.sites.lambda1[..., rows], rtol=1e-12
+    )
 
 
 def test_steps_out_of_the_cone_are_halved_and_em_climbs(rng):
@@ -141,7 +157,13 @@ def test_steps_out_of_the_cone_are_halved_and_em_climbs(rng):
 def test_wrt_files_and_float32(rng, tmp_path):
     model, X, Y = problem(rng, signs="some negative")
     _, whole = fs.site_bound_and_grad(model, X, Y)
-    for wrt in (("covariance",), ("likelihood.scale",), ("sites.lambda2",), ("sites", "covariance.parts.1"), ()):
+    for wrt in (
+        ("covariance",),
+        ("likelihood.scale",),
+        ("sites.lambda2",),
+        ("sites", "covariance.parts.1"),
+        (),
+    ):
         _, grad = fs.site_bound_and_grad(model, X, Y, wrt=wrt)
         assert_restricted(grad, whole, wrt, rtol=1e-9, atol=1e-11)
     fs.save(tmp_path / "m.npz", model)
@@ -164,14 +186,25 @@ def test_the_gradient_where_cotangents_are_large_beside_w(rng):
     X, Y = np.zeros((1, 1)), np.array([3.0])
     _, grad = fs.site_bound_and_grad(far, X, Y)
     variance = 500 / (1 + 500 * 1e-3)  # of q, whose mean is variance / 2
-    slope = -np.exp(variance / 2 + variance / 2) * (0.5 + 0.5) / (1 + 500 * 1e-3) ** 2  # all else is 1e-140 of it
+    # all else is 1e-140 of it
+    slope = -np.exp(variance / 2 + variance / 2) * (0.5 + 0.5) / (1 + 500 * 1e-3) ** 2
     np.testing.assert_allclose(grad.covariance.variance, slope, rtol=1e-12)
-    assert_gradient(lambda m: definitions.elbo(on_all_inputs(m, X), X, Y, 1.0, 0.0), far, grad, rng, 1e-12)
-    X, Y, sites = rng.uniform(-2, 2, (30, 1)).astype(np.float32), np.full(30, 1e5), fs.Sites(np.full(30, 0.5), np.full(30, 0.01))
+    assert_gradient(
+        lambda m: definitions.elbo(on_all_inputs(m, X), X, Y, 1.0, 0.0), far, grad, rng, 1e-12
+    )
+    X, Y, sites = (
+        rng.uniform(-2, 2, (30, 1)).astype(np.float32),
+        np.full(30, 1e5),
+        fs.Sites(np.full(30, 0.5), np.full(30, 0.01)),
+    )
     model = in_float32(fs.VGP(fs.Matern12(1.0, 1.0), sites, fs.Poisson()))
     _, narrow = fs.site_bound_and_grad(model, X, Y.astype(np.float32), wrt="covariance")
-    _, truth = fs.site_bound_and_grad(fs.tree_map(float_of, model), X.astype(float), Y, wrt="covariance")
-    for (_, _, bar), (_, _, true) in zip(fs.leaves(narrow.covariance), fs.leaves(truth.covariance), strict=True):
+    _, truth = fs.site_bound_and_grad(
+        fs.tree_map(float_of, model), X.astype(float), Y, wrt="covariance"
+    )
+    for (_, _, bar), (_, _, true) in zip(
+        fs.leaves(narrow.covariance), fs.leaves(truth.covariance), strict=True
+    ):
         np.testing.assert_allclose(bar, true, rtol=2e-5)
 
 
@@ -180,27 +213,41 @@ def float_of(a):
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4, 1e-6])
-@pytest.mark.parametrize("covariance", [fs.RBF(1.0, 1.0), fs.Matern32(1.0, 0.5)], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize(
+    "covariance", [fs.RBF(1.0, 1.0), fs.Matern32(1.0, 0.5)], ids=lambda c: type(c).__name__
+)
 def test_strong_sites_in_float32_are_right(rng, covariance, noise):
     """The exact log marginal, of these numbers, and its gradient; log |B| of float32 is off by up to some nats."""
     X = rng.uniform(-2, 2, (100, 1)).astype(np.float32)
     Y = (np.sin(3 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(100)).astype(np.float32)
     noise = np.float32(noise)
-    model = in_float32(fs.VGP(covariance, fs.Sites(Y / noise, np.full(100, 1 / noise)), fs.Gaussian(noise)))
+    model = in_float32(
+        fs.VGP(covariance, fs.Sites(Y / noise, np.full(100, 1 / noise)), fs.Gaussian(noise))
+    )
     wide = fs.tree_map(float_of, model)
     truth = log_marginal(wide, X.astype(float), Y.astype(float), float(noise))
     near = pytest.approx(truth, rel=1e-6, abs=2e-4)
     value, grad = fs.site_bound_and_grad(model, X, Y)
-    assert value == near and fs.site_bound(model, X, Y) == near and sum(fs.site_bound_terms(model, X, Y)) == near
+    assert (
+        value == near
+        and fs.site_bound(model, X, Y) == near
+        and sum(fs.site_bound_terms(model, X, Y)) == near
+    )
     _, other = fs.site_bound_and_grad(wide, X.astype(float), Y.astype(float))
-    for (path, _, bar), (_, _, true) in zip(fs.leaves(grad.covariance), fs.leaves(other.covariance), strict=True):
+    for (path, _, bar), (_, _, true) in zip(
+        fs.leaves(grad.covariance), fs.leaves(other.covariance), strict=True
+    ):
         assert bar.dtype == np.float32
         np.testing.assert_allclose(bar, true, rtol=1e-4, err_msg=path)
     assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
-    from_zero = fs.replace(model, sites=fs.Sites(np.zeros(100, np.float32), np.zeros(100, np.float32)))
+    from_zero = fs.replace(
+        model, sites=fs.Sites(np.zeros(100, np.float32), np.zeros(100, np.float32))
+    )
     stepped, _ = fs.natural_step(from_zero, X, Y, step_size=1.0)
     again, info = fs.natural_step(stepped, X, Y, step_size=1.0)
-    assert {a.dtype for _, _, a in fs.leaves(again.sites)} == {np.dtype(np.float32)} and info.value == near
+    assert {a.dtype for _, _, a in fs.leaves(again.sites)} == {
+        np.dtype(np.float32)
+    } and info.value == near
 
 
 @pytest.mark.parametrize("strength, dtype", [(0.9, np.float32), (1.1, np.float64)])
@@ -208,12 +255,17 @@ def test_the_dtype_that_sites_need(rng, strength, dtype):
     """eps tr(r K r) against a thousandth of a nat; a step from weak sites to strong ones, and back, changes it."""
     model, X, _ = problem(rng, N=8)
     model, X = in_float32(model), X.astype(np.float32)
-    lambda2 = (1e-3 * strength / np.finfo(np.float32).eps / model.covariance.kff(X) / 8).astype(np.float32)
+    lambda2 = (1e-3 * strength / np.finfo(np.float32).eps / model.covariance.kff(X) / 8).astype(
+        np.float32
+    )
     sites = fs.Sites(model.sites.lambda1, lambda2)
     there = vgp.FullSites(fs.replace(model, sites=sites), X)
     weak = vgp.FullSites(model, X)
     assert weak.K.dtype == np.float32 and there.K.dtype == dtype
-    assert weak.moved(slice(None), sites).K.dtype == dtype and there.moved(slice(None), model.sites).K.dtype == np.float32
+    assert (
+        weak.moved(slice(None), sites).K.dtype == dtype
+        and there.moved(slice(None), model.sites).K.dtype == np.float32
+    )
     np.testing.assert_array_equal(weak.moved(slice(None), sites).means, there.means)
 
 
@@ -241,21 +293,39 @@ def test_large_data_get_all_threads(rng):
 def test_bad_input(rng):
     model, X, Y = problem(rng)
     for change, error, message in (
-        (fs.Sites(np.zeros(19), np.zeros(19)), ValueError, r"`sites` has lambda1 \(19,\) and .*, and `X` has 20 rows"),
+        (
+            fs.Sites(np.zeros(19), np.zeros(19)),
+            ValueError,
+            r"`sites` has lambda1 \(19,\) and .*, and `X` has 20 rows",
+        ),
         (fs.Sites(np.zeros(20), np.full(20, np.nan)), ValueError, "`sites.lambda2` contains nan"),
     ):
-        for call in (fs.site_bound, fs.site_bound_and_grad, fs.site_bound_terms, fs.natural_step, fs.em):
+        for call in (
+            fs.site_bound,
+            fs.site_bound_and_grad,
+            fs.site_bound_terms,
+            fs.natural_step,
+            fs.em,
+        ):
             with pytest.raises(error, match=message):
                 call(fs.replace(model, sites=change), X, Y)
     wrong = fs.replace(model, covariance=fs.RBF(1.0, np.ones(3)))
-    with pytest.raises(ValueError, match=r"`lengthscales` has shape \(3,\), but the inputs have D = 2"):
+    with pytest.raises(
+        ValueError, match=r"`lengthscales` has shape \(3,\), but the inputs have D = 2"
+    ):
         fs.site_bound(wrong, X, Y)
     strong = fs.VGP(fs.RBF(1.0, 900.0), fs.Sites(np.zeros(20), np.full(20, 1e18)), fs.Gaussian(0.1))
     for dtype in (np.float64, np.float32):
         cast = fs.tree_map(lambda a, dtype=dtype: np.asarray(a, dtype)[()], strong)
-        with pytest.raises(ValueError, match="`sites.lambda2` up to 1e.18 is too strong for float64: .* a smaller scale"):
+        with pytest.raises(
+            ValueError,
+            match="`sites.lambda2` up to 1e.18 is too strong for float64: .* a smaller scale",
+        ):
             fs.site_bound(cast, X.astype(dtype), Y.astype(dtype))
-    with pytest.raises(ValueError, match=r"`sites` has lambda1 \(20,\), and `Y` \(20, 2\) with a StudentT needs .* \(2, 20\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"`sites` has lambda1 \(20,\), and `Y` \(20, 2\) with a StudentT needs .* \(2, 20\)",
+    ):
         fs.site_bound(model, X, np.zeros((20, 2)))
     several = fs.replace(model, likelihood=fs.Softmax(num_classes=3))
     with pytest.raises(ValueError, match=r"`Y` \(20,\) with a Softmax needs the shape \(3, 20\)"):

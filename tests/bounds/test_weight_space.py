@@ -13,23 +13,38 @@ JITTER = 1e-2
 
 
 def model_of(rng, name, m, k, likelihood=None):
-    return fs.QSGP(basis_of(rng, name, m), weights(rng, m, k), likelihood or fs.Gaussian(variance=0.2))
+    return fs.QSGP(
+        basis_of(rng, name, m), weights(rng, m, k), likelihood or fs.Gaussian(variance=0.2)
+    )
 
 
 def prior_precision(basis):
     m = basis.num_functions()
     if isinstance(basis, fs.RelevanceBasis):
         return np.diag(basis.precision)
-    return basis.covariance.matrix(basis.inducing) + JITTER * np.eye(m) if isinstance(basis, fs.InducingBasis) else np.eye(m)
+    return (
+        basis.covariance.matrix(basis.inducing) + JITTER * np.eye(m)
+        if isinstance(basis, fs.InducingBasis)
+        else np.eye(m)
+    )
 
 
 def dense_bound(model, X, Y, scale=1.0):
     """Equation 1 of the paper, with whole matrices, and exact marginals for other likelihoods."""
-    phi, S, C, mu = model.basis.features(X), prior_precision(model.basis), dense(model.posterior), model.posterior.mean
+    phi, S, C, mu = (
+        model.basis.features(X),
+        prior_precision(model.basis),
+        dense(model.posterior),
+        model.posterior.mean,
+    )
     f = Marginals(phi @ mu, ((phi @ C) ** 2).sum(1))
     data = model.likelihood.expected_log_prob(Y, f, None, need=False)[0]
     quadratic = mu @ S @ mu + np.trace(S @ C @ C.T)
-    return scale * data - 0.5 * (quadratic - np.linalg.slogdet(S)[1] - len(mu)) + np.log(np.diag(C)).sum()
+    return (
+        scale * data
+        - 0.5 * (quadratic - np.linalg.slogdet(S)[1] - len(mu))
+        + np.log(np.diag(C)).sum()
+    )
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
@@ -44,7 +59,9 @@ def test_the_bound_is_that_of_dense_matrices(rng, name, k):
         model = model_of(rng, name, 8, k, likelihood)
         value = fs.weight_bound(model, X, Y, num_data=39, jitter=JITTER)
         np.testing.assert_allclose(value, dense_bound(model, X, Y, 3.0), rtol=1e-11)
-        np.testing.assert_allclose(fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)[0], value, rtol=1e-13)
+        np.testing.assert_allclose(
+            fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)[0], value, rtol=1e-13
+        )
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
@@ -62,15 +79,24 @@ def test_gradients_of_all_fields(rng, name, k):
                 d[at] = rng.standard_normal(at.stop - at.start)
 
                 def along(s, d=d, unravel=unravel, vector=vector):
-                    return fs.weight_bound(unravel(vector + s * d), X, Y, num_data=39, jitter=JITTER)
+                    return fs.weight_bound(
+                        unravel(vector + s * d), X, Y, num_data=39, jitter=JITTER
+                    )
 
                 difference = nine_point(along, 1e-3)
-                assert abs(difference - bar @ d) <= 1e-7 * max(1.0, np.linalg.norm(bar[at]) * np.linalg.norm(d)), path
+                assert abs(difference - bar @ d) <= 1e-7 * max(
+                    1.0, np.linalg.norm(bar[at]) * np.linalg.norm(d)
+                ), path
         for path in unravel.paths:
             some = fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER, wrt=path)[1]
             found = {p: a for p, _, a in fs.leaves(some) if a is not None}
             assert set(found) == {path}
-            np.testing.assert_allclose(found[path], dict((p, a) for p, _, a in fs.leaves(grad))[path], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(
+                found[path],
+                dict((p, a) for p, _, a in fs.leaves(grad))[path],
+                rtol=1e-9,
+                atol=1e-12,
+            )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -88,7 +114,9 @@ def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
     assert np.abs(grad.posterior.mean).max() < 1e-8 and np.abs(grad.posterior.columns).max() < 1e-7
     for k in (0, 3, m):
         posterior = weights(rng, m, k)
-        assert fs.weight_bound(fs.replace(model, posterior=posterior), X, Y, jitter=JITTER) < evidence
+        assert (
+            fs.weight_bound(fs.replace(model, posterior=posterior), X, Y, jitter=JITTER) < evidence
+        )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -96,7 +124,9 @@ def test_proposition_1(rng, name):
     """The optimal diagonal of a mean field: C_ii^-2 = S_ii + (phi' phi)_ii / s2, where its gradient is zero."""
     X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
     model = model_of(rng, name, m, 0)
-    precision = np.diag(prior_precision(model.basis)) + np.square(model.basis.features(X)).sum(0) / s2
+    precision = (
+        np.diag(prior_precision(model.basis)) + np.square(model.basis.features(X)).sum(0) / s2
+    )
     model = fs.replace_at(model, "posterior.diagonal", precision**-0.5)
     _, grad = fs.weight_bound_and_grad(model, X, Y, jitter=JITTER, wrt="posterior.diagonal")
     assert np.abs(grad.posterior.diagonal).max() < 1e-9
@@ -109,11 +139,15 @@ def test_float32(rng, name, k):
     model = model_of(rng, name, 8, k)
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     value, grad = fs.weight_bound_and_grad(model, X, Y, jitter=1e-2)
-    found, other = fs.weight_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), jitter=1e-2)
+    found, other = fs.weight_bound_and_grad(
+        single, X.astype(np.float32), Y.astype(np.float32), jitter=1e-2
+    )
     np.testing.assert_allclose(found, value, rtol=1e-4)
     for (path, _, a), (_, _, b) in zip(fs.leaves(other), fs.leaves(grad), strict=True):
         assert np.asarray(a).dtype == np.float32, path
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path)
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=2e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path
+        )
 
 
 def test_flat_vectors_and_files(rng, tmp_path):
@@ -121,7 +155,10 @@ def test_flat_vectors_and_files(rng, tmp_path):
     for k in (0, 3, 8):
         model = model_of(rng, "fourier", 8, k)
         vector, unravel = fs.ravel(model)
-        assert unravel.slices["posterior.columns"].stop - unravel.slices["posterior.columns"].start == 8 * k - k * (k - 1) // 2
+        assert (
+            unravel.slices["posterior.columns"].stop - unravel.slices["posterior.columns"].start
+            == 8 * k - k * (k - 1) // 2
+        )
         again = unravel(vector)
         np.testing.assert_allclose(dense(again.posterior), dense(model.posterior), rtol=1e-12)
         np.testing.assert_allclose(unravel.pack(again), vector, rtol=1e-9, atol=1e-12)
@@ -158,7 +195,9 @@ X3, Y3 = np.zeros((3, 2)), np.zeros(3)
 def test_bad_models(rng, change, said):
     model = model_of(rng, "fourier", 8, 2)
     for path, value in change.items():
-        model = fs.replace_at(model, path, value) if "." in path else fs.replace(model, **{path: value})
+        model = (
+            fs.replace_at(model, path, value) if "." in path else fs.replace(model, **{path: value})
+        )
     for bound in (fs.weight_bound, fs.weight_bound_and_grad):
         with pytest.raises((TypeError, ValueError), match=said):
             bound(model, X3, Y3)
@@ -167,7 +206,10 @@ def test_bad_models(rng, change, said):
 def test_inducing_inputs_twice_are_named(rng):
     basis = fs.InducingBasis(fs.RBF(), np.repeat(rng.standard_normal((4, 2)), 2, axis=0))
     model = fs.QSGP(basis, weights(rng, 8, 0), fs.Gaussian(variance=0.2))
-    with pytest.raises(fs.NotPositiveDefinite, match=r"`basis.inducing\[1\]` and `basis.inducing\[0\]` are the same inputs"):
+    with pytest.raises(
+        fs.NotPositiveDefinite,
+        match=r"`basis.inducing\[1\]` and `basis.inducing\[0\]` are the same inputs",
+    ):
         fs.weight_bound(model, X3, Y3, jitter=0.0)
 
 
@@ -199,11 +241,19 @@ def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
     mean, cov = phi @ model.posterior.mean, phi @ C @ C.T @ phi.T
     f = Marginals(mean, np.diag(cov).copy())
     for chunk_size in (None, 4):
-        np.testing.assert_allclose(fs.predict_f(model, Xs, chunk_size=chunk_size), (mean, f.var), rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(
+            fs.predict_f(model, Xs, chunk_size=chunk_size), (mean, f.var), rtol=1e-10, atol=1e-13
+        )
     for found, expected in zip(fs.predict_y(model, Xs), (mean, f.var + 0.2), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
-    np.testing.assert_allclose(fs.predict_log_density(model, Xs, Ys), model.likelihood.predict_log_density(Ys, f), rtol=1e-9)
-    np.testing.assert_allclose(fs.predict_cdf(model, Xs, Ys), model.likelihood.predict_cdf(Ys, f), rtol=1e-9)
+    np.testing.assert_allclose(
+        fs.predict_log_density(model, Xs, Ys),
+        model.likelihood.predict_log_density(Ys, f),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(
+        fs.predict_cdf(model, Xs, Ys), model.likelihood.predict_cdf(Ys, f), rtol=1e-9
+    )
     low, high = fs.predict_quantiles(model, Xs, (0.1, 0.9))
     np.testing.assert_allclose(fs.predict_cdf(model, Xs, low), 0.1, rtol=1e-9)
     np.testing.assert_allclose(fs.predict_quantiles(model, Xs, 0.9), high)
@@ -214,7 +264,9 @@ def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
         np.testing.assert_allclose(found[1], cov, rtol=1e-9, atol=1e-12)
     at_median = fs.replace(model, likelihood=fs.BernoulliProbit())
     p, _ = fs.predict_y(at_median, Xs, median=True)
-    np.testing.assert_allclose(p, fs.BernoulliProbit().predict_mean_and_var(Marginals(mean, 0 * mean))[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        p, fs.BernoulliProbit().predict_mean_and_var(Marginals(mean, 0 * mean))[0], rtol=1e-12
+    )
     assert np.abs(p - fs.predict_y(at_median, Xs)[0]).max() > 1e-4
     labels = (Ys > 0) * 1.0
     likely = fs.predict_log_density(at_median, Xs, labels, median=True)
@@ -228,11 +280,15 @@ def test_samples_are_functions_with_the_moments_of_q(rng, name):
     mean, cov = fs.predict_f(model, Xs, full_cov=True)
     samples = fs.sample_f(model, Xs, 20_000, rng=rng)
     sd = np.sqrt(np.diag(cov))
-    assert samples.shape == (20_000, 5) and np.abs((samples.mean(0) - mean) / sd).max() < 5 / np.sqrt(20_000)
+    assert samples.shape == (20_000, 5) and np.abs(
+        (samples.mean(0) - mean) / sd
+    ).max() < 5 / np.sqrt(20_000)
     deviations = (samples - mean) / sd
     correlation = cov / np.outer(sd, sd)
     assert np.abs(deviations.T @ deviations / 20_000 - correlation).max() < 5 * np.sqrt(2 / 20_000)
-    np.testing.assert_allclose(fs.sample_f(model, Xs[:2], 3, rng=1), fs.sample_f(model, Xs, 3, rng=1)[:, :2], rtol=1e-10)
+    np.testing.assert_allclose(
+        fs.sample_f(model, Xs[:2], 3, rng=1), fs.sample_f(model, Xs, 3, rng=1)[:, :2], rtol=1e-10
+    )
 
 
 def test_bad_predictions(rng):
@@ -240,8 +296,16 @@ def test_bad_predictions(rng):
     for call, error, said in (
         (lambda: fs.predict_f(model, np.zeros((3, 3))), ValueError, "lengthscales"),
         (lambda: fs.predict_f(model, np.full((3, 2), np.nan)), ValueError, "`Xs` contains nan"),
-        (lambda: fs.predict_log_density(model, X3, np.zeros(2)), ValueError, "`Ys` must have one row for each of the 3 rows"),
-        (lambda: fs.predict_y(model, X3, jitter=1e-6), TypeError, "has no option `jitter` for QSGP"),
+        (
+            lambda: fs.predict_log_density(model, X3, np.zeros(2)),
+            ValueError,
+            "`Ys` must have one row for each of the 3 rows",
+        ),
+        (
+            lambda: fs.predict_y(model, X3, jitter=1e-6),
+            TypeError,
+            "has no option `jitter` for QSGP",
+        ),
         (lambda: fs.predict_y(model, X3, median=1), TypeError, "`median` must be True or False"),
         (lambda: fs.predict_quantiles(model, X3, 1.0), ValueError, "`levels`"),
         (lambda: fs.sample_f(model, X3, 0), ValueError, "`num_samples`"),
@@ -266,11 +330,23 @@ def test_optimal_weights(rng, name, k, monkeypatch):
         callback=lambda there, info: bounds.append(fs.weight_bound(there, X, Y, jitter=JITTER)),
     )  # fmt: skip
     phi, S = model.basis.features(X), prior_precision(model.basis)
-    np.testing.assert_allclose(found.posterior.mean, np.linalg.solve(phi.T @ phi / s2 + S, phi.T @ Y / s2), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        found.posterior.mean,
+        np.linalg.solve(phi.T @ phi / s2 + S, phi.T @ Y / s2),
+        rtol=1e-6,
+        atol=1e-8,
+    )
     np.testing.assert_allclose(np.diff(bounds), info.gains, rtol=1e-6, atol=1e-9)
-    assert info.iterations == len(info.gains) <= 20 and min(info.gains) >= 0 and info.residual <= 1e-10
-    _, grad = fs.weight_bound_and_grad(found, X, Y, jitter=JITTER, wrt=("posterior.mean", "posterior.diagonal"))
-    assert np.abs(grad.posterior.mean).max() < 1e-6 and np.abs(grad.posterior.diagonal).max(initial=0) < 1e-8
+    assert (
+        info.iterations == len(info.gains) <= 20 and min(info.gains) >= 0 and info.residual <= 1e-10
+    )
+    _, grad = fs.weight_bound_and_grad(
+        found, X, Y, jitter=JITTER, wrt=("posterior.mean", "posterior.diagonal")
+    )
+    assert (
+        np.abs(grad.posterior.mean).max() < 1e-6
+        and np.abs(grad.posterior.diagonal).max(initial=0) < 1e-8
+    )
     np.testing.assert_array_equal(found.posterior.columns, model.posterior.columns)
     again, info = fs.optimal_weights(found, X, Y, tolerance=1e-8, jitter=JITTER)
     assert info.iterations <= 1
@@ -283,12 +359,15 @@ def test_optimal_weights_end_when_they_are_told_to(rng):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, "fourier", 8, 1)
     for stop in (1, 3):
-        _, info = fs.optimal_weights(model, X, Y, callback=lambda there, info, stop=stop: info.iterations == stop)
+        _, info = fs.optimal_weights(
+            model, X, Y, callback=lambda there, info, stop=stop: info.iterations == stop
+        )
         assert info.iterations == stop
     _, info = fs.optimal_weights(model, X, Y, iterations=2)
     assert info.iterations == 2 and 0 < info.residual
 
-    none, info = fs.optimal_weights(model, X, np.zeros(13), tolerance=1e-9)  # from a mean that is not zero
+    # from a mean that is not zero
+    none, info = fs.optimal_weights(model, X, np.zeros(13), tolerance=1e-9)
     assert np.abs(none.posterior.mean).max() < 1e-7 and info.residual < 1e-9
     none, info = fs.optimal_weights(none, X, np.zeros(13), iterations=0)
     assert info.iterations == 0 and np.isfinite(info.residual)
@@ -302,9 +381,16 @@ def test_optimal_weights_end_when_they_are_told_to(rng):
     found32, _ = fs.optimal_weights(single, X.astype(np.float32), Y.astype(np.float32))
     best, _ = fs.optimal_weights(model, X, Y)
     assert found32.posterior.mean.dtype == found32.posterior.diagonal.dtype == np.float32
-    np.testing.assert_allclose(found32.posterior.mean, best.posterior.mean, atol=1e-3 * np.abs(best.posterior.mean).max())
+    np.testing.assert_allclose(
+        found32.posterior.mean, best.posterior.mean, atol=1e-3 * np.abs(best.posterior.mean).max()
+    )
     for name, arguments in (("optimal_weights", (X, (Y > 0) * 1.0)), ("optimal_diagonal", (X,))):
-        with pytest.raises(TypeError, match=f"{name}: the optimum is known for a Gaussian likelihood, not for a BernoulliLogit"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                f"{name}: the optimum is known for a Gaussian likelihood, not for a BernoulliLogit"
+            ),
+        ):
             getattr(fs, name)(fs.replace(model, likelihood=fs.BernoulliLogit()), *arguments)
     with pytest.raises(ValueError, match="`X` must have shape"):
         fs.optimal_diagonal(model, X[:, 0])

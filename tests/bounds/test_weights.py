@@ -26,12 +26,32 @@ def label(rng, shape):
 TABLE = {  # likelihood, targets, outputs, what is no target
     "gaussian": (fs.Gaussian(0.3), real, (2,), np.nan),
     "probit": (fs.BernoulliProbit(), label, (), -7),
-    "logit": (fs.BernoulliLogit(), lambda rng, shape: label(rng, shape).astype(float), (2,), np.nan),
-    "poisson": (fs.Poisson(exposure=1.7), lambda rng, shape: rng.poisson(2.0, shape).astype(float), (2,), -0.5),
+    "logit": (
+        fs.BernoulliLogit(),
+        lambda rng, shape: label(rng, shape).astype(float),
+        (2,),
+        np.nan,
+    ),
+    "poisson": (
+        fs.Poisson(exposure=1.7),
+        lambda rng, shape: rng.poisson(2.0, shape).astype(float),
+        (2,),
+        -0.5,
+    ),
     "laplace": (fs.Laplace(0.6), real, (2,), np.inf),
     "student_t": (fs.StudentT(0.7, df=3.0), real, (), np.nan),
-    "robust_max": (fs.RobustMax(num_classes=3), lambda rng, shape: rng.integers(0, 3, shape[:1]), (3,), 99),
-    "softmax": (fs.Softmax(num_classes=3, num_samples=32), lambda rng, shape: 1.0 * rng.integers(0, 3, shape[:1]), (3,), np.nan),
+    "robust_max": (
+        fs.RobustMax(num_classes=3),
+        lambda rng, shape: rng.integers(0, 3, shape[:1]),
+        (3,),
+        99,
+    ),
+    "softmax": (
+        fs.Softmax(num_classes=3, num_samples=32),
+        lambda rng, shape: 1.0 * rng.integers(0, 3, shape[:1]),
+        (3,),
+        np.nan,
+    ),
 }
 each = pytest.mark.parametrize("name", TABLE)
 
@@ -40,8 +60,12 @@ def problem(rng, name="gaussian"):
     """``(model, X, Y)``."""
     likelihood, targets, outputs, _ = TABLE[name]
     covariance, Z = fs.RBF(1.3, np.array([0.9, 1.2])), rng.uniform(-2, 2, (M, D))
-    posterior = fs.Whitened(0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1))
-    model = fs.SVGP(covariance, Z, posterior, likelihood, None if name == "probit" else mean_of(outputs))
+    posterior = fs.Whitened(
+        0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1)
+    )
+    model = fs.SVGP(
+        covariance, Z, posterior, likelihood, None if name == "probit" else mean_of(outputs)
+    )
     return model, rng.uniform(-2, 2, (B, D)), targets(rng, (B, *outputs))
 
 
@@ -62,12 +86,18 @@ def assert_close(found, expected, rtol=1e-10):
             assert_close(one, other, rtol)
         return
     if not hasattr(expected, "_record_fields"):
-        return np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * np.max(np.abs(expected)))
+        return np.testing.assert_allclose(
+            found, expected, rtol=0, atol=rtol * np.max(np.abs(expected))
+        )
     for (path, kind, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(expected), strict=True):
         assert (one is None) == (other is None), path
         if other is not None:
-            one, other = (np.tril(one), np.tril(other)) if kind in ("tril", "symmetric") else (one, other)
-            np.testing.assert_allclose(one, other, rtol=0, atol=rtol * np.max(np.abs(other)), err_msg=path)
+            one, other = (
+                (np.tril(one), np.tril(other)) if kind in ("tril", "symmetric") else (one, other)
+            )
+            np.testing.assert_allclose(
+                one, other, rtol=0, atol=rtol * np.max(np.abs(other)), err_msg=path
+            )
 
 
 def summed(X_bar, rows):
@@ -99,7 +129,9 @@ def test_whole_weights_are_repeated_rows(rng, name):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name][2] and TABLE[name][0].num_latent is None])
+@pytest.mark.parametrize(
+    "name", [name for name in TABLE if TABLE[name][2] and TABLE[name][0].num_latent is None]
+)
 def test_a_weight_for_each_target(rng, name):
     """The data term is a sum over outputs, each with its own column of weights."""
     model, X, Y = problem(rng, name)
@@ -119,8 +151,14 @@ def test_a_weight_for_each_target(rng, name):
         assert grad.mean.value[p] == pytest.approx(bars.mean.value, rel=1e-10)
     assert value == pytest.approx(sum(part for part, *_ in parts), rel=1e-12)
     for field in ("covariance", "likelihood"):
-        assert_close(getattr(grad, field), fs.tree_map(lambda a, b: a + b, *(getattr(bars, field) for _, bars, _ in parts)))
-    assert_close((grad.inducing, X_bar), (sum(bars.inducing for _, bars, _ in parts), sum(bar for *_, bar in parts)))
+        assert_close(
+            getattr(grad, field),
+            fs.tree_map(lambda a, b: a + b, *(getattr(bars, field) for _, bars, _ in parts)),
+        )
+    assert_close(
+        (grad.inducing, X_bar),
+        (sum(bars.inducing for _, bars, _ in parts), sum(bar for *_, bar in parts)),
+    )
 
 
 @each
@@ -137,14 +175,18 @@ def test_gradients_are_those_of_the_value(rng, name):
         slope = nine_point(lambda s, d=d: fs.elbo(unravel(vector + s * d), X, Y, **options))
         assert exact @ d == pytest.approx(slope, rel=1e-8, abs=1e-8 * np.linalg.norm(exact))
     d = rng.standard_normal(X.shape)
-    assert np.vdot(X_bar, d) == pytest.approx(nine_point(lambda s: fs.elbo(model, X + s * d, Y, **options)), rel=1e-8)
+    assert np.vdot(X_bar, d) == pytest.approx(
+        nine_point(lambda s: fs.elbo(model, X + s * d, Y, **options)), rel=1e-8
+    )
 
 
 @each
 def test_a_target_of_weight_zero_is_never_read(rng, name):
     model, X, Y = problem(rng, name)
     w, _ = counts(rng)
-    results = [fs.elbo_and_grad(model, X, Z, weights=w, inputs=True) for Z in (Y, without(Y, w, name))]
+    results = [
+        fs.elbo_and_grad(model, X, Z, weights=w, inputs=True) for Z in (Y, without(Y, w, name))
+    ]
     assert_close(results[1], results[0], 1e-15)
     value, grad, _ = results[0]
     left = w > 0
@@ -173,10 +215,14 @@ def test_single_precision(rng, name):
     w = rng.gamma(1.0, 1.0, B)
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     y = Y.astype(np.float32) if Y.dtype == float else Y
-    value, grad, X_bar = fs.elbo_and_grad(single, X.astype(np.float32), y, weights=w, inputs=True, jitter=1e-2)
+    value, grad, X_bar = fs.elbo_and_grad(
+        single, X.astype(np.float32), y, weights=w, inputs=True, jitter=1e-2
+    )
     expected, bars, exact = fs.elbo_and_grad(model, X, Y, weights=w, inputs=True, jitter=1e-2)
     assert value == pytest.approx(expected, rel=1e-4)
-    assert X_bar.dtype == np.float32 and all(bar.dtype == np.float32 for _, _, bar in fs.leaves(grad))
+    assert X_bar.dtype == np.float32 and all(
+        bar.dtype == np.float32 for _, _, bar in fs.leaves(grad)
+    )
     assert_close((grad, X_bar), (bars, exact), 2e-3)
 
 
@@ -213,12 +259,16 @@ def test_on_blocks(rng, columns):
     Y = without(Y, w, "gaussian")
     blocks = model.covariance.blocks(model.inducing, X)
     options = {"weights": w, "num_data": 100, "jitter": JITTER}
-    value, (_, *bars) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, **options)
+    value, (_, *bars) = fs.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, Y, **options
+    )
     expected, grad = fs.elbo_and_grad(model, X, Y, **options)
     assert value == pytest.approx(expected, rel=1e-13)
     assert_close(tuple(bars), (grad.posterior, grad.likelihood), 1e-12)
     with pytest.raises(ValueError, match="`weights` are all zero"):
-        fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, weights=np.zeros(B))
+        fs.elbo_and_grad_from_blocks(
+            blocks, model.posterior, model.likelihood, Y, weights=np.zeros(B)
+        )
 
 
 def test_the_direction_of_the_likelihood_form(rng):
@@ -243,7 +293,10 @@ def test_natural_steps(rng, name):
             for data, options in (((X, Y), {"weights": w}), ((X[rows], Y[rows]), {}))
         )
         assert_close(ours.posterior, due.posterior)
-        assert info.value == pytest.approx(other.value, rel=1e-12) and info.step_size == other.step_size
+        assert (
+            info.value == pytest.approx(other.value, rel=1e-12)
+            and info.step_size == other.step_size
+        )
     ours = fs.natural_step_and_grad(model, X, Y, step_size=0.4, weights=w)
     due = fs.natural_step_and_grad(model, X[rows], Y[rows], step_size=0.4)
     assert ours[2] == pytest.approx(due[2], rel=1e-11)
@@ -254,7 +307,9 @@ def assert_slope(rng, model, grad, value):
     """Of parameters as optimisers see them, all at once."""
     vector, unravel = fs.ravel(model)
     exact, d = unravel.pullback(vector, grad), rng.standard_normal(unravel.size)
-    assert exact @ d == pytest.approx(nine_point(lambda s: value(unravel(vector + s * d))), rel=1e-8)
+    assert exact @ d == pytest.approx(
+        nine_point(lambda s: value(unravel(vector + s * d))), rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("P", [None, 3])
@@ -263,25 +318,42 @@ def test_collapsed_bounds(rng, sets, P):
     Z, X = rng.uniform(-2, 2, (M, D)), rng.uniform(-2, 2, (B, D))
     Y, (w, rows) = rng.standard_normal((B,) if P is None else (B, P)), counts(rng)
     Y[w == 0] = np.nan
-    fields = {"covariance": fs.Matern52(1.2, np.ones(D)), "noise_variance": 0.3, "mean": fs.LinearMean(np.ones(D), 0.3)}
+    fields = {
+        "covariance": fs.Matern52(1.2, np.ones(D)),
+        "noise_variance": 0.3,
+        "mean": fs.LinearMean(np.ones(D), 0.3),
+    }
     models = [fs.SGPR(inducing=Z, **fields)]
     if sets == 2:
         pair, batch = fs.InducingPair(Z[:4].copy(), Z[4:].copy()), () if P is None else (P,)
-        given = {"mean_v": rng.standard_normal((*batch, 2)), "scale_tril_v": lower_factor(rng, *batch, 2)}
+        given = {
+            "mean_v": rng.standard_normal((*batch, 2)),
+            "scale_tril_v": lower_factor(rng, *batch, 2),
+        }
         names = ((), ("mean_v",), ("mean_v", "scale_tril_v"))
-        models = [fs.OrthogonalSGPR(inducing=pair, **fields, **{name: given[name] for name in some}) for some in names]
+        models = [
+            fs.OrthogonalSGPR(inducing=pair, **fields, **{name: given[name] for name in some})
+            for some in names
+        ]
     for sgpr in models:
         value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, weights=w, jitter=JITTER)
         expected, bars = fs.collapsed_bound_and_grad(sgpr, X[rows], Y[rows], jitter=JITTER)
         assert value == pytest.approx(expected, rel=1e-12)
-        assert fs.collapsed_bound(sgpr, X, Y, weights=w, jitter=JITTER) == pytest.approx(value, rel=1e-13)
+        assert fs.collapsed_bound(sgpr, X, Y, weights=w, jitter=JITTER) == pytest.approx(
+            value, rel=1e-13
+        )
         assert_close(grad, bars)
         best = fs.optimal_svgp(sgpr, X, Y, weights=w, jitter=JITTER)
         assert_close(best, fs.optimal_svgp(sgpr, X[rows], Y[rows], jitter=JITTER))
         assert fs.elbo(best, X, Y, weights=w, jitter=JITTER) == pytest.approx(value, rel=1e-11)
         options = {"weights": np.where(w == 0, 0, rng.gamma(1.0, 1.0, B)), "jitter": JITTER}
         _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, **options)
-        assert_slope(rng, sgpr, grad, lambda model, options=options: fs.collapsed_bound(model, X, Y, **options))
+        assert_slope(
+            rng,
+            sgpr,
+            grad,
+            lambda model, options=options: fs.collapsed_bound(model, X, Y, **options),
+        )
 
 
 def test_a_natural_step_of_one_lands_on_the_weighted_optimum(rng):
@@ -291,7 +363,9 @@ def test_a_natural_step_of_one_lands_on_the_weighted_optimum(rng):
     start = fs.replace(best, posterior=fs.Whitened(np.zeros(M), np.eye(M)))
     there, _ = fs.natural_step(start, X, Y, step_size=1.0, weights=w)
     assert_close(there.posterior.mean, best.posterior.mean, 1e-9)
-    assert fs.elbo(there, X, Y, weights=w) == pytest.approx(fs.collapsed_bound(sgpr, X, Y, weights=w), rel=1e-11)
+    assert fs.elbo(there, X, Y, weights=w) == pytest.approx(
+        fs.collapsed_bound(sgpr, X, Y, weights=w), rel=1e-11
+    )
 
 
 @pytest.mark.parametrize("name", ["two", "classes", "narrow", "outputs"])
@@ -311,8 +385,12 @@ def test_deep_gps(rng, name):
         fs.elbo(model, X[rows], Y[rows], draws=repeated, jitter=JITTER), rel=1e-12
     )
     for monotone in (False, True) if model.layers[-1].posterior.natural_fields else ():
-        stepped, info = fs.natural_step(model, X, missing, weights=w, draws=draws, jitter=JITTER, monotone=monotone)
-        due, other = fs.natural_step(model, X[rows], Y[rows], draws=repeated, jitter=JITTER, monotone=monotone)
+        stepped, info = fs.natural_step(
+            model, X, missing, weights=w, draws=draws, jitter=JITTER, monotone=monotone
+        )
+        due, other = fs.natural_step(
+            model, X[rows], Y[rows], draws=repeated, jitter=JITTER, monotone=monotone
+        )
         assert info.value == pytest.approx(other.value, rel=1e-12)
         assert_close(stepped, due)
 
@@ -323,12 +401,18 @@ def test_a_deep_gp_with_a_weight_for_each_target(rng):
     model, W = fs.replace(model, mean=None), rng.gamma(1.0, 1.0, Y.shape)
     W[::3, 0] = W[1::3, 1] = 0
     Y = without(Y, W, "gaussian")
-    deep = fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood)
-    (value, grad), (expected, bars) = (fs.elbo_and_grad(one, X, Y, weights=W, jitter=JITTER) for one in (deep, model))
+    deep = fs.DeepGP(
+        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+    )
+    (value, grad), (expected, bars) = (
+        fs.elbo_and_grad(one, X, Y, weights=W, jitter=JITTER) for one in (deep, model)
+    )
     assert value == pytest.approx(expected, rel=1e-12)
     for name in ("covariance", "inducing", "posterior"):
         assert_close(getattr(grad.layers[0], name), getattr(bars, name))
-    (ours, _), (due, _) = (fs.natural_step(one, X, Y, weights=W, jitter=JITTER, step_size=0.4) for one in (deep, model))
+    (ours, _), (due, _) = (
+        fs.natural_step(one, X, Y, weights=W, jitter=JITTER, step_size=0.4) for one in (deep, model)
+    )
     assert_close(ours.layers[0].posterior, due.posterior)
 
 
@@ -344,7 +428,11 @@ def test_without_weights_a_likelihood_hears_of_none(rng, monkeypatch, name):
 
     monkeypatch.setattr(type(model.likelihood), "expected_log_prob", listening)
     fs.elbo(model, X, Y), fs.elbo_and_grad(model, X, Y), fs.natural_step(model, X, Y)
-    fs.elbo(fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood), X, Y)
+    fs.elbo(
+        fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood),
+        X,
+        Y,
+    )
     assert len(heard) == 4 and not any("weights" in options for options in heard)
 
 
@@ -352,7 +440,9 @@ CALLS = {
     "elbo": lambda model, X, Y, w: fs.elbo(model, X, Y, weights=w),
     "elbo_and_grad": lambda model, X, Y, w: fs.elbo_and_grad(model, X, Y, weights=w),
     "natural_step": lambda model, X, Y, w: fs.natural_step(model, X, Y, weights=w),
-    "collapsed": lambda model, X, Y, w: fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.3), X, Y, weights=w),
+    "collapsed": lambda model, X, Y, w: fs.collapsed_bound(
+        fs.SGPR(model.covariance, model.inducing, 0.3), X, Y, weights=w
+    ),
     "fit": lambda model, X, Y, w: fs.fit(model, X, Y, weights=w, steps=1),
 }
 
@@ -364,11 +454,34 @@ def changed(index, value, shape=(B,)):
 
 
 BAD = [
-    (changed(3, -0.5), ValueError, "`weights` must be zero or more, and finite; got -0.5 at index 3; a target that is"),
-    (changed(3, np.nan), ValueError, "`weights` must be zero or more, and finite; got nan at index 3; a target"),
-    (changed(3, np.inf), ValueError, "`weights` must be zero or more, and finite; got inf at index 3; a target"),
-    (np.zeros(B), ValueError, "`weights` are all zero, so that no target counts; give at least one that is positive"),
-    (np.ones(B - 1), ValueError, r"`weights` must have shape \(23,\), one for each row of `Y`, or \(23, 2\), .*; got \(22,\)"),
+    (
+        changed(3, -0.5),
+        ValueError,
+        "`weights` must be zero or more, and finite; got -0.5 at index 3; a target that is",
+    ),
+    (
+        changed(3, np.nan),
+        ValueError,
+        "`weights` must be zero or more, and finite; got nan at index 3; a target",
+    ),
+    (
+        changed(3, np.inf),
+        ValueError,
+        "`weights` must be zero or more, and finite; got inf at index 3; a target",
+    ),
+    (
+        np.zeros(B),
+        ValueError,
+        "`weights` are all zero, so that no target counts; give at least one that is positive",
+    ),
+    (
+        np.ones(B - 1),
+        ValueError,
+        (
+            r"`weights` must have shape \(23,\), one for each row of `Y`, or \(23, 2\), .*; got"
+            r" \(22,\)"
+        ),
+    ),
     (np.ones((2, B)), ValueError, r"`weights` must have shape .*; got \(2, 23\)"),
     (1.0, ValueError, r"`weights` must have (shape .*; got \(\)|rows, got a single value)"),
     (["one"] * B, TypeError, "`weights` must hold real numbers"),
@@ -376,7 +489,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("call, bad", list(itertools.product(CALLS, BAD)), ids=lambda x: x if isinstance(x, str) else x[2][:30])
+@pytest.mark.parametrize(
+    "call, bad",
+    list(itertools.product(CALLS, BAD)),
+    ids=lambda x: x if isinstance(x, str) else x[2][:30],
+)
 def test_bad_weights(rng, call, bad):
     model, X, Y = problem(rng)
     w, error, message = bad
@@ -399,7 +516,10 @@ def test_bad_targets_are_found_where_they_are(rng):
     with pytest.raises(ValueError, match="`Y` must hold labels 0 or 1; got 3 at index 4"):
         fs.elbo(model, X, Y, weights=changed(slice(0, 4), 0))
     model, X, Y = problem(rng, "softmax")
-    with pytest.raises(ValueError, match=r"`weights` must have shape \(23,\), one for each row of `Y`; got \(23, 3\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"`weights` must have shape \(23,\), one for each row of `Y`; got \(23, 3\)",
+    ):
         fs.elbo(model, X, Y, weights=np.ones((B, 3)))
 
 
@@ -407,7 +527,10 @@ def test_what_has_no_weights_says_so(rng):
     model, X, Y = problem(rng)
     w = np.ones(B)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
-    with pytest.raises(ValueError, match=r"`weights` of shape \(23, 2\): .* give \(23,\), or an SGPR for each output"):
+    with pytest.raises(
+        ValueError,
+        match=r"`weights` of shape \(23, 2\): .* give \(23,\), or an SGPR for each output",
+    ):
         fs.collapsed_bound_and_grad(sgpr, X, Y, weights=np.ones_like(Y))
     column = fs.collapsed_bound(sgpr, X, Y[:, :1], weights=w[:, None])
     assert column == fs.collapsed_bound(sgpr, X, Y[:, 0], weights=w)
@@ -415,7 +538,9 @@ def test_what_has_no_weights_says_so(rng):
     qsgp = fs.QSGP(fs.RandomFourier(model.covariance, num_features=8), q, fs.Gaussian(0.3))
     with pytest.raises(TypeError, match="weight_bound has no option `weights` for QSGP"):
         fs.weight_bound(qsgp, X, Y[:, 0], weights=w)
-    with pytest.raises(TypeError, match="fit: `weights` are given, and a QSGP is trained without them"):
+    with pytest.raises(
+        TypeError, match="fit: `weights` are given, and a QSGP is trained without them"
+    ):
         fs.fit(qsgp, X, Y[:, 0], weights=w, steps=1)
     sites = fs.VGP(model.covariance, fs.Sites(np.zeros(B), np.ones(B)), fs.Gaussian(0.3))
     with pytest.raises(TypeError, match="natural_step has no option `weights` for VGP"):

@@ -20,7 +20,17 @@ from fastsvgp.cli.settings.names import LEVELS
 from fastsvgp.errors import DataFileError
 
 pytestmark = pytest.mark.usefixtures("unplotted")
-FEW = ["--steps", "30", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05", "--quiet"]
+FEW = [
+    "--steps",
+    "30",
+    "--inducing",
+    "12",
+    "--batch-size",
+    "32",
+    "--learning-rate",
+    "0.05",
+    "--quiet",
+]
 COLOURS = ["red", 'a "dark" blue, nearly black', "grün <b>&", "日本"]
 EFFECT = dict(zip(COLOURS, [0.0, 3.0, -3.0, 6.0], strict=True))
 
@@ -35,8 +45,14 @@ def write(path, header, rows):
 def coloured(here, rng):
     """A target that is its colour's number and a slope in size; the size is missing where it would have been large."""
     colours, size = rng.choice(COLOURS, 120), rng.standard_normal(120)
-    y = [EFFECT[c] + s + 0.05 * e for c, s, e in zip(colours, size, rng.standard_normal(120), strict=True)]
-    rows = [[c, "" if s > 1 else f"{s:.4f}", f"{v:.4f}"] for c, s, v in zip(colours, size, y, strict=True)]
+    y = [
+        EFFECT[c] + s + 0.05 * e
+        for c, s, e in zip(colours, size, rng.standard_normal(120), strict=True)
+    ]
+    rows = [
+        [c, "" if s > 1 else f"{s:.4f}", f"{v:.4f}"]
+        for c, s, v in zip(colours, size, y, strict=True)
+    ]
     return write("coloured.csv", ["colour", "size", "y"], rows)
 
 
@@ -54,12 +70,26 @@ def refused(capsys, *argv):
     return line
 
 
-def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_files(coloured, capsys):
+def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_files(
+    coloured, capsys
+):
     out, _ = run(capsys, "fit", coloured, "--missing", "median", *FEW[:-1], "--steps", "150")
-    assert "colour (4 levels)" in out and "says where: size" in out and "without information" not in out
+    assert (
+        "colour (4 levels)" in out
+        and "says where: size" in out
+        and "without information" not in out
+    )
     found = results("coloured-fit")
-    assert found["inputs"] == [*(f"colour={c}" for c in sorted(COLOURS)), f"colour={OTHER}", "size", "size=(missing)"]
-    assert found["missing"] == "median" and found["test"]["model"]["rmse"] < 0.4 * found["test"]["trivial"]["rmse"]
+    assert found["inputs"] == [
+        *(f"colour={c}" for c in sorted(COLOURS)),
+        f"colour={OTHER}",
+        "size",
+        "size=(missing)",
+    ]
+    assert (
+        found["missing"] == "median"
+        and found["test"]["model"]["rmse"] < 0.4 * found["test"]["trivial"]["rmse"]
+    )
     write("new.csv", ["size", "extra", "colour"], [["0", "x", c] for c in COLOURS])
     mean, err = predicted(capsys, "coloured-fit", "new.csv")
     np.testing.assert_allclose(mean, list(EFFECT.values()), atol=1.0)
@@ -79,32 +109,51 @@ def test_the_matrix_by_hand():
     raw = Raw(["c", "n"], numbers, {0: ["b", "a", None, "z"]})
     encoding = learn(raw, np.array([True, True, True, False]), "median")
     assert encoding.input_names == ["c=a", "c=b", "c=(other)", "c=(missing)", "n", "n=(missing)"]
-    expected = [[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 3, 1], [0, 0, 0, 1, 5, 0], [0, 0, 1, 0, 90, 0]]  # the median of 1 and 5
+    # the median of 1 and 5
+    expected = [[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 3, 1], [0, 0, 0, 1, 5, 0], [0, 0, 1, 0, 90, 0]]
     np.testing.assert_array_equal(encoding.matrix(raw), expected)
     again = Encoding.from_json(encoding.to_json())
     assert again == encoding
     np.testing.assert_array_equal(again.matrix(raw), expected)
-    with pytest.raises(UsageError, match="--missing median: column 'n' is missing in all 1 training rows; .*--ignore n"):
+    with pytest.raises(
+        UsageError,
+        match="--missing median: column 'n' is missing in all 1 training rows; .*--ignore n",
+    ):
         learn(raw, np.array([False, True, False, False]), "median")
 
 
 def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, rng):
     names = [f"level {i:02}" for i in range(LEVELS + 5)]
-    cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]  # the first five are rarest
+    # the first five are rarest
+    cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]
     rows = [[c, f"{i % 7}", f"{np.sin(i):.4f}"] for i, c in enumerate(cells)]
     path = write("many.csv", ["c", "n", "y"], rows)
     _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
-    assert "text column 'c' has 25 levels in the training rows: the 20 most frequent are inputs" in err and "--ignore c" in err
-    assert results("many-fit")["inputs"] == [*(f"c={name}" for name in names[5:]), f"c={OTHER}", "n"]
+    assert (
+        "text column 'c' has 25 levels in the training rows: the 20 most frequent are inputs" in err
+        and "--ignore c" in err
+    )
+    assert results("many-fit")["inputs"] == [
+        *(f"c={name}" for name in names[5:]),
+        f"c={OTHER}",
+        "n",
+    ]
     write("new.csv", ["c", "n"], [[names[0], 3], [names[1], 3], ["never seen", 3], [names[9], 3]])
     mean, err = predicted(capsys, "many-fit", "new.csv")
     assert mean[0] == mean[1] == mean[2] != mean[3]
-    assert "note       new.csv, column 'c': 3 of 4 rows hold none of the levels that are inputs ('level 00', line 2)" in err
+    assert (
+        "note       new.csv, column 'c': 3 of 4 rows hold none of the levels that are inputs"
+        " ('level 00', line 2)" in err
+    )
 
 
 def test_levels_and_medians_are_of_the_training_rows_alone(here):
     rows = [
-        ["held" if i % 3 == 0 else "ab"[i % 2], "100" if i % 3 == 0 else "" if i == 1 else f"{i % 5}", i * i % 11]
+        [
+            "held" if i % 3 == 0 else "ab"[i % 2],
+            "100" if i % 3 == 0 else "" if i == 1 else f"{i % 5}",
+            i * i % 11,
+        ]
         for i in range(30)
     ]
     path = write("d.csv", ["c", "n", "y"], rows)
@@ -117,10 +166,13 @@ def test_levels_and_medians_are_of_the_training_rows_alone(here):
 
 
 def test_a_column_that_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
-    rows = [[["1", "02", "A"][i % 3], i % 7, f"{[0, 5, 9][i % 3] + 0.01 * (i % 7)}"] for i in range(60)]
+    rows = [
+        [["1", "02", "A"][i % 3], i % 7, f"{[0, 5, 9][i % 3] + 0.01 * (i % 7)}"] for i in range(60)
+    ]
     run(capsys, "fit", write("codes.csv", ["code", "n", "y"], rows), *FEW[2:], "--steps", "150")
     assert results("codes-fit")["inputs"] == ["code=02", "code=1", "code=A", "code=(other)", "n"]
-    write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])  # a file whose column is all numbers
+    # a file whose column is all numbers
+    write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
     mean, err = predicted(capsys, "codes-fit", "numbers.csv")
     np.testing.assert_allclose(mean[:2], [5, 0], atol=1)
     assert "1 of 3 rows hold none of the levels that are inputs ('2', line 4)" in err
@@ -138,7 +190,9 @@ def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
     rows[7][0] = "1o.5"
     message = refused(capsys, "fit", write("d.csv", ["n", "y"], rows), *FEW)
     assert (
-        "39 cells of column 'n' are numbers, but '1o.5' (line 9) is not; correct such cells" in message and "--missing" in message
+        "39 cells of column 'n' are numbers, but '1o.5' (line 9) is not; correct such cells"
+        in message
+        and "--missing" in message
     )
     for row in rows:
         row[0] = row[0].replace(".", ",")
@@ -149,11 +203,17 @@ def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
 
 def test_missing_values_are_refused_by_default(coloured, here, capsys):
     message = refused(capsys, "fit", coloured, *FEW)
-    assert "column 'size': the value is missing or NaN" in message and "or fill them in with --missing median" in message
+    assert (
+        "column 'size': the value is missing or NaN" in message
+        and "or fill them in with --missing median" in message
+    )
     rows = [["red" if i % 2 else "blue", i % 7, i * i % 11] for i in range(40)]
     rows[3][0] = "NA"
     message = refused(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
-    assert "d.csv, line 5, column 'c': the value is missing" in message and "--missing median makes a level of them" in message
+    assert (
+        "d.csv, line 5, column 'c': the value is missing" in message
+        and "--missing median makes a level of them" in message
+    )
     rows[3][0] = "red"
     run(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
     for new in (["", 1], ["red", ""]):
@@ -161,14 +221,23 @@ def test_missing_values_are_refused_by_default(coloured, here, capsys):
         message = refused(capsys, "predict", "d-fit", "new.csv")
         assert "new.csv, line 3, column" in message and "fit again with --missing median" in message
     rows[3][2] = ""
-    message = refused(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), "--missing", "median", *FEW)
+    message = refused(
+        capsys, "fit", write("d.csv", ["c", "n", "y"], rows), "--missing", "median", *FEW
+    )
     assert "column 'y': the value is missing" in message and "--missing" not in message
     rows[3][2] = "inf"
     assert "infinite" in refused(
-        capsys, "fit", write("d.csv", ["y", "n", "c"], [r[::-1] for r in rows]), "--missing", "median", "--target", "n"
+        capsys,
+        "fit",
+        write("d.csv", ["y", "n", "c"], [r[::-1] for r in rows]),
+        "--missing",
+        "median",
+        "--target",
+        "n",
     )
-    assert "argument --missing: invalid choice: 'mean' (choose from 'error', 'median')" in refused_early(
-        capsys, "fit", "d.csv", "--missing", "mean"
+    assert (
+        "argument --missing: invalid choice: 'mean' (choose from 'error', 'median')"
+        in refused_early(capsys, "fit", "d.csv", "--missing", "mean")
     )
 
 
@@ -179,16 +248,30 @@ def refused_early(capsys, *argv):
 
 def test_values_that_are_missing_in_predict_only(here, capsys):
     rows = [["red" if i % 2 else "blue", i % 7, i * i % 11] for i in range(41)]
-    run(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), "--missing", "median", "--test-fraction", "0", *FEW)
-    assert results("d-fit")["inputs"] == ["c=blue", "c=red", "c=(other)", "n"]  # no indicator: nothing was missing
+    run(
+        capsys,
+        "fit",
+        write("d.csv", ["c", "n", "y"], rows),
+        "--missing",
+        "median",
+        "--test-fraction",
+        "0",
+        *FEW,
+    )
+    # no indicator: nothing was missing
+    assert results("d-fit")["inputs"] == ["c=blue", "c=red", "c=(other)", "n"]
     write("gaps.csv", ["c", "n"], [["red", ""], ["", "3"], ["", ""]])
-    write("filled.csv", ["c", "n"], [["red", "3"], ["green", "3"], ["green", "3"]])  # the median of n is 3
+    # the median of n is 3
+    write("filled.csv", ["c", "n"], [["red", "3"], ["green", "3"], ["green", "3"]])
     mean, err = predicted(capsys, "d-fit", "gaps.csv")
     np.testing.assert_array_equal(mean, predicted(capsys, "d-fit", "filled.csv")[0])
     assert (
-        "column 'n': 2 missing values (the first in line 2), as no training row had: filled in with the training median, 3" in err
+        "column 'n': 2 missing values (the first in line 2), as no training row had: filled in with"
+        " the training median, 3" in err
     )
-    assert "column 'c': 2 of 3 rows hold none of the levels that are inputs ((missing), line 3)" in err
+    assert (
+        "column 'c': 2 of 3 rows hold none of the levels that are inputs ((missing), line 3)" in err
+    )
     write("empty.csv", ["c", "n"], [["", ""], ["", ""]])
     np.testing.assert_array_equal(predicted(capsys, "d-fit", "empty.csv")[0], mean[[2, 2]])
 
@@ -196,7 +279,10 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
 def test_a_column_without_a_value_in_all_rows(here, capsys):
     path = write("d.csv", ["gone", "n", "y"], [["", i % 7, i * i % 11] for i in range(40)])
     message = refused(capsys, "fit", path, "--missing", "median", *FEW)
-    assert "--missing median: column 'gone' is missing in all 36 training rows; leave it out with --ignore gone" in message
+    assert (
+        "--missing median: column 'gone' is missing in all 36 training rows; leave it out with"
+        " --ignore gone" in message
+    )
     run(capsys, "fit", path, "--missing", "median", "--ignore", "gone", *FEW)
 
 
@@ -210,7 +296,9 @@ def test_npz_files(here, capsys, rng):
     assert results("d-fit")["inputs"] == ["x0", "x1", "x1=(missing)"]
     np.save("new.npy", X[:7])
     np.save("filled.npy", np.where(np.isnan(X), 0, X)[1:6])
-    np.testing.assert_array_equal(predicted(capsys, "d-fit", "new.npy")[0][1:6], predicted(capsys, "d-fit", "filled.npy")[0])
+    np.testing.assert_array_equal(
+        predicted(capsys, "d-fit", "new.npy")[0][1:6], predicted(capsys, "d-fit", "filled.npy")[0]
+    )
 
 
 def test_pixels_are_neither_text_nor_missing(here, capsys, rng):
@@ -219,10 +307,22 @@ def test_pixels_are_neither_text_nor_missing(here, capsys, rng):
     np.savez("images.npz", X=X, y=X[:, 1:].sum(axis=(1, 2)))
     message = refused(capsys, "fit", "images.npz", "--patch-shape", "2x2", *FEW)
     assert "the value is missing" in message and "--missing" not in message
-    message = refused(capsys, "fit", "images.npz", "--patch-shape", "2x2", "--missing", "median", *FEW)
+    message = refused(
+        capsys, "fit", "images.npz", "--patch-shape", "2x2", "--missing", "median", *FEW
+    )
     assert "--missing median: with --patch-shape inputs are pixels" in message
-    rows = [["black" if i == 5 else f"{v:.3f}" for v in rng.standard_normal(4)] + [f"{i}.5"] for i in range(40)]
-    message = refused(capsys, "fit", write("pixels.csv", ["a", "b", "c", "d", "y"], rows), "--patch-shape", "1x1", *FEW)
+    rows = [
+        ["black" if i == 5 else f"{v:.3f}" for v in rng.standard_normal(4)] + [f"{i}.5"]
+        for i in range(40)
+    ]
+    message = refused(
+        capsys,
+        "fit",
+        write("pixels.csv", ["a", "b", "c", "d", "y"], rows),
+        "--patch-shape",
+        "1x1",
+        *FEW,
+    )
     assert "inputs must be numbers, but text is in columns 'a' ('black', line 7)" in message
 
 
@@ -230,8 +330,12 @@ def test_pixels_are_neither_text_nor_missing(here, capsys, rng):
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, monkeypatch, piped):
     def fit(folder, *more):
         if piped:
-            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pathlib.Path(coloured).read_bytes())))
-        return main(["fit", "-" if piped else coloured, "--missing", "median", *FEW, "--out", folder, *more])
+            monkeypatch.setattr(
+                "sys.stdin", io.TextIOWrapper(io.BytesIO(pathlib.Path(coloured).read_bytes()))
+            )
+        return main(
+            ["fit", "-" if piped else coloured, "--missing", "median", *FEW, "--out", folder, *more]
+        )
 
     assert fit("whole") == 0
     with after_step(20):
@@ -241,7 +345,9 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, mo
     assert "--resume" in (err := capsys.readouterr().err) and "inputs colour=" in err
     assert fit("parts", "--resume") == 0
     capsys.readouterr()
-    assert run(capsys, "predict", "parts", coloured)[0] == run(capsys, "predict", "whole", coloured)[0]
+    assert (
+        run(capsys, "predict", "parts", coloured)[0] == run(capsys, "predict", "whole", coloured)[0]
+    )
 
 
 # --- the file of the model ---------------------------------------------------------------------------------------------
@@ -254,19 +360,28 @@ def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):
     np.testing.assert_allclose(prediction.mean, fit_format_1.MEAN, rtol=1e-10)
     np.testing.assert_allclose(prediction.sd, fit_format_1.SD, rtol=1e-10)
     write("x.csv", ["b", "a"], [[b, a] for a, b in fit_format_1.X])
-    np.testing.assert_allclose(predicted(capsys, "old.npz", "x.csv")[0], fit_format_1.MEAN, rtol=1e-8)
+    np.testing.assert_allclose(
+        predicted(capsys, "old.npz", "x.csv")[0], fit_format_1.MEAN, rtol=1e-8
+    )
     fitted.save("new.npz")
     assert fs.load_with_extra("new.npz")[1]["command_line"]["format"] == 3
-    np.testing.assert_array_equal(fs.load_fitted("new.npz").predict(fit_format_1.X).mean, prediction.mean)
+    np.testing.assert_array_equal(
+        fs.load_fitted("new.npz").predict(fit_format_1.X).mean, prediction.mean
+    )
 
 
 def test_a_file_of_a_newer_version_says_so(here, capsys):
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
-    fs.save("newer.npz", model, command_line=extra["command_line"] | {"format": 4, "weather": "fine"})
+    fs.save(
+        "newer.npz", model, command_line=extra["command_line"] | {"format": 4, "weather": "fine"}
+    )
     write("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
-    assert "newer.npz was written by `fastsvgp fit` of a newer version: it has format 4, and this one reads up to 3" in message
+    assert (
+        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 4, and this one"
+        " reads up to 3" in message
+    )
     assert "update fastsvgp" in message
 
 
@@ -288,9 +403,14 @@ def test_an_encoding_that_cannot_be_is_refused(here, change):
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
     plain = [{"name": name, "levels": None, "median": 0.5, "gaps": False} for name in "ab"]
-    good = extra["command_line"] | {"format": 2, "encoding": {"missing": "median", "columns": plain}}
+    good = extra["command_line"] | {
+        "format": 2,
+        "encoding": {"missing": "median", "columns": plain},
+    }
     fs.save("good.npz", model, command_line=good)
     assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]
     fs.save("bad.npz", model, command_line=good | {"encoding": good["encoding"] | change})
-    with pytest.raises(DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"):
+    with pytest.raises(
+        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+    ):
         fs.load_fitted("bad.npz")

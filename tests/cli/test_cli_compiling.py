@@ -53,7 +53,9 @@ def test_a_file_gets_some_lines(capsys):
         shown.count()
     shown.close()
     lines = capsys.readouterr().err.splitlines()
-    assert "40 kernels, once" in lines[0] and lines[1:] == [f"  compiling  {done} of 40 kernels" for done in (10, 20, 30, 40)]
+    assert "40 kernels, once" in lines[0] and lines[1:] == [
+        f"  compiling  {done} of 40 kernels" for done in (10, 20, 30, 40)
+    ]
 
 
 def test_more_kernels_than_known_raise_the_total(capsys):

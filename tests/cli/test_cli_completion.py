@@ -21,11 +21,20 @@ def bash(tmp_path, capsys):
     subprocess.run([program, "-n", script], check=True)
     (tmp_path / "data.csv").write_text("")
     (tmp_path / "data-fit").mkdir()
-    ask = '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); $(complete -p fastsvgp | sed "s/.*-F \\([^ ]*\\) .*/\\1/")'
+    ask = (
+        '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); $(complete -p fastsvgp | sed "s/.*-F'
+        ' \\([^ ]*\\) .*/\\1/")'
+    )
 
     def propose(*words):
         code = ask + '; printf "%s\\n" "${COMPREPLY[@]}"'
-        found = subprocess.run([program, "-c", code, script, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            [program, "-c", code, script, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return found.stdout.split()
 
     return propose
@@ -57,10 +66,15 @@ def test_without_shtab(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("fastsvgp completion: error: the script is made by shtab, which is not installed; ")
+    assert out == "" and err.startswith(
+        "fastsvgp completion: error: the script is made by shtab, which is not installed; "
+    )
     assert 'python -m pip install "fastsvgp[cli]"' in err and err.count("\n") == 1
 
 
 def test_another_shell(capsys):
     assert main(["completion", "fish"]) == 2
-    assert "argument SHELL: invalid choice: 'fish' (choose from 'bash', 'zsh')" in capsys.readouterr().err
+    assert (
+        "argument SHELL: invalid choice: 'fish' (choose from 'bash', 'zsh')"
+        in capsys.readouterr().err
+    )

@@ -48,8 +48,14 @@ def some_days(rng, count, first="1901-01-01", last="2199-12-31"):
 
 def table_of(rng, form="%Y-%m-%d", count=120):
     """A target that falls by weekday and climbs by the day."""
-    days = [datetime.date(2023, 1, 1) + datetime.timedelta(days=int(i)) for i in rng.permutation(400)[:count]]
-    return days, [[day.strftime(form), f"{day.toordinal() % 7 + 0.01 * (day.toordinal() - 738000):.4f}"] for day in days]
+    days = [
+        datetime.date(2023, 1, 1) + datetime.timedelta(days=int(i))
+        for i in rng.permutation(400)[:count]
+    ]
+    return days, [
+        [day.strftime(form), f"{day.toordinal() % 7 + 0.01 * (day.toordinal() - 738000):.4f}"]
+        for day in days
+    ]
 
 
 def refused(capsys, *argv):
@@ -70,16 +76,24 @@ def test_a_form_is_read_as_the_standard_library_writes_it(rng, form):
     for day in some_days(rng, 60):
         number = day.toordinal() - EPOCH.toordinal()
         assert days_of(day.strftime(STRFTIME[form]), form) == number
-        moment = datetime.datetime.combine(day, datetime.time(*(int(rng.integers(n)) for n in (24, 60, 60, 10**6))))
+        moment = datetime.datetime.combine(
+            day, datetime.time(*(int(rng.integers(n)) for n in (24, 60, 60, 10**6)))
+        )
         seconds = (moment - EPOCH).total_seconds()
         written = f"{STRFTIME[form]} %H:%M:%S.%f"
-        np.testing.assert_allclose(days_of(moment.strftime(written), form) * 86400, seconds, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(
+            days_of(moment.strftime(written), form) * 86400, seconds, rtol=0, atol=1e-4
+        )
         zone = datetime.timezone(datetime.timedelta(minutes=int(rng.integers(-14 * 60, 14 * 60))))
         aware = moment.replace(tzinfo=zone)
         seconds = aware.timestamp()
-        np.testing.assert_allclose(days_of(aware.strftime(written + "%z"), form) * 86400, seconds, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(
+            days_of(aware.strftime(written + "%z"), form) * 86400, seconds, rtol=0, atol=1e-4
+        )
     if form == "YYYY-MM-DD":
-        np.testing.assert_allclose(days_of(aware.isoformat(), form) * 86400, seconds, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(
+            days_of(aware.isoformat(), form) * 86400, seconds, rtol=0, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize(
@@ -99,15 +113,45 @@ def test_a_form_is_read_as_the_standard_library_writes_it(rng, form):
     ],
 )
 def test_cells_by_hand(cell, form, moment):
-    assert days_of(cell, form) == (datetime.datetime.fromisoformat(moment) - EPOCH).total_seconds() / 86400
+    assert (
+        days_of(cell, form)
+        == (datetime.datetime.fromisoformat(moment) - EPOCH).total_seconds() / 86400
+    )
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        *("2023-02-29", "2024-13-01", "2024-00-10", "9999-12-31", "0001-01-01", "24-01-02", "2024-01", "20240102", "2024-01/02"),
-        *("2024-01-02T24:00", "2024-01-02 10:60", "2024-01-02 13:00 PM", "2024-01-02 10:00 nowhere", "2024-01-02 x", "1.2.3"),
-        *("12 Jam 2024", "Jan 2024", "٢٠٢٤-٠١-٠٢", "192.168.1.1", "red", "10:30", "1/2", "2024-01-02-", "2024-01-02\n"),
+        *(
+            "2023-02-29",
+            "2024-13-01",
+            "2024-00-10",
+            "9999-12-31",
+            "0001-01-01",
+            "24-01-02",
+            "2024-01",
+            "20240102",
+            "2024-01/02",
+        ),
+        *(
+            "2024-01-02T24:00",
+            "2024-01-02 10:60",
+            "2024-01-02 13:00 PM",
+            "2024-01-02 10:00 nowhere",
+            "2024-01-02 x",
+            "1.2.3",
+        ),
+        *(
+            "12 Jam 2024",
+            "Jan 2024",
+            "٢٠٢٤-٠١-٠٢",
+            "192.168.1.1",
+            "red",
+            "10:30",
+            "1/2",
+            "2024-01-02-",
+            "2024-01-02\n",
+        ),
     ],
 )
 def test_cells_that_are_no_dates(cell):
@@ -115,7 +159,9 @@ def test_cells_that_are_no_dates(cell):
 
 
 def test_months_and_weekdays(rng):
-    days = np.concatenate([rng.integers(FIRST, LAST, 200), [-1, 0, FIRST, LAST]]) + rng.choice([0.0, 0.25, 0.999], 204)
+    days = np.concatenate([rng.integers(FIRST, LAST, 200), [-1, 0, FIRST, LAST]]) + rng.choice(
+        [0.0, 0.25, 0.999], 204
+    )
     calendar = [datetime.date.fromordinal(EPOCH.toordinal() + int(np.floor(day))) for day in days]
     np.testing.assert_array_equal(dates.months(days), [day.month for day in calendar])
     np.testing.assert_array_equal(dates.weekdays(days), [day.isoweekday() for day in calendar])
@@ -138,7 +184,9 @@ def test_no_cell_ends_in_an_error(rng):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_a_column_is_found(rng, form):
-    cells = [day.strftime(STRFTIME[form]) for day in [*some_days(rng, 100), datetime.date(2024, 5, 13)]]
+    cells = [
+        day.strftime(STRFTIME[form]) for day in [*some_days(rng, 100), datetime.date(2024, 5, 13)]
+    ]
     assert find([*cells, "", "NA"]) == (Dates(form, False), None)
 
 
@@ -168,7 +216,12 @@ def test_most_cells_must_be_dates(rng):
 
 
 def test_the_matrix_by_hand():
-    raw = Raw(["when", "n"], np.array([[0.0, 1.0], [2.5, 1.0], [np.nan, 1.0], [33.0, 1.0]]), {}, {0: Dates("YYYY-MM-DD", False)})
+    raw = Raw(
+        ["when", "n"],
+        np.array([[0.0, 1.0], [2.5, 1.0], [np.nan, 1.0], [33.0, 1.0]]),
+        {},
+        {0: Dates("YYYY-MM-DD", False)},
+    )
     encoding = learn(raw, np.array([True, True, True, False]), "median")
     assert encoding.input_names == ["when", "when.month", "when.weekday", "when=(missing)", "n"]
     # a Thursday in January; the median, Friday the 2nd; a Tuesday in February
@@ -185,11 +238,19 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
     path = write("d.csv", ["when", "y"], rows)
     out, err = run(capsys, "fit", path, *FEW[:-1])
     name = str(find([row[0] for row in rows])[0])
-    assert f"column 'when': dates ({name}), read as day number, month, weekday" in out and err.count("note") == 0
-    assert f"column 'when': dates ({name})" in html.unescape(pathlib.Path("d-fit/report.html").read_text(encoding="utf-8"))
+    assert (
+        f"column 'when': dates ({name}), read as day number, month, weekday" in out
+        and err.count("note") == 0
+    )
+    assert f"column 'when': dates ({name})" in html.unescape(
+        pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
+    )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday"]
-    new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]  # none of these in the training
-    X = fs.load_fitted("d-fit").read(write("new.csv", ["when"], [[day.strftime(form)] for day in new]))
+    # none of these in the training
+    new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]
+    X = fs.load_fitted("d-fit").read(
+        write("new.csv", ["when"], [[day.strftime(form)] for day in new])
+    )
     expected = [[day.toordinal() - EPOCH.toordinal(), day.month, day.isoweekday()] for day in new]
     np.testing.assert_array_equal(X, expected)
     out, err = run(capsys, "predict", "d-fit", "new.csv")
@@ -202,16 +263,24 @@ def test_an_assumption_is_said(here, rng, capsys):
     rows = [[f"{i % 12 + 1}/{i % 11 + 1}/2023", i % 5] for i in range(60)]
     out, _ = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
     said = "column 'when': dates (MM/DD/YYYY, assumed because no day was above 12), read as"
-    assert said in out and said in html.unescape(pathlib.Path("d-fit/report.html").read_text(encoding="utf-8"))
+    assert said in out and said in html.unescape(
+        pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
+    )
     write("new.csv", ["when"], [["2/1/2024"], ["13/1/2024"]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
-    assert "new.csv, line 3, column 'when': '13/1/2024' is no date (MM/DD/YYYY, assumed" in message and "--ignore" not in message
+    assert (
+        "new.csv, line 3, column 'when': '13/1/2024' is no date (MM/DD/YYYY, assumed" in message
+        and "--ignore" not in message
+    )
 
 
 def test_days_and_months_that_change_places_are_text(here, capsys):
     rows = [[("1/13/2023", "13/1/2023", "2/3/2023")[i % 3], i % 5] for i in range(60)]
     out, err = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
-    assert "column 'when': '1/13/2023' and '13/1/2023' are no dates of one form, so it stays text" in err
+    assert (
+        "column 'when': '1/13/2023' and '13/1/2023' are no dates of one form, so it stays text"
+        in err
+    )
     assert "when (3 levels)" in out
 
 
@@ -220,21 +289,35 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     rows[7][0], rows[9][0] = "soon", "2023-02-30"
     path = write("d.csv", ["when", "y"], rows)
     message = refused(capsys, "fit", path, *FEW)
-    assert "d.csv, line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells)" in message
+    assert (
+        "d.csv, line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells)"
+        in message
+    )
     assert "--missing median" in message and "--ignore when" in message
     _, err = run(capsys, "fit", path, "--missing", "median", *FEW[:-1])
-    assert "line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells); it counts as missing" in err
+    assert (
+        "line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells); it"
+        " counts as missing" in err
+    )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday", "when=(missing)"]
     fitted = fs.load_fitted("d-fit")
     write("new.csv", ["when", "more"], [["2024-01-01", 1]] * 18 + [["", 1], ["later", 1]])
     capsys.readouterr()
     X = fitted.read("new.csv")
     median = fitted.encoding.columns[0].median
-    np.testing.assert_array_equal(X[18:], [[median, *np.concatenate([dates.months([median]), dates.weekdays([median])]), 1]] * 2)
+    np.testing.assert_array_equal(
+        X[18:],
+        [[median, *np.concatenate([dates.months([median]), dates.weekdays([median])]), 1]] * 2,
+    )
     _, err = run(capsys, "predict", "d-fit", "new.csv")
-    assert "new.csv, line 21, column 'when': 'later' is no date (YYYY-MM-DD); it counts as missing" in err
+    assert (
+        "new.csv, line 21, column 'when': 'later' is no date (YYYY-MM-DD); it counts as missing"
+        in err
+    )
     write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # more than a few: another form
-    assert "other.csv, line 2, column 'when': '31.12.2023' is no date" in refused(capsys, "predict", "d-fit", "other.csv")
+    assert "other.csv, line 2, column 'when': '31.12.2023' is no date" in refused(
+        capsys, "predict", "d-fit", "other.csv"
+    )
     write("numbers.csv", ["when"], [[19000], [19001]])
     assert "'19000' is no date (YYYY-MM-DD)" in refused(capsys, "predict", "d-fit", "numbers.csv")
     write("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
@@ -247,22 +330,34 @@ def test_missing_dates(here, rng, capsys):
     run(capsys, "fit", path, *FEW)
     write("new.csv", ["when", "more"], [["2024-01-01", 1], ["", 1]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
-    assert "new.csv, line 3, column 'when': the value is missing" in message and "fit again with --missing median" in message
+    assert (
+        "new.csv, line 3, column 'when': the value is missing" in message
+        and "fit again with --missing median" in message
+    )
     run(capsys, "fit", path, "--missing", "median", "--test-fraction", "0", "--out", "median", *FEW)
     _, err = run(capsys, "predict", "median", "new.csv")
     day = sorted(days)[59:61]
     assert "filled in with the training median, " + str(day[0] + (day[1] - day[0]) // 2) in err
     rows[4][0] = ""
     message = refused(capsys, "fit", write("gap.csv", ["when", "y"], rows), *FEW)
-    assert "gap.csv, line 6, column 'when': the value is missing" in message and "fill them in with --missing median" in message
+    assert (
+        "gap.csv, line 6, column 'when': the value is missing" in message
+        and "fill them in with --missing median" in message
+    )
 
 
 def test_the_median_is_of_the_training_rows_alone(here, rng):
     _, rows = table_of(rng)
     rows = [[cell if i % 3 else "2190-01-01", y] for i, (cell, y) in enumerate(rows)]
     write("mask.csv", ["m"], [[int(i % 3 == 0)] for i in range(len(rows))])
-    task = split(load_task(write("d.csv", ["when", "y"], rows), missing="median"), mask="mask.csv:m")
-    used = [datetime.date.fromisoformat(cell).toordinal() - EPOCH.toordinal() for i, (cell, _) in enumerate(rows) if i % 3]
+    task = split(
+        load_task(write("d.csv", ["when", "y"], rows), missing="median"), mask="mask.csv:m"
+    )
+    used = [
+        datetime.date.fromisoformat(cell).toordinal() - EPOCH.toordinal()
+        for i, (cell, _) in enumerate(rows)
+        if i % 3
+    ]
     assert task.encoding.columns[0].median == np.median(used)
 
 
@@ -271,7 +366,15 @@ def test_text_and_dates_beside_one_another(here, rng, capsys):
     rows = [["ab"[i % 2], cell, i % 7, y] for i, (cell, y) in enumerate(rows)]
     out, _ = run(capsys, "fit", write("d.csv", ["c", "when", "n", "y"], rows), *FEW[:-1])
     assert "c (2 levels)" in out and "column 'when': dates (YYYY-MM-DD)" in out
-    assert results("d-fit")["inputs"] == ["c=a", "c=b", "c=(other)", "when", "when.month", "when.weekday", "n"]
+    assert results("d-fit")["inputs"] == [
+        "c=a",
+        "c=b",
+        "c=(other)",
+        "when",
+        "when.month",
+        "when.weekday",
+        "n",
+    ]
     X = fs.load_fitted("d-fit").read(write("new.csv", ["n", "when", "c"], [[3, "1970-01-02", "b"]]))
     np.testing.assert_array_equal(X, [[0, 1, 0, 1, 1, 5, 3]])
 
@@ -283,7 +386,8 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
     """As it was trained."""
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
-    column = {"name": "when", "levels": ["2024-01-01"], "median": None, "gaps": False}  # of two inputs
+    # of two inputs
+    column = {"name": "when", "levels": ["2024-01-01"], "median": None, "gaps": False}
     about = {
         "format": 2,
         "encoding": {"missing": "median", "columns": [column]},
@@ -291,7 +395,9 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
         "columns": {"named": True, "width": 2, "inputs": [0], "target": 1},
     }
     fs.save("of format 2.npz", model, command_line=extra["command_line"] | about)
-    X = fs.load_fitted("of format 2.npz").read(write("x.csv", ["when"], [["2024-01-01"], ["2024-01-02"]]))
+    X = fs.load_fitted("of format 2.npz").read(
+        write("x.csv", ["when"], [["2024-01-01"], ["2024-01-02"]])
+    )
     np.testing.assert_array_equal(X, [[1, 0], [0, 1]])
 
 
@@ -310,8 +416,16 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
     ids=str,
 )
 def test_an_encoding_of_dates_that_cannot_be_is_refused(change):
-    good = {"name": "a", "levels": None, "median": 0.5, "gaps": False, "date": {"form": "YYYY-MM-DD", "assumed": False}}
-    assert Encoding.from_json({"missing": "median", "columns": [good]}).columns[0].date == Dates("YYYY-MM-DD", False)
+    good = {
+        "name": "a",
+        "levels": None,
+        "median": 0.5,
+        "gaps": False,
+        "date": {"form": "YYYY-MM-DD", "assumed": False},
+    }
+    assert Encoding.from_json({"missing": "median", "columns": [good]}).columns[0].date == Dates(
+        "YYYY-MM-DD", False
+    )
     with pytest.raises((ValueError, KeyError, TypeError)):
         Encoding.from_json({"missing": "median", "columns": [good | change]})
 

@@ -66,22 +66,34 @@ def rows(tmp_path, monkeypatch, rng):
 def test_small_data_train_an_exact_gp(rows, capsys):
     said, results = fit(capsys, rows, "--test-fraction", "0")
     assert "Gaussian noise, and at most 5000 training rows -> SGPR (--method changes it)" in said
-    assert "SGPR, Matérn 3/2 ARD, 60 inducing inputs (the distinct training inputs, held fixed" in said
-    assert (results["method"], results["inducing"]) == ("sgpr", 60) and results["method_reason"].startswith("Gaussian noise")
+    assert (
+        "SGPR, Matérn 3/2 ARD, 60 inducing inputs (the distinct training inputs, held fixed" in said
+    )
+    assert (results["method"], results["inducing"]) == ("sgpr", 60) and results[
+        "method_reason"
+    ].startswith("Gaussian noise")
     model, X, y = fs.load_fitted("out").model, rows[:, :2], rows[:, 2]
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
     np.testing.assert_allclose(model.inducing, np.unique(X, axis=0), rtol=1e-12, atol=1e-12)
 
-    # the predictions are those of the exact GP with these hyperparameters, which are a maximum of its marginal likelihood
+    # the predictions are those of the exact GP with these hyperparameters, which are a maximum of
+    # its marginal likelihood
     K = np.asarray(model.covariance.matrix(X)) + float(model.likelihood.variance) * np.eye(66)
     new = np.random.default_rng(0).uniform(-1.5, 1.5, (20, 2))
     Kfs = np.asarray(model.covariance.matrix(X, new))
     mean, var = fs.predict_y(model, new, jitter=1e-7)
     np.testing.assert_allclose(mean, Kfs.T @ np.linalg.solve(K, y), atol=1e-3)
-    exact = float(model.covariance.variance) - np.sum(Kfs * np.linalg.solve(K, Kfs), axis=0) + float(model.likelihood.variance)
+    exact = (
+        float(model.covariance.variance)
+        - np.sum(Kfs * np.linalg.solve(K, Kfs), axis=0)
+        + float(model.likelihood.variance)
+    )
     np.testing.assert_allclose(var, exact, rtol=1e-3)
     sign, log_det = np.linalg.slogdet(2 * np.pi * K)
-    assert results["elbo"] == pytest.approx(-0.5 * (y @ np.linalg.solve(K, y) + log_det), abs=0.05) and sign == 1
+    assert (
+        results["elbo"] == pytest.approx(-0.5 * (y @ np.linalg.solve(K, y) + log_det), abs=0.05)
+        and sign == 1
+    )
 
 
 def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys):
@@ -95,7 +107,11 @@ def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys):
 
 def test_what_was_asked_for_is_trained(rows, capsys):
     said, results = fit(capsys, rows, "--inducing", "12", "--steps", "5")
-    assert (results["method"], results["inducing"], results["steps"]) == ("sgpr", 12, 5) and "held fixed" not in said
+    assert (results["method"], results["inducing"], results["steps"]) == (
+        "sgpr",
+        12,
+        5,
+    ) and "held fixed" not in said
     said, results = fit(capsys, rows, "--batch-size", "30", "--steps", "2")
     assert results["method"] == "svgp" and "--batch-size is for minibatches -> SVGP" in said
     said, results = fit(capsys, rows, "--method", "svgp", "--inducing", "12", "--steps", "2")
@@ -115,7 +131,9 @@ def test_lbfgs_ends_when_the_bound_no_longer_rises():
 
 def test_a_constant_bound_needs_more_than_the_window_to_end():
     settled = Settled(lambda *_: None, size=1)
-    assert [settled(step, 1.0, None) for step in range(PATIENCE + 2)] == [False] * PATIENCE + [True] * 2
+    assert [settled(step, 1.0, None) for step in range(PATIENCE + 2)] == [False] * PATIENCE + [
+        True
+    ] * 2
 
 
 def test_the_command_line_and_the_recipes_have_the_same_names():

@@ -49,14 +49,18 @@ def problem(rng, target):
         (3, "svgp", ["--likelihood", "softmax"], {}),
     ],
 )  # fmt: skip
-def test_both_doors_train_the_same_model(rng, here, capsys, monkeypatch, target, method, options, settings, drawn):
+def test_both_doors_train_the_same_model(
+    rng, here, capsys, monkeypatch, target, method, options, settings, drawn
+):
     """``drawn``: rows are many, so that some are drawn for the relevance of the inputs."""
     monkeypatch.setattr(searching, "ROWS", 60 if drawn else N)
     monkeypatch.setattr(relevance, "ROWS", 60)
     X, y, held = problem(rng, target)
     np.savez("data.npz", X=X, y=y)
     np.savetxt("mask.csv", held, fmt="%d")
-    likelihood = [] if "--likelihood" in options or target != "real" else ["--likelihood", "gaussian"]
+    likelihood = (
+        [] if "--likelihood" in options or target != "real" else ["--likelihood", "gaussian"]
+    )
     batch = [] if method == "sgpr" else ["--batch-size", "40", "--learning-rate", "0.02"]
     run(
         capsys, "fit", "data.npz", "--out", "out", "--test-mask", "mask.csv:0", "--method", method, "--inducing", "12",
@@ -64,11 +68,22 @@ def test_both_doors_train_the_same_model(rng, here, capsys, monkeypatch, target,
     )  # fmt: skip
     ours = fs.load_fitted("out")
     kind = SVGPClassifier if target in (2, 3) else SVGPRegressor
-    settings = {"solver": "adam" if method in ("lsvgp", "rsvgp") else "natural", "posterior": POSTERIORS[method]} | settings
-    settings |= {"n_inducing": 12, "max_iter": 6, "batch_size": 40, "learning_rate": 0.02, "random_state": 5}
+    settings = {
+        "solver": "adam" if method in ("lsvgp", "rsvgp") else "natural",
+        "posterior": POSTERIORS[method],
+    } | settings
+    settings |= {
+        "n_inducing": 12,
+        "max_iter": 6,
+        "batch_size": 40,
+        "learning_rate": 0.02,
+        "random_state": 5,
+    }
     theirs = kind(**settings).fit(X[~held], y[~held])
     assert ours.jitter == theirs.jitter_
-    for (path, _, one), (other, _, two) in zip(fs.leaves(ours.model), fs.leaves(theirs.model_), strict=True):
+    for (path, _, one), (other, _, two) in zip(
+        fs.leaves(ours.model), fs.leaves(theirs.model_), strict=True
+    ):
         assert path == other
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-11, err_msg=path)
     results = json.loads(pathlib.Path("out/metrics.json").read_text())
@@ -80,6 +95,8 @@ def test_both_doors_train_the_same_model(rng, here, capsys, monkeypatch, target,
 def test_another_seed_is_another_model(rng):
     X, y, _ = problem(rng, "real")
     settings = {"n_inducing": 12, "max_iter": 3, "solver": "natural"}
-    first, again, other = (SVGPRegressor(random_state=seed, **settings).fit(X, y) for seed in (5, 5, 6))
+    first, again, other = (
+        SVGPRegressor(random_state=seed, **settings).fit(X, y) for seed in (5, 5, 6)
+    )
     np.testing.assert_array_equal(first.inducing_, again.inducing_)
     assert abs(first.inducing_ - other.inducing_).max() > 1e-3

@@ -26,7 +26,9 @@ from fastsvgp.train.steps import lbfgs, minibatch
 
 FEW_SGPR = ["--steps", "60", "--inducing", "12"]
 FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
-DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
+DATA = pathlib.Path(
+    os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data")
+)
 
 
 def write_csv(path, header, *columns):
@@ -59,7 +61,13 @@ def test_fit_of_one_input(wave, capsys):
     ):
         assert part in out
     folder = pathlib.Path("wave-fit")
-    assert sorted(p.name for p in folder.iterdir()) == ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "fit.png",
+        "metrics.json",
+        "model.npz",
+        "report.html",
+        "training.png",
+    ]
     assert png(folder / "fit.png") and png(folder / "training.png")
     results = json.loads((folder / "metrics.json").read_text())
     assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
@@ -72,14 +80,18 @@ def test_predictions_are_in_the_original_scale_and_by_name(wave, capsys, here):
     write_csv("new.csv", "extra,time", [0, 0, 0], [11.0, 12.5, 14.0])
     out, err = run(capsys, "predict", "wave-fit", "new.csv")
     assert out.splitlines()[0] == "mean,sd" and err == ""
-    predicted = np.array([[float(cell) for cell in line.split(",")] for line in out.splitlines()[1:]])
+    predicted = np.array(
+        [[float(cell) for cell in line.split(",")] for line in out.splitlines()[1:]]
+    )
     np.testing.assert_allclose(predicted[:, 0], 300 + 50 * np.sin([11.0, 12.5, 14.0]), atol=20)
     assert (predicted[:, 1] > 0).all()
 
     fitted = Fitted.load("wave-fit/model.npz")
     scaled = (np.array([[11.0], [12.5], [14.0]]) - fitted.scale.x_mean) / fitted.scale.x_scale
     mean, var = fs.predict_y(fitted.model, scaled)
-    np.testing.assert_allclose(predicted[:, 0], fitted.scale.y_mean + fitted.scale.y_scale * mean, rtol=1e-8)
+    np.testing.assert_allclose(
+        predicted[:, 0], fitted.scale.y_mean + fitted.scale.y_scale * mean, rtol=1e-8
+    )
     np.testing.assert_allclose(predicted[:, 1], fitted.scale.y_scale * np.sqrt(var), rtol=1e-8)
 
     np.save("bare.npy", np.array([[11.0], [12.5], [14.0]]))
@@ -94,7 +106,10 @@ def test_one_seed_one_result(wave, unplotted, capsys):
     assert run(capsys, "predict", "a", wave)[0] == run(capsys, "predict", "b", wave)[0]
 
 
-@pytest.mark.parametrize("options", [[], ["--no-ard", "--covariance", "rbf"], ["--dtype", "float32", "--natural-step", "0"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--no-ard", "--covariance", "rbf"], ["--dtype", "float32", "--natural-step", "0"]],
+)
 def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
     X = rng.standard_normal((90, 3))
     write_csv("many.csv", "a,b,c,y", *X.T, X[:, 0] - X[:, 1] ** 2 + rng.normal(0, 0.1, 90))
@@ -107,20 +122,45 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
         run(capsys, "fit", "many.csv", *few, "--method", method, "--out", method, *options)
         results = json.loads(pathlib.Path(method, "metrics.json").read_text())
         assert results["test"]["model"]["rmse"] < 0.8 * results["test"]["trivial"]["rmse"]
-        assert np.size(results["parameters"]["covariance.lengthscales"]) == (1 if "--no-ard" in options else 3)
+        assert np.size(results["parameters"]["covariance.lengthscales"]) == (
+            1 if "--no-ard" in options else 3
+        )
         assert not plotted or png(f"{method}/predictions.png")
         model = fs.load_fitted(method).model
-        sets = (model.inducing.Z, model.inducing.O) if method in ("solvegp", "odvgp") else (model.inducing,)
-        assert {Z.dtype for Z in sets} == {np.dtype("float32" if "float32" in options else "float64")}
+        sets = (
+            (model.inducing.Z, model.inducing.O)
+            if method in ("solvegp", "odvgp")
+            else (model.inducing,)
+        )
+        assert {Z.dtype for Z in sets} == {
+            np.dtype("float32" if "float32" in options else "float64")
+        }
 
 
 def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
     """t-SVGP with several E- and M-steps in a step; a run that was interrupted goes on to where one without interruption ends."""
-    rounds = ["--method", "tsvgp", "--e-steps", "3", "--m-steps", "2", "--batch-size", "32", "--inducing", "12", "--quiet"]
+    rounds = [
+        "--method",
+        "tsvgp",
+        "--e-steps",
+        "3",
+        "--m-steps",
+        "2",
+        "--batch-size",
+        "32",
+        "--inducing",
+        "12",
+        "--quiet",
+    ]
     rounds += ["--learning-rate", "0.05"]
     run(capsys, "fit", wave, *rounds, "--steps", "40", "--out", "whole")
     results = json.loads(pathlib.Path("whole/metrics.json").read_text())
-    assert (results["method"], results["e_steps"], results["m_steps"], results["steps"]) == ("tsvgp", 3, 2, 40)
+    assert (results["method"], results["e_steps"], results["m_steps"], results["steps"]) == (
+        "tsvgp",
+        3,
+        2,
+        40,
+    )
     assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
     assert type(fs.load_fitted("whole").model.posterior) is fs.AbsorbedDualSites
     plain, taken = minibatch.elbo_and_grad, []
@@ -139,11 +179,14 @@ def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
     assert run(capsys, "predict", "half", wave)[0] == run(capsys, "predict", "whole", wave)[0]
     run(capsys, "fit", wave, *rounds, "--epochs", "2", "--out", "epochs")
     rows = json.loads(pathlib.Path("epochs/metrics.json").read_text())["train_rows"]
-    assert json.loads(pathlib.Path("epochs/metrics.json").read_text())["steps"] == math.ceil(2 * rows / 32 / 4)
+    assert json.loads(pathlib.Path("epochs/metrics.json").read_text())["steps"] == math.ceil(
+        2 * rows / 32 / 4
+    )
 
 
 @pytest.mark.parametrize(
-    "method, second", [("solvegp", ["--orthogonal", "7"]), ("odvgp", ["--orthogonal", "20", "--sampled", "5"])]
+    "method, second",
+    [("solvegp", ["--orthogonal", "7"]), ("odvgp", ["--orthogonal", "20", "--sampled", "5"])],
 )
 def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
     """Both are marked in fit.png; a run that was interrupted goes on to where one without interruption ends."""
@@ -152,7 +195,10 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
     out, _ = run(capsys, "fit", wave, *FEW, "--method", method, *second)
     size = int(second[1])
     assert f"12 + {size} inducing inputs" in out and png("wave-fit/fit.png")
-    assert [Z.shape for Z in drawn[0]] == [(12,), (size,)] and all(9 < np.median(Z) < 21 for Z in drawn[0])  # data units
+    # data units
+    assert [Z.shape for Z in drawn[0]] == [(12,), (size,)] and all(
+        9 < np.median(Z) < 21 for Z in drawn[0]
+    )
     results = json.loads(pathlib.Path("wave-fit/metrics.json").read_text())
     assert (results["method"], results["inducing"], results["orthogonal"]) == (method, 12, size)
     assert results["sampled"] == (5 if method == "odvgp" else None)
@@ -171,7 +217,20 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
 def test_sizes_of_two_sets_by_themselves(wave, unplotted, capsys):
     """As many as svgp, at most half of the rows for each."""
     run(capsys, "fit", wave, "--steps", "2", "--method", "solvegp", "--quiet", "--out", "a")
-    run(capsys, "fit", wave, "--steps", "2", "--method", "odvgp", "--inducing", "30", "--quiet", "--out", "b")
+    run(
+        capsys,
+        "fit",
+        wave,
+        "--steps",
+        "2",
+        "--method",
+        "odvgp",
+        "--inducing",
+        "30",
+        "--quiet",
+        "--out",
+        "b",
+    )
     found = [json.loads(pathlib.Path(folder, "metrics.json").read_text()) for folder in "ab"]
     sizes = [[one[name] for name in ("inducing", "orthogonal", "sampled")] for one in found]
     assert sizes == [[54, 54, None], [30, 30, 30]]
@@ -179,7 +238,9 @@ def test_sizes_of_two_sets_by_themselves(wave, unplotted, capsys):
 
 def blobs(rng, names):
     codes = rng.integers(0, len(names), 120)
-    X = np.stack([np.cos(2.1 * codes), np.sin(2.1 * codes)], axis=1) + 0.3 * rng.standard_normal((120, 2))
+    X = np.stack([np.cos(2.1 * codes), np.sin(2.1 * codes)], axis=1) + 0.3 * rng.standard_normal(
+        (120, 2)
+    )
     return X, codes, [names[c] for c in codes]
 
 
@@ -204,14 +265,22 @@ def test_classification(here, capsys, rng, monkeypatch, names, options, likeliho
     out, _ = run(capsys, "fit", "blobs.csv", *FEW, *options, "--test-fraction", "0.3")
     assert likelihood in out and "classes" in out and "accuracy" in out
     results = json.loads(pathlib.Path("blobs-fit/metrics.json").read_text())
-    assert results["test"]["model"]["accuracy"] > 0.8 and results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+    assert (
+        results["test"]["model"]["accuracy"] > 0.8
+        and results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+    )
     assert not plotted or png("blobs-fit/predictions.png")
     out, err = run(capsys, "predict", "blobs-fit", "blobs.csv")
     header, *rows = out.splitlines()
-    assert header == ",".join(["class"] + [f"p({name})" for name in sorted(names)]) and "accuracy" in err
+    assert (
+        header == ",".join(["class"] + [f"p({name})" for name in sorted(names)])
+        and "accuracy" in err
+    )
     probabilities = np.array([[float(cell) for cell in row.split(",")[1:]] for row in rows])
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
-    assert np.mean([row.split(",")[0] == label for row, label in zip(rows, labels, strict=True)]) > 0.8
+    assert (
+        np.mean([row.split(",")[0] == label for row, label in zip(rows, labels, strict=True)]) > 0.8
+    )
 
 
 def test_classes_over_one_input_counts_and_robust_regression(here, capsys, rng, monkeypatch):
@@ -235,8 +304,23 @@ def test_test_mask_and_constant_columns_are_reported(here, unplotted, capsys, rn
     x = rng.standard_normal(60)
     write_csv("d.csv", "a,flat,y", x, np.full(60, 3.5), np.sin(x))
     write_csv("mask.csv", "s", np.arange(60) % 5 // 4)
-    out, _ = run(capsys, "fit", "d.csv", *FEW, "--steps", "2", "--test-mask", "mask.csv:s", "--inducing", "500")
-    for part in ("12 for testing (test mask mask.csv:s)", "without information: flat", "500 inducing inputs were asked for; 48"):
+    out, _ = run(
+        capsys,
+        "fit",
+        "d.csv",
+        *FEW,
+        "--steps",
+        "2",
+        "--test-mask",
+        "mask.csv:s",
+        "--inducing",
+        "500",
+    )
+    for part in (
+        "12 for testing (test mask mask.csv:s)",
+        "without information: flat",
+        "500 inducing inputs were asked for; 48",
+    ):
         assert part in out
 
 
@@ -253,7 +337,10 @@ def test_standard_input_is_a_file_that_is_read_once(here, capsys, monkeypatch, r
     writer.start()
     run(capsys, "fit", "pipe", *few, "--quiet")
     writer.join(10)
-    results = [json.loads(pathlib.Path(name, "metrics.json").read_text()) for name in ("stdin-fit", "pipe-fit")]
+    results = [
+        json.loads(pathlib.Path(name, "metrics.json").read_text())
+        for name in ("stdin-fit", "pipe-fit")
+    ]
     assert results[0]["test"] == results[1]["test"] and results[0]["rows"] == 60
     assert 0 < results[0]["first_step_seconds"] <= results[0]["seconds"]
     for twice in (["--target-file", "-"], ["--test-mask=-:0"]):
@@ -262,19 +349,30 @@ def test_standard_input_is_a_file_that_is_read_once(here, capsys, monkeypatch, r
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(wave, capsys, monkeypatch, better):
+def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(
+    wave, capsys, monkeypatch, better
+):
     regression = metrics.regression
     figures = {"rmse": 0.5, "nlpd": 0.5} if better else {"rmse": 50.0, "nlpd": 50.0}
-    monkeypatch.setattr(metrics, "regression", lambda *arguments: regression(*arguments) | {"model": figures})
+    monkeypatch.setattr(
+        metrics, "regression", lambda *arguments: regression(*arguments) | {"model": figures}
+    )
     out, _ = run(capsys, "fit", wave, "--steps", "1", "--inducing", "3")
-    note = "  note       no better than the trivial predictor in RMSE and NLPD (with 12 held-out rows it may be chance): "
-    todo = "the training was short; try more --steps, --inducing 108 (all rows) or another --covariance; or these inputs say"
+    note = (
+        "  note       no better than the trivial predictor in RMSE and NLPD (with 12 held-out rows"
+        " it may be chance): "
+    )
+    todo = (
+        "the training was short; try more --steps, --inducing 108 (all rows) or another"
+        " --covariance; or these inputs say"
+    )
     assert (note + todo in out) != better
     assert (todo in pathlib.Path("wave-fit/report.html").read_text()) != better
 
 
 @pytest.mark.parametrize(
-    "seconds, first, said", [(78.04, 40.0, "78.0 s (40.0 s up to the end of the first step"), (9.0, 0.2, "9.0 s")]
+    "seconds, first, said",
+    [(78.04, 40.0, "78.0 s (40.0 s up to the end of the first step"), (9.0, 0.2, "9.0 s")],
 )
 def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, said):
     words = _time_words(seconds, first)
@@ -283,7 +381,10 @@ def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, sai
 
 def test_nothing_held_out(wave, capsys):
     out, _ = run(capsys, "fit", wave, *FEW, "--steps", "2", "--test-fraction", "0")
-    assert "nothing was held out" in out and json.loads(pathlib.Path("wave-fit/metrics.json").read_text())["test"] is None
+    assert (
+        "nothing was held out" in out
+        and json.loads(pathlib.Path("wave-fit/metrics.json").read_text())["test"] is None
+    )
 
 
 def test_without_matplotlib_the_plots_are_skipped_and_said_so(wave, capsys, monkeypatch):
@@ -295,38 +396,66 @@ def test_without_matplotlib_the_plots_are_skipped_and_said_so(wave, capsys, monk
 
 def test_demo(here, unplotted, capsys):
     os.makedirs("fastsvgp-demo/diabetes")
-    pathlib.Path("fastsvgp-demo/diabetes/checkpoint.npz").write_text("of a demo that was interrupted")
+    pathlib.Path("fastsvgp-demo/diabetes/checkpoint.npz").write_text(
+        "of a demo that was interrupted"
+    )
     out, _ = run(capsys, "demo", "--steps", "3", "--quiet")
     assert (
-        re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
+        re.search(r"accuracy +\d", out)
+        and re.search(r"RMSE \(standardised\) +\d", out)
+        and "fastsvgp fit YOUR_DATA.csv" in out
     )
-    found = {name: json.loads(pathlib.Path("fastsvgp-demo", name, "metrics.json").read_text()) for name in ("diabetes", "digits")}
+    found = {
+        name: json.loads(pathlib.Path("fastsvgp-demo", name, "metrics.json").read_text())
+        for name in ("diabetes", "digits")
+    }
     assert {n: (r["likelihood"], r["method"]) for n, r in found.items()} == {
         "diabetes": ("gaussian", "sgpr"),
         "digits": ("softmax", "svgp"),
     }
     for name in found:
-        assert sorted(os.listdir(f"fastsvgp-demo/{name}")) == ["metrics.json", "model.npz", "report.html"]
+        assert sorted(os.listdir(f"fastsvgp-demo/{name}")) == [
+            "metrics.json",
+            "model.npz",
+            "report.html",
+        ]
 
 
 def test_demo_without_scikit_learn(here, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert main(["demo"]) == 2
     err = capsys.readouterr().err
-    assert "scikit-learn, which is not installed" in err and "pip install" in err and os.listdir() == []
+    assert (
+        "scikit-learn, which is not installed" in err
+        and "pip install" in err
+        and os.listdir() == []
+    )
 
 
 @pytest.mark.parametrize("method", ["svgp", "lsvgp", "rsvgp"])
 def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, method):
-    few, other = [*FEW, "--steps", "30", "--method", method], "lsvgp" if method == "svgp" else "svgp"
+    few, other = (
+        [*FEW, "--steps", "30", "--method", method],
+        ("lsvgp" if method == "svgp" else "svgp"),
+    )
     run(capsys, "fit", wave, *few, "--quiet", "--out", "whole")
     with after_step(20):
         assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
     assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
-    assert sorted(os.listdir("parts")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
-    assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
+    assert sorted(os.listdir("parts")) == [
+        "checkpoint.npz",
+        "metrics.json",
+        "model.npz",
+        "report.html",
+    ]
+    assert (
+        main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"])
+        == 2
+    )
     assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
-    assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
+    assert (
+        main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
+    )
     assert "--resume" in (err := capsys.readouterr().err) and "posterior" in err and "then" in err
     run(capsys, "fit", wave, *few, "--quiet", "--out", "parts", "--resume")
     assert not os.path.exists("parts/checkpoint.npz")
@@ -338,8 +467,14 @@ def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, me
 def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted, capsys, rng):
     write_csv("counts.csv", "0,1,2", *rng.integers(0, 50, (3, 30)))
     out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
-    assert "31 rows" in out and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
-    assert run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3", "--quiet") == ("", "")
+    assert (
+        "31 rows" in out
+        and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
+    )
+    assert run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3", "--quiet") == (
+        "",
+        "",
+    )
     err = run(capsys, "predict", "counts-fit", "counts.csv", "--header", "yes", "--out", "p.csv")[1]
     assert "wrote 30 predictions" in err and "note" not in err
 
@@ -348,7 +483,11 @@ def test_ctrl_c_keeps_the_sgpr_so_far(wave, unplotted, capsys):
     with after_step(3):
         assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted" in err and "RMSE" in out and fs.load_fitted("out").model.inducing.shape == (12, 1)
+    assert (
+        "interrupted" in err
+        and "RMSE" in out
+        and fs.load_fitted("out").model.inducing.shape == (12, 1)
+    )
 
 
 @pytest.mark.parametrize("method", ["svgp", "sgpr"])
@@ -364,7 +503,9 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
     os.mkdir("out")
     pathlib.Path("out", "model.npz").write_text("of an earlier run")
     assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
-    assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == {"model.npz": "of an earlier run"}
+    assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == {
+        "model.npz": "of an earlier run"
+    }
 
 
 def test_a_terminal_gets_a_bar_that_shows_the_bound(monkeypatch):
@@ -376,7 +517,11 @@ def test_a_terminal_gets_a_bar_that_shows_the_bound(monkeypatch):
     for step in range(1, 5):
         progress(step, -12.5, None)
     progress.close()
-    assert "100 %" in terminal.getvalue() and "4/4" in terminal.getvalue() and "ELBO -12.5" in terminal.getvalue()
+    assert (
+        "100 %" in terminal.getvalue()
+        and "4/4" in terminal.getvalue()
+        and "ELBO -12.5" in terminal.getvalue()
+    )
 
 
 def test_info(capsys):
@@ -403,7 +548,13 @@ def test_version(capsys):
 
 
 def test_help_of_every_command(capsys):
-    for argv in (["--help"], ["fit", "--help"], ["predict", "--help"], ["demo", "--help"], ["info", "--help"]):
+    for argv in (
+        ["--help"],
+        ["fit", "--help"],
+        ["predict", "--help"],
+        ["demo", "--help"],
+        ["info", "--help"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == 0 and "usage: fastsvgp" in capsys.readouterr().out
@@ -412,7 +563,26 @@ def test_help_of_every_command(capsys):
 def test_banana(here, unplotted, capsys):
     if not (DATA / "banana.X.csv").is_file():
         pytest.skip(f"no banana data in {DATA}; set FASTSVGP_DATA")
-    options = ["--target-file", str(DATA / "banana.y.csv"), "--inducing", "20", "--steps", "150", "--learning-rate", "0.03"]
-    run(capsys, "fit", str(DATA / "banana.X.csv"), *options, "--test-fraction", "0.25", "--quiet", "--out", "banana")
+    options = [
+        "--target-file",
+        str(DATA / "banana.y.csv"),
+        "--inducing",
+        "20",
+        "--steps",
+        "150",
+        "--learning-rate",
+        "0.03",
+    ]
+    run(
+        capsys,
+        "fit",
+        str(DATA / "banana.X.csv"),
+        *options,
+        "--test-fraction",
+        "0.25",
+        "--quiet",
+        "--out",
+        "banana",
+    )
     results = json.loads(pathlib.Path("banana/metrics.json").read_text())
     assert results["test"]["model"]["accuracy"] > 0.8 and results["test"]["model"]["nlpd"] < 0.5

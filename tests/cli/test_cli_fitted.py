@@ -23,11 +23,16 @@ def a_fit(rng, likelihood, name, classes=None, dtype=float):
     model = fs.SVGP(
         fs.RBF(dtype(1.1), np.ones(D, dtype)),
         rng.standard_normal((M, D)).astype(dtype),
-        fs.Whitened(rng.standard_normal((*outputs, M)).astype(dtype), np.tile(0.5 * np.eye(M, dtype=dtype), (*outputs, 1, 1))),
+        fs.Whitened(
+            rng.standard_normal((*outputs, M)).astype(dtype),
+            np.tile(0.5 * np.eye(M, dtype=dtype), (*outputs, 1, 1)),
+        ),
         likelihood,
     )
     real = name in ("gaussian", "student-t", "laplace")
-    scale = Standardisation(np.array([5.0, -2.0]), np.array([3.0, 0.5]), *((300.0, 40.0) if real else ()))
+    scale = Standardisation(
+        np.array([5.0, -2.0]), np.array([3.0, 0.5]), *((300.0, 40.0) if real else ())
+    )
     columns = {"named": True, "width": 3, "inputs": [0, 1], "target": 2}
     return Fitted(model, name, classes, ["a", "b"], "y", columns, scale, jitter=1e-6)
 
@@ -48,7 +53,9 @@ def test_load_fitted_predicts_in_the_units_of_the_data_and_load_warns(here, stud
         q = fs.predict_quantiles(fitted.model, np.array([[0.0, 0.0], [1.0, 1.0]]), (0.05, 0.95))
         np.testing.assert_allclose(prediction.quantiles, 300 + 40 * q, rtol=1e-12)
         np.testing.assert_allclose(fitted.cdf(X, prediction.quantiles[0]), 0.05, atol=1e-11)
-    with pytest.warns(UserWarning, match=r"standardised inputs and targets. fastsvgp.load_fitted\(path\)") as caught:
+    with pytest.warns(
+        UserWarning, match=r"standardised inputs and targets. fastsvgp.load_fitted\(path\)"
+    ) as caught:
         model = fs.load("model.npz")
     assert caught[0].filename == __file__ and type(model) is fs.SVGP
     narrow = "`X` has 1 columns; the model was fitted to 2, in this order: a, b"
@@ -95,12 +102,16 @@ def test_columns_of_quantiles(here, capsys, rng, name):
     assert header.split(",") == ["mean", "sd", *columns]
     found = np.array([[float(cell) for cell in row.split(",")] for row in rows])
     if columns:
-        np.testing.assert_allclose(found[:, 2:].T, fitted.predict(X, [0.025, 0.975]).quantiles, rtol=1e-8)
+        np.testing.assert_allclose(
+            found[:, 2:].T, fitted.predict(X, [0.025, 0.975]).quantiles, rtol=1e-8
+        )
     assert main(["predict", ".", "x.csv", "--quantiles", "0.05, 0.5,0.95"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
     assert header == "mean,sd,q0.05,q0.5,q0.95"
     found = np.array([[float(cell) for cell in row.split(",")] for row in rows])
-    np.testing.assert_allclose(found[:, 2:].T, fitted.predict(X, [0.05, 0.5, 0.95]).quantiles, rtol=1e-8)
+    np.testing.assert_allclose(
+        found[:, 2:].T, fitted.predict(X, [0.05, 0.5, 0.95]).quantiles, rtol=1e-8
+    )
     assert (np.diff(found[:, 2:]) >= 0).all()
     if name == "student-t":
         assert np.isinf(found[:, 1]).all()
@@ -130,7 +141,13 @@ def rewritten(path, header):
 def places(tree, path=()):
     """The paths of all nodes of a JSON tree."""
     yield path
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+    for key, value in (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    ):
         yield from places(value, (*path, key))
 
 
@@ -142,7 +159,9 @@ def replaced(tree, path, value):
     return copy
 
 
-@pytest.mark.parametrize("encoding", [None, Column("a", None, 5.0, True), Column("b", ["u"], None, False)])
+@pytest.mark.parametrize(
+    "encoding", [None, Column("a", None, 5.0, True), Column("b", ["u"], None, False)]
+)
 @pytest.mark.parametrize("name", ["student-t", "softmax"])
 def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding):
     likelihood, classes, _ = CASES[name]
@@ -156,9 +175,12 @@ def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding
         header = json.loads(str(file["__fastsvgp__"]))
     tried = refused = 0
     for path in places(header):
-        for value in rng.permutation(np.array([None, "x", -1, 2.5, [], {}, float("nan"), [None], True], object))[:4].tolist():
+        for value in rng.permutation(
+            np.array([None, "x", -1, 2.5, [], {}, float("nan"), [None], True], object)
+        )[:4].tolist():
             rewritten("bad.npz", replaced(header, path, value))
-            code = main(["predict", "bad.npz", "x.csv"])  # anything that is no message of ours comes out of here
+            # anything that is no message of ours comes out of here
+            code = main(["predict", "bad.npz", "x.csv"])
             out, err = capsys.readouterr()
             one_message = err.startswith("fastsvgp predict: error: ") and err.count("\n") == 1
             assert code == 0 or code == 2 and one_message, (path, value, err)
@@ -175,15 +197,37 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
     with np.load("model.npz") as file:
         arrays = {name: file[name] for name in file.files if name != "__fastsvgp__"}
         header = file["__fastsvgp__"]
-    text, dates, factor = np.full((5, 2), "x"), np.ones((5, 2), "datetime64[D]"), np.full((5, 5), np.inf)
-    wrong = [text[0, 0], text, dates, factor, np.ones((2, 2, 2)), np.empty((0, 2)), np.nan, np.ones((5, 2), complex), np.True_]
+    text, dates, factor = (
+        np.full((5, 2), "x"),
+        np.ones((5, 2), "datetime64[D]"),
+        np.full((5, 5), np.inf),
+    )
+    wrong = [
+        text[0, 0],
+        text,
+        dates,
+        factor,
+        np.ones((2, 2, 2)),
+        np.empty((0, 2)),
+        np.nan,
+        np.ones((5, 2), complex),
+        np.True_,
+    ]
     for path in arrays:
         for value in wrong:
             np.savez("bad.npz", **arrays | {path: np.asarray(value), "__fastsvgp__": header})
             code = main(["predict", "bad.npz", "x.csv"])
             err = capsys.readouterr().err
-            fine = value is np.True_ and path in ("covariance.variance", "covariance.lengthscales", "likelihood.scale")
-            assert code == 0 if fine else code == 2 and "bad.npz" in err and err.count("\n") == 1, (path, value, err)
+            fine = value is np.True_ and path in (
+                "covariance.variance",
+                "covariance.lengthscales",
+                "likelihood.scale",
+            )
+            assert code == 0 if fine else code == 2 and "bad.npz" in err and err.count("\n") == 1, (
+                path,
+                value,
+                err,
+            )
 
 
 @pytest.mark.parametrize(
@@ -197,8 +241,16 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
         ("jitter", -1.0, "jitter"),
         ("jitter", "small", "jitter is 'small', not a finite number"),
         ("standardisation", [1, 2], "no standardisation"),
-        ("standardisation", {"x_mean": [0, 0], "x_scale": [1, 0], "y_mean": 0, "y_scale": 1}, "x_scale of the standardisation"),
-        ("standardisation", {"x_mean": [0, 0], "x_scale": [1, 1], "y_mean": 0}, "it lacks 'y_scale'"),
+        (
+            "standardisation",
+            {"x_mean": [0, 0], "x_scale": [1, 0], "y_mean": 0, "y_scale": 1},
+            "x_scale of the standardisation",
+        ),
+        (
+            "standardisation",
+            {"x_mean": [0, 0], "x_scale": [1, 1], "y_mean": 0},
+            "it lacks 'y_scale'",
+        ),
         ("likelihood", "gaussian", "likelihood 'gaussian' of a StudentT model"),
         ("target_name", 3, "target_name 3"),
     ],
@@ -207,6 +259,8 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
     student_t.save("model.npz")
     model, extra = fs.load_with_extra("model.npz")
     fs.save("bad.npz", model, command_line=extra["command_line"] | {field: value})
-    with pytest.raises(DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes") as error:
+    with pytest.raises(
+        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+    ) as error:
         fs.load_fitted("bad.npz")
     assert said in str(error.value)

@@ -101,7 +101,11 @@ def test_another_file_of_the_same_name_never_loses_its_model_unasked(table, caps
     fit(capsys, "one/d.csv")
     before = files_in("d-fit")
     said = fit(capsys, "two/d.csv", code=2)
-    for part in (f"d-fit holds the results of {os.path.realpath('one/d.csv')}; name another", "--out", "--out d-fit"):
+    for part in (
+        f"d-fit holds the results of {os.path.realpath('one/d.csv')}; name another",
+        "--out",
+        "--out d-fit",
+    ):
         assert part in said
     assert files_in("d-fit") == before
     fit(capsys, "two/d.csv", "--out", "d-fit")  # asked for
@@ -120,7 +124,9 @@ def test_the_same_file_or_the_same_data_are_fitted_again_without_a_question(tabl
     fit(capsys, "moved/d.csv")
     os.rename("d-fit", "link-fit")
     fit(capsys, "link.csv")
-    assert json.loads(pathlib.Path("link-fit/metrics.json").read_text())["source"]["file"] == os.path.realpath("moved/d.csv")
+    assert json.loads(pathlib.Path("link-fit/metrics.json").read_text())["source"][
+        "file"
+    ] == os.path.realpath("moved/d.csv")
 
 
 def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
@@ -146,7 +152,10 @@ def test_two_processes_in_one_folder_are_told(table, capsys):
     os.mkdir("out")
     handle = files.take_lock(f"out/{LOCK}")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
-    assert f"out is in use by another fit (process {os.getpid()} on " in said and "choose another --out" in said
+    assert (
+        f"out is in use by another fit (process {os.getpid()} on " in said
+        and "choose another --out" in said
+    )
     assert os.listdir("out") == [LOCK]
     files.release_lock(f"out/{LOCK}", handle)
     pathlib.Path("out", LOCK).write_text("process 1 on a machine that lost its power")
@@ -159,7 +168,12 @@ def test_what_killed_runs_left_goes(table, capsys):
     for name in ("model.npz", "metrics.json", "checkpoint.npz", "fit.png", "mine.txt"):
         pathlib.Path("out", f".{name}.abcd1234.part").write_text("half")
     fit(capsys, "d.csv", "--out", "out")
-    assert sorted(os.listdir("out")) == [".mine.txt.abcd1234.part", "metrics.json", "model.npz", "report.html"]
+    assert sorted(os.listdir("out")) == [
+        ".mine.txt.abcd1234.part",
+        "metrics.json",
+        "model.npz",
+        "report.html",
+    ]
 
 
 # --- a checkpoint that is there -------------------------------------------------------------------------------------------
@@ -170,7 +184,12 @@ def interrupted(table, capsys, monkeypatch):
     """A folder ``out`` with the checkpoint of step 3 of 6."""
     stop_at(monkeypatch, 3, interrupt)
     assert "same command with --resume" in fit(capsys, "d.csv", "--out", "out", code=130)
-    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
+    assert sorted(os.listdir("out")) == [
+        "checkpoint.npz",
+        "metrics.json",
+        "model.npz",
+        "report.html",
+    ]
     return table
 
 
@@ -182,7 +201,12 @@ def predictions(capsys, folder):
 def test_a_forgotten_resume_writes_over_nothing(interrupted, capsys):
     before = files_in("out")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
-    for part in ("out holds checkpoint.npz of a run that did not end", "--resume goes on from it", "delete it", "another --out"):
+    for part in (
+        "out holds checkpoint.npz of a run that did not end",
+        "--resume goes on from it",
+        "delete it",
+        "another --out",
+    ):
         assert part in said
     assert files_in("out") == before
     fit(capsys, "d.csv", "--out", "out", "--resume")
@@ -198,7 +222,13 @@ def test_a_deleted_checkpoint_is_a_new_start(interrupted, capsys):
 
 
 def masked(count, first):
-    np.savetxt("mask.csv", (np.arange(40) < count + first) & (np.arange(40) >= first), fmt="%d", header="m", comments="")
+    np.savetxt(
+        "mask.csv",
+        (np.arange(40) < count + first) & (np.arange(40) >= first),
+        fmt="%d",
+        header="m",
+        comments="",
+    )
 
 
 def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
@@ -212,11 +242,15 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
     assert "inputs a, b then, a, y now, target y then, b now" in refused("--target", "b")
     assert "inputs a, b then, b now" in refused("--ignore", "a")
     masked(4, 0)  # as many rows as the random tenth
-    assert "held out: a random 10 % held out, seed 0 then, test mask mask.csv:m now" in refused("--test-mask", "mask.csv:m")
+    assert "held out: a random 10 % held out, seed 0 then, test mask mask.csv:m now" in refused(
+        "--test-mask", "mask.csv:m"
+    )
     write_table("d.csv", 2 * interrupted)
     assert "other means or scales of the training rows" in refused()
     swapped = interrupted.copy()
-    trained = np.flatnonzero(~np.isin(np.arange(40), np.random.default_rng([0, 40]).permutation(40)[:4]))
+    trained = np.flatnonzero(
+        ~np.isin(np.arange(40), np.random.default_rng([0, 40]).permutation(40)[:4])
+    )
     swapped[trained] = interrupted[trained[::-1]]
     write_table("d.csv", swapped)
     assert "the numbers in the training rows differ" in refused()
@@ -236,8 +270,12 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
 def test_resume_goes_on_with_the_same_arguments_only(interrupted, capsys, given, said):
     before = files_in("out")
     message = fit(capsys, "d.csv", "--out", "out", "--resume", *given, code=2)
-    assert f"out/checkpoint.npz belongs to another fit ({said}); give the same data and arguments" in message
-    assert "may help" not in message and files_in("out") == before  # no step of a training went wrong
+    assert (
+        f"out/checkpoint.npz belongs to another fit ({said}); give the same data and arguments"
+        in message
+    )
+    # no step of a training went wrong
+    assert "may help" not in message and files_in("out") == before
 
 
 def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch):
@@ -274,10 +312,19 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(i
 
 def test_a_checkpoint_that_fit_did_not_write_is_refused_in_one_message(interrupted, capsys):
     state = fs.load("out/checkpoint.npz")
-    for name, wrong in (("model", fs.RBF()), ("model", None), ("note", {}), ("note", [1]), ("note", {**state.note, "inputs": 3})):
+    for name, wrong in (
+        ("model", fs.RBF()),
+        ("model", None),
+        ("note", {}),
+        ("note", [1]),
+        ("note", {**state.note, "inputs": 3}),
+    ):
         fs.save("out/checkpoint.npz", fs.replace(state, **{name: wrong}))
         said = fit(capsys, "d.csv", "--out", "out", "--resume", code=2)
-        assert said.startswith("fastsvgp fit: error: --resume: out/checkpoint.npz ") and said.count("\n") == 1, (name, wrong)
+        assert (
+            said.startswith("fastsvgp fit: error: --resume: out/checkpoint.npz ")
+            and said.count("\n") == 1
+        ), (name, wrong)
     fs.save("out/checkpoint.npz", state)
     fit(capsys, "d.csv", "--out", "out", "--resume")
 
@@ -297,7 +344,9 @@ def full(monkeypatch, *names):
     monkeypatch.setattr(os, "replace", replace)
 
 
-def test_a_full_disk_after_training_leaves_the_checkpoint_and_says_how_to_go_on(table, capsys, monkeypatch):
+def test_a_full_disk_after_training_leaves_the_checkpoint_and_says_how_to_go_on(
+    table, capsys, monkeypatch
+):
     full(monkeypatch, "model.npz")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
     for part in (
@@ -329,7 +378,10 @@ def test_a_disk_too_full_for_checkpoints_gets_the_model_elsewhere(table, capsys,
     said = fit(capsys, "d.csv", "--out", "out", code=2)
     (folder,) = os.listdir("tmp")
     path = here / "tmp" / folder / "model.npz"
-    assert f"the trained model is kept in {path}, which `fastsvgp predict` can use" in said and not os.path.exists("out")
+    assert (
+        f"the trained model is kept in {path}, which `fastsvgp predict` can use" in said
+        and not os.path.exists("out")
+    )
     assert predictions(capsys, str(path)) == predictions(capsys, "whole")
 
 
@@ -350,15 +402,22 @@ def test_where_nothing_can_be_written_nothing_is_promised(table, capsys, monkeyp
 def test_a_disk_that_fills_up_after_the_model_says_that_it_is_there(table, capsys, monkeypatch):
     full(monkeypatch, "metrics.json")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
-    assert "cannot write out/metrics.json" in said and "the model is in out/model.npz all the same" in said
+    assert (
+        "cannot write out/metrics.json" in said
+        and "the model is in out/model.npz all the same" in said
+    )
     assert os.listdir("out") == ["model.npz"]
 
 
 # --- signals --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(table, capsys, monkeypatch, number, code):
+@pytest.mark.parametrize(
+    "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(
+    table, capsys, monkeypatch, number, code
+):
     usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     before = signal.signal(number, usual)
     monkeypatch.setattr("fastsvgp.cli._mute", lambda: None)  # pytest's own terminal is still there
@@ -369,14 +428,20 @@ def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(table, capsys, monke
     finally:
         signal.signal(number, before)
     assert "interrupted: the model after 3 steps is kept in out/model.npz" in said
-    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
+    assert sorted(os.listdir("out")) == [
+        "checkpoint.npz",
+        "metrics.json",
+        "model.npz",
+        "report.html",
+    ]
     assert fs.load("out/checkpoint.npz").step == 3
     fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
 def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
     """SIGHUP to a process whose terminal has gone: every word that it says to it is an error."""
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it, and its children do as well
+    # what runs the tests may ignore it, and its children do as well
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, 120))
     root = pathlib.Path(fs.__file__).resolve().parents[1]
@@ -399,7 +464,10 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
         process.kill()
         process.wait()
     assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
-    assert fs.load_fitted("out").model.inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
+    assert (
+        fs.load_fitted("out").model.inducing.shape == (4, 2)
+        and fs.load("out/checkpoint.npz").step > 0
+    )
 
 
 # --- counts without end ---------------------------------------------------------------------------------------------------
@@ -408,8 +476,14 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
 @pytest.mark.parametrize("option", ["--steps", "--inducing", "--batch-size"])
 @pytest.mark.parametrize("much", [str(10**22), "1" + "0" * 400, "1" + "0" * 5000])
 def test_counts_that_no_machine_holds(table, capsys, option, much):
-    said = fit(capsys, "d.csv", option, much, code=2) if option != "--steps" else refused_steps(capsys, much)
-    assert f"argument {option}: expected a whole number from 1 to 1000000000000000, got '1000" in said
+    said = (
+        fit(capsys, "d.csv", option, much, code=2)
+        if option != "--steps"
+        else refused_steps(capsys, much)
+    )
+    assert (
+        f"argument {option}: expected a whole number from 1 to 1000000000000000, got '1000" in said
+    )
 
 
 def refused_steps(capsys, much):
@@ -419,5 +493,8 @@ def refused_steps(capsys, much):
 
 def test_epochs_and_seeds_without_end(table, capsys):
     assert main(["fit", "d.csv", "--epochs", "1e300"]) == 2
-    assert "--epochs 1e+300 are " in (said := capsys.readouterr().err) and "more than can be counted" in said
+    assert (
+        "--epochs 1e+300 are " in (said := capsys.readouterr().err)
+        and "more than can be counted" in said
+    )
     assert main(["fit", "d.csv", *FEW, "--seed", "1" + "0" * 400]) == 0

@@ -22,9 +22,19 @@ def here(tmp_path, monkeypatch, rng):
     for name, columns in (
         ("step.csv", (x, step)),
         ("two.csv", (x, z, step)),
-        ("kind.csv", (x, z, rng.standard_normal(150), np.where(x < 13, "low", np.where(x < 16, "middle", "high")))),
+        (
+            "kind.csv",
+            (
+                x,
+                z,
+                rng.standard_normal(150),
+                np.where(x < 13, "low", np.where(x < 16, "middle", "high")),
+            ),
+        ),
     ):
-        pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
+        pathlib.Path(name).write_text(
+            "\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n"
+        )
 
 
 def test_fit_predict_and_plots(capsys):
@@ -32,7 +42,12 @@ def test_fit_predict_and_plots(capsys):
     assert "SVGP of 2 layers, Matérn 3/2, 8 inducing inputs for each of 2 layers, 1 wide" in out
     found = results("step-fit")
     assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
-    assert (found["method"], found["layers"], found["width"], found["inducing"]) == ("svgp", 2, 1, 8)
+    assert (found["method"], found["layers"], found["width"], found["inducing"]) == (
+        "svgp",
+        2,
+        1,
+        8,
+    )
     assert found["parameters"]["layers.0.covariance.variance"] > 0
     files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
     assert sorted(p.name for p in pathlib.Path("step-fit").iterdir()) == files
@@ -57,19 +72,48 @@ def test_fit_predict_and_plots(capsys):
 )
 def test_other_methods_and_classes_in_float32(unplotted, capsys, method, posterior, options):
     deep = ["--layers", "3", "--width", "2", *FEW[2:-1], "40", "--learning-rate", "0.03"]
-    run(capsys, "fit", "kind.csv", *deep, "--method", method, *options, "--dtype", "float32", "--out", "out", "--quiet")
+    run(
+        capsys,
+        "fit",
+        "kind.csv",
+        *deep,
+        "--method",
+        method,
+        *options,
+        "--dtype",
+        "float32",
+        "--out",
+        "out",
+        "--quiet",
+    )
     model = fs.load_fitted("out").model
     assert [type(layer.posterior).__name__ for layer in model.layers] == [posterior] * 3
     assert [layer.check_shapes() for layer in model.layers] == [(3, (2,)), (2, (2,)), (2, (3,))]
-    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model) if np.ndim(value)} == {np.dtype(np.float32)}
-    assert np.shape(model.layers[0].covariance.lengthscales) == (() if "--no-ard" in options else (3,))
+    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model) if np.ndim(value)} == {
+        np.dtype(np.float32)
+    }
+    assert np.shape(model.layers[0].covariance.lengthscales) == (
+        () if "--no-ard" in options else (3,)
+    )
     found = results("out")["test"]
     assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
     assert run(capsys, "predict", "out", "kind.csv")[0].startswith("class,p(high),p(low),p(middle)")
 
 
 def test_one_layer_is_a_model_without_hidden_ones(unplotted, capsys):
-    run(capsys, "fit", "two.csv", *FEW[2:], "--layers", "1", "--method", "svgp", "--out", "one", "--quiet")
+    run(
+        capsys,
+        "fit",
+        "two.csv",
+        *FEW[2:],
+        "--layers",
+        "1",
+        "--method",
+        "svgp",
+        "--out",
+        "one",
+        "--quiet",
+    )
     run(capsys, "fit", "two.csv", *FEW[2:], "--method", "svgp", "--out", "none", "--quiet")
     assert run(capsys, "predict", "one", "two.csv") == run(capsys, "predict", "none", "two.csv")
 
@@ -89,23 +133,41 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys):
         assert main([*few, "--out", "half", "--resume", *other]) == 2
         assert said in capsys.readouterr().err
     run(capsys, *few, "--out", "half", "--resume")
-    assert run(capsys, "predict", "half", "two.csv")[0] == run(capsys, "predict", "whole", "two.csv")[0]
+    assert (
+        run(capsys, "predict", "half", "two.csv")[0]
+        == run(capsys, "predict", "whole", "two.csv")[0]
+    )
 
 
 @pytest.mark.parametrize(
     "argv, said",
     [
-        (["--layers", "2", "--method", "sgpr"], "--layers is for --method svgp, lsvgp, rsvgp, solvegp; with sgpr leave it out"),
+        (
+            ["--layers", "2", "--method", "sgpr"],
+            "--layers is for --method svgp, lsvgp, rsvgp, solvegp; with sgpr leave it out",
+        ),
         (["--layers", "2", "--method", "qsgp"], "with qsgp leave it out"),
         (["--layers", "2", "--method", "odvgp"], "with odvgp leave it out"),
         (["--layers", "2", "--method", "tsvgp"], "with tsvgp leave it out"),
         (["--layers", "0"], "--layers: expected a whole number from 1 to"),
-        (["--width", "3"], "--width is the number of outputs of hidden layers; give --layers 2 or more"),
+        (
+            ["--width", "3"],
+            "--width is the number of outputs of hidden layers; give --layers 2 or more",
+        ),
         (["--layers", "1", "--width", "3"], "give --layers 2 or more"),
         (["--layers", "2", "--width", "0"], "--width: expected a whole number from 1 to"),
-        (["--layers", "2", "--patch-shape", "1x1"], "--layers and --patch-shape do not go together"),
-        (["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"], "with lsvgp Adam moves the posterior too"),
-        (["--layers", "2", "--method", "svgp", "--orthogonal", "3"], "--orthogonal is for --method solvegp"),
+        (
+            ["--layers", "2", "--patch-shape", "1x1"],
+            "--layers and --patch-shape do not go together",
+        ),
+        (
+            ["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"],
+            "with lsvgp Adam moves the posterior too",
+        ),
+        (
+            ["--layers", "2", "--method", "svgp", "--orthogonal", "3"],
+            "--orthogonal is for --method solvegp",
+        ),
     ],
 )
 def test_bad_arguments(capsys, argv, said):

@@ -12,8 +12,10 @@ def repeated(values, shares):
     return np.repeat(values, shares)
 
 
-POISSON = repeated(range(8), [50, 149, 224, 224, 168, 101, 50, 34])  # near a Poisson variable of mean 3
-WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])  # the qualities of the white wines of UCI
+# near a Poisson variable of mean 3
+POISSON = repeated(range(8), [50, 149, 224, 224, 168, 101, 50, 34])
+# the qualities of the white wines of UCI
+WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,8 @@ WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])  # the qualiti
         (POISSON, "poisson", "8 different whole numbers from 0 to 7, spread like counts"),
         (POISSON.astype(float), "poisson", "spread like counts"),
         (POISSON.astype(np.uint8), "poisson", "spread like counts"),
-        (np.concatenate([POISSON, 3 * POISSON]), "poisson", "spread like counts"),  # a rate that varies
+        # a rate that varies
+        (np.concatenate([POISSON, 3 * POISSON]), "poisson", "spread like counts"),
     ],
 )
 def test_examples(values, likelihood, words):
@@ -55,17 +58,26 @@ def test_examples(values, likelihood, words):
 
 def test_samples_of_counts_and_of_scales(rng):
     """Of 200 rows each, the rule takes nearly all for what they are."""
-    counts = [rng.poisson(rate * np.exp(0.3 * rng.standard_normal(200))) for rate in (2.0, 3.0, 5.0) for _ in range(40)]
+    counts = [
+        rng.poisson(rate * np.exp(0.3 * rng.standard_normal(200)))
+        for rate in (2.0, 3.0, 5.0)
+        for _ in range(40)
+    ]
     ratings = [np.clip(np.round(rng.normal(6, 2, 200)), 0, 10) for _ in range(60)]
     digits = [rng.integers(0, 10, 200) for _ in range(60)]
-    # zero is in nearly every sample of 200, but where the rate is 5 (a chance of 0.0067 a row) it may be missing
+    # zero is in nearly every sample of 200, but where the rate is 5 (a chance of 0.0067 a row) it
+    # may be missing
     assert np.mean([is_count(y) for y in counts]) > 0.85
     assert np.mean([is_count(y) for y in ratings + digits]) < 0.1
 
 
 def test_what_was_asked_for_is_taken():
     y, likelihood, reason, classes = interpret_target(WINE, "quality", "softmax")
-    assert (likelihood, reason, classes) == ("softmax", "as asked", list("3456789")) and y.max() == 6
+    assert (likelihood, reason, classes) == (
+        "softmax",
+        "as asked",
+        list("3456789"),
+    ) and y.max() == 6
     assert interpret_target(WINE, "quality", "poisson")[1] == "poisson"
     y, likelihood, _, classes = interpret_target(np.tile([0, 1], 10), "t", "gaussian")
     assert (likelihood, classes, y.dtype) == ("gaussian", None, np.float64)

@@ -12,14 +12,20 @@ def test_regression_in_both_scales(rng):
     y = rng.normal(7, 3, 65)
     scale = Standardisation.of(np.ones((65, 1)), y, scale_target=True)
     mean, sd = y + rng.normal(0, 1, 65), 1.2
-    standard = scale.target(y), scale.target(mean), stats.norm.logpdf(scale.target(y), scale.target(mean), sd / scale.y_scale)
+    standard = (
+        scale.target(y),
+        scale.target(mean),
+        stats.norm.logpdf(scale.target(y), scale.target(mean), sd / scale.y_scale),
+    )
     result = metrics.regression(*standard, scale)
     original = result["original_scale"]["model"]
     assert original["rmse"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)), rel=1e-12)
     assert original["nlpd"] == pytest.approx(-stats.norm.logpdf(y, mean, sd).mean(), rel=1e-12)
     trivial = result["original_scale"]["trivial"]
     assert trivial["rmse"] == pytest.approx(y.std(), rel=1e-12)
-    assert trivial["nlpd"] == pytest.approx(-stats.norm.logpdf(y, y.mean(), y.std()).mean(), rel=1e-12)
+    assert trivial["nlpd"] == pytest.approx(
+        -stats.norm.logpdf(y, y.mean(), y.std()).mean(), rel=1e-12
+    )
     assert result["trivial"]["rmse"] == pytest.approx(1, rel=1e-12)
     text = metrics.table(result)
     assert "standardised" in text and "original scale" in text and "mean and sd" in text
@@ -28,7 +34,9 @@ def test_regression_in_both_scales(rng):
 def test_counts(rng):
     y = rng.poisson(3, 65).astype(float)
     result = metrics.counts(y, y, np.zeros(65), 3.0)
-    assert result["trivial"]["nlpd"] == pytest.approx(-stats.poisson.logpmf(y, 3.0).mean(), rel=1e-12)
+    assert result["trivial"]["nlpd"] == pytest.approx(
+        -stats.poisson.logpmf(y, 3.0).mean(), rel=1e-12
+    )
     assert result["model"] == {"rmse": 0.0, "nlpd": 0.0}
 
 
@@ -52,7 +60,8 @@ def test_coverage_of_a_calibrated_model_is_the_level(rng):
     y = rng.poisson(1.3, 200_000)
     below, at = stats.poisson.cdf(y - 1, 1.3), stats.poisson.cdf(y, 1.3)
     np.testing.assert_allclose(metrics.coverage(below, at, levels), levels, atol=0.01)
-    assert abs(metrics.coverage(at, at, np.array([0.5]))[0] - 0.5) > 0.05  # a count has a probability of its own
+    # a count has a probability of its own
+    assert abs(metrics.coverage(at, at, np.array([0.5]))[0] - 0.5) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -79,11 +88,41 @@ def test_bins_of_few_rows_are_merged(count, merged):
     "scale, model, trivial, rows, said",
     [
         ("standardised", (0.5, 0.2), (1.0, 1.4), 100, None),
-        ("standardised", (1.1, 1.6), (1.0, 1.4), 100, "in RMSE and NLPD: L-BFGS has converged; try --method svgp, --inducing 90"),
-        ("standardised", (1.1, 1.6), (1.0, 1.4), 12, "in RMSE and NLPD (with 12 held-out rows it may be chance): L-BFGS"),
-        ("standardised", (1.0, 1.3), (1.0, 1.4), 100, "in RMSE: L-BFGS has converged; try --method svgp"),
-        ("standardised", (0.9, 1.6), (1.0, 1.4), 100, "in NLPD: its intervals are off: another --likelihood (student-t"),
-        ("counts", (0.9, 1.6), (1.0, 1.4), 100, "in NLPD: its intervals are off: L-BFGS has converged; try"),
+        (
+            "standardised",
+            (1.1, 1.6),
+            (1.0, 1.4),
+            100,
+            "in RMSE and NLPD: L-BFGS has converged; try --method svgp, --inducing 90",
+        ),
+        (
+            "standardised",
+            (1.1, 1.6),
+            (1.0, 1.4),
+            12,
+            "in RMSE and NLPD (with 12 held-out rows it may be chance): L-BFGS",
+        ),
+        (
+            "standardised",
+            (1.0, 1.3),
+            (1.0, 1.4),
+            100,
+            "in RMSE: L-BFGS has converged; try --method svgp",
+        ),
+        (
+            "standardised",
+            (0.9, 1.6),
+            (1.0, 1.4),
+            100,
+            "in NLPD: its intervals are off: another --likelihood (student-t",
+        ),
+        (
+            "counts",
+            (0.9, 1.6),
+            (1.0, 1.4),
+            100,
+            "in NLPD: its intervals are off: L-BFGS has converged; try",
+        ),
         ("classes", (0.9, 0.2), (0.9, 0.4), 100, None),
         ("classes", (0.8, 0.5), (0.9, 0.4), 100, "in accuracy and NLPD: L-BFGS has converged"),
         ("classes", (0.9, 0.5), (0.9, 0.4), 100, "in NLPD: its probabilities are off"),
@@ -91,8 +130,23 @@ def test_bins_of_few_rows_are_merged(count, merged):
 )
 def test_a_model_no_better_than_the_trivial_predictor_is_told(scale, model, trivial, rows, said):
     names = ("accuracy" if scale == "classes" else "rmse", "nlpd")
-    result = {"scale": scale, "model": dict(zip(names, model, strict=True)), "trivial": dict(zip(names, trivial, strict=True))}
-    outcome = {"solver": "lbfgs", "ended": "converged", "collapses": True, "rows": 90, "inputs": 2, "inducing": 20}
+    result = {
+        "scale": scale,
+        "model": dict(zip(names, model, strict=True)),
+        "trivial": dict(zip(names, trivial, strict=True)),
+    }
+    outcome = {
+        "solver": "lbfgs",
+        "ended": "converged",
+        "collapses": True,
+        "rows": 90,
+        "inputs": 2,
+        "inducing": 20,
+    }
     text = metrics.advice(result, rows, outcome)
     assert text is None or "longer" not in text and len(text) < 260
-    assert text is None if said is None else text.startswith("no better than the trivial predictor") and said in text
+    assert (
+        text is None
+        if said is None
+        else text.startswith("no better than the trivial predictor") and said in text
+    )

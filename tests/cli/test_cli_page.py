@@ -15,7 +15,17 @@ from interruptions import after_step
 import fastsvgp as fs
 from fastsvgp.cli import main
 
-FEW = ["--steps", "30", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05", "--quiet"]
+FEW = [
+    "--steps",
+    "30",
+    "--inducing",
+    "12",
+    "--batch-size",
+    "32",
+    "--learning-rate",
+    "0.05",
+    "--quiet",
+]
 AWKWARD = ["<script>alert(1)</script>", 'a"b', "x & y"]
 
 
@@ -75,19 +85,34 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
     assert set(page.tags).isdisjoint({"script", "link", "a", "iframe", "b"})
     addresses = [value for name, value in page.attributes if name in ("src", "href")]
     prefix = "data:image/png;base64,"
-    pictures = [base64.b64decode(address.removeprefix(prefix)) for address in addresses if address.startswith(prefix)]
-    assert pictures == [pathlib.Path("out", name).read_bytes() for name in ("training.png", "predictions.png")]
-    assert len(pictures) == len(addresses) and not any(name.startswith("on") for name, _ in page.attributes)
+    pictures = [
+        base64.b64decode(address.removeprefix(prefix))
+        for address in addresses
+        if address.startswith(prefix)
+    ]
+    assert pictures == [
+        pathlib.Path("out", name).read_bytes() for name in ("training.png", "predictions.png")
+    ]
+    assert len(pictures) == len(addresses) and not any(
+        name.startswith("on") for name, _ in page.attributes
+    )
     assert "url(" not in pathlib.Path("out/report.html").read_text() and "http" not in page.text
     assert (
-        found["command"] == "fastsvgp fit 'a & <b>.csv' " + " ".join(FEW[:-1]) + " --out out" and found["command"] in page.texts
+        found["command"] == "fastsvgp fit 'a & <b>.csv' " + " ".join(FEW[:-1]) + " --out out"
+        and found["command"] in page.texts
     )
     rows = {row[0]: row[1:] for row in page.rows if len(row) == 2}
     for label, (text,) in rows.items():  # choices, with their reasons, as the terminal had them
         assert f"  {label:<10} {text}\n" in out
     assert {"data", "target", "split", "method", "model", "trained", "note"} <= rows.keys()
     scores = [row for row in page.rows if row[0] == "model" and row[1] == "standardised"]
-    assert scores == [["model", "standardised", *(f"{found['test']['model'][name]:.5g}" for name in ("rmse", "nlpd"))]]
+    assert scores == [
+        [
+            "model",
+            "standardised",
+            *(f"{found['test']['model'][name]:.5g}" for name in ("rmse", "nlpd")),
+        ]
+    ]
     assert "trivial predictor (mean and sd)" in page.text
 
 
@@ -98,8 +123,14 @@ def test_relevance_is_of_the_lengthscales_and_constant_inputs_have_none(awkward,
     listed = [row for row in page.rows if row[0] in AWKWARD]
     assert [row[0] for row in listed] == AWKWARD[:2] and lengths[0] < lengths[1]
     assert [float(row[2]) for row in listed] == pytest.approx(lengths[:2], rel=1e-4)
-    assert [float(row[3]) for row in listed] == pytest.approx((lengths * fitted.scale.x_scale)[:2], rel=1e-4)
-    widths = [float(value.removeprefix("width: ").removesuffix("%")) for name, value in page.attributes if name == "style"]
+    assert [float(row[3]) for row in listed] == pytest.approx(
+        (lengths * fitted.scale.x_scale)[:2], rel=1e-4
+    )
+    widths = [
+        float(value.removeprefix("width: ").removesuffix("%"))
+        for name, value in page.attributes
+        if name == "style"
+    ]
     assert widths == pytest.approx([100, 100 * lengths[0] / lengths[1]], abs=0.06)
     assert "without information: x & y." in page.text
 
@@ -117,7 +148,11 @@ def test_without_matplotlib_the_page_has_no_pictures_and_says_so(awkward, capsys
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     run(capsys, "fit", awkward, *FEW, "--out", "out")
     page = page_of("out")
-    assert "img" not in page.tags and "plots skipped: matplotlib is not installed" in page.text and "scores" not in page.texts
+    assert (
+        "img" not in page.tags
+        and "plots skipped: matplotlib is not installed" in page.text
+        and "scores" not in page.texts
+    )
 
 
 CASES = {
@@ -139,7 +174,9 @@ def test_every_kind_of_model_has_a_page(here, unplotted, capsys, rng, name):
     if name == "classes":
         table[:, 2] = X[:, 0] > 0
     np.savetxt("d.csv", table, delimiter=",", header="a,b,c,y", comments="")
-    few = {"qsgp": ["--steps", "3", "--quiet"], "sgpr": ["--steps", "3", "--quiet"]}.get(name, [*FEW, "--steps", "3"])
+    few = {"qsgp": ["--steps", "3", "--quiet"], "sgpr": ["--steps", "3", "--quiet"]}.get(
+        name, [*FEW, "--steps", "3"]
+    )
     run(capsys, "fit", "d.csv", *few, *options, "--out", "out")
     assert said in page_of("out").text
 
@@ -157,12 +194,18 @@ def test_the_demo_has_pages(here, unplotted, capsys):
     run(capsys, "demo", "--steps", "3", "--quiet")
     for name, title in (("diabetes", "diabetes progression"), ("digits", "handwritten digits")):
         page = page_of(f"fastsvgp-demo/{name}")
-        assert f"fastsvgp fit of {title}" in page.texts and "fastsvgp demo --steps 3 --quiet" in page.texts
+        assert (
+            f"fastsvgp fit of {title}" in page.texts
+            and "fastsvgp demo --steps 3 --quiet" in page.texts
+        )
 
 
 def test_many_inputs_are_cut_to_a_readable_length(here, unplotted, capsys, rng, monkeypatch):
     X = rng.standard_normal((60, 50))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(b",".join(b"%.4f" % v for v in row) for row in X))))
+    monkeypatch.setattr(
+        "sys.stdin",
+        io.TextIOWrapper(io.BytesIO(b"\n".join(b",".join(b"%.4f" % v for v in row) for row in X))),
+    )
     run(capsys, "fit", "-", *FEW, "--steps", "3", "--out", "out")
     page = page_of("out")
     assert sum(re.fullmatch(r"x\d+", row[0]) is not None for row in page.rows) == 40

@@ -14,7 +14,18 @@ from fastsvgp.cli.arguments import parser
 from fastsvgp.cli.data import images
 from fastsvgp.cli.data.task import Standardisation
 
-FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "60"]
+FEW = [
+    "--patch-shape",
+    "2x2",
+    "--inducing",
+    "6",
+    "--batch-size",
+    "32",
+    "--learning-rate",
+    "0.05",
+    "--steps",
+    "60",
+]
 H, W = 5, 4
 
 
@@ -32,19 +43,44 @@ def here(tmp_path, monkeypatch, rng):
     np.save("images.npy", bright)
     pathlib.Path("kinds.csv").write_text("kind\n" + "\n".join(kinds) + "\n")
     flat = bright.reshape(N, -1)
-    text = "\n".join(",".join([*map(repr, map(float, row)), kind]) for row, kind in zip(flat, kinds, strict=True))
+    text = "\n".join(
+        ",".join([*map(repr, map(float, row)), kind]) for row, kind in zip(flat, kinds, strict=True)
+    )
     pathlib.Path("table.csv").write_text(text + "\n")
     np.savez("colour.npz", X=rng.standard_normal((60, 3, 3, 2)), y=rng.standard_normal(60))
     np.savez("square.npz", X=rng.standard_normal((60, 9)), y=rng.standard_normal(60))
 
 
 def test_fit_predict_and_plots(capsys):
-    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf", "--natural-step", "1", "--steps", "150")
+    out, _ = run(
+        capsys,
+        "fit",
+        "images.npz",
+        *FEW,
+        "--covariance",
+        "rbf",
+        "--natural-step",
+        "1",
+        "--steps",
+        "150",
+    )
     assert "SVGP, RBF of 2x2 patches with one lengthscale, 6 inducing patches" in out
     found = results("images-fit")
     assert found["test"]["model"]["accuracy"] > 0.85 > found["test"]["trivial"]["accuracy"]
-    assert (found["patch_shape"], found["image_shape"], found["stride"], found["ard"]) == ([2, 2], [H, W, 1], 1, False)
-    written = ["metrics.json", "model.npz", "patches.png", "predictions.png", "report.html", "training.png"]
+    assert (found["patch_shape"], found["image_shape"], found["stride"], found["ard"]) == (
+        [2, 2],
+        [H, W, 1],
+        1,
+        False,
+    )
+    written = [
+        "metrics.json",
+        "model.npz",
+        "patches.png",
+        "predictions.png",
+        "report.html",
+        "training.png",
+    ]
     assert sorted(p.name for p in pathlib.Path("images-fit").iterdir()) == written
     fitted = fs.load_fitted("images-fit")
     assert fitted.image_shape == (H, W, 1) and fitted.model.inducing.shape == (6, 4)
@@ -57,7 +93,9 @@ def test_fit_predict_and_plots(capsys):
     np.savetxt("pixels.csv", pixels, fmt="%.17g", delimiter=",")
     assert predicted == run(capsys, "predict", "images-fit", "pixels.csv")[0]
     cells = predicted.splitlines()[1].split(",")
-    np.testing.assert_allclose([float(cell) for cell in cells[1:]], fitted.predict(pixels[:1]).probabilities[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        [float(cell) for cell in cells[1:]], fitted.predict(pixels[:1]).probabilities[0], rtol=1e-5
+    )
 
 
 def test_one_mean_and_one_scale():
@@ -70,10 +108,24 @@ def test_one_mean_and_one_scale():
 
 
 def test_a_model_starts_with_differences_of_variance_one(rng):
-    args = parser().parse_args(["fit", "images.npz", "--patch-shape", "2x2", "--image-shape", "3x3", "--stride", "1", "--no-ard"])
+    args = parser().parse_args(
+        [
+            "fit",
+            "images.npz",
+            "--patch-shape",
+            "2x2",
+            "--image-shape",
+            "3x3",
+            "--stride",
+            "1",
+            "--no-ard",
+        ]
+    )
     X = rng.standard_normal((8, 9))
     K = images.covariance(X, fs.RBF, args, rng).Kff(X)
-    assert np.mean(K[np.arange(8), np.arange(8)]) - K[~np.eye(8, dtype=bool)].mean() == pytest.approx(1)
+    assert np.mean(K[np.arange(8), np.arange(8)]) - K[
+        ~np.eye(8, dtype=bool)
+    ].mean() == pytest.approx(1)
     assert images.covariance(np.ones((8, 9)), fs.RBF, args, rng).patch_covariance.variance == 1
 
 
@@ -84,7 +136,8 @@ def test_every_layout_is_the_same_fit(unplotted, capsys):
                         ("c", "table.csv", "--image-shape", f"{H}x{W}")):  # fmt: skip
         run(capsys, "fit", *given, *few, "--out", out)
         found.append(results(out)["test"]["model"])
-    assert all(one == pytest.approx(found[0], rel=1e-10) for one in found[1:])  # sums begin where memory happens to be aligned
+    # sums begin where memory happens to be aligned
+    assert all(one == pytest.approx(found[0], rel=1e-10) for one in found[1:])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +155,9 @@ def test_every_method(unplotted, capsys, method, posterior, options):
     run(capsys, "fit", "images.npz", *FEW[:-1], "5", *given)
     model = fs.load_fitted("out").model
     assert type(model.posterior).__name__ == posterior
-    assert np.shape(model.covariance.patch_covariance.lengthscales) == ((4,) if "--ard" in options else ())
+    assert np.shape(model.covariance.patch_covariance.lengthscales) == (
+        (4,) if "--ard" in options else ()
+    )
     assert np.isfinite(results("out")["test"]["model"]["nlpd"])
 
 
@@ -114,7 +169,10 @@ def test_channels_squares_and_resuming(unplotted, capsys):
     run(capsys, "fit", "square.npz", *few, "square")
     assert fs.load_fitted("square").image_shape == (3, 3, 1)
     assert main(["predict", "colour", "images.npz"]) == 2
-    assert "images of 5 x 4 x 1 numbers, but the model was fitted to 3 x 3 x 2" in capsys.readouterr().err
+    assert (
+        "images of 5 x 4 x 1 numbers, but the model was fitted to 3 x 3 x 2"
+        in capsys.readouterr().err
+    )
     run(capsys, "fit", "square.npz", "--steps", "2", "--inducing", "5", "--quiet", "--out", "plain")
     assert main(["predict", "plain", "colour.npz"]) == 2
     assert "shape (rows, columns), got float64 of shape (60, 3, 3, 2)" in capsys.readouterr().err
@@ -127,27 +185,63 @@ def test_channels_squares_and_resuming(unplotted, capsys):
     assert "(3, 3, 1, 2, 2, 1) then, (3, 3, 1, 2, 2, 2) now" in capsys.readouterr().err
     run(capsys, *few, "--resume")
     run(capsys, *few[:-1], "whole")
-    assert run(capsys, "predict", "half", "square.npz")[0] == run(capsys, "predict", "whole", "square.npz")[0]
+    assert (
+        run(capsys, "predict", "half", "square.npz")[0]
+        == run(capsys, "predict", "whole", "square.npz")[0]
+    )
 
 
 @pytest.mark.parametrize(
     "argv, said",
     [
         (["images.npz"], "of shape (160, 5, 4); images are for models of patches: --patch-shape"),
-        (["images.npz", "--patch-shape", "6x2"], "--patch-shape 6x2 is larger than the images, 5x4x1"),
-        (["images.npz", "--patch-shape", "5"], "--patch-shape: expected whole numbers above 0 and x between them, as in 5x5"),
+        (
+            ["images.npz", "--patch-shape", "6x2"],
+            "--patch-shape 6x2 is larger than the images, 5x4x1",
+        ),
+        (
+            ["images.npz", "--patch-shape", "5"],
+            "--patch-shape: expected whole numbers above 0 and x between them, as in 5x5",
+        ),
         (["images.npz", "--patch-shape", "0x2"], "--patch-shape: expected whole numbers above 0"),
-        (["images.npz", "--patch-shape", "2x2", "--stride", "0"], "--stride: expected a whole number from 1 to"),
-        (["images.npz", "--patch-shape", "2x2", "--image-shape", "4x5"], "--image-shape 4x5x1: the images in the file are 5x4x1"),
+        (
+            ["images.npz", "--patch-shape", "2x2", "--stride", "0"],
+            "--stride: expected a whole number from 1 to",
+        ),
+        (
+            ["images.npz", "--patch-shape", "2x2", "--image-shape", "4x5"],
+            "--image-shape 4x5x1: the images in the file are 5x4x1",
+        ),
         (["images.npz", "--patch-shape", "2x2", "--method", "sgpr"], "with sgpr leave it out"),
         (["images.npz", "--patch-shape", "2x2", "--method", "qsgp"], "with qsgp leave it out"),
-        (["images.npz", "--patch-shape", "2x2", "--inducing", "2000"], "--inducing 2000, given or by default: patch_inducing:"),
-        (["images.npz", "--patch-shape", "2x2", "--ignore", "3"], "that is 20 numbers an image, but there are 19 inputs"),
-        (["images.npy", "--patch-shape", "2x2"], "holds images, and no y beside X; give the target with --target-file"),
-        (["table.csv", "--patch-shape", "2x2"], "rows of 20 inputs are no square images of one channel; give --image-shape"),
-        (["table.csv", "--patch-shape", "2x2", "--image-shape", "4x4"], "--image-shape 4x4x1: that is 16 numbers an image, but"),
-        (["table.csv", "--image-shape", "5x4"], "--image-shape is for functions of patches; give --patch-shape too"),
-        (["table.csv", "--stride", "2"], "--stride is for functions of patches; give --patch-shape too"),
+        (
+            ["images.npz", "--patch-shape", "2x2", "--inducing", "2000"],
+            "--inducing 2000, given or by default: patch_inducing:",
+        ),
+        (
+            ["images.npz", "--patch-shape", "2x2", "--ignore", "3"],
+            "that is 20 numbers an image, but there are 19 inputs",
+        ),
+        (
+            ["images.npy", "--patch-shape", "2x2"],
+            "holds images, and no y beside X; give the target with --target-file",
+        ),
+        (
+            ["table.csv", "--patch-shape", "2x2"],
+            "rows of 20 inputs are no square images of one channel; give --image-shape",
+        ),
+        (
+            ["table.csv", "--patch-shape", "2x2", "--image-shape", "4x4"],
+            "--image-shape 4x4x1: that is 16 numbers an image, but",
+        ),
+        (
+            ["table.csv", "--image-shape", "5x4"],
+            "--image-shape is for functions of patches; give --patch-shape too",
+        ),
+        (
+            ["table.csv", "--stride", "2"],
+            "--stride is for functions of patches; give --patch-shape too",
+        ),
     ],
 )
 def test_bad_arguments(capsys, argv, said):

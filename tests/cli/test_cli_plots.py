@@ -16,14 +16,31 @@ TITLE = "SVGP, RBF on waves.csv"
 
 def a_fit_of_nothing_but_noise(likelihood, name, inputs=2):
     """f is 0 but for the prior of an inducing input far away: y is noise."""
-    model = fs.SVGP(fs.RBF(1e-12, np.ones(inputs)), np.full((1, inputs), 9.0), fs.Whitened(np.zeros(1), np.eye(1)), likelihood)
-    scale = Standardisation(np.zeros(inputs), np.ones(inputs), *((300.0, 40.0) if name != "poisson" else ()))
+    model = fs.SVGP(
+        fs.RBF(1e-12, np.ones(inputs)),
+        np.full((1, inputs), 9.0),
+        fs.Whitened(np.zeros(1), np.eye(1)),
+        likelihood,
+    )
+    scale = Standardisation(
+        np.zeros(inputs), np.ones(inputs), *((300.0, 40.0) if name != "poisson" else ())
+    )
     return Fitted(model, name, None, ["a", "b"][:inputs], "height", {}, scale, jitter=1e-6)
 
 
 def a_task(fitted, y, rng):
     X = rng.standard_normal((len(y), len(fitted.input_names)))
-    return Task(X, y, fitted.likelihood, "as asked", None, fitted.input_names, "height", {}, test=np.arange(len(y)) % 100 > 0)
+    return Task(
+        X,
+        y,
+        fitted.likelihood,
+        "as asked",
+        None,
+        fitted.input_names,
+        "height",
+        {},
+        test=np.arange(len(y)) % 100 > 0,
+    )
 
 
 def calibration(figure):
@@ -62,10 +79,14 @@ def test_many_rows_are_a_density_and_few_are_all_shown(rng, tmp_path):
         left = figure.axes[0]
         kinds = {type(c).__name__: c for c in left.collections}
         intervals = len(kinds["LineCollection"].get_segments())
-        assert ("PathCollection" in kinds) != many and (intervals == n if not many else 10 < intervals <= plots.SAMPLE)
+        assert ("PathCollection" in kinds) != many and (
+            intervals == n if not many else 10 < intervals <= plots.SAMPLE
+        )
         assert ("density" in left.get_title()) == many
         if many:
-            assert (drawn_rows := sum(np.round(np.asarray(kinds["PolyCollection"].get_array())))) and drawn_rows <= n
+            assert (
+                drawn_rows := sum(np.round(np.asarray(kinds["PolyCollection"].get_array())))
+            ) and drawn_rows <= n
     plots.write(tmp_path / "p.png", figure)
     assert (tmp_path / "p.png").stat().st_size > 10_000
 
@@ -77,7 +98,9 @@ def test_intervals_without_an_end_are_left_out(rng, tmp_path):
 
 def test_the_band_over_one_input_is_the_interval_of_the_likelihood(rng):
     fitted = a_fit_of_nothing_but_noise(fs.StudentT(0.3, df=2.1), "student-t", inputs=1)
-    figure = report._fit_plots(fitted, a_task(fitted, rng.normal(300, 40, 60), rng), TITLE)["fit.png"]
+    figure = report._fit_plots(fitted, a_task(fitted, rng.normal(300, 40, 60), rng), TITLE)[
+        "fit.png"
+    ]
     band = figure.axes[0].collections[0].get_paths()[0].get_extents()
     expected = 300 + 40 * stats.t.ppf([0.025, 0.975], 2.1, 0, 0.3)
     np.testing.assert_allclose([band.y0, band.y1], expected, rtol=1e-4)

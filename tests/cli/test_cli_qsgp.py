@@ -13,7 +13,18 @@ from fastsvgp.cli import main
 from fastsvgp.cli.settings import qsgp
 from fastsvgp.train.steps import qsgp as sampled
 
-FEW = ["--method", "qsgp", "--features", "600", "--basis-batch", "100", "--batch-size", "32", "--steps", "60"]
+FEW = [
+    "--method",
+    "qsgp",
+    "--features",
+    "600",
+    "--basis-batch",
+    "100",
+    "--batch-size",
+    "32",
+    "--steps",
+    "60",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -27,15 +38,25 @@ def here(tmp_path, monkeypatch, rng):
         ("many.csv", (x, rng.choice(["a", "b", "c"], 150))),
         ("calls.csv", (x, z, rng.poisson(np.exp(1 + y)))),
     ):
-        pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
+        pathlib.Path(name).write_text(
+            "\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n"
+        )
 
 
 def test_fit_predict_and_plots(capsys):
     out, _ = run(capsys, "fit", "wave.csv", *FEW)
-    assert "QSGP, Matérn 3/2, 600 random Fourier features, 0 dense columns" in out and "exact Gaussian process on 135" in out
+    assert (
+        "QSGP, Matérn 3/2, 600 random Fourier features, 0 dense columns" in out
+        and "exact Gaussian process on 135" in out
+    )
     found = results("wave-fit")
     assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
-    assert (found["features"], found["dense_columns"], found["basis_batch"], found["control_points"]) == (600, 0, 100, 135)
+    assert (
+        found["features"],
+        found["dense_columns"],
+        found["basis_batch"],
+        found["control_points"],
+    ) == (600, 0, 100, 135)
     assert found["inducing"] is None and found["parameters"]["basis.covariance.variance"] > 0
     files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
     assert sorted(p.name for p in pathlib.Path("wave-fit").iterdir()) == files
@@ -44,14 +65,33 @@ def test_fit_predict_and_plots(capsys):
     X = np.loadtxt("wave.csv", delimiter=",")[:, :1]
     np.testing.assert_allclose(float(lines[1].split(",")[0]), fitted.predict(X).mean[0], rtol=1e-8)
     mean, _ = fs.predict_y(fitted.model, fitted.standardised_inputs(X))
-    np.testing.assert_allclose(fitted.scale.y_mean + fitted.scale.y_scale * mean, fitted.predict(X).mean)
+    np.testing.assert_allclose(
+        fitted.scale.y_mean + fitted.scale.y_scale * mean, fitted.predict(X).mean
+    )
 
 
-@pytest.mark.parametrize("file, likelihood", [("kind.csv", "BernoulliProbit"), ("calls.csv", "Poisson")])
+@pytest.mark.parametrize(
+    "file, likelihood", [("kind.csv", "BernoulliProbit"), ("calls.csv", "Poisson")]
+)
 def test_other_likelihoods_in_float32(unplotted, capsys, file, likelihood):
-    run(capsys, "fit", file, *FEW, "--dense-columns", "2", "--dtype", "float32", "--out", "out", "--quiet")
+    run(
+        capsys,
+        "fit",
+        file,
+        *FEW,
+        "--dense-columns",
+        "2",
+        "--dtype",
+        "float32",
+        "--out",
+        "out",
+        "--quiet",
+    )
     model = fs.load_fitted("out").model
-    assert type(model.likelihood).__name__ == likelihood and model.posterior.columns.shape == (600, 2)
+    assert type(model.likelihood).__name__ == likelihood and model.posterior.columns.shape == (
+        600,
+        2,
+    )
     assert {np.asarray(value).dtype for _, _, value in fs.leaves(model)} == {np.dtype(np.float32)}
     found = results("out")["test"]
     assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
@@ -70,7 +110,10 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys, monkeypa
     assert main([*half, "--resume", "--method", "svgp"]) == 2
     capsys.readouterr()
     run(capsys, *half, "--resume")
-    assert run(capsys, "predict", "half", "wave.csv")[0] == run(capsys, "predict", "whole", "wave.csv")[0]
+    assert (
+        run(capsys, "predict", "half", "wave.csv")[0]
+        == run(capsys, "predict", "whole", "wave.csv")[0]
+    )
     models = [fs.load_fitted(folder).model for folder in ("half", "whole")]
     assert models[0].basis.covariance.variance == models[1].basis.covariance.variance
 
@@ -81,7 +124,9 @@ def test_one_interrupt_ends_the_search_for_hyperparameters_too(monkeypatch, file
 
     def interrupted(model, *data, **options):
         trained.append(type(model))
-        return plain(model, *data, **options, callback=lambda *_: signal.raise_signal(signal.SIGINT))
+        return plain(
+            model, *data, **options, callback=lambda *_: signal.raise_signal(signal.SIGINT)
+        )
 
     monkeypatch.setattr(fs, "fit", interrupted)
     assert main(["fit", file, *FEW, "--out", "out"]) == 130
@@ -103,10 +148,22 @@ def test_learning_hyperparameters_moves_them_late(unplotted, capsys):
     [
         (["--method", "qsgp", "--inducing", "9"], ["--inducing", "--features"]),
         (["--method", "qsgp", "--features", "9"], ["--features 9", "pairs", "even"]),
-        (["--method", "qsgp", "--features", "8", "--dense-columns", "9"], ["--dense-columns 9", "8 of --features"]),
-        (["--method", "qsgp", "--features", "8", "--basis-batch", "9"], ["--basis-batch 9", "8 of --features"]),
-        (["--method", "qsgp", "--control-points", "999"], ["--control-points 999", "135 training rows"]),
-        (["--method", "qsgp", "--likelihood", "student-t"], ["log-concave", "student-t", "--method svgp"]),
+        (
+            ["--method", "qsgp", "--features", "8", "--dense-columns", "9"],
+            ["--dense-columns 9", "8 of --features"],
+        ),
+        (
+            ["--method", "qsgp", "--features", "8", "--basis-batch", "9"],
+            ["--basis-batch 9", "8 of --features"],
+        ),
+        (
+            ["--method", "qsgp", "--control-points", "999"],
+            ["--control-points 999", "135 training rows"],
+        ),
+        (
+            ["--method", "qsgp", "--likelihood", "student-t"],
+            ["log-concave", "student-t", "--method svgp"],
+        ),
         (["--method", "qsgp", "--natural-step", "0.1"], ["--natural-step", "AdaGrad"]),
         (["--method", "svgp", "--features", "8"], ["--features is for --method qsgp; with svgp"]),
         (["--basis-batch", "8"], ["--basis-batch is for --method qsgp"]),

@@ -31,11 +31,17 @@ def write(tmp_path):
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_text_of_every_layout(write, name, header, delimiter, newline):
     lines = ([header] if header else []) + ["1.5,-2.0,3e-4", "4,5.25,6"]
-    table = read_table(write(newline.join(line.replace(",", delimiter) for line in lines) + newline, name))
+    table = read_table(
+        write(newline.join(line.replace(",", delimiter) for line in lines) + newline, name)
+    )
     np.testing.assert_array_equal(table.numbers, NUMBERS)
     assert table.named == (header in ("a,b,c", "0,1,2", "# a,b,c"))
     assert table.names == (
-        ["a", "b", "c"] if header in ("a,b,c", "# a,b,c") else ["0", "1", "2"] if table.named else ["x0", "x1", "x2"]
+        ["a", "b", "c"]
+        if header in ("a,b,c", "# a,b,c")
+        else ["0", "1", "2"]
+        if table.named
+        else ["x0", "x1", "x2"]
     )
 
 
@@ -62,12 +68,24 @@ def test_header_can_be_forced(write):
 @pytest.mark.parametrize(
     "text, names, said",
     [
-        ("0,1,2\n3,4,5\n6,7,8\n", None, "(0, 1, 2) is taken for a row of data; --header yes makes it column names"),
+        (
+            "0,1,2\n3,4,5\n6,7,8\n",
+            None,
+            "(0, 1, 2) is taken for a row of data; --header yes makes it column names",
+        ),
         ("0,1,2\n3,,5\n", None, "is taken for a row of data"),
         ("0,1,2\n", None, "is taken for a row of data"),
-        ("0,1,2\n3,4,5\n6,7.5,8\n", "0,1,2", "(0, 1, 2) is taken for column names; --header no makes it a row of data"),
+        (
+            "0,1,2\n3,4,5\n6,7.5,8\n",
+            "0,1,2",
+            "(0, 1, 2) is taken for column names; --header no makes it a row of data",
+        ),
         ("0,1,2\n3,4,red\n", "0,1,2", "is taken for column names"),
-        ("year,1990,2000\n1,2,3\n", "year,1990,2000", "(year, 1990, 2000) is taken for column names"),
+        (
+            "year,1990,2000\n1,2,3\n",
+            "year,1990,2000",
+            "(year, 1990, 2000) is taken for column names",
+        ),
         (",yes\n1.5,no\n", "column 0,yes", "(, yes) is taken for column names"),
         ("?,yes\n1.5,no\n", None, None),
         ("1,NA,3\n4,5,6\n", None, None),
@@ -83,7 +101,9 @@ def test_no_first_row_of_data_becomes_names_unsaid(write, caplog, text, names, s
     assert (",".join(table.names) if table.named else None) == names
     assert table.num_rows == text.count("\n") - (names is not None)
     messages = [record.getMessage() for record in caplog.records]
-    assert len(messages) == (said is not None) and all(m.startswith(path) and said in m for m in messages)
+    assert len(messages) == (said is not None) and all(
+        m.startswith(path) and said in m for m in messages
+    )
     caplog.clear()
     assert read_table(path, header="no").num_rows == text.count("\n") and not caplog.records
 
@@ -125,14 +145,18 @@ def test_ragged_and_empty_files(write, text, message):
 def test_missing_cells_say_line_and_column(write, cell, header):
     table = read_table(write(f"{header}1,2\n\n3,{cell}\n5,{cell}\n"))
     line = 4 if header else 3
-    with pytest.raises(DataFileError, match=rf"line {line}, column '{'b' if header else 'x1'}'.*first of 2"):
+    with pytest.raises(
+        DataFileError, match=rf"line {line}, column '{'b' if header else 'x1'}'.*first of 2"
+    ):
         table.inputs([0, 1])
     np.testing.assert_array_equal(table.inputs([0])[:, 0], [1, 3, 5])
 
 
 def test_text_columns_are_named_with_what_to_do(write):
     table = read_table(write("name,size,colour\nann,1,red\nbob,2,blue\n"))
-    with pytest.raises(UsageError, match=r"columns 'name' \('ann', line 2\), 'colour'.*--ignore name,colour"):
+    with pytest.raises(
+        UsageError, match=r"columns 'name' \('ann', line 2\), 'colour'.*--ignore name,colour"
+    ):
         table.inputs([0, 1, 2])
     table = read_table(write("1,5;2\n2,5;3\n"))
     with pytest.raises(UsageError, match="decimal comma"):
@@ -142,7 +166,12 @@ def test_text_columns_are_named_with_what_to_do(write):
 def test_columns_by_name_and_index(write):
     table = read_table(write("a,b,b\n1,2,3\n4,5,6\n"))
     assert [table.index_of(c, "--target") for c in ("a", "0", "-1")] == [0, 0, 2]
-    for column, message in (("b", "2 columns named 'b'"), ("3", "0 to 2"), ("aa", "did you mean 'a'"), ("-4", "no column -4")):
+    for column, message in (
+        ("b", "2 columns named 'b'"),
+        ("3", "0 to 2"),
+        ("aa", "did you mean 'a'"),
+        ("-4", "no column -4"),
+    ):
         with pytest.raises(UsageError, match=f"--target: .*{message}"):
             table.index_of(column, "--target")
 
@@ -164,7 +193,9 @@ def test_files_that_are_no_tables(tmp_path):
     np.savez(tmp_path / "keys.npz", A=NUMBERS)
     np.savez(tmp_path / "rows.npz", X=NUMBERS, y=np.ones(3))
     np.savez(tmp_path / "complex.npz", X=NUMBERS, y=np.ones(2, complex))
-    np.savez(tmp_path / "dates.npz", X=NUMBERS, y=np.array(["2026-01-01", "2026-01-02"], "datetime64[D]"))
+    np.savez(
+        tmp_path / "dates.npz", X=NUMBERS, y=np.array(["2026-01-01", "2026-01-02"], "datetime64[D]")
+    )
     np.savez(tmp_path / "object.npz", X=np.array([{}, {}]), y=np.ones(2))
     np.save(tmp_path / "cube.npy", np.ones((2, 2, 2)))
     for name, message in (
@@ -230,14 +261,19 @@ def contents():
     text = "\n".join(["a,b,c", *(",".join(map(repr, row)) for row in numbers.tolist())]).encode()
     yield "csv", text, numbers
     yield "csv.gz", gzip.compress(text), numbers
-    for name, write in (("npy", lambda file: np.save(file, numbers)), ("npz", lambda file: np.savez(file, X=numbers))):
+    for name, write in (
+        ("npy", lambda file: np.save(file, numbers)),
+        ("npz", lambda file: np.savez(file, X=numbers)),
+    ):
         write(file := io.BytesIO())
         yield name, file.getvalue(), numbers
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "npy", "npz"])
 def test_a_pipe_and_standard_input_lose_no_row(pipe, monkeypatch, kind):
-    content, numbers = next((content, numbers) for name, content, numbers in contents() if name == kind)
+    content, numbers = next(
+        (content, numbers) for name, content, numbers in contents() if name == kind
+    )
     np.testing.assert_array_equal(read_table(pipe(content)).numbers, numbers)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     table = read_table("-")
@@ -263,10 +299,19 @@ def test_errors_about_a_pipe_know_the_line(pipe, monkeypatch):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("a,b,y\n1,2,3,\n4,5,6,\n", r"line 2: 4 cells, but the header names 3 columns; the line ends with the delimiter ','"),
+        (
+            "a,b,y\n1,2,3,\n4,5,6,\n",
+            (
+                r"line 2: 4 cells, but the header names 3 columns; the line ends with the"
+                r" delimiter ','"
+            ),
+        ),
         ("a;b\n1;2;\n4;5;\n", r"line 2: 3 cells.*ends with the delimiter ';': remove it"),
         ("a,b,y\n1,2,3,4\n", r"line 2: 4 cells.*is the delimiter right"),
-        ("a,b,\n1,2,\n4,5,\n", "last column is without a name and empty in all rows; lines that end with a delimiter"),
+        (
+            "a,b,\n1,2,\n4,5,\n",
+            "last column is without a name and empty in all rows; lines that end with a delimiter",
+        ),
         ("1,2,\n4,5,\n", "last column is without a name and empty in all rows"),
         ("a,b,c\n1,2,\n4,5,\n", "line 2, column 'c': the value is missing"),
         ("a,b,\n1,2,\n4,5,7\n", "line 2, column 'column 2': the value is missing"),

@@ -31,7 +31,9 @@ def test_kind_of_target_is_inferred(values, likelihood, classes):
     y, inferred, reason, names = interpret_target(values, "t")
     assert (inferred, names) == (likelihood, classes) and "the target" in reason
     if names:
-        assert y.dtype.kind == "i" and [names[code] for code in y[:3]] == [str(v).removesuffix(".0") for v in values[:3]]
+        assert y.dtype.kind == "i" and [names[code] for code in y[:3]] == [
+            str(v).removesuffix(".0") for v in values[:3]
+        ]
     else:
         np.testing.assert_array_equal(y, values)
 
@@ -54,7 +56,10 @@ def test_targets_that_cannot_work(values, likelihood, message):
         interpret_target(values, "t", likelihood)
 
 
-@pytest.mark.parametrize("value, said", [(np.nan, "nan in row 1;"), (1e200, r"1e\+200, too large to be squared, in row 1;")])
+@pytest.mark.parametrize(
+    "value, said",
+    [(np.nan, "nan in row 1;"), (1e200, r"1e\+200, too large to be squared, in row 1;")],
+)
 def test_useless_numbers_in_the_target_of_an_npz(tmp_path, value, said):
     np.savez(tmp_path / "a.npz", X=np.ones((3, 1)), y=np.array([1.0, value, 2.0]))
     with pytest.raises(DataFileError, match=said):
@@ -69,7 +74,9 @@ def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so
     np.testing.assert_array_equal(task.X, X[:, :2])
     with pytest.raises(SystemExit):
         parser().parse_args(["fit", "--help"])
-    assert "of an npz file y, and where it has none the last column of X" in " ".join(capsys.readouterr().out.split())
+    assert "of an npz file y, and where it has none the last column of X" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.fixture
@@ -84,7 +91,11 @@ def test_target_by_default_name_and_index(file):
     assert load_task(file).target_name == "colour"
     for target in ("price", "2", "-2"):
         task = load_task(file, target=target, ignore=["colour"])
-        assert (task.target_name, task.input_names, task.kind) == ("price", ["size", "age"], "regression")
+        assert (task.target_name, task.input_names, task.kind) == (
+            "price",
+            ["size", "age"],
+            "regression",
+        )
     assert load_task(file, ignore=["colour", "0"]).input_names == ["age"]
 
 
@@ -93,12 +104,17 @@ def test_target_file(file, tmp_path):
     task = load_task(file, target_file=tmp_path / "y.npy", ignore=["colour"])
     assert task.X.shape == (40, 3) and task.target_name == "y"
     (tmp_path / "two.csv").write_text("u,v\n" + "1,2\n3,4\n" * 20)
-    assert load_task(file, target_file=tmp_path / "two.csv", target="v", ignore=["colour"]).target_name == "v"
+    assert (
+        load_task(file, target_file=tmp_path / "two.csv", target="v", ignore=["colour"]).target_name
+        == "v"
+    )
     with pytest.raises(UsageError, match="2 columns; say which one with --target"):
         load_task(file, target_file=tmp_path / "two.csv", ignore=["colour"])
     np.savez(tmp_path / "both.npz", X=np.ones((40, 2)), y=np.arange(40.0))
     assert load_task(file, target_file=tmp_path / "both.npz", ignore=["colour"]).target_name == "y"
-    with pytest.raises(UsageError, match="--target: .*both.npz has the target as y; leave --target out"):
+    with pytest.raises(
+        UsageError, match="--target: .*both.npz has the target as y; leave --target out"
+    ):
         load_task(file, target_file=tmp_path / "both.npz", target="1", ignore=["colour"])
     np.save(tmp_path / "y.npy", np.arange(39.0))
     with pytest.raises(DataFileError, match="39 rows, but .* has 40"):
@@ -111,7 +127,10 @@ def test_target_file(file, tmp_path):
         ({"target": "cost"}, "--target: no column 'cost'"),
         ({"ignore": ["cost"]}, "--ignore: no column 'cost'"),
         ({"target": "price", "images": True}, "text is in column 'colour'"),
-        ({"target": "price", "images": True, "missing": "median"}, "--missing median: with --patch-shape inputs are pixels"),
+        (
+            {"target": "price", "images": True, "missing": "median"},
+            "--missing median: with --patch-shape inputs are pixels",
+        ),
         ({"target": "price", "ignore": ["price"]}, "'price' is the target"),
         ({"target": "0", "ignore": ["1", "2", "3"]}, "no column left"),
     ],
@@ -139,8 +158,12 @@ def test_split_is_random_reproducible_and_sized(file):
 def test_split_by_mask(file, tmp_path):
     mask = tmp_path / "mask.csv"
     mask.write_text("a,b\n" + "0,1\n1,0\n" * 20)
-    np.testing.assert_array_equal(split(load_task(file), mask=f"{mask}:b").test, np.tile([True, False], 20))
-    np.testing.assert_array_equal(split(load_task(file), mask=f"{mask}:0").test, np.tile([False, True], 20))
+    np.testing.assert_array_equal(
+        split(load_task(file), mask=f"{mask}:b").test, np.tile([True, False], 20)
+    )
+    np.testing.assert_array_equal(
+        split(load_task(file), mask=f"{mask}:0").test, np.tile([False, True], 20)
+    )
     for argument, message in (
         (f"{mask}", "cannot read|2 columns"),
         (f"{mask}:", "2 columns; say which"),
@@ -150,7 +173,9 @@ def test_split_by_mask(file, tmp_path):
         with pytest.raises((UsageError, DataFileError), match=message):
             split(load_task(file), mask=argument)
     mask.write_text("part\n" + "0\ntest\n" * 20)
-    with pytest.raises(DataFileError, match="--test-mask: column part .* must be 0 .* or 1 .*, got test"):
+    with pytest.raises(
+        DataFileError, match="--test-mask: column part .* must be 0 .* or 1 .*, got test"
+    ):
         split(load_task(file), mask=f"{mask}:part")
     mask.write_text("0\n1\n")
     with pytest.raises(DataFileError, match="2 rows, but the data have 40"):
@@ -161,7 +186,9 @@ def test_standardisation_round_trip_and_constant_columns(rng):
     X, y = np.column_stack([rng.normal(1e6, 3, 65), np.full(65, 0.1)]), rng.normal(5, 2, 65)
     scale = Standardisation.of(X, y, scale_target=True)
     Xs, ys = scale.inputs(X), scale.target(y)
-    np.testing.assert_allclose([Xs[:, 0].mean(), Xs[:, 0].std(), ys.mean(), ys.std()], [0, 1, 0, 1], atol=1e-9)
+    np.testing.assert_allclose(
+        [Xs[:, 0].mean(), Xs[:, 0].std(), ys.mean(), ys.std()], [0, 1, 0, 1], atol=1e-9
+    )
     np.testing.assert_allclose(Xs[:, 1], 0, atol=1e-15)
     again = Standardisation.from_json(scale.to_json())
     np.testing.assert_array_equal(again.inputs(X), Xs)
@@ -172,9 +199,20 @@ def test_standardisation_round_trip_and_constant_columns(rng):
 @pytest.mark.parametrize(
     "header, first, said",
     [
-        (",a,y", "{i}", "the first column counts the rows from 0, as an index does; .* --ignore 0 leaves it out"),
+        (
+            ",a,y",
+            "{i}",
+            (
+                "the first column counts the rows from 0, as an index does; .* --ignore 0 leaves"
+                " it out"
+            ),
+        ),
         ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' names the rows; .* --ignore Unnamed: 0"),
-        ("ID,a,y", "{j}", "column 'ID' names the rows; it is an input here: --ignore ID leaves it out"),
+        (
+            "ID,a,y",
+            "{j}",
+            "column 'ID' names the rows; it is an input here: --ignore ID leaves it out",
+        ),
         (None, "{i}", "the first column counts the rows from 0"),
         ("time,a,y", "{i}", None),
         ("id,a,y", "{i}.5", None),
@@ -191,7 +229,10 @@ def test_a_column_that_numbers_the_rows_is_noted_and_stays(tmp_path, caplog, hea
     if said:
         assert re.search(said, caplog.records[0].getMessage())
         caplog.clear()
-        assert load_task(str(tmp_path / "d.csv"), ignore=["0"]).X.shape == (40, 1) and not caplog.records
+        assert (
+            load_task(str(tmp_path / "d.csv"), ignore=["0"]).X.shape == (40, 1)
+            and not caplog.records
+        )
 
 
 def test_an_index_that_is_the_only_input_is_none(tmp_path, caplog):

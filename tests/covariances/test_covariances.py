@@ -21,10 +21,22 @@ TABLE = {
     "linear": lambda rng, D: Linear(rng.uniform(0.5, 2.0, D) / D),
     "linear shared": lambda rng, D: Linear(0.7),
     "constant": lambda rng, D: Constant(0.6),
-    "sum": lambda rng, D: RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)) + Linear(rng.uniform(0.5, 2.0, D)) + Constant(0.2),
+    "sum": (
+        lambda rng, D: (
+            RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D))
+            + Linear(rng.uniform(0.5, 2.0, D))
+            + Constant(0.2)
+        )
+    ),
     "product": lambda rng, D: RBF(1.3, 2.0 * np.sqrt(D)) * Linear(rng.uniform(0.5, 2.0, D)),
-    "three factors": lambda rng, D: Matern32(0.9, np.sqrt(D)) * Constant(1.5) * Matern52(0.7, np.full(D, 2.0)),
-    "nested": lambda rng, D: (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32()),
+    "three factors": (
+        lambda rng, D: Matern32(0.9, np.sqrt(D)) * Constant(1.5) * Matern52(0.7, np.full(D, 2.0))
+    ),
+    "nested": (
+        lambda rng, D: (
+            (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32())
+        )
+    ),
     "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
 }
 NEED = ("covariance", "inducing", "X")
@@ -38,7 +50,9 @@ def cast(covariance, dtype):
 
 def inputs(rng, N1, N2, D, dtype=np.float64):
     """Inputs whose pairs keep a distance from each other: no difference is taken across a kink."""
-    X = rng.permutation(N1 + N2)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
+    X = rng.permutation(N1 + N2)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(
+        -0.03, 0.03, (N1 + N2, D)
+    )
     X -= X.mean(0)
     return X[:N1].astype(dtype), X[N1:].astype(dtype)
 
@@ -50,7 +64,9 @@ def symmetric(rng, N):
 
 def assert_same(a, b):
     """Two cotangents of one thing, record or array, agree."""
-    for u, v in zip(*([w for _, _, w in leaves(x)] if is_record(x) else [x] for x in (a, b)), strict=True):
+    for u, v in zip(
+        *([w for _, _, w in leaves(x)] if is_record(x) else [x] for x in (a, b)), strict=True
+    ):
         np.testing.assert_allclose(u, v, rtol=1e-10, atol=1e-12)
 
 
@@ -72,7 +88,9 @@ def test_matrix_and_diag(rng, name, D, dtype):
     K = covariance.matrix(X1 := inputs(rng, 65, 0, D, dtype)[0])
     np.testing.assert_array_equal(K, K.T)
     eps = np.finfo(dtype).eps
-    np.testing.assert_allclose(K, oracle.matrix(covariance, X1, X1), rtol=0, atol=40 * eps * K.max())
+    np.testing.assert_allclose(
+        K, oracle.matrix(covariance, X1, X1), rtol=0, atol=40 * eps * K.max()
+    )
     k = covariance.diag(X1)
     assert k.dtype == dtype
     np.testing.assert_allclose(k, np.diag(K), rtol=8 * eps)
@@ -85,15 +103,24 @@ def test_blocks_reversed(rng, name, D):
     covariance = TABLE[name](rng, D)
     Z, X = inputs(rng, 17, 65, D)
     blocks = covariance.blocks(Z, X, full_cov=True)
-    bar = Blocks(symmetric(rng, 17), rng.standard_normal((17, 65)), rng.standard_normal(65), symmetric(rng, 65))
+    bar = Blocks(
+        symmetric(rng, 17),
+        rng.standard_normal((17, 65)),
+        rng.standard_normal(65),
+        symmetric(rng, 65),
+    )
     kept = tree_map(np.copy, bar)
     covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, need=NEED)
     for (_, _, a), (_, _, b) in zip(leaves(bar), leaves(kept), strict=True):
         np.testing.assert_array_equal(a, b)  # cotangents are not overwritten
     assert type(covariance_bar) is type(covariance)
-    assert [np.shape(v) for _, _, v in leaves(covariance_bar)] == [np.shape(v) for _, _, v in leaves(covariance)]
+    assert [np.shape(v) for _, _, v in leaves(covariance_bar)] == [
+        np.shape(v) for _, _, v in leaves(covariance)
+    ]
     pairs = zip(leaves(covariance), leaves(covariance_bar), strict=True)
-    paths, fields, field_bars = zip(*((path, a, b) for (path, _, a), (_, _, b) in pairs), strict=True)
+    paths, fields, field_bars = zip(
+        *((path, a, b) for (path, _, a), (_, _, b) in pairs), strict=True
+    )
 
     def together(*parts):
         return np.concatenate([np.ravel(part) for part in parts])
@@ -107,7 +134,8 @@ def test_blocks_reversed(rng, name, D):
         return together(oracle.matrix(moved, Z, Z), oracle.matrix(moved, Z, X), np.diag(K), K)
 
     y_bar = together(bar.Kuu, bar.Kuf, bar.kff, bar.Kff)
-    assert_adjoint(f, exactly(*fields, Z, X), (*field_bars, Z_bar, X_bar), y_bar, rng, h=1e-4)  # far from the kinks
+    # far from the kinks
+    assert_adjoint(f, exactly(*fields, Z, X), (*field_bars, Z_bar, X_bar), y_bar, rng, h=1e-4)
 
 
 @everything
@@ -142,14 +170,20 @@ def test_single_fields(rng, name):
     bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
     complete, Z_bar, _ = covariance.blocks_vjp(bar, blocks, Z, X)
     complete = {path: value for path, _, value in leaves(complete)}
-    above = {path.rsplit(".", 1)[0] for path in complete if "." in path} | ({"parts"} if hasattr(covariance, "parts") else set())
+    above = {path.rsplit(".", 1)[0] for path in complete if "." in path} | (
+        {"parts"} if hasattr(covariance, "parts") else set()
+    )
     for field in (*complete, *above):
         for more in ((), ("inducing",)):
-            covariance_bar, some_Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, (f"covariance.{field}", *more))
+            covariance_bar, some_Z_bar, X_bar = covariance.blocks_vjp(
+                bar, blocks, Z, X, (f"covariance.{field}", *more)
+            )
             got = {path: value for path, _, value in leaves(covariance_bar) if value is not None}
             assert set(got) == {path for path in complete if matches(path, (field,))}
             for path, value in got.items():
-                np.testing.assert_allclose(value, complete[path], rtol=1e-10, atol=1e-12, err_msg=path)
+                np.testing.assert_allclose(
+                    value, complete[path], rtol=1e-10, atol=1e-12, err_msg=path
+                )
             assert X_bar is None and (some_Z_bar is None) == (not more)
             if more:
                 assert_same(some_Z_bar, Z_bar)
@@ -174,9 +208,15 @@ def asked(monkeypatch):
     "need, kernels_do",
     [
         (("covariance.parts.0.parts.0.variance",), [{"variance"}]),
-        (("covariance.parts.0.parts.0.lengthscales", "inducing"), [{"X1", "lengthscales"}, {"X1"}, {"X1"}]),
+        (
+            ("covariance.parts.0.parts.0.lengthscales", "inducing"),
+            [{"X1", "lengthscales"}, {"X1"}, {"X1"}],
+        ),
         (("covariance.parts.0.parts.1",), [{"variance", "lengthscales"}]),
-        (("covariance.parts.1.variance", "covariance.parts.0.parts.1.variance"), [{"variance"}, {"weights"}]),
+        (
+            ("covariance.parts.1.variance", "covariance.parts.0.parts.1.variance"),
+            [{"variance"}, {"weights"}],
+        ),
         (("covariance.parts.2",), []),
         (("inducing",), [{"X1"}, {"X1"}, {"X1"}]),
     ],
@@ -187,7 +227,8 @@ def test_kernels_are_asked_for_nothing_else(rng, asked, need, kernels_do):
     Z, X = inputs(rng, 5, 7, 3)
     bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
     covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, need)
-    assert sorted(map(sorted, asked)) == sorted(map(sorted, 2 * kernels_do))  # once for Kuu, once for Kuf
+    # once for Kuu, once for Kuf
+    assert sorted(map(sorted, asked)) == sorted(map(sorted, 2 * kernels_do))
 
 
 @everything
@@ -195,7 +236,11 @@ def test_matrix_reversed_without_the_matrix(rng, name):
     covariance = TABLE[name](rng, 3)
     X1, X2 = inputs(rng, 5, 7, 3)
     K, K_bar = covariance.matrix(X1, X2), rng.standard_normal((5, 7))
-    for a, b in zip(covariance.matrix_vjp(K_bar, None, X1, X2), covariance.matrix_vjp(K_bar, K, X1, X2), strict=True):
+    for a, b in zip(
+        covariance.matrix_vjp(K_bar, None, X1, X2),
+        covariance.matrix_vjp(K_bar, K, X1, X2),
+        strict=True,
+    ):
         assert_same(a, b)
 
 
@@ -234,7 +279,9 @@ def test_blocks_by_name_are_those_of_matrix_and_diag(rng, name):
 def test_each_block_reversed(rng, name):
     """With other inputs too: every field and every input, by differences of the dense definition."""
     covariance = TABLE[name](rng, 3)
-    (Z, Z2), (X, X2) = (np.split(A, [n]) for A, n in zip(inputs(rng, 9, 13, 3), (5, 7), strict=True))
+    (Z, Z2), (X, X2) = (
+        np.split(A, [n]) for A, n in zip(inputs(rng, 9, 13, 3), (5, 7), strict=True)
+    )
     paths = [path for path, _, _ in leaves(covariance)]
 
     def moved(fields):
@@ -250,7 +297,9 @@ def test_each_block_reversed(rng, name):
         def f(*values):
             return of(moved(values[: len(fields)]), *values[len(fields) :])
 
-        assert_adjoint(f, exactly(*fields, *arguments), (*field_bars, *bars[1:]), K_bar, rng, h=1e-4)
+        assert_adjoint(
+            f, exactly(*fields, *arguments), (*field_bars, *bars[1:]), K_bar, rng, h=1e-4
+        )
 
     cross, square = oracle.matrix, lambda k, A: oracle.matrix(k, A, A)
     for K_bar, vjp, arguments, of in (
@@ -274,7 +323,13 @@ def test_each_block_gives_what_is_needed_alone(rng, name):
     covariance = TABLE[name](rng, 3)
     (Z, X), (Z2, X2) = inputs(rng, 5, 7, 3), inputs(rng, 4, 6, 3)
     for vjp, names, K_bar, *arguments in (
-        (covariance.Kuu_vjp, ("covariance", "inducing", "other"), rng.standard_normal((5, 4)), Z, Z2),
+        (
+            covariance.Kuu_vjp,
+            ("covariance", "inducing", "other"),
+            rng.standard_normal((5, 4)),
+            Z,
+            Z2,
+        ),
         (covariance.Kuf_vjp, ("covariance", "inducing", "X"), rng.standard_normal((5, 7)), Z, X),
         (covariance.Kff_vjp, ("covariance", "X", "other"), rng.standard_normal((7, 6)), X, X2),
     ):
@@ -316,7 +371,9 @@ def test_a_pair_of_inducing_inputs_is_stacked(rng, name, first):
     assert covariance.Kuf_vjp(K_bar, None, pair, X, ("covariance",))[1] is None
     bar = Blocks(symmetric(rng, 5), K_bar, rng.standard_normal(7))
     bars = covariance.blocks_vjp(bar, covariance.blocks(pair, X), pair, X, NEED)
-    for mine, one in zip(bars, covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, NEED), strict=True):
+    for mine, one in zip(
+        bars, covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, NEED), strict=True
+    ):
         assert_same(both(mine) if type(mine) is InducingPair else mine, one)
     zero = covariance.blocks_vjp(Blocks(None, None, None), None, pair, X, NEED)[1]
     assert type(zero) is InducingPair and not both(zero).any()
@@ -328,7 +385,9 @@ def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
     covariance = cast(TABLE[name](rng, 3), dtype)
     Z, X = inputs(rng, 5, 7, 3, dtype)
     bar = Blocks(symmetric(rng, 5).astype(dtype), np.ones((5, 7), dtype), np.ones(7, dtype))
-    covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, need=NEED)
+    covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(
+        bar, covariance.blocks(Z, X), Z, X, need=NEED
+    )
     assert Z_bar.dtype == dtype and X_bar.dtype == dtype
     assert all(v.dtype == dtype for _, _, v in leaves(covariance_bar))
 
@@ -340,13 +399,23 @@ def test_lengthscales_may_be_tiny(rng, family, dtype, D):
     """As long as they are positive: no overflow (a warning would be an error), and only equal points are related."""
     Z, X = inputs(rng, 5, 7, D, dtype)
     X[3] = Z[2]
-    bar = Blocks(symmetric(rng, 5).astype(dtype), rng.standard_normal((5, 7)).astype(dtype), np.ones(7, dtype))
-    for lengthscales in (np.finfo(dtype).tiny, np.finfo(dtype).tiny ** 0.5, np.finfo(dtype).smallest_subnormal):
+    bar = Blocks(
+        symmetric(rng, 5).astype(dtype),
+        rng.standard_normal((5, 7)).astype(dtype),
+        np.ones(7, dtype),
+    )
+    for lengthscales in (
+        np.finfo(dtype).tiny,
+        np.finfo(dtype).tiny ** 0.5,
+        np.finfo(dtype).smallest_subnormal,
+    ):
         for shape in ((), (D,)):
             covariance = family(dtype(1.5), np.full(shape, lengthscales, dtype)[()])
             blocks = covariance.blocks(Z, X)
             np.testing.assert_array_equal(blocks.Kuu, dtype(1.5) * np.eye(5, dtype=dtype))
-            np.testing.assert_array_equal(blocks.Kuf, dtype(1.5) * (np.arange(5)[:, None] == 2) * (np.arange(7) == 3))
+            np.testing.assert_array_equal(
+                blocks.Kuf, dtype(1.5) * (np.arange(5)[:, None] == 2) * (np.arange(7) == 3)
+            )
             covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, NEED)
             expected = np.trace(bar.Kuu, dtype=float) + bar.Kuf[2, 3] + 7
             np.testing.assert_allclose(covariance_bar.variance, expected, rtol=1e-5)
@@ -376,7 +445,9 @@ def test_operators_flatten_like_with_like():
         [a] * b
 
 
-@pytest.mark.parametrize("two", [2, 2.0, np.float64(2.0), np.float32(2.0), np.int64(2), np.array(2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "two", [2, 2.0, np.float64(2.0), np.float32(2.0), np.int64(2), np.array(2.0)], ids=repr
+)
 def test_a_number_beside_a_covariance_is_a_constant(rng, two):
     a, X = RBF(0.7, 1.3), rng.standard_normal((5, 2))
     for found, kind, order in (
@@ -388,8 +459,9 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
         (two + (a + two), Sum, (Constant, RBF, Constant)),
     ):
         assert type(found) is kind and tuple(map(type, found.parts)) == order
-        (constant, *_) = (part for part in found.parts if type(part) is Constant)
-        assert type(constant.variance) is float and constant.variance == 2.0  # weak: float32 models stay in float32
+        constant, *_ = (part for part in found.parts if type(part) is Constant)
+        # weak: float32 models stay in float32
+        assert type(constant.variance) is float and constant.variance == 2.0
     np.testing.assert_allclose((two * a + 0.5).matrix(X), 2 * a.matrix(X) + 0.5, rtol=1e-14)
     assert (two * cast(a, np.float32)).matrix(X.astype(np.float32)).dtype == np.float32
     assert [type(part) for part in (1.0 + two * a * Linear()).parts] == [Constant, Product]
@@ -410,7 +482,12 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
     ],
 )
 def test_what_is_no_variance_of_a_constant_is_refused_beside_a_covariance(wrong, error, message):
-    for combine in (lambda a: a + wrong, lambda a: wrong + a, lambda a: a * wrong, lambda a: wrong * a):
+    for combine in (
+        lambda a: a + wrong,
+        lambda a: wrong + a,
+        lambda a: a * wrong,
+        lambda a: wrong * a,
+    ):
         with pytest.raises(error, match=message):
             combine(RBF())
 
@@ -425,13 +502,18 @@ def test_parts_may_come_as_a_list():
 def test_check_dim_names_field_shape_and_columns():
     RBF(1.0, np.ones(3)).check_dim(3)
     RBF().check_dim(7)
-    with pytest.raises(ValueError, match=r"RBF: `lengthscales` has shape \(2,\), but the inputs have D = 3 columns.*\(3,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"RBF: `lengthscales` has shape \(2,\), but the inputs have D = 3 columns.*\(3,\)",
+    ):
         RBF(1.0, np.ones(2)).check_dim(3)
     with pytest.raises(ValueError, match=r"RBF: `lengthscales` has shape \(1, 3\)"):
         RBF(1.0, np.ones((1, 3))).check_dim(3)
     with pytest.raises(ValueError, match=r"RBF: `variance` has shape \(3,\).*give it shape \(\)"):
         RBF(np.ones(3)).check_dim(3)
-    with pytest.raises(ValueError, match=r"Sum.parts.1: Product.parts.0: Linear: `variance` has shape \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"Sum.parts.1: Product.parts.0: Linear: `variance` has shape \(4,\)"
+    ):
         (RBF() + Linear(np.ones(4)) * Constant()).check_dim(3)
 
 
@@ -446,5 +528,8 @@ def test_compositions_have_a_depth(rng):
 
 
 def test_parts_are_covariances():
-    with pytest.raises(TypeError, match=r"Sum.parts.1: `parts` must be covariances such as fastsvgp.RBF\(...\), got float"):
+    with pytest.raises(
+        TypeError,
+        match=r"Sum.parts.1: `parts` must be covariances such as fastsvgp.RBF\(...\), got float",
+    ):
         Sum((RBF(), 1.0)).check_dim(2)

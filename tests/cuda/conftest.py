@@ -1,7 +1,7 @@
 """Where the tests of CUDA kernels run: on the emulation, in one of three orders of the threads, and on a device if there is one.
 
-Which order is chosen by the name of a test and by the seed, so that those of one kernel take all three between them, and another
-seed others.
+Which order is chosen by the name of a test and by the seed, so that those of one kernel take all
+three between them, and another seed others.
 """
 
 import functools

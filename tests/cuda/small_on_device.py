@@ -1,7 +1,7 @@
 """Every kernel once on a GPU, in calls small enough for compute-sanitizer: ``python tests/cuda/small_on_device.py [FAMILY ...]``.
 
-The families, and their dtypes, are those that run under the sanitizers of g++: see ``tests/cuda_host/small_runs.py``. On a device
-they take the same arrays, with the same strides.
+The families, and their dtypes, are those that run under the sanitizers of g++: see
+``tests/cuda_host/small_runs.py``. On a device they take the same arrays, with the same strides.
 """
 
 import importlib
@@ -18,7 +18,10 @@ from real_device import cupy_or_exit, on_device  # noqa: E402
 
 def main(families):
     if unknown := set(families) - set(RUNS):
-        sys.exit(f"small_on_device.py: no family {', '.join(sorted(unknown))}; there are {', '.join(RUNS)}")
+        sys.exit(
+            f"small_on_device.py: no family {', '.join(sorted(unknown))}; there are"
+            f" {', '.join(RUNS)}"
+        )
     cupy = cupy_or_exit()
     for family in families or RUNS:
         problems = importlib.import_module(f"{family}_problems")

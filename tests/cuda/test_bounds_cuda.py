@@ -67,12 +67,18 @@ def test_the_inputs_alone_are_on_the_device(gpu, rng):
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
-@pytest.mark.parametrize("posterior", [name for name in ROWS if name.startswith("relaxed") and "probe" not in name])
+@pytest.mark.parametrize(
+    "posterior", [name for name in ROWS if name.startswith("relaxed") and "probe" not in name]
+)
 def test_likelihood_direction(gpu, rng, posterior, outputs):
     model, settings = model_of_row(rng, posterior, outputs)
-    for scale in (1.0, 2.0):  # near the inverse, and far from it, where the direction is the gradient
+    # near the inverse, and far from it, where the direction is the gradient
+    for scale in (1.0, 2.0):
         there_tril = scale * np.tril(model.posterior.inverse_tril)
-        here = fs.replace_at(model, "posterior.inverse_tril", there_tril), rng.standard_normal((B, D))
+        here = (
+            fs.replace_at(model, "posterior.inverse_tril", there_tril),
+            rng.standard_normal((B, D)),
+        )
         here = *here, rng.standard_normal((B, *outputs))
         there = moved(gpu, *here)
         value, grad = fs.likelihood_direction(*here, num_data=1000, **settings)
@@ -83,12 +89,17 @@ def test_likelihood_direction(gpu, rng, posterior, outputs):
 
 @pytest.mark.parametrize("likelihood, kind, outputs", LIKELIHOODS, ids=lambda x: type(x).__name__)
 def test_likelihoods(gpu, rng, likelihood, kind, outputs):
-    here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
+    here = (
+        small_model(rng, outputs, likelihood=likelihood),
+        rng.standard_normal((B, D)),
+        TARGETS[kind](rng, (B, *outputs)),
+    )
     there = moved(gpu, *here)
     check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
     for predict, count in ((fs.predict_f, 2), (fs.predict_y, 2), (fs.predict_log_density, 3)):
         expected = predict(*here[:count])
-        nodes = isinstance(likelihood, fs.StudentT) and count == 3  # their number depends on the data
+        # their number depends on the data
+        nodes = isinstance(likelihood, fs.StudentT) and count == 3
         with Copies(gpu, 2 if nodes else 1):
             found = predict(*there[:count], chunk_size=40)
         assert_same(found, expected)
@@ -104,7 +115,9 @@ def test_the_kl_term_inverts_no_factor_that_nothing_is_multiplied_by(rng, poster
     expected = fs.kl_term_and_grad(model, wrt=wrt, jitter=JITTER)
     with cupy_on_host.cupy_on_host() as cp:
         there = fs.to_device(model, "cuda")
-        with mock.patch.object(kernels, "inverse_triangular", side_effect=kernels.inverse_triangular) as inverse:
+        with mock.patch.object(
+            kernels, "inverse_triangular", side_effect=kernels.inverse_triangular
+        ) as inverse:
             found = fs.kl_term_and_grad(there, wrt=wrt, jitter=JITTER)
             assert inverse.call_count == inverses
             fs.elbo_and_grad(there, *map(cp.asarray, data), wrt=wrt, jitter=JITTER)
@@ -112,7 +125,11 @@ def test_the_kl_term_inverts_no_factor_that_nothing_is_multiplied_by(rng, poster
         assert abs(found[0] - expected[0]) <= 1e-10 * max(1, expected[0])
         assert_same(found[1], expected[1])
     for path, _, bar in fs.leaves(expected[1]):
-        if path.startswith(("covariance", "inducing")) and bar is not None and not posterior == "marginal":
+        if (
+            path.startswith(("covariance", "inducing"))
+            and bar is not None
+            and not posterior == "marginal"
+        ):
             assert not bar.any(), path
 
 
@@ -123,7 +140,10 @@ def test_large_factors_are_inverted_where_that_is_accurate(rng, dtype, solves):
     model = fs.replace(model, inducing=rng.standard_normal((260, D)), posterior=q)
     data = (rng.standard_normal(shape).astype(dtype) for shape in ((B, D), B))
     here = fs.tree_map(lambda a: np.asarray(a, dtype), model), *data
-    with cupy_on_host.cupy_on_host() as cp, mock.patch.object(libraries, "trsm", side_effect=libraries.trsm) as trsm:
+    with (
+        cupy_on_host.cupy_on_host() as cp,
+        mock.patch.object(libraries, "trsm", side_effect=libraries.trsm) as trsm,
+    ):
         there = fs.to_device(here[0], "cuda"), *map(cp.asarray, here[1:])
         value, grad = fs.elbo_and_grad(*there)
         assert trsm.call_count == solves
@@ -136,7 +156,11 @@ def test_large_factors_are_inverted_where_that_is_accurate(rng, dtype, solves):
 def test_two_sets_of_inducing_inputs(gpu, rng):
     model = small_model(rng)
     q, Z = model.posterior, model.inducing
-    model = fs.replace(model, posterior=StackedWhitened(q.mean, q.scale_tril), inducing=fs.InducingPair(Z[:10], Z[10:]))
+    model = fs.replace(
+        model,
+        posterior=StackedWhitened(q.mean, q.scale_tril),
+        inducing=fs.InducingPair(Z[:10], Z[10:]),
+    )
     here = model, rng.standard_normal((B, D)), rng.standard_normal(B)
     there = moved(gpu, *here)
     check_bound(gpu, fs.elbo_and_grad, here, there, inputs=True)
@@ -151,10 +175,16 @@ def test_two_sets_of_inducing_inputs(gpu, rng):
 
 
 @pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("kind", [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights])
+@pytest.mark.parametrize(
+    "kind", [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights]
+)
 def test_orthogonal_inducing_inputs(gpu, rng, kind, P):
     batch = () if P is None else (P,)
-    fields = [field for m in (10, 4) for field in (rng.standard_normal((*batch, m)), lower_factor(rng, *batch, m, off=0.2))]
+    fields = [
+        field
+        for m in (10, 4)
+        for field in (rng.standard_normal((*batch, m)), lower_factor(rng, *batch, m, off=0.2))
+    ]
     pair = fs.InducingPair(rng.uniform(-2, 2, (10, D)), rng.uniform(-2, 2, (4, D)))
     posterior = kind(*fields[: len(kind._record_fields)])
     model = fs.SVGP(fs.RBF(f8(1.3), np.ones(D)), pair, posterior, fs.Gaussian(f8(0.3)))
@@ -168,10 +198,14 @@ def test_orthogonal_inducing_inputs(gpu, rng, kind, P):
     with Copies(gpu, 2):
         ours, info = fs.natural_step(*there, step_size=0.4)
     assert info.step_size == other.step_size
-    for (_, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(ours.posterior)), fs.leaves(truth.posterior), strict=True):
+    for (_, _, a), (_, _, b) in zip(
+        fs.leaves(fs.to_host(ours.posterior)), fs.leaves(truth.posterior), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
     joint, same = (fs.to_joint(side[0]) for side in (there, here))
-    np.testing.assert_allclose(fs.to_host(joint.posterior).mean, same.posterior.mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        fs.to_host(joint.posterior).mean, same.posterior.mean, rtol=1e-9, atol=1e-9
+    )
     q = fs.at_prior(kind, there[0].covariance, there[0].inducing, outputs=P)
     truth = fs.at_prior(kind, model.covariance, pair, outputs=P)
     for (path, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(q)), fs.leaves(truth), strict=True):
@@ -186,7 +220,9 @@ def test_every_posterior_there_and_back(gpu, rng, posterior):
     model, _ = model_of_row(rng, posterior, (2,))
     there = fs.to_device(model)
     assert type(there.posterior) is type(model.posterior)
-    assert all(hasattr(leaf, "__cuda_array_interface__") for _, _, leaf in fs.leaves(there.posterior))
+    assert all(
+        hasattr(leaf, "__cuda_array_interface__") for _, _, leaf in fs.leaves(there.posterior)
+    )
     for (path, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(there)), fs.leaves(model), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
@@ -194,7 +230,11 @@ def test_every_posterior_there_and_back(gpu, rng, posterior):
 @pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
 def test_covariances_and_mean_functions(gpu, rng, covariance):
     for mean in MEANS:
-        here = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
+        here = (
+            small_model(rng, covariance=covariance, mean=mean),
+            rng.standard_normal((B, D)),
+            rng.standard_normal(B),
+        )
         check_bound(gpu, fs.elbo_and_grad, here, moved(gpu, *here), num_data=1000, inputs=True)
     sgpr = fs.SGPR(covariance, here[0].inducing, f8(0.3), mean)
     check_bound(gpu, fs.collapsed_bound_and_grad, (sgpr, *here[1:]), moved(gpu, sgpr, *here[1:]))
@@ -205,23 +245,34 @@ def test_from_blocks(gpu, rng, posterior):
     gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     model, settings = model_of_row(rng, posterior)
     blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
-    value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, **settings)
+    value, bars = fs.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, Y, **settings
+    )
     there, on_device = fs.to_device(model), fs.tree_map(gpu.there, blocks)
     with Copies(gpu, 1):
-        found, found_bars = fs.elbo_and_grad_from_blocks(on_device, there.posterior, there.likelihood, gpu.there(Y), **settings)
+        found, found_bars = fs.elbo_and_grad_from_blocks(
+            on_device, there.posterior, there.likelihood, gpu.there(Y), **settings
+        )
     assert abs(found - value) < 1e-9
     assert_same(found_bars, bars)
     for full_cov in (False, True):
         expected = fs.predict_from_blocks(blocks, model.posterior, full_cov=full_cov, jitter=JITTER)
         with Copies(gpu, 1):
-            found = fs.predict_from_blocks(on_device, there.posterior, full_cov=full_cov, jitter=JITTER)
+            found = fs.predict_from_blocks(
+                on_device, there.posterior, full_cov=full_cov, jitter=JITTER
+            )
         assert_same(found, expected, 1e-9)
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_collapsed(gpu, rng, outputs):
     model = small_model(rng)
-    check_collapsed(gpu, rng, fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1))), outputs)
+    check_collapsed(
+        gpu,
+        rng,
+        fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1))),
+        outputs,
+    )
 
 
 def check_collapsed(gpu, rng, sgpr, outputs):
@@ -239,13 +290,19 @@ def test_collapsed_with_orthogonal_inducing_inputs(gpu, rng, given, outputs):
     m, W = (rng.standard_normal((*outputs, 4)), 0.3 * lower_factor(rng, *outputs, 4))
     pair = fs.InducingPair(rng.uniform(-2, 2, (9, D)), rng.uniform(-2, 2, (4, D)))
     q_of_v = {"none": {}, "mean": {"mean_v": m}, "both": {"mean_v": m, "scale_tril_v": W}}[given]
-    sgpr = fs.OrthogonalSGPR(fs.Matern32(f8(1.1), np.ones(D)), pair, f8(0.3), **q_of_v, mean=fs.ConstantMean(f8(0.1)))
+    sgpr = fs.OrthogonalSGPR(
+        fs.Matern32(f8(1.1), np.ones(D)), pair, f8(0.3), **q_of_v, mean=fs.ConstantMean(f8(0.1))
+    )
     check_collapsed(gpu, rng, sgpr, outputs)
 
 
 def test_tighter(gpu, rng):
     model = small_model(rng)
-    here = fs.SGPR(model.covariance, model.inducing, f8(0.3)), rng.standard_normal((B, D)), rng.standard_normal(B)
+    here = (
+        fs.SGPR(model.covariance, model.inducing, f8(0.3)),
+        rng.standard_normal((B, D)),
+        rng.standard_normal(B),
+    )
     check_bound(gpu, fs.tighter_bound_and_grad, here, moved(gpu, *here))
 
 
@@ -256,14 +313,21 @@ def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
     lambda2 = rng.uniform(0.1, 1, (*outputs, B))
     lambda2[..., ::7] *= -0.05
     inducing = () if kind is fs.VGP else (model.inducing,)
-    model = kind(model.covariance, *inducing, fs.Sites(rng.standard_normal((*outputs, B)), lambda2), fs.StudentT(0.5, df=4.0))
+    model = kind(
+        model.covariance,
+        *inducing,
+        fs.Sites(rng.standard_normal((*outputs, B)), lambda2),
+        fs.StudentT(0.5, df=4.0),
+    )
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     expected, grad = fs.site_bound_and_grad(*here, jitter=JITTER)
     value, found = fs.site_bound_and_grad(*there, jitter=JITTER)
     assert value == pytest.approx(expected, rel=1e-10)
     assert_same(found, grad, 1e-8)
-    assert fs.site_bound_terms(*there, jitter=JITTER) == pytest.approx(fs.site_bound_terms(*here, jitter=JITTER), rel=1e-9)
+    assert fs.site_bound_terms(*there, jitter=JITTER) == pytest.approx(
+        fs.site_bound_terms(*here, jitter=JITTER), rel=1e-9
+    )
     for rows in ([np.arange(0, B, 2), np.array([3, 1])], None):
         expected, _ = fs.natural_steps(*here, rows=rows, step_size=0.4, jitter=JITTER)
         found, _ = fs.natural_steps(*there, rows=rows, step_size=0.4, jitter=JITTER)
@@ -274,7 +338,9 @@ def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
 def test_strong_sites_of_a_vgp_in_float32(gpu, rng):
     """They are worked on in float64 there too."""
     X, Y = rng.standard_normal((B, D)).astype(np.float32), rng.standard_normal(B).astype(np.float32)
-    model = fs.VGP(small_model(rng).covariance, fs.Sites(1e4 * Y, np.full(B, 1e4)), fs.Gaussian(1e-4))
+    model = fs.VGP(
+        small_model(rng).covariance, fs.Sites(1e4 * Y, np.full(B, 1e4)), fs.Gaussian(1e-4)
+    )
     here = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model), X, Y
     there = moved(gpu, *here)
     expected, grad = fs.site_bound_and_grad(*here)
@@ -317,8 +383,16 @@ def test_weight_space(gpu, rng, name, k, dtype):
     if name == "inducing":
         for augmented in (True, X[:5]):
             away = augmented if augmented is True else there[1][:5]
-            assert_same(fs.predict_f(*there[:2], augmented=away), fs.predict_f(model, X, augmented=augmented), tolerance)
+            assert_same(
+                fs.predict_f(*there[:2], augmented=away),
+                fs.predict_f(model, X, augmented=augmented),
+                tolerance,
+            )
     if name == "relevance":
-        for call in (fs.optimal_precision, fs.relevance_vectors, lambda model: fs.prune(model, [0, 1])):
+        for call in (
+            fs.optimal_precision,
+            fs.relevance_vectors,
+            lambda model: fs.prune(model, [0, 1]),
+        ):
             with pytest.raises(TypeError, match="works on NumPy arrays"):
                 call(there[0])

@@ -75,9 +75,25 @@ def test_terms(gpu, rng, P, N, dtype):
 
 def test_ranges_are_looked_at_together(twin_of, rng):
     """Arrays of two dtypes, more than one launch takes: whichever of them has a number outside, and where."""
-    shapes = [(), (3,), (2, 5), (40, 70), (0, 3), (2, 3, 4), (1,), (300,), (5, 1), (1, 9), (2, 2, 2, 2), *[(4,)] * 12]
+    shapes = [
+        (),
+        (3,),
+        (2, 5),
+        (40, 70),
+        (0, 3),
+        (2, 3, 4),
+        (1,),
+        (300,),
+        (5, 1),
+        (1, 9),
+        (2, 2, 2, 2),
+        *[(4,)] * 12,
+    ]
     limits = [(-1.0, 1.0), (0.0, 1.0)]
-    arrays = [np.asarray(rng.uniform(0.1, 1, shape), (np.float32, np.float64)[k % 3 == 0]) for k, shape in enumerate(shapes)]
+    arrays = [
+        np.asarray(rng.uniform(0.1, 1, shape), (np.float32, np.float64)[k % 3 == 0])
+        for k, shape in enumerate(shapes)
+    ]
     arrays[3] = arrays[3][:, ::-2]
     ranges = [(a, *limits[k % 2]) for k, a in enumerate(arrays)]
     find_outside = twin_of("deferred_checks").find_outside

@@ -1,6 +1,7 @@
 """Training steps on a device that are captured into a graph: the trajectory of other steps, and the same launches each time.
 
-On the emulation of CuPy a graph is a run of what it would capture; on the stand-in driver it is captured, and a launch is a run.
+On the emulation of CuPy a graph is a run of what it would capture; on the stand-in driver it is
+captured, and a launch is a run.
 """
 
 import logging
@@ -33,9 +34,13 @@ LIKELIHOODS = {
 def model_of(rng, outputs=(), likelihood=None, dtype=np.float64):
     W = np.tril(0.1 * rng.standard_normal((*outputs, M, M))) + np.eye(M)
     q = fs.Whitened(0.3 * rng.standard_normal((*outputs, M)), W)
-    covariance = fs.Sum((fs.Matern32(np.float64(1.3), np.array([0.8, 1.1, 1.4])), fs.Linear(np.float64(0.2))))
+    covariance = fs.Sum(
+        (fs.Matern32(np.float64(1.3), np.array([0.8, 1.1, 1.4])), fs.Linear(np.float64(0.2)))
+    )
     mean = fs.LinearMean(0.1 * rng.standard_normal(D), np.float64(0.2)) if not outputs else None
-    model = fs.SVGP(covariance, rng.standard_normal((M, D)), q, likelihood or fs.Gaussian(np.float64(0.3)), mean)
+    model = fs.SVGP(
+        covariance, rng.standard_normal((M, D)), q, likelihood or fs.Gaussian(np.float64(0.3)), mean
+    )
     return fs.records.tree_map(lambda a: np.asarray(a, dtype)[()], model)
 
 
@@ -49,7 +54,9 @@ def targets(rng, likelihood, outputs):
 
 
 def assert_equal(a, b):
-    for (path, _, x), (_, _, y) in zip(fs.leaves(fs.to_host(a)), fs.leaves(fs.to_host(b)), strict=True):
+    for (path, _, x), (_, _, y) in zip(
+        fs.leaves(fs.to_host(a)), fs.leaves(fs.to_host(b)), strict=True
+    ):
         np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
 
 
@@ -63,7 +70,11 @@ def both(model, X, Y, **settings):
 def taken(monkeypatch):
     """The kinds of step objects that were made."""
     made, plain = [], MinibatchSteps.__init__
-    monkeypatch.setattr(MinibatchSteps, "__init__", lambda self, *args: made.append(type(self)) or plain(self, *args))
+    monkeypatch.setattr(
+        MinibatchSteps,
+        "__init__",
+        lambda self, *args: made.append(type(self)) or plain(self, *args),
+    )
     return made
 
 
@@ -71,7 +82,11 @@ def taken(monkeypatch):
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_trajectory_is_that_of_other_steps(gpu, rng, name, dtype):
     likelihood, outputs = LIKELIHOODS[name]
-    model, X, Y = model_of(rng, outputs, likelihood, dtype), rng.standard_normal((N, D)), targets(rng, likelihood, outputs)
+    model, X, Y = (
+        model_of(rng, outputs, likelihood, dtype),
+        rng.standard_normal((N, D)),
+        targets(rng, likelihood, outputs),
+    )
     X = X.astype(dtype)
     (found, info), (expected, other) = both(model, X, Y.astype(dtype) if Y.dtype.kind == "f" else Y)
     np.testing.assert_array_equal(info.values, other.values)
@@ -92,11 +107,15 @@ def test_optimisers(gpu, rng, optimiser):
 @pytest.mark.parametrize("name", ROWS)
 def test_posteriors(gpu, rng, name):
     model, random = in_model(rng, name, model_of(rng), ())
-    fixed = model.posterior.held_fields and tuple(f"posterior.{field}" for field in model.posterior.held_fields)
+    fixed = model.posterior.held_fields and tuple(
+        f"posterior.{field}" for field in model.posterior.held_fields
+    )
     if random or model.posterior.inverse_field:
         pytest.skip("its steps draw numbers, or update an inverse")
     X = rng.standard_normal((N, D))
-    (found, info), (expected, other) = both(model, X, X[:, 0], steps=3, fixed=fixed or None, natural_step_size=None)
+    (found, info), (expected, other) = both(
+        model, X, X[:, 0], steps=3, fixed=fixed or None, natural_step_size=None
+    )
     np.testing.assert_array_equal(info.values, other.values)
     assert_equal(found, expected)
 
@@ -107,10 +126,14 @@ def test_resumed_bit_by_bit(gpu, rng, tmp_path):
     expected, info = fs.fit(model, X, X[:, 0], steps=7, **settings)
     saved = tmp_path / "state.npz"
     fs.fit(model, X, X[:, 0], steps=4, checkpoint=saved, **settings)
-    found, again = fs.fit(model, gpu.there(X), gpu.there(X[:, 0]), steps=7, resume=saved, **settings)
+    found, again = fs.fit(
+        model, gpu.there(X), gpu.there(X[:, 0]), steps=7, resume=saved, **settings
+    )
     np.testing.assert_array_equal(again.values, info.values)
     assert_equal(found, expected)
-    assert_equal(fs.fit(model, X, X[:, 0], steps=7, resume=saved, **settings | {"graph": False})[0], expected)
+    assert_equal(
+        fs.fit(model, X, X[:, 0], steps=7, resume=saved, **settings | {"graph": False})[0], expected
+    )
 
 
 def test_models_that_are_shown_and_kept(gpu, rng):
@@ -123,17 +146,25 @@ def test_models_that_are_shown_and_kept(gpu, rng):
         seen.append(fs.to_host(info.model))
 
     settings = {"batch_size": N, "rng": 3, "graph": True, "steps": 4, "validate_every": 1}
-    best, info = fs.fit(model, X, X[:, 0], callback=callback, validate=lambda model: next(scores), **settings)
+    best, info = fs.fit(
+        model, X, X[:, 0], callback=callback, validate=lambda model: next(scores), **settings
+    )
     assert_equal(best, seen[1])
     assert len(info.scores) == 4
     assert_equal(model, before)
     for k in (1, 3):
-        assert_equal(seen[k], fs.fit(model, X, X[:, 0], batch_size=N, rng=3, graph=False, steps=k + 1)[0])
+        assert_equal(
+            seen[k], fs.fit(model, X, X[:, 0], batch_size=N, rng=3, graph=False, steps=k + 1)[0]
+        )
 
 
 @pytest.mark.parametrize("graph", [True, False])
 def test_what_is_wrong_in_a_later_batch(gpu, rng, graph, tmp_path):
-    model, X, saved = fs.to_device(model_of(rng)), rng.standard_normal((N, D)), tmp_path / "state.npz"
+    model, X, saved = (
+        fs.to_device(model_of(rng)),
+        rng.standard_normal((N, D)),
+        tmp_path / "state.npz",
+    )
     Y = X[:, 0].copy()
     Y[40] = np.nan
     steps = []
@@ -159,7 +190,9 @@ def test_a_gradient_that_overflows_ends_it(gpu, rng):
     model = model_of(rng, likelihood=fs.Gaussian(np.float64(1e-20)), dtype=np.float32)
     model, X = fs.to_device(model), rng.standard_normal((N, D)).astype(np.float32)
     for graph in (True, False):
-        with pytest.raises(Diverged, match="the gradient has NaN or infinity in 'likelihood.variance' at step 1"):
+        with pytest.raises(
+            Diverged, match="the gradient has NaN or infinity in 'likelihood.variance' at step 1"
+        ):
             fs.fit(model, X, X[:, 0], steps=3, batch_size=10, rng=4, graph=graph, jitter=1e-3)
 
 
@@ -233,7 +266,10 @@ def test_a_driver_that_refuses(gpu, rng, caplog, monkeypatch):
     expected, _ = fs.fit(model, X, X[:, 0], graph=False, **settings)
     monkeypatch.setattr(graphs, "Recorded", Refusing)
     found, _ = fs.fit(model, X, X[:, 0], **settings)
-    assert caplog.text.count("cudaErrorStreamCaptureUnsupported") == 1 and "going on without" in caplog.text
+    assert (
+        caplog.text.count("cudaErrorStreamCaptureUnsupported") == 1
+        and "going on without" in caplog.text
+    )
     assert_equal(found, expected)
 
 
@@ -267,10 +303,16 @@ def test_the_same_launches(real, rng, name, monkeypatch):
     runs, launches, plain, launch = [], [], graphs.Recorded._apart, loader.launch
 
     def described(argument):
-        return (argument.shape, argument.strides, argument.dtype) if isinstance(argument, real.ndarray) else argument
+        return (
+            (argument.shape, argument.strides, argument.dtype)
+            if isinstance(argument, real.ndarray)
+            else argument
+        )
 
     def noted_launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
-        launches.append((stem, kernel, grid, block, shared_memory, *map(str, map(described, arguments))))
+        launches.append(
+            (stem, kernel, grid, block, shared_memory, *map(str, map(described, arguments)))
+        )
         launch(stem, kernel, dtype, grid, block, arguments, shared_memory)
 
     def noted(self, function):
@@ -280,7 +322,9 @@ def test_the_same_launches(real, rng, name, monkeypatch):
         notes = list(fakegpu.NOTES)
         fakegpu.record(False)
         after = fakegpu.counts()
-        runs.append((notes, list(launches), *(after[name] - before[name] for name in ("d2h", "h2d"))))
+        runs.append(
+            (notes, list(launches), *(after[name] - before[name] for name in ("d2h", "h2d")))
+        )
         return result
 
     likelihood, outputs = LIKELIHOODS[name]

@@ -17,7 +17,8 @@ def test_against_the_dense_matrix(twin_of, rng, m, k, count, dtype):
 
 
 @every_dtype
-@pytest.mark.parametrize("k, padding", [(8, 0), (6, 2), (7, 5), (150, 2)])  # aligned, padded to it, askew, two pieces of columns
+# aligned, padded to it, askew, two pieces of columns
+@pytest.mark.parametrize("k, padding", [(8, 0), (6, 2), (7, 5), (150, 2)])
 def test_layouts(twin_of, rng, k, padding, dtype):
     problems.check_all(twin_of("chevron"), rng, 200, k, 2, dtype, padding)
 
@@ -33,13 +34,19 @@ def test_strides_and_orders(twin_of, rng, dtype):
         "multiply_rows": (dense, diagonal, rows, head, rest), "multiply_rows_transposed": (dense, diagonal, rows, u),
         "outer_rows": (rows, u, head, rest), "log_det": (dense, diagonal, rows), "log_det_vjp": (0.3, dense, diagonal, rows),
     }  # fmt: skip
-    layouts = [np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2], lambda a: a[::-1].copy()[::-1]]
+    layouts = [
+        np.asfortranarray,
+        lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+        lambda a: a[::-1].copy()[::-1],
+    ]
     for name, arguments in calls.items():
         expected = listed(getattr(cuda, name)(*arguments))
         for layout in layouts:
             moved = [layout(a) if isinstance(a, np.ndarray) else a for a in arguments]
             for one, other in zip(listed(getattr(cuda, name)(*moved)), expected, strict=True):
-                np.testing.assert_allclose(one, other, rtol=0, atol=8 * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+                np.testing.assert_allclose(
+                    one, other, rtol=0, atol=8 * np.finfo(dtype).eps * max(1, np.abs(other).max())
+                )
 
 
 @every_dtype
@@ -60,7 +67,12 @@ def test_equals_the_cpu_twin(twin_of, rng, m, k, count, dtype):
     }.items():
         for one, other in zip(np.atleast_1d(*listed(getattr(cuda, name)(*arguments))),
                               np.atleast_1d(*listed(getattr(cpu, name)(*arguments))), strict=True):  # fmt: skip
-            np.testing.assert_allclose(one, other, rtol=0, atol=32 * np.finfo(dtype).eps * max(1, np.abs(other).max(initial=0)))
+            np.testing.assert_allclose(
+                one,
+                other,
+                rtol=0,
+                atol=32 * np.finfo(dtype).eps * max(1, np.abs(other).max(initial=0)),
+            )
 
 
 def listed(results):
@@ -96,7 +108,9 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
         "log_det": (dense, diagonal, rows),
         "log_det_vjp": (1.0, dense, diagonal, rows),
     }.items():
-        with pytest.raises(IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"):
+        with pytest.raises(
+            IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"
+        ):
             getattr(cuda, name)(*arguments)
     assert np.isfinite(cuda.log_det_vjp(1.0, dense, diagonal, np.r_[right, 0, 16])).all()
 
@@ -108,7 +122,9 @@ def test_the_order_of_threads_changes_no_bit(rng):
     for order in ("forward", "reverse", "random"):
         with emulated(order) as twin_of:
             cuda = twin_of("chevron")
-            results.append((cuda.multiply(dense, diagonal, x, True), cuda.log_det(dense, diagonal, rows)))
+            results.append(
+                (cuda.multiply(dense, diagonal, x, True), cuda.log_det(dense, diagonal, rows))
+            )
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -7,8 +7,8 @@ from cuda_host import ptxas
 
 from fastsvgp.kernels.cuda.common import loader
 
-# The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
-# 128 two.
+# The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a
+# multiprocessor, 80 three, 128 two.
 BUDGET = {
     "fingerprint": {"fold_bits": 40},
     "deferred_checks": {"find_outside": 40, "report": 40},
@@ -103,15 +103,23 @@ BUDGET = {
         "adagrad": 40,
     },
     "stratified": {"draw_units": 64},
-    "gaussian_terms": {"gaussian_rows": 40, "gaussian_total": 40, "weighted_gaussian_rows": 48, "weighted_gaussian_total": 40},
+    "gaussian_terms": {
+        "gaussian_rows": 40,
+        "gaussian_total": 40,
+        "weighted_gaussian_rows": 48,
+        "weighted_gaussian_total": 40,
+    },
     "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 EVERY = [(architecture, dtype) for architecture in ptxas.ARCHITECTURES for dtype in loader.C_NAMES]
-# Of nvcc, a minute and a half for all: the H200's in full, each of the others in one dtype. NVRTC's six, in CI, are all there is.
+# Of nvcc, a minute and a half for all: the H200's in full, each of the others in one dtype. NVRTC's
+# six, in CI, are all there is.
 SOME = [("80", "float32"), ("90a", "float32"), ("90a", "float64"), ("100", "float64")]
-JOBS = [(compiler, *pair) for compiler, pairs in (("nvrtc", EVERY), ("nvcc", SOME)) for pair in pairs]
+JOBS = [
+    (compiler, *pair) for compiler, pairs in (("nvrtc", EVERY), ("nvcc", SOME)) for pair in pairs
+]
 
 
 def test_every_family_has_a_budget():

@@ -14,7 +14,9 @@ from cuda_host.host_module import HostModule, translate
 
 import fastsvgp
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
+)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +38,18 @@ def test_result_shows(defect):
     assert not planted.is_right(defect)
 
 
-CAUGHT = {"thread": (4, 8, 9), "address": (5, 10, 11)}  # missing barriers, blocks that write one place; overruns, misalignment
+# missing barriers, blocks that write one place; overruns, misalignment
+CAUGHT = {"thread": (4, 8, 9), "address": (5, 10, 11)}
 
 
 @pytest.mark.parametrize("which", range(3))
 def test_sanitizer_finds(sanitizer, which):
     defect = CAUGHT[sanitizer][which]
     done = sanitized.run(sanitizer, "cuda_host.planted", defect, sanitizer)
-    assert done.returncode == sanitized.FOUND or "runtime error" in done.stderr, (done.returncode, done.stderr[-2000:])
+    assert done.returncode == sanitized.FOUND or "runtime error" in done.stderr, (
+        done.returncode,
+        done.stderr[-2000:],
+    )
     assert "planted.cu:" in done.stderr, done.stderr[-2000:]
 
 
@@ -52,7 +58,10 @@ def test_race_check_finds_missing_fences(defect):
     if reason := sanitized.why_not("thread"):
         pytest.skip(reason)
     done = sanitized.run("thread", "cuda_host.planted", defect, "thread")
-    assert done.returncode == sanitized.FOUND and "planted.cu:" in done.stderr, (done.returncode, done.stderr[-2000:])
+    assert done.returncode == sanitized.FOUND and "planted.cu:" in done.stderr, (
+        done.returncode,
+        done.stderr[-2000:],
+    )
 
 
 def test_right_kernels_are_clean():
@@ -68,14 +77,24 @@ def test_types_of_arguments_are_checked():
     module = HostModule(planted.__file__.replace(".py", ".cu"), ["-DREAL=float"])
     a = np.zeros(64, np.float32)
     n = np.int32(0)
-    for wrong in ((a, a.astype(float), n), (a, n, n), (a, a), (a, a, 0), (a, a, np.int64(0)), (a.astype(np.int32), a, n)):
+    for wrong in (
+        (a, a.astype(float), n),
+        (a, n, n),
+        (a, a),
+        (a, a, 0),
+        (a, a, np.int64(0)),
+        (a.astype(np.int32), a, n),
+    ):
         with pytest.raises(TypeError, match="block_sum"):
             module.launch("block_sum", (1,), (64,), wrong)
 
 
 def test_too_much_shared_memory(tmp_path):
     source = tmp_path / "greedy.cu"
-    source.write_text('extern "C" __global__ void greedy(float* out) { __shared__ float s[60000]; s[0] = 1; out[0] = s[0]; }')
+    source.write_text(
+        'extern "C" __global__ void greedy(float* out) { __shared__ float s[60000]; s[0] = 1;'
+        " out[0] = s[0]; }"
+    )
     with pytest.raises(RuntimeError, match="240000 bytes of shared memory, the limit is 232448"):
         HostModule(source).launch("greedy", (1,), (1,), (np.zeros(1, np.float32),))
 
@@ -87,11 +106,16 @@ def test_unread_declarations_are_refused():
 
 # --- the CuPy of the emulation refuses what the real one refuses ------------------------------------------------------------
 
-# NumPy's are written in C, and hand on the arguments that came; those written in Python (full, ones, eye...) add ``device=``
+# NumPy's are written in C, and hand on the arguments that came; those written in Python (full,
+# ones, eye...) add ``device=``
 LIKE_WORKS = {"array", "asarray", "ascontiguousarray", "arange", "empty", "zeros"}
 
 
-@pytest.mark.parametrize("make", [np.ones, np.eye, lambda n, like: np.full(n, 1.0, like=like)], ids=["ones", "eye", "full"])
+@pytest.mark.parametrize(
+    "make",
+    [np.ones, np.eye, lambda n, like: np.full(n, 1.0, like=like)],
+    ids=["ones", "eye", "full"],
+)
 def test_functions_that_like_does_not_reach(make):
     there = emulated_cupy.asarray([1.0])
     with pytest.raises(TypeError, match="device"):
@@ -115,7 +139,10 @@ def test_parameters_are_those_of_cupy():
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     for name, ours in FUNCTIONS.items():
         if name != "matmul":  # CuPy's takes any
-            ours, real = (list(inspect.signature(f).parameters) for f in (eval(f"lambda {ours}: None"), getattr(cupy, name)))
+            ours, real = (
+                list(inspect.signature(f).parameters)
+                for f in (eval(f"lambda {ours}: None"), getattr(cupy, name))
+            )
             assert set(ours) <= set(real), name
 
 
@@ -129,7 +156,11 @@ def test_parameters_are_those_of_nccl():
         _, *ours = inspect.signature(getattr(nccl_on_host.NcclCommunicator, name)).parameters
         assert [one.split()[-1] for one in real.split(", ")] == ours
         assert {one.split()[0] for one in real.split(", ")} <= {"int", "intptr_t", "size_t"}
-    assert list(inspect.signature(nccl_on_host.NcclCommunicator).parameters) == ["ndev", "commId", "rank"]
+    assert list(inspect.signature(nccl_on_host.NcclCommunicator).parameters) == [
+        "ndev",
+        "commId",
+        "rank",
+    ]
     assert re.search(r"NcclCommunicator\(int ndev, \w+ commId, int rank", text)
     for name in ("get_unique_id", "NCCL_DOUBLE", "NCCL_SUM"):
         assert hasattr(nccl_on_host, name) and name in text
@@ -138,6 +169,10 @@ def test_parameters_are_those_of_nccl():
 @pytest.mark.parametrize("name", ["get", "set"])
 def test_parameters_of_copies_are_those_of_cupy(name):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-    (real,) = re.findall(rf"{name}\((self, [^)]*)\)", getattr(cupy.ndarray, name).__doc__.splitlines()[0])
+    (real,) = re.findall(
+        rf"{name}\((self, [^)]*)\)", getattr(cupy.ndarray, name).__doc__.splitlines()[0]
+    )
     ours = inspect.signature(getattr(emulated_cupy.ndarray, name))
-    assert [one.replace(" ", "") for one in real.split(", ")] == [str(one).replace(" ", "") for one in ours.parameters.values()]
+    assert [one.replace(" ", "") for one in real.split(", ")] == [
+        str(one).replace(" ", "") for one in ours.parameters.values()
+    ]

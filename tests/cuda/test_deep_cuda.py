@@ -24,7 +24,16 @@ def test_bounds(gpu, rng, name):
     here = arrays_of(model), X, Y
     there = moved(gpu, *here)
     check_bound(gpu, fs.elbo_and_grad, here, there, rng=1, inputs=True, **SETTINGS)
-    check_bound(gpu, fs.data_term_and_grad, here, there, rng=1, num_samples=3, wrt=("layers.0.inducing",), **SETTINGS)
+    check_bound(
+        gpu,
+        fs.data_term_and_grad,
+        here,
+        there,
+        rng=1,
+        num_samples=3,
+        wrt=("layers.0.inducing",),
+        **SETTINGS,
+    )
     check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], jitter=JITTER)
     draws = draws_for(rng, model, 2)
     with Copies(gpu, 1):
@@ -46,29 +55,41 @@ def test_predictions(gpu, rng, name):
         assert_same(call(*there, gpu.there(Y), **settings), call(*here, Y, **settings))
     found, due = (fs.predict_quantiles(*side, (0.2, 0.5), **settings) for side in (there, here))
     assert_same(found, due, 1e-8)
-    assert_same(fs.sample_f(*there, 2, rng=0, jitter=JITTER), fs.sample_f(*here, 2, rng=0, jitter=JITTER), 1e-8)
+    assert_same(
+        fs.sample_f(*there, 2, rng=0, jitter=JITTER),
+        fs.sample_f(*here, 2, rng=0, jitter=JITTER),
+        1e-8,
+    )
 
 
 def test_steps(gpu, rng):
     model, X, Y = problem(rng, "outputs")
     here = arrays_of(model), X, Y
     there = moved(gpu, *here)
-    (found, info), (due, due_info) = (fs.natural_step(*side, step_size=0.5, rng=2, **SETTINGS) for side in (there, here))
+    (found, info), (due, due_info) = (
+        fs.natural_step(*side, step_size=0.5, rng=2, **SETTINGS) for side in (there, here)
+    )
     assert_same(found.layers[-1].posterior, due.layers[-1].posterior, 1e-9)
     assert info.step_size == due_info.step_size and info.value == pytest.approx(due_info.value)
-    (_, grad), (_, due_grad) = (fs.elbo_and_grad(*side, rng=2, **SETTINGS) for side in (there, here))
+    (_, grad), (_, due_grad) = (
+        fs.elbo_and_grad(*side, rng=2, **SETTINGS) for side in (there, here)
+    )
     q, due_q = found.layers[0].posterior, due.layers[0].posterior
     with Copies(gpu, 1):
         q = fs.natural_update(q, grad.layers[0].posterior, 0.1)
     assert_same(q, fs.natural_update(due_q, due_grad.layers[0].posterior, 0.1), 1e-9)
     relaxed = moved(gpu, arrays_of(problem(rng, "three")[0]))[0]
     refreshed, infos = fs.refresh_inverse(relaxed, jitter=JITTER)
-    assert infos[1].converged and hasattr(refreshed.layers[1].posterior.inverse_tril, "__cuda_array_interface__")
+    assert infos[1].converged and hasattr(
+        refreshed.layers[1].posterior.inverse_tril, "__cuda_array_interface__"
+    )
 
 
 def test_a_floor_and_a_failure(gpu, rng):
     model, _, Y = problem(rng, "two")
-    hidden = fs.replace(model.layers[0], posterior=fs.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17)))
+    hidden = fs.replace(
+        model.layers[0], posterior=fs.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17))
+    )
     model = arrays_of(fs.replace(model, layers=(hidden, model.layers[1])))
     X = np.concatenate([hidden.inducing[:2], rng.uniform(-2, 2, (B - 2, 2))])
     results = []
@@ -79,13 +100,20 @@ def test_a_floor_and_a_failure(gpu, rng):
     twice = fs.replace(hidden, inducing=np.repeat(hidden.inducing[:2], 2, axis=0), posterior=fs.Whitened(
         np.zeros((3, 4)), np.stack([np.eye(4)] * 3)))  # fmt: skip
     bad = moved(gpu, arrays_of(fs.replace(model, layers=(twice, model.layers[1]))), X, Y)
-    with pytest.raises(NotPositiveDefinite, match=r"`layers\[0\]`: `inducing\[1\]` and `inducing\[0\]`"):
+    with pytest.raises(
+        NotPositiveDefinite, match=r"`layers\[0\]`: `inducing\[1\]` and `inducing\[0\]`"
+    ):
         fs.elbo(*bad, rng=0, jitter=0.0)
 
 
 def test_a_start(gpu, rng):
     X = rng.standard_normal((30, 3))
     for width in (None, 2, 4):
-        here, there = (fs.deep_gp(rows, fs.Gaussian(f8(0.1)), 3, 5, width=width, rng=0) for rows in (X, gpu.there(X)))
+        here, there = (
+            fs.deep_gp(rows, fs.Gaussian(f8(0.1)), 3, 5, width=width, rng=0)
+            for rows in (X, gpu.there(X))
+        )
         for (path, _, a), (_, _, b) in zip(fs.leaves(there), fs.leaves(here), strict=True):
-            np.testing.assert_allclose(a.get() if hasattr(a, "get") else a, b, rtol=1e-9, atol=1e-11, err_msg=path)
+            np.testing.assert_allclose(
+                a.get() if hasattr(a, "get") else a, b, rtol=1e-9, atol=1e-11, err_msg=path
+            )

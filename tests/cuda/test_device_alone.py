@@ -16,7 +16,12 @@ from fastsvgp import kernels
 from fastsvgp.kernels.cuda import chevron, deferred_checks, products, triangular
 from fastsvgp.kernels.cuda.common import loader
 
-MODULES = {"chevron": chevron, "products": products, "deferred_checks": deferred_checks, "triangular": triangular}
+MODULES = {
+    "chevron": chevron,
+    "products": products,
+    "deferred_checks": deferred_checks,
+    "triangular": triangular,
+}
 
 
 def test_a_training_on_a_stream_of_its_own(real, rng):
@@ -26,7 +31,9 @@ def test_a_training_on_a_stream_of_its_own(real, rng):
     with real.cuda.Stream(non_blocking=True) as stream:
         found, _ = fs.fit(model, X, Y, steps=5, batch_size=16, natural_step_size=0.1, rng=1)
         stream.synchronize()
-    for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True
+    ):
         np.testing.assert_array_equal(one, other, err_msg=path)
 
 
@@ -72,7 +79,11 @@ def test_memory_that_runs_out_is_explained(real, rng):
         asked, driver, message = said_of(fs.elbo_and_grad, model, X, Y)
     finally:
         pool.set_limit(size=0)
-    assert driver == "X" and message.endswith("`X` drives it: use smaller batches or float32") and asked > 0
+    assert (
+        driver == "X"
+        and message.endswith("`X` drives it: use smaller batches or float32")
+        and asked > 0
+    )
     assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # nothing is left behind
 
 
@@ -81,7 +92,10 @@ def test_mixed_arrays_are_named(real, name):
     arrays, others = arguments_of(name)
     for odd in arrays if len(arrays) > 1 else ():
         mixed = {key: real.asarray(a) if key == odd else a for key, a in arrays.items()}
-        with pytest.raises(TypeError, match=rf"^arrays live on different devices: `{odd}` on the GPU".replace("[", r"\[")):
+        with pytest.raises(
+            TypeError,
+            match=rf"^arrays live on different devices: `{odd}` on the GPU".replace("[", r"\["),
+        ):
             call(name, mixed, others)
 
 
@@ -124,7 +138,9 @@ class Moving:
 
     def __getattr__(self, name):
         function = getattr(self._module, name)
-        return lambda *args, **kwargs: function(*map(self._there, args), **{k: self._there(v) for k, v in kwargs.items()})
+        return lambda *args, **kwargs: function(
+            *map(self._there, args), **{k: self._there(v) for k, v in kwargs.items()}
+        )
 
     def _there(self, a):
         return self._cupy.asarray(a) if isinstance(a, np.ndarray) else a

@@ -19,5 +19,7 @@ def test_additions_of_the_docs(gpu, page):
     np.testing.assert_allclose(value, exact, rtol=1e-9)
     assert_same(tuple(bars), tuple(exact_bars), 1e-7)
     assert_same(fs.predict_y(*on_device[:2]), fs.predict_y(model, X), 1e-7)
-    assert_same(fs.predict_f(*on_device[:2], full_cov=True), fs.predict_f(model, X, full_cov=True), 1e-7)
+    assert_same(
+        fs.predict_f(*on_device[:2], full_cov=True), fs.predict_f(model, X, full_cov=True), 1e-7
+    )
     assert_same(fs.predict_log_density(*on_device), fs.predict_log_density(model, X, Y), 1e-7)

@@ -1,6 +1,9 @@
-"""Rows more than 2^31 numbers away: offsets are 64 bits wide. The memory is a sparse file, of which next to nothing exists.
+"""Rows more than 2^31 numbers away: offsets are 64 bits wide.
 
-The matrices begin in the middle of the file, so that an offset that is cut to 32 bits falls on zeros in place of other memory.
+The memory is a sparse file, of which next to nothing exists.
+
+The matrices begin in the middle of the file, so that an offset that is cut to 32 bits falls on
+zeros in place of other memory.
 """
 
 import os
@@ -15,7 +18,9 @@ ROWS, APART = 6, (1 << 30) + 64  # in float32 rows are 4 GiB and 256 bytes apart
 BEFORE = 1 << 31  # how far below its place an offset of 32 bits can fall
 NUMBERS = BEFORE + ROWS * APART
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
+)
 
 
 @pytest.fixture
@@ -57,10 +62,16 @@ def side_by_side(A):
 
 def of_chevron(twin, A, *_, rng):
     k = 4
-    dense, diagonal, x = A[:, :k], np.array([2, 3], np.float32), rng.standard_normal((4, ROWS)).astype(np.float32)
+    dense, diagonal, x = (
+        A[:, :k],
+        np.array([2, 3], np.float32),
+        rng.standard_normal((4, ROWS)).astype(np.float32),
+    )
     rows, head, rest = np.array([5, 1, 4, 5]), x[:, :k].copy(), x[:, :4].copy()
     for count in (1, 4):
-        yield from (twin.multiply(dense, diagonal, x[:count], transpose) for transpose in (False, True))
+        yield from (
+            twin.multiply(dense, diagonal, x[:count], transpose) for transpose in (False, True)
+        )
         yield twin.multiply_rows(dense, diagonal, rows, head[:count], rest[:count])
         yield from twin.multiply_rows_transposed(dense, diagonal, rows, rest[:count])
     for chosen in (None, rows):
@@ -91,7 +102,12 @@ def of_triangular(twin, L, B, C, *, rng):
     yield np.tril(twin.tril_product(B, B, C))
 
 
-FAMILIES = {"chevron": of_chevron, "products": of_products, "deferred_checks": of_checks, "triangular": of_triangular}
+FAMILIES = {
+    "chevron": of_chevron,
+    "products": of_products,
+    "deferred_checks": of_checks,
+    "triangular": of_triangular,
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -23,7 +23,8 @@ def test_faults_have_the_same_words(gpu, rng):
     twice[1] = twice[0]
     labels = fs.replace(good, likelihood=fs.BernoulliProbit())
     classes = small_model(rng, (3,), likelihood=fs.RobustMax(num_classes=3))
-    pairs = [np.where(np.arange(M)[:, None] == 4, Z[2], Z) for Z in rng.standard_normal((6, M, D))]  # some pass Cholesky
+    # some pass Cholesky
+    pairs = [np.where(np.arange(M)[:, None] == 4, Z[2], Z) for Z in rng.standard_normal((6, M, D))]
     cases = [
         (good, spoilt, Y),
         (with_leaf("covariance.lengthscales", None), X, Y),
@@ -40,10 +41,15 @@ def test_faults_have_the_same_words(gpu, rng):
     ]
     for model, *data in cases:
         settings = {"jitter": data.pop()} if len(data) == 3 else {}
-        here, there = errors(lambda *a, s=settings: fs.elbo_and_grad(*a, **s), (model, *data), moved(gpu, model, *data))
+        here, there = errors(
+            lambda *a, s=settings: fs.elbo_and_grad(*a, **s),
+            (model, *data),
+            moved(gpu, model, *data),
+        )
         assert here == there
     assert NotPositiveDefinite is here[0]
-    check_bound(gpu, fs.elbo_and_grad, (good, X, Y), moved(gpu, good, X, Y))  # nothing is left behind
+    # nothing is left behind
+    check_bound(gpu, fs.elbo_and_grad, (good, X, Y), moved(gpu, good, X, Y))
 
 
 def test_faults_of_the_other_entries(gpu, rng):
@@ -52,9 +58,14 @@ def test_faults_of_the_other_entries(gpu, rng):
     bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
     sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
     silent = fs.SGPR(good.covariance, good.inducing, f8(1e-310))
-    twice = fs.SGPR(good.covariance, np.where(np.arange(M)[:, None] == 4, good.inducing[2], good.inducing), f8(0.3))
+    twice = fs.SGPR(
+        good.covariance,
+        np.where(np.arange(M)[:, None] == 4, good.inducing[2], good.inducing),
+        f8(0.3),
+    )
     q = good.posterior
-    stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))  # too far, which is met first
+    # too far, which is met first
+    stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))
     stopped = fs.replace_at(stopped, "covariance.variance", f8(np.nan))
     for function, model, *data in [
         (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
@@ -75,7 +86,9 @@ def test_mixed_devices_are_named(gpu, rng):
         fs.elbo_and_grad(there, gpu.there(X), Y)
     with pytest.raises(TypeError, match="`covariance.variance`.* on the GPU, `X`, `Y` on the CPU"):
         fs.elbo_and_grad(there, X, Y)
-    with pytest.raises(TypeError, match="`X`, `Y` on the GPU, `covariance.lengthscales`, `inducing`"):
+    with pytest.raises(
+        TypeError, match="`X`, `Y` on the GPU, `covariance.lengthscales`, `inducing`"
+    ):
         fs.elbo_and_grad(model, gpu.there(X), gpu.there(Y))
     with pytest.raises(TypeError, match="different devices"):
         fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.3), gpu.there(X), Y)
@@ -85,7 +98,11 @@ def test_raised_variances_are_reported(gpu, rng):
     model = small_model(rng)
     X = np.repeat(model.inducing, 20, axis=0)  # rounding has many chances
     X += 1e-9 * rng.standard_normal(X.shape)
-    tiny = fs.replace(model, covariance=fs.RBF(f8(1.3), f8(4)), posterior=fs.Whitened(np.zeros(M), 1e-9 * np.eye(M)))
+    tiny = fs.replace(
+        model,
+        covariance=fs.RBF(f8(1.3), f8(4)),
+        posterior=fs.Whitened(np.zeros(M), 1e-9 * np.eye(M)),
+    )
     with pytest.warns(VarianceClampWarning) as here:
         value = fs.elbo(tiny, X, X[:, 0], jitter=1e-15)
     with pytest.warns(VarianceClampWarning) as there, Copies(gpu, 1):

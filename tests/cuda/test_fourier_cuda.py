@@ -27,7 +27,9 @@ def test_words_are_those_of_the_cpu(rng):
     counters[0], keys[0] = 0, 0
     counters[1], keys[1] = 2**32 - 1, 2**32 - 1
     words = np.zeros((64, 4), np.uint32)
-    module = host_module.HostModule(pathlib.Path(host_module.__file__).with_name("words.cu"), ["-DREAL=float"])
+    module = host_module.HostModule(
+        pathlib.Path(host_module.__file__).with_name("words.cu"), ["-DREAL=float"]
+    )
     module.launch("words", (1,), (64,), (counters, keys, words))
     for counter, key, found in zip(counters, keys, words, strict=True):
         assert tuple(found) == oracle.philox([int(c) for c in counter], [int(k) for k in key])
@@ -70,11 +72,16 @@ def test_partial_sums_take_no_more_memory_than_they_may(twin_of, rng, shape, dty
     cuda, most, numbers = twin_of("fourier"), 5000, []
     cp = cuda_devices.cupy()
     plain = cp.empty
-    with monkeypatch.context() as patch:  # undone before the emulation is, which patches the loader too
+    # undone before the emulation is, which patches the loader too
+    with monkeypatch.context() as patch:
         patch.setattr(cuda_module, "PARTS", most)
         patch.setattr(cuda_module, "TILE", 32 * 70)
         patch.setattr(cuda_devices, "multiprocessors", lambda: 2)  # whatever device there is
-        patch.setattr(cp, "empty", lambda shape, dtype=float: numbers.append(np.prod(shape)) or plain(shape, dtype))
+        patch.setattr(
+            cp,
+            "empty",
+            lambda shape, dtype=float: numbers.append(np.prod(shape)) or plain(shape, dtype),
+        )
         problems.check_all(cuda, rng, "matern32", *shape, dtype)
     assert 0.5 * most < max(numbers) <= most
 
@@ -87,7 +94,9 @@ def test_parameters_here_or_there(twin_of, rng, dtype):
     problems.check_products(cuda, "matern52", X, U, W, indices, 1.7, dtype(1.25))
     model = "rbf", 3, indices, problems.NUM
     numbers = cuda.multiply_vjp(U, X, W, *model, 1.75, 1.25, False, NEED)
-    arrays = cuda.multiply_vjp(U, X, W, *model, np.array(1.75, dtype), np.array(1.25, dtype), False, NEED)
+    arrays = cuda.multiply_vjp(
+        U, X, W, *model, np.array(1.75, dtype), np.array(1.25, dtype), False, NEED
+    )
     for one, other in zip(numbers, arrays, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -101,7 +110,9 @@ def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
     close(cuda.frequencies(*model[:3], D, dtype), cpu.frequencies(*model[:3], D, dtype))
     for w, out_bar, transpose in ((W, U, False), (U, W, True)):
         close(cuda.multiply(X, w, *model, transpose), cpu.multiply(X, w, *model, transpose))
-        results = (twin.multiply_vjp(out_bar, X, w, *model, transpose, NEED) for twin in (cuda, cpu))
+        results = (
+            twin.multiply_vjp(out_bar, X, w, *model, transpose, NEED) for twin in (cuda, cpu)
+        )
         for one, other in zip(*results, strict=True):
             close(one, other)
 
@@ -112,7 +123,12 @@ def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
 def test_sweeps_equal_those_of_the_cpu(twin_of, rng, N, D, n, count, given, dtype):
     cuda, names = twin_of("fourier"), ("out", "squares", "W", "v", "X", "variance", "lengthscales")
     X, U, W, indices, *scales = problems.problem(rng, N, D, n, count, dtype)
-    sides = {"W": W, "v": rng.standard_normal(2 * n).astype(dtype), "U": U, "u": rng.standard_normal(N).astype(dtype)}
+    sides = {
+        "W": W,
+        "v": rng.standard_normal(2 * n).astype(dtype),
+        "U": U,
+        "u": rng.standard_normal(N).astype(dtype),
+    }
     arguments = X, *(side if name in given.split() else None for name, side in sides.items())
     model = "matern32", 5, indices, problems.NUM, *scales
     sources = {"out": "W", "squares": "v", "W": "U", "v": "u", "X": "U" if "W" in given else "u"}
@@ -127,7 +143,9 @@ def test_sweeps_equal_those_of_the_cpu(twin_of, rng, N, D, n, count, given, dtyp
 
 def close(one, other):
     assert one.dtype == other.dtype and one.shape == other.shape
-    np.testing.assert_allclose(one, other, rtol=0, atol=128 * np.finfo(one.dtype).eps * np.abs(other).max())
+    np.testing.assert_allclose(
+        one, other, rtol=0, atol=128 * np.finfo(one.dtype).eps * np.abs(other).max()
+    )
 
 
 @every_dtype
@@ -136,14 +154,20 @@ def test_strides_and_orders(twin_of, rng, D, dtype):
     """Whatever the layout of any argument, the same numbers."""
     cuda = twin_of("fourier")
     X, U, W, indices, variance, lengthscales = problems.problem(rng, 33, D, 9, 3, dtype)
-    layouts = [np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2], lambda a: a[::-1].copy()[::-1]]
+    layouts = [
+        np.asfortranarray,
+        lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+        lambda a: a[::-1].copy()[::-1],
+    ]
     for w, out_bar, transpose in ((W, U, False), (U, W, True)):
         arrays = X, w, out_bar, indices, lengthscales
         results = []
         for layout in (np.copy, *layouts):
             X_, w_, bar, indices_, scales = map(layout, arrays)
             model = "matern52", 1, indices_, problems.NUM, variance, scales, transpose
-            results.append([cuda.multiply(X_, w_, *model), *cuda.multiply_vjp(bar, X_, w_, *model, NEED)])
+            results.append(
+                [cuda.multiply(X_, w_, *model), *cuda.multiply_vjp(bar, X_, w_, *model, NEED)]
+            )
         for others in results[1:]:
             for one, other in zip(others, results[0], strict=True):
                 np.testing.assert_array_equal(one, other)
@@ -156,8 +180,15 @@ def test_no_points_no_frequencies_no_sides(twin_of, rng):
     none = "rbf", 8, indices[:0], problems.NUM, *scales
     assert not cuda.multiply(X, W[:, :0], *none, False).any()
     assert cuda.multiply(X, W[:0], *model, False).shape == (0, 9)
-    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.multiply_vjp(U, X, W[:, :0], *none, False, NEED)
-    assert not X_bar.any() and w_bar.shape == (2, 0) and variance_bar == 0 and not lengthscales_bar.any()
+    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.multiply_vjp(
+        U, X, W[:, :0], *none, False, NEED
+    )
+    assert (
+        not X_bar.any()
+        and w_bar.shape == (2, 0)
+        and variance_bar == 0
+        and not lengthscales_bar.any()
+    )
     X_bar, w_bar, _, lengthscales_bar = cuda.multiply_vjp(U[:, :0], X[:0], W, *model, False, NEED)
     assert X_bar.shape == (0, 3) and not w_bar.any() and not lengthscales_bar.any()
 
@@ -166,10 +197,20 @@ def test_no_points_no_frequencies_no_sides(twin_of, rng):
 def test_vjp_of_what_is_needed(twin_of, rng, transpose):
     cuda = twin_of("fourier")
     X, U, W, indices, *scales = problems.problem(rng, 17, 3, 9, 2, np.float64)
-    arguments = *((W, X, U) if transpose else (U, X, W)), "rbf", 1, indices, problems.NUM, *scales, transpose
+    arguments = (
+        *((W, X, U) if transpose else (U, X, W)),
+        "rbf",
+        1,
+        indices,
+        problems.NUM,
+        *scales,
+        transpose,
+    )
     everything = cuda.multiply_vjp(*arguments, NEED)
     for need in ((), ("X",), ("w",), ("variance", "lengthscales")):
-        for name, full, bar in zip(NEED, everything, cuda.multiply_vjp(*arguments, need), strict=True):
+        for name, full, bar in zip(
+            NEED, everything, cuda.multiply_vjp(*arguments, need), strict=True
+        ):
             assert (bar is not None) == (name in need)
             if bar is not None:
                 close(bar, full)  # another kernel: other orders of summation
@@ -179,14 +220,32 @@ def test_vjp_of_what_is_needed(twin_of, rng, transpose):
 @pytest.mark.parametrize("D", [3, 20])
 def test_nothing_waits(rng, D):
     """On arrays as strict as CuPy's: through the front door, without a copy in either direction."""
-    host = *problems.problem(rng, 40, D, 21, 5, np.float64)[:4], np.array(1.7), rng.uniform(0.5, 2, D)
+    host = (
+        *problems.problem(rng, 40, D, 21, 5, np.float64)[:4],
+        np.array(1.7),
+        rng.uniform(0.5, 2, D),
+    )
     with cupy_on_host() as cupy:
         X, U, W, indices, *scales = map(cupy.asarray, host)
         before = copies.to_host, copies.to_device
         for w, out_bar, transpose in ((W, U, False), (U, W, True)):
             model = "rbf", 1, indices, problems.NUM, *scales, transpose
-            results = [kernels.fourier_multiply(X, w, *model), *kernels.fourier_multiply_vjp(out_bar, X, w, *model)]
-            sides, need = {"W": W, "v": W[0], "U": U, "u": U[0]}, ("out", "squares", "W", "v", "X", "variance", "lengthscales")
+            results = [
+                kernels.fourier_multiply(X, w, *model),
+                *kernels.fourier_multiply_vjp(out_bar, X, w, *model),
+            ]
+            sides, need = (
+                {"W": W, "v": W[0], "U": U, "u": U[0]},
+                (
+                    "out",
+                    "squares",
+                    "W",
+                    "v",
+                    "X",
+                    "variance",
+                    "lengthscales",
+                ),
+            )
             results += kernels.fourier_sweep(X, *model[:-1], **sides, need=need)
             assert all(isinstance(a, cupy.ndarray) for a in results)
         assert (copies.to_host, copies.to_device) == before
@@ -203,7 +262,9 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
         ("multiply_vjp", (U, X, W, *model, False, NEED)),
         ("multiply_vjp", (W, X, U, *model, True, NEED)),
     ):
-        with pytest.raises(IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"):
+        with pytest.raises(
+            IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"
+        ):
             getattr(cuda, name)(*arguments)
     edges = "rbf", 1, np.array([0, 16, 3, 16, 0]), 17, *scales
     assert np.isfinite(cuda.multiply(X, W, *edges, False)).all()
@@ -219,7 +280,12 @@ def test_the_order_of_threads_changes_no_bit(rng):
     for order in host_module.ORDERS:
         with emulated(order) as twin_of:
             cuda = twin_of("fourier")
-            results.append([cuda.multiply(X, W, *model, False), *cuda.multiply_vjp(U, X, W, *model, False, NEED)])
+            results.append(
+                [
+                    cuda.multiply(X, W, *model, False),
+                    *cuda.multiply_vjp(U, X, W, *model, False, NEED),
+                ]
+            )
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -14,30 +14,63 @@ NAMES = "out", "squares", "W", "v", "X", "variance", "lengthscales"
 NUM = 40
 
 
-def check(gpu, rng, N, D, n, R, given="WUvu", need=NAMES, dtype=np.float64, shared=False, family="rbf"):
+def check(
+    gpu, rng, N, D, n, R, given="WUvu", need=NAMES, dtype=np.float64, shared=False, family="rbf"
+):
     """From the sides that are ``given``; nothing is copied, and only what is needed comes."""
     X, U, W, indices, _, lengthscales = problems.problem(rng, N, D, n, max(R, 1), dtype)
-    sides = {"W": W[:R], "U": U[:R], "v": rng.standard_normal(2 * n).astype(dtype), "u": rng.standard_normal(N).astype(dtype)}
+    sides = {
+        "W": W[:R],
+        "U": U[:R],
+        "v": rng.standard_normal(2 * n).astype(dtype),
+        "u": rng.standard_normal(N).astype(dtype),
+    }
     sides = {name: sides[name] for name in given}
-    arrays = X, indices % NUM, np.array(1.7, dtype), dtype(1.3) * np.ones((), dtype) if shared else lengthscales
+    arrays = (
+        X,
+        indices % NUM,
+        np.array(1.7, dtype),
+        dtype(1.3) * np.ones((), dtype) if shared else lengthscales,
+    )
 
     def sweep(place, like):
         X, indices, variance, lengthscales = map(place, like)
         there = {name: place(side) for name, side in sides.items()}
         before = copies.to_host, copies.to_device
-        found = kernels.fourier_sweep(X, family, 3, indices, NUM, variance, lengthscales, **there, need=need)
+        found = kernels.fourier_sweep(
+            X, family, 3, indices, NUM, variance, lengthscales, **there, need=need
+        )
         assert gpu.cupy is not cupy or (copies.to_host, copies.to_device) == before
         return found
 
-    for name, one, other in zip(NAMES, sweep(gpu.there, arrays), sweep(np.copy, arrays), strict=True):
+    for name, one, other in zip(
+        NAMES, sweep(gpu.there, arrays), sweep(np.copy, arrays), strict=True
+    ):
         assert (one is None) is (other is None) is (name not in need), name
         if one is not None:
             assert one.shape == np.shape(other) and one.dtype == dtype, name
-            size = np.abs(other).max(initial=0) if np.ndim(other) > 1 or name in ("squares", "v") else N * n
-            np.testing.assert_allclose(gpu.back(one), other, rtol=0, atol=200 * np.finfo(dtype).eps * max(1, size), err_msg=name)
+            size = (
+                np.abs(other).max(initial=0)
+                if np.ndim(other) > 1 or name in ("squares", "v")
+                else N * n
+            )
+            np.testing.assert_allclose(
+                gpu.back(one),
+                other,
+                rtol=0,
+                atol=200 * np.finfo(dtype).eps * max(1, size),
+                err_msg=name,
+            )
 
 
-SHAPES = [(1, 1, 1, 1), (17, 1, 5, 0), (65, 8, 1, 2), (130, 17, 33, 5), (300, 3, 77, 1), (33, 20, 9, 6)]
+SHAPES = [
+    (1, 1, 1, 1),
+    (17, 1, 5, 0),
+    (65, 8, 1, 2),
+    (130, 17, 33, 5),
+    (300, 3, 77, 1),
+    (33, 20, 9, 6),
+]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -40,8 +40,12 @@ def test_equals_the_cpu(cupy, rng, start, dtype):
     got, info = fs.inverse_factor(cupy.asarray(A), None if L is None else cupy.asarray(L))
     assert isinstance(got, cupy.ndarray) and got.dtype == dtype
     assert (info.converged, info.steps, info.reason) == (True, truth.steps, "converged")
-    np.testing.assert_allclose(got.get(), expected, rtol=0, atol=1e4 * np.finfo(dtype).eps * np.abs(expected).max())
-    assert isinstance(info.residual, float) and info.log_det == pytest.approx(truth.log_det, rel=1e-4)
+    np.testing.assert_allclose(
+        got.get(), expected, rtol=0, atol=1e4 * np.finfo(dtype).eps * np.abs(expected).max()
+    )
+    assert isinstance(info.residual, float) and info.log_det == pytest.approx(
+        truth.log_det, rel=1e-4
+    )
 
 
 def test_other_ends_and_batches(cupy, rng):
@@ -79,7 +83,8 @@ def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
     assert waits_of(A, L) == (1, info._replace(steps=0))
     before = info.steps
     waits, info = waits_of(A, L * 1.01)
-    assert info.converged and info.steps == 1 and waits == 2  # no more steps in advance than may be needed
+    # no more steps in advance than may be needed
+    assert info.converged and info.steps == 1 and waits == 2
     assert waits_of(A)[0] <= cold + before // 4 + 1
 
 
@@ -98,7 +103,9 @@ def test_what_a_device_took_too_many_is_left_out(cupy, rng, monkeypatch):
         L, info = factor.descend(where(A), None, None, 1e-3, 100)
         assert info.converged and info.searches == 2 and len(asked) == info.steps + 2
         assert asked[2] == asked[3] and asked[5] == asked[6]  # from the same point again
-        assert oracle.residual(A, L if where is np.copy else L.get()) == pytest.approx(info.residual, rel=1e-6)
+        assert oracle.residual(A, L if where is np.copy else L.get()) == pytest.approx(
+            info.residual, rel=1e-6
+        )
         results.append(info)
     assert results[0].steps == results[1].steps
     assert results[0].log_det == pytest.approx(results[1].log_det, abs=1e-3)

@@ -24,7 +24,11 @@ def copied(cupy, before, number):
 def problem(rng, kind, M=12, N=15):
     Z, X = rng.uniform(-2, 2, (M, 2)), rng.uniform(-2, 2, (N, 2))
     mean, W = rng.standard_normal(M), np.tril(0.2 * rng.standard_normal((M, M))) + 0.6 * np.eye(M)
-    posterior = fs.Relaxed(mean, np.full(M, 0.1), np.eye(M)) if kind == "Relaxed" else fs.InverseFreeWhitened(mean, W, np.eye(M))
+    posterior = (
+        fs.Relaxed(mean, np.full(M, 0.1), np.eye(M))
+        if kind == "Relaxed"
+        else fs.InverseFreeWhitened(mean, W, np.eye(M))
+    )
     model = fs.SVGP(fs.RBF(1.2, np.array([0.9, 1.1])), Z, posterior, fs.Gaussian(0.1))
     return fs.refresh_inverse(model, jitter=JITTER, tolerance=0.05)[0], X, np.sin(X.sum(axis=1))
 
@@ -38,18 +42,26 @@ def there(cupy, model, *arrays):
     ("Relaxed", fs.likelihood_direction, 1),
     ("InverseFreeWhitened", fs.elbo_and_grad, 1),
 ])  # fmt: skip
-def test_an_iteration_is_products_alone_and_waits_for_the_value_only(cupy, rng, monkeypatch, kind, bound, copies):
+def test_an_iteration_is_products_alone_and_waits_for_the_value_only(
+    cupy, rng, monkeypatch, kind, bound, copies
+):
     model, X, Y = problem(rng, kind)
     device, X, Y = there(cupy, model, X, Y)
     field = device.posterior.inverse_field
-    everything_else = tuple(path for path, _, _ in fs.leaves(device) if path != f"posterior.{field}")
+    everything_else = tuple(
+        path for path, _, _ in fs.leaves(device) if path != f"posterior.{field}"
+    )
 
     def refused(*_, **__):
         raise AssertionError("this path has no decompositions and no solves")
 
     for module in (kernels, cuda_cholesky, cuda_triangular):
         for name, function in vars(module).copy().items():
-            if callable(function) and any(w in name for w in ("chol", "solve", "inv", "whiten")) and name != "cholesky_product":
+            if (
+                callable(function)
+                and any(w in name for w in ("chol", "solve", "inv", "whiten"))
+                and name != "cholesky_product"
+            ):
                 monkeypatch.setattr(module, name, refused)
     before = cupy_on_host.copies.to_host
     A, _ = device.posterior.inverse_of(device.covariance.matrix(device.inducing), JITTER)
@@ -66,7 +78,9 @@ def test_refreshed_there(cupy, rng):
     expected, truth = fs.refresh_inverse(model, jitter=JITTER)
     fresh, info = fs.refresh_inverse(there(cupy, model)[0], jitter=JITTER)
     assert info.steps == truth.steps and info.converged
-    np.testing.assert_allclose(fresh.posterior.inverse_tril.get(), expected.posterior.inverse_tril, atol=1e-10)
+    np.testing.assert_allclose(
+        fresh.posterior.inverse_tril.get(), expected.posterior.inverse_tril, atol=1e-10
+    )
 
 
 def test_intervals_and_gaps_of_the_cpu(cupy, rng):
@@ -79,14 +93,21 @@ def test_intervals_and_gaps_of_the_cpu(cupy, rng):
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_allclose(a.get(), b, atol=1e-12)
     infos = [
-        fs.inverse_factor(array(A), gap=fs.variance_gap(array(arguments[2]), s, noise_variance=0.1, tolerance=1e-3))[1]
+        fs.inverse_factor(
+            array(A),
+            gap=fs.variance_gap(array(arguments[2]), s, noise_variance=0.1, tolerance=1e-3),
+        )[1]
         for array in (np.asarray, cupy.asarray)
     ]
-    assert infos[0].steps == infos[1].steps and infos[1].gap == pytest.approx(infos[0].gap, rel=1e-6)
+    assert infos[0].steps == infos[1].steps and infos[1].gap == pytest.approx(
+        infos[0].gap, rel=1e-6
+    )
 
 
 def test_a_root_that_is_too_far_is_named_as_on_the_cpu(cupy, rng):
     model, X, Y = problem(rng, "InverseFreeWhitened")
-    device, X, Y = there(cupy, fs.replace_at(model, "posterior.inverse_root", 10 * np.eye(12)), X, Y)
+    device, X, Y = there(
+        cupy, fs.replace_at(model, "posterior.inverse_root", 10 * np.eye(12)), X, Y
+    )
     with pytest.raises(ValueError, match="`posterior.inverse_root` is too far"):
         fs.elbo_and_grad(device, X, Y, jitter=JITTER)

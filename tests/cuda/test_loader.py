@@ -1,4 +1,7 @@
-"""Compiling, keeping and launching, and what is said where that cannot work. A stand-in for CuPy records launches."""
+"""Compiling, keeping and launching, and what is said where that cannot work.
+
+A stand-in for CuPy records launches.
+"""
 
 import importlib.metadata
 import logging
@@ -105,7 +108,10 @@ def pretend(monkeypatch):
     "facts, said",
     [
         (dict(driver=0), "no NVIDIA driver"),
-        (dict(driver=12080), r"driver serves CUDA 12\.8, this CuPy was built for CUDA 13\.2; update .* CUDA 12$"),
+        (
+            dict(driver=12080),
+            r"driver serves CUDA 12\.8, this CuPy was built for CUDA 13\.2; update .* CUDA 12$",
+        ),
         (dict(devices=0), "CUDA_VISIBLE_DEVICES"),
         (dict(devices=None), "does not start: cudaErrorUnknown"),
     ],
@@ -131,7 +137,9 @@ def test_other_versions_than_were_tested_are_named_once(pretend, caplog, facts, 
     pretend(**facts)
     for _ in range(2):
         cuda_devices.multiprocessors()
-    assert [record.getMessage().partition(" with")[0] for record in caplog.records] == ([] if said is None else [said])
+    assert [record.getMessage().partition(" with")[0] for record in caplog.records] == (
+        [] if said is None else [said]
+    )
     assert said is None or cuda_devices.TESTED in caplog.text
 
 
@@ -142,7 +150,8 @@ def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
     array = OnDevice()
     for kernel in ("scale", "shift", "scale"):
         loader.launch("stem", kernel, np.dtype("float32"), (2,), (32,), (array, np.float32(2)))
-    assert asked == [("stem", "float32", "90a")]  # one module for all, and the architecture-specific code
+    # one module for all, and the architecture-specific code
+    assert asked == [("stem", "float32", "90a")]
     assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
     assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)), 0)
     assert cuda_devices.multiprocessors() == 132 and cuda_devices.shared_memory_limit() == 232448
@@ -167,7 +176,10 @@ def test_arrays_of_another_device_are_refused(pretend):
 def test_refused_cubins_name_the_driver(pretend, monkeypatch):
     pretend(load_fails=True)
     monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
-    with pytest.raises(RuntimeError, match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA.*tested with"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA.*tested with",
+    ):
         loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), ())
 
 
@@ -191,11 +203,15 @@ def test_packages_beside_cupy(installed):
         assert str(error).startswith("CuPy cannot be imported")
 
 
-@pytest.mark.parametrize("other", ["cupy-cuda13x", "cupy", "cupy-cuda110", "cupy_cuda13x", "cupy-rocm-5-0"])
+@pytest.mark.parametrize(
+    "other", ["cupy-cuda13x", "cupy", "cupy-cuda110", "cupy_cuda13x", "cupy-rocm-5-0"]
+)
 def test_two_cupy_wheels(installed, other):
     installed("numpy", other, "cupy-cuda12x", "cupy-xarray")
     both = ", ".join(sorted(["cupy-cuda12x", other]))
-    with pytest.raises(ImportError, match=rf"several CuPy packages are installed \({both}\).*uninstall all of them"):
+    with pytest.raises(
+        ImportError, match=rf"several CuPy packages are installed \({both}\).*uninstall all of them"
+    ):
         cuda_devices.cupy()
 
 
@@ -216,8 +232,13 @@ def test_sources_are_found():
 
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
-    """What cubins depend on, to be changed by the test; ``made`` counts compilations. Kept in ``tmp_path / "kept"``."""
-    facts = types.SimpleNamespace(source="kernels", headers={"a.cuh": "first", "b.cuh": "second"}, version=(13, 0), made=0)
+    """What cubins depend on, to be changed by the test; ``made`` counts compilations.
+
+    Kept in ``tmp_path / "kept"``.
+    """
+    facts = types.SimpleNamespace(
+        source="kernels", headers={"a.cuh": "first", "b.cuh": "second"}, version=(13, 0), made=0
+    )
     nvrtc = types.SimpleNamespace(getVersion=lambda: facts.version)
     cuda = types.ModuleType("cupy.cuda")
     cuda.nvrtc = nvrtc
@@ -240,9 +261,13 @@ def compiler(monkeypatch, tmp_path):
 CHANGES = {
     "the source": lambda facts, monkeypatch: setattr(facts, "source", "others"),
     "a header": lambda facts, monkeypatch: facts.headers.update({"b.cuh": "changed"}),
-    "the name of a header": lambda facts, monkeypatch: setattr(facts, "headers", {"a.cuh": "first", "c.cuh": "second"}),
+    "the name of a header": lambda facts, monkeypatch: setattr(
+        facts, "headers", {"a.cuh": "first", "c.cuh": "second"}
+    ),
     "the version of NVRTC": lambda facts, monkeypatch: setattr(facts, "version", (13, 1)),
-    "the options": lambda facts, monkeypatch: monkeypatch.setattr(loader, "OPTIONS", (*loader.OPTIONS, "-lineinfo")),
+    "the options": lambda facts, monkeypatch: monkeypatch.setattr(
+        loader, "OPTIONS", (*loader.OPTIONS, "-lineinfo")
+    ),
 }
 ASKED = "small", "float32", "90a"
 
@@ -259,7 +284,9 @@ def test_another_cubin_for_anything_that_it_depends_on(compiler, monkeypatch, ch
     assert loader.load_cubin(*ASKED) == first and compiler.made == 2  # which is still there
 
 
-@pytest.mark.parametrize("other", [("other", "float32", "90a"), ("small", "float64", "90a"), ("small", "float32", "80")])
+@pytest.mark.parametrize(
+    "other", [("other", "float32", "90a"), ("small", "float64", "90a"), ("small", "float32", "80")]
+)
 def test_another_cubin_for_anything_that_is_asked_for(compiler, other):
     assert loader.load_cubin(*ASKED) != loader.load_cubin(*other)
 
@@ -270,7 +297,13 @@ def test_a_cubin_appears_whole_or_not_at_all(compiler, monkeypatch, tmp_path, ca
     seen = []
 
     def stopped(written, target):
-        seen.append((pathlib.Path(written).read_bytes(), pathlib.Path(target).exists(), pathlib.Path(target).name))
+        seen.append(
+            (
+                pathlib.Path(written).read_bytes(),
+                pathlib.Path(target).exists(),
+                pathlib.Path(target).name,
+            )
+        )
         raise trouble("while it is renamed")
 
     with monkeypatch.context() as patch:
@@ -304,7 +337,9 @@ def nvrtc(monkeypatch, tmp_path):
 
 def count_compilations(monkeypatch):
     calls, compile_cubin = [], loader.compile_cubin
-    monkeypatch.setattr(loader, "compile_cubin", lambda *key: calls.append(key) or compile_cubin(*key))
+    monkeypatch.setattr(
+        loader, "compile_cubin", lambda *key: calls.append(key) or compile_cubin(*key)
+    )
     return calls
 
 
@@ -319,7 +354,9 @@ def test_cubins_are_kept_by_all_that_they_depend_on(nvrtc, monkeypatch, tmp_path
     loader.load_cubin("small", "float32", "90a")
     assert len(calls) == 4
     kept = [p.name for p in (tmp_path / "kept").iterdir()]
-    assert len(kept) == 4 and all(name.startswith("small-") and name.endswith(".cubin") for name in kept)
+    assert len(kept) == 4 and all(
+        name.startswith("small-") and name.endswith(".cubin") for name in kept
+    )
 
 
 def test_a_folder_that_cannot_be_written(nvrtc, monkeypatch, tmp_path, caplog):
@@ -330,6 +367,11 @@ def test_a_folder_that_cannot_be_written(nvrtc, monkeypatch, tmp_path, caplog):
 
 
 def test_compile_errors_come_with_the_log(nvrtc):
-    nvrtc["text"] = '#include "shared.cuh"\nextern "C" __global__ void broken(real* a) { *a = missing; }\n'
-    with pytest.raises(RuntimeError, match=r'(?s)cannot compile small\.cu with .*-DREAL=double.*"missing" is undefined'):
+    nvrtc["text"] = (
+        '#include "shared.cuh"\nextern "C" __global__ void broken(real* a) { *a = missing; }\n'
+    )
+    with pytest.raises(
+        RuntimeError,
+        match=r'(?s)cannot compile small\.cu with .*-DREAL=double.*"missing" is undefined',
+    ):
         loader.load_cubin("small", "float64", "80")

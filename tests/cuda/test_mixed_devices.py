@@ -8,18 +8,58 @@ from cuda_host.cupy_on_host import ndarray
 
 from fastsvgp import kernels
 
-KERNELS = {name: f for name, f in vars(kernels).items() if inspect.isfunction(f) and f.__module__ == kernels.__name__}
+KERNELS = {
+    name: f
+    for name, f in vars(kernels).items()
+    if inspect.isfunction(f) and f.__module__ == kernels.__name__
+}
 OTHERS = {  # parameters that are no arrays, and what they are here
-    **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False),
-    **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
+    **dict.fromkeys(
+        ["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False
+    ),
+    **dict.fromkeys(
+        ["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False
+    ),
     **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
-    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "period", "rng", "step", "steps"], 1),
-    **{"need": (), "kept": None, "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
+    **dict.fromkeys(
+        [
+            "num",
+            "size",
+            "dim",
+            "j",
+            "pivot",
+            "seed",
+            "iterations",
+            "count",
+            "period",
+            "rng",
+            "step",
+            "steps",
+        ],
+        1,
+    ),
+    **{
+        "need": (),
+        "kept": None,
+        "function": "log_ndtr",
+        "family": "rbf",
+        "dtype": np.float64,
+        "shape": (2, 2),
+    },
     **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None, "stream": 1},
 }
-NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1}
+NUMBERS = {
+    ("fourier_frequencies", "D"): 2,
+    ("adam", "step_size"): 0.1,
+    ("adagrad_rows", "step_size"): 0.1,
+}
 NUMBERS |= {("sum_each", "factor"): 2, ("prefers_inverse", "columns"): 2}
-TUPLES = {("adam", "out"): 3, ("sum_rows", "rows"): 1, ("sum_rows", "values"): 1, ("sum_each", "groups"): 2}
+TUPLES = {
+    ("adam", "out"): 3,
+    ("sum_rows", "rows"): 1,
+    ("sum_rows", "values"): 1,
+    ("sum_each", "groups"): 2,
+}
 TUPLES |= {("newton_schulz_walk", "start"): 2}
 NESTED = {"groups"}  # tuples of tuples, here of one
 
@@ -34,7 +74,9 @@ def arguments_of(name):
             others[parameter] = NUMBERS[name, parameter]
         elif (name, parameter) in TUPLES:
             first = "[0]" * (parameter in NESTED)
-            arrays |= {f"{parameter}{first}[{i}]": np.eye(2) for i in range(TUPLES[name, parameter])}
+            arrays |= {
+                f"{parameter}{first}[{i}]": np.eye(2) for i in range(TUPLES[name, parameter])
+            }
         else:
             arrays[parameter] = np.eye(2)
     return arrays, others
@@ -46,13 +88,22 @@ def call(name, arrays, others):
         if key.partition("[")[0] in tuples:
             tuples[key.partition("[")[0]].append(array)
     plain = {key: array for key, array in arrays.items() if key.partition("[")[0] not in tuples}
-    tuples = {key: (tuple(parts),) if key in NESTED else tuple(parts) for key, parts in tuples.items()}
+    tuples = {
+        key: (tuple(parts),) if key in NESTED else tuple(parts) for key, parts in tuples.items()
+    }
     return KERNELS[name](**plain, **tuples, **others)
 
 
 def test_all_kernels_are_found():
     assert len(KERNELS) > 60
-    assert {"solve_triangular", "cholesky", "newton_schulz_step", "stationary", "chevron_gram", "adam"} <= set(KERNELS)
+    assert {
+        "solve_triangular",
+        "cholesky",
+        "newton_schulz_step",
+        "stationary",
+        "chevron_gram",
+        "adam",
+    } <= set(KERNELS)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -62,9 +113,14 @@ def test_mixed_devices_are_named(name):
     for odd in arrays if len(arrays) > 1 else ():
         rest = [f"`{key}`" for key in arrays if key != odd]
         for odd_one_there in (True, False):
-            mixed = {key: ndarray(a) if (key == odd) is odd_one_there else a for key, a in arrays.items()}
+            mixed = {
+                key: ndarray(a) if (key == odd) is odd_one_there else a for key, a in arrays.items()
+            }
             there, here = ([f"`{odd}`"], rest) if odd_one_there else (rest, [f"`{odd}`"])
             with pytest.raises(TypeError) as caught:
                 call(name, mixed, others)
-            said = f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all"
+            said = (
+                f"arrays live on different devices: {', '.join(there)} on the GPU,"
+                f" {', '.join(here)} on the CPU; move all"
+            )
             assert str(caught.value).startswith(said), odd

@@ -34,9 +34,15 @@ def problem(gpu, M=M):
     """``(model, X, Y)`` on the device."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (N, D))
-    q = fs.Whitened(0.2 * rng.standard_normal(M), np.tril(0.1 * rng.standard_normal((M, M))) + np.eye(M))
+    q = fs.Whitened(
+        0.2 * rng.standard_normal(M), np.tril(0.1 * rng.standard_normal((M, M))) + np.eye(M)
+    )
     model = fs.SVGP(fs.RBF(1.2, np.array([0.8, 1.1])), X[:M].copy(), q, fs.Gaussian(0.1))
-    return fs.to_device(model), gpu.there(X), gpu.there(np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N))
+    return (
+        fs.to_device(model),
+        gpu.there(X),
+        gpu.there(np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)),
+    )
 
 
 def on_ranks(gpu, way, size, function):
@@ -53,7 +59,9 @@ def numbers(gpu, found):
     if isinstance(found, tuple):
         return [array for part in found for array in numbers(gpu, part)]
     if hasattr(found, "_record_fields"):
-        return [np.asarray(gpu.back(value)) for _, _, value in fs.leaves(found) if value is not None]
+        return [
+            np.asarray(gpu.back(value)) for _, _, value in fs.leaves(found) if value is not None
+        ]
     return [np.asarray(gpu.back(found))]
 
 
@@ -122,7 +130,9 @@ def test_a_sum_of_numbers_here_and_there(gpu, way):
 
     def work(group):
         here, there = np.arange(3.0) + group.rank, gpu.there(triangle)
-        return Share(Team.of(group), [Packing(items)], there).exchange([2.0, here, there, gpu.there(np.array(5.0))])
+        return Share(Team.of(group), [Packing(items)], there).exchange(
+            [2.0, here, there, gpu.there(np.array(5.0))]
+        )
 
     for number, here, there, other in on_ranks(gpu, way, 2, work):
         assert number == 4 and type(here) is np.ndarray and here.tolist() == [1, 3, 5]
@@ -148,13 +158,19 @@ def test_shards_of_other_sizes(gpu):
 def test_float32_stays_float32(gpu, way):
     """The sums are in float64."""
     model, X, Y = problem(gpu)
-    here = fs.tree_map(lambda value: value.astype(np.float32), model), X.astype(np.float32), Y.astype(np.float32)
+    here = (
+        fs.tree_map(lambda value: value.astype(np.float32), model),
+        X.astype(np.float32),
+        Y.astype(np.float32),
+    )
     value, grad = fs.elbo_and_grad(*here)
     due = gpu.back(grad.inducing)
     for found, other in on_ranks(gpu, way, 2, lambda group: fs.elbo_and_grad(*here, group=group)):
         assert found == pytest.approx(value, rel=1e-4)
         assert all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(other) if leaf is not None)
-        np.testing.assert_allclose(gpu.back(other.inducing), due, rtol=0, atol=1e-3 * np.abs(due).max())
+        np.testing.assert_allclose(
+            gpu.back(other.inducing), due, rtol=0, atol=1e-3 * np.abs(due).max()
+        )
 
 
 class Counted:
@@ -185,7 +201,8 @@ def test_copies_of_a_collapsed_bound(gpu):
 
     (found,) = on_ranks(gpu, "nccl", 1, work)
     for counted in found:
-        # value and verdicts up to the first sum, after it each verdict by itself; folded bits; words and numbers of two sums
+        # value and verdicts up to the first sum, after it each verdict by itself; folded bits;
+        # words and numbers of two sums
         assert (counted.to_host, counted.bytes_to_host) == (6, 24 + 12 + 16 + 2 * 8 * (5 + 1))
         assert (counted.to_device, counted.bytes_to_device) == (2, 2 * 8 * 5)
 
@@ -203,7 +220,8 @@ def test_copies_of_a_bound(gpu, way):
         return counted
 
     (counted,) = on_ranks(gpu, way, 1, work)
-    numbers = 1 + M * (M + 1) // 2 + M + M * D + 1 + D + 1  # the value, q(u), Z, variance and lengthscales, noise
+    # the value, q(u), Z, variance and lengthscales, noise
+    numbers = 1 + M * (M + 1) // 2 + M + M * D + 1 + D + 1
     assert (counted.to_host, counted.to_device) == (3, 1)
     assert counted.bytes_to_host == 24 + 16 + 8 * (numbers if way == "pinned" else 5 + 1)
     assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 5)
@@ -214,7 +232,10 @@ def test_digests_of_data_on_the_device(gpu):
     """Those of the host; for a bound its rows in one copy, for a training its bits folded there."""
     rng = np.random.default_rng(0)
     for rows in (100, 300):
-        here = {"X": rng.standard_normal((rows, D)), "Y": rng.standard_normal((rows, 2)).astype(np.float32)}
+        here = {
+            "X": rng.standard_normal((rows, D)),
+            "Y": rng.standard_normal((rows, 2)).astype(np.float32),
+        }
         here["weights"] = rng.integers(0, 2, (rows, 2)).astype(float)
         here["weights"][-2] = 1
         here["Y"][here["weights"] == 0] = np.nan
@@ -224,10 +245,13 @@ def test_digests_of_data_on_the_device(gpu):
         assert found == same_data.of_rows(**here)
         assert (counted.to_host, counted.bytes_to_host) == (1, 8 * min(rows, 256) * (D + 2 + 2))
         whole = same_data.of_all(**there)
-        assert same_data.differing([whole, same_data.of_all(**here)]) is None  # of rows: no more can be compared
+        # of rows: no more can be compared
+        assert same_data.differing([whole, same_data.of_all(**here)]) is None
         other = here["X"].copy()
         other[-2] += 1e-12
-        assert same_data.differing([whole, same_data.of_all(**(there | {"X": gpu.there(other)}))]) == ("X", [1])
+        assert same_data.differing(
+            [whole, same_data.of_all(**(there | {"X": gpu.there(other)}))]
+        ) == ("X", [1])
 
 
 @every_way
@@ -238,7 +262,9 @@ def test_other_data_on_a_rank(gpu, way):
 
     def work(group):
         for call in (fs.elbo, functools.partial(fs.fit, steps=2)):
-            with pytest.raises(ValueError, match="`Y` holds other numbers on rank 1 than on rank 0"):
+            with pytest.raises(
+                ValueError, match="`Y` holds other numbers on rank 1 than on rank 0"
+            ):
                 call(model, X, other if group.rank else Y, group=group)
 
     on_ranks(gpu, way, 2, work)
@@ -248,8 +274,16 @@ def steps_of_training(problem, **group):
     """The copies of each step of a short training but the first."""
     counts = []
     options = {"steps": 5, "batch_size": 11, "rng": 3, "natural_step_size": 0.1}
-    fs.fit(*problem, callback=lambda *_: counts.append(dict(vars(cupy_on_host.copies))), **options, **group)
-    return [{name: after[name] - before[name] for name in after} for before, after in zip(counts, counts[1:], strict=False)]
+    fs.fit(
+        *problem,
+        callback=lambda *_: counts.append(dict(vars(cupy_on_host.copies))),
+        **options,
+        **group,
+    )
+    return [
+        {name: after[name] - before[name] for name in after}
+        for before, after in zip(counts, counts[1:], strict=False)
+    ]
 
 
 @every_way
@@ -259,12 +293,16 @@ def test_copies_of_a_step_of_training(gpu, way):
     found = {}
     for M in (7, 12):
         here = problem(gpu, M)
-        (steps,) = on_ranks(gpu, way, 1, lambda group, here=here: steps_of_training(here, group=group))
+        (steps,) = on_ranks(
+            gpu, way, 1, lambda group, here=here: steps_of_training(here, group=group)
+        )
         assert {one["to_host"] for one in steps} == {8}
-        rows = [one["bytes_to_device"] for one in steps_of_training(here)]  # numbers of rows in the batches
+        # numbers of rows in the batches
+        rows = [one["bytes_to_device"] for one in steps_of_training(here)]
         sent = {one["bytes_to_device"] - other for one, other in zip(steps, rows, strict=True)}
         found[M] = {one["bytes_to_host"] for one in steps}, sent
-    # value and verdicts of two bounds and a check, a verdict, a count, folded bits; then two sums: words, and 2 and 1 numbers
+    # value and verdicts of two bounds and a check, a verdict, a count, folded bits; then two sums:
+    # words, and 2 and 1 numbers
     beside = 72 + 1 + 8 + 16
     natural, gradient = (lambda M: 2 + M + M * (M + 1) // 2), (lambda M: 1 + M * D + 1 + D + 1)
     for M, (to_host, to_device) in found.items():
@@ -292,11 +330,17 @@ def test_a_rank_that_fails(gpu, way, name):
             return Team.run(team, sums, (lambda share: broken()) if fails else compute, summed)
 
         def broken():
-            raise MemoryError("8 GiB") if name == "memory" else fs.NotPositiveDefinite((), 3, 1e-6, M, float)
+            raise (
+                MemoryError("8 GiB")
+                if name == "memory"
+                else fs.NotPositiveDefinite((), 3, 1e-6, M, float)
+            )
 
         team.run = run
         try:
-            end = fs.fit(model, gpu.there(hole) if name == "nan" else X, Y, group=group, **options)[1].retries
+            end = fs.fit(model, gpu.there(hole) if name == "nan" else X, Y, group=group, **options)[
+                1
+            ].retries
         except Exception as error:
             end = error
         del team.run
@@ -317,7 +361,10 @@ def test_a_rank_that_fails(gpu, way, name):
 @pytest.mark.parametrize("name", ["collapsed_bound_and_grad", "natural_step_and_grad"])
 @emulated
 def test_a_factor_that_one_rank_cannot_make_in_a_call_of_two_sums(gpu, way, name):
-    """A device reports it late. The rank tells it in the first sum, and all would try again, with more jitter."""
+    """A device reports it late.
+
+    The rank tells it in the first sum, and all would try again, with more jitter.
+    """
     model, X, Y = problem(gpu)
     Z = gpu.back(model.inducing).copy()
     Z[1] = Z[0]
@@ -335,8 +382,16 @@ def test_a_factor_that_one_rank_cannot_make_in_a_call_of_two_sums(gpu, way, name
         return end, fs.elbo(model, X, Y, group=group)
 
     (first, value), (second, same) = on_ranks(gpu, way, 2, work)
-    assert isinstance(first, fs.NotPositiveDefinite) and isinstance(first, fs.RemoteError) and first.rank == 1
-    assert isinstance(second, fs.NotPositiveDefinite) and "are the same inputs" in str(second) and value == same
+    assert (
+        isinstance(first, fs.NotPositiveDefinite)
+        and isinstance(first, fs.RemoteError)
+        and first.rank == 1
+    )
+    assert (
+        isinstance(second, fs.NotPositiveDefinite)
+        and "are the same inputs" in str(second)
+        and value == same
+    )
 
 
 @every_way
@@ -354,7 +409,12 @@ def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
         return plain(*arguments, **options)
 
     monkeypatch.setattr(natural, "relay", relay)
-    results = on_ranks(gpu, way, 2, lambda group: tuple(fs.natural_step_and_grad(*here, group=group)[i] for i in (2, 0, 3)))
+    results = on_ranks(
+        gpu,
+        way,
+        2,
+        lambda group: tuple(fs.natural_step_and_grad(*here, group=group)[i] for i in (2, 0, 3)),
+    )
     assert faults == [0]
     assert_same_on_all_and_close(gpu, results, tuple(expected[i] for i in (2, 0, 3)), 1e-11)
 
@@ -371,12 +431,23 @@ def test_an_error_between_steps(gpu, way, at):
             return step == at and 1 / 0
 
         try:
-            fs.fit(*here, steps=8, batch_size=N, rng=3, natural_step_size=0.1, callback=callback, group=group)
+            fs.fit(
+                *here,
+                steps=8,
+                batch_size=N,
+                rng=3,
+                natural_step_size=0.1,
+                callback=callback,
+                group=group,
+            )
         except Exception as error:
             return type(error).__name__, str(error), fs.elbo(*here, group=group)
 
     (first, _, value), (second, said, same) = on_ranks(gpu, way, 2, work)
-    assert (first, second) == ("ZeroDivisionError", "RemoteError") and "rank 0 failed: ZeroDivisionError" in said
+    assert (first, second) == (
+        "ZeroDivisionError",
+        "RemoteError",
+    ) and "rank 0 failed: ZeroDivisionError" in said
     assert value == same
 
 
@@ -396,7 +467,11 @@ def test_no_memory_for_the_buffer(gpu, way, training):
             return [error]
 
     (first,), (second,) = on_ranks(gpu, way, 2, work)
-    assert isinstance(first, fs.RemoteError) and "64 MB" in first.message and isinstance(second, MemoryError)
+    assert (
+        isinstance(first, fs.RemoteError)
+        and "64 MB" in first.message
+        and isinstance(second, MemoryError)
+    )
 
 
 @emulated
@@ -404,7 +479,14 @@ def test_calls_of_nccl(gpu):
     """One for each sum, on the device, and one at the end, like the first; words alone go by MPI."""
     here = problem(gpu)
     del nccl_on_host.calls[:]
-    on_ranks(gpu, "nccl", 1, lambda group: fs.fit(*here, steps=3, batch_size=11, rng=0, natural_step_size=0.1, group=group))
+    on_ranks(
+        gpu,
+        "nccl",
+        1,
+        lambda group: fs.fit(
+            *here, steps=3, batch_size=11, rng=0, natural_step_size=0.1, group=group
+        ),
+    )
     natural, gradient = 2 + M + M * (M + 1) // 2, 1 + M * D + D + 2
     assert nccl_on_host.calls == [
         ("allReduce", 0, 5), ("bcast", 0, 1),  # tried once
@@ -425,8 +507,11 @@ def test_other_numbers_than_float64_are_refused(gpu):
 @emulated
 def test_a_communicator_outlives_its_group(gpu, monkeypatch):
     """To destroy it is a call of all ranks of a host, and one that fails would make it alone."""
-    monkeypatch.setattr(leaving, "_GROUPS", types.SimpleNamespace(append=lambda entry: None))  # which keeps groups
-    for group, communicator in on_ranks(gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))):
+    # which keeps groups
+    monkeypatch.setattr(leaving, "_GROUPS", types.SimpleNamespace(append=lambda entry: None))
+    for group, communicator in on_ranks(
+        gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))
+    ):
         gc.collect()
         assert group() is None and communicator() is not None
 
@@ -434,7 +519,9 @@ def test_a_communicator_outlives_its_group(gpu, monkeypatch):
 @emulated
 def test_mpi_waits_for_what_writes_the_buffer(gpu, monkeypatch):
     here, waited = problem(gpu), []
-    monkeypatch.setattr(cupy_on_host.CUDA.Stream, "synchronize", lambda stream: waited.append(stream))
+    monkeypatch.setattr(
+        cupy_on_host.CUDA.Stream, "synchronize", lambda stream: waited.append(stream)
+    )
     on_ranks(gpu, "device pointers", 1, lambda group: fs.elbo_and_grad(*here, group=group))
     assert len(waited) == 3  # the sum and the broadcast that are tried, and the one that counts
 
@@ -445,9 +532,13 @@ def test_models_in_different_places(gpu):
     on_host = fs.to_host(model), gpu.back(X), gpu.back(Y)
 
     def work(group):
-        with pytest.raises(ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"):
+        with pytest.raises(
+            ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"
+        ):
             fs.elbo(*(on_host if group.rank else (model, X, Y)), group=group)
-        with pytest.raises(ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"):
+        with pytest.raises(
+            ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"
+        ):
             fs.fit(*(on_host if group.rank else (model, X, Y)), steps=2, group=group)
 
     on_ranks(gpu, "nccl", 2, work)
@@ -465,7 +556,9 @@ def test_a_group_that_does_not_sum_on_devices(gpu):
         def broadcast(self, buffer):
             pass
 
-    with pytest.raises(ValueError, match=r"`group.sum` does not sum over the ranks.* it made \[1.0, 0.0, 0.0\]"):
+    with pytest.raises(
+        ValueError, match=r"`group.sum` does not sum over the ranks.* it made \[1.0, 0.0, 0.0\]"
+    ):
         fs.elbo(*problem(gpu), group=Forgetful())
 
 
@@ -484,7 +577,9 @@ def placed(hosts, seen=None, make=WAYS["nccl"]):
     names = mpi_on_threads.threading.local()
     with cupy_on_host.cupy_on_host(devices=2):
         plain = cuda_devices.device_names
-        with mock.patch.object(cuda_devices, "device_names", lambda: plain() if names.here is None else names.here):
+        with mock.patch.object(
+            cuda_devices, "device_names", lambda: plain() if names.here is None else names.here
+        ):
             return mpi_on_threads.run(hosts, work)
 
 
@@ -503,8 +598,14 @@ def test_devices_that_a_launcher_shows_to_single_ranks():
 def test_more_ranks_than_devices(way):
     *full, other = placed(["a"] * 3 + ["b"], make=WAYS[way])
     for error in full:
-        assert type(error) is RuntimeError and "3 ranks on this host, and they see 2 of its devices" in str(error)
-    assert isinstance(other, fs.RemoteError) and other.rank == 0 and "3 ranks on this host" in other.message
+        assert type(
+            error
+        ) is RuntimeError and "3 ranks on this host, and they see 2 of its devices" in str(error)
+    assert (
+        isinstance(other, fs.RemoteError)
+        and other.rank == 0
+        and "3 ranks on this host" in other.message
+    )
 
 
 def test_what_is_missing(monkeypatch):
@@ -512,9 +613,13 @@ def test_what_is_missing(monkeypatch):
     assert isinstance(first, fs.RemoteError) and "CuPy cannot be imported" in first.message
     assert type(second) is ImportError
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
-    monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(nccl=types.SimpleNamespace(available=False)))
+    monkeypatch.setitem(
+        sys.modules, "cupy.cuda", types.SimpleNamespace(nccl=types.SimpleNamespace(available=False))
+    )
     monkeypatch.setattr(cuda_devices, "cupy", lambda: sys.modules["cupy"])
-    with pytest.raises(ImportError, match="CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13"):
+    with pytest.raises(
+        ImportError, match="CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13"
+    ):
         cuda_devices.nccl()
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(ImportError, match="nccl: mpi4py could not be loaded.*pip install"):
@@ -539,5 +644,8 @@ def missing(error):
 
 
 def test_bad_arguments():
-    with mock.patch.object(mpi, "library", mock.Mock()), pytest.raises(TypeError, match="`device_pointers` must be"):
+    with (
+        mock.patch.object(mpi, "library", mock.Mock()),
+        pytest.raises(TypeError, match="`device_pointers` must be"),
+    ):
         fs.distributed.mpi(device_pointers=1)

@@ -36,7 +36,8 @@ def test_by_tensor_cores_that_cut_off(cutting, rng, M, batch):
 def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):
     arrays = problems.problem(rng, M, batch, dtype)
     results = [problems.results_of(twin, *arrays, 0.7) for twin in (twin_of("newton_schulz"), cpu)]
-    for one, other in zip(*results, strict=True):  # a trace of M numbers with the rounding of numbers near 1 is among them
+    # a trace of M numbers with the rounding of numbers near 1 is among them
+    for one, other in zip(*results, strict=True):
         atol = max(64, 4 * M) * np.finfo(dtype).eps * max(1, np.abs(other).max())
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
@@ -62,10 +63,15 @@ def test_step_sizes_and_broadcasting(twin_of, rng):
     for i, g in enumerate(sizes):
         np.testing.assert_allclose(stepped[i], oracle.step(A[i], L[0], g), rtol=0, atol=1e-12)
     D, _ = twin.newton_schulz_gram(A, L[0])
-    for one, other in zip(*(t.newton_schulz_step_vjp(bar, A, L[0], D, sizes) for t in (twin, cpu)), strict=True):
+    for one, other in zip(
+        *(t.newton_schulz_step_vjp(bar, A, L[0], D, sizes) for t in (twin, cpu)), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
     for need in (("A",), ("L",)):
-        for one, other in zip(*(t.newton_schulz_step_vjp(bar, A, L[0], D, 0.3, need) for t in (twin, cpu)), strict=True):
+        for one, other in zip(
+            *(t.newton_schulz_step_vjp(bar, A, L[0], D, 0.3, need) for t in (twin, cpu)),
+            strict=True,
+        ):
             assert (one is None) == (other is None)
             if one is not None:
                 np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
@@ -77,7 +83,15 @@ def test_a_walk_is_decided_on_the_device(twin_of, rng, start):
     A, L, *_ = problems.problem(rng, 70, (4,), np.float64)
     L[0], L[2], L[3, 9, 9] = 3 * np.eye(70), oracle.inverse_factor(A[2]), np.inf
     (factors, D, rows, v), (_, truth, expected, vector) = (
-        twin.newton_schulz_walk(A, L, np.ones((4, 70)), 1e-5, 14, twin.newton_schulz_gram(A, L) if start else None, (10, 3))
+        twin.newton_schulz_walk(
+            A,
+            L,
+            np.ones((4, 70)),
+            1e-5,
+            14,
+            twin.newton_schulz_gram(A, L) if start else None,
+            (10, 3),
+        )
         for twin in (twin_of("newton_schulz"), cpu)
     )
     for one, other in ((rows[:, :3], expected[:, :3]), (D[:3], truth[:3]), (v[:3], vector[:3])):
@@ -97,7 +111,10 @@ def test_a_walk_is_decided_on_the_device(twin_of, rng, start):
 def test_a_walk_of_few_steps(twin_of, rng, M, batch, dtype):
     A, L, _, _, v = problems.problem(rng, M, batch, dtype)
     for steps, iterations in ((0, (3, 3)), (1, (2, 3)), (2, (0, 0)), (2, (0, 1))):
-        results = [twin.newton_schulz_walk(A, L, v, 0.0, steps, None, iterations) for twin in (twin_of("newton_schulz"), cpu)]
+        results = [
+            twin.newton_schulz_walk(A, L, v, 0.0, steps, None, iterations)
+            for twin in (twin_of("newton_schulz"), cpu)
+        ]
         for one, other in zip(*results, strict=True):
             assert one.shape == other.shape and one.dtype == other.dtype
             np.testing.assert_allclose(one, other, rtol=0, atol=1e3 * M * np.finfo(dtype).eps)
@@ -109,7 +126,9 @@ def test_strided_arguments_and_given_results(twin_of, rng):
     wide[::2, ::2] = A
     twin = twin_of("newton_schulz")
     expected = twin.newton_schulz_step(A, L, 1.0)
-    np.testing.assert_array_equal(twin.newton_schulz_step(wide[::2, ::2], np.asfortranarray(L), 1.0), expected)
+    np.testing.assert_array_equal(
+        twin.newton_schulz_step(wide[::2, ::2], np.asfortranarray(L), 1.0), expected
+    )
     askew = np.empty(70 * 70 + 1)[1:].reshape(70, 70)  # rows that cannot be read 128 bits at a time
     askew[:] = A
     np.testing.assert_array_equal(twin.newton_schulz_step(askew, L, 1.0), expected)
@@ -129,10 +148,19 @@ def test_where_results_may_go(gpu, rng, operation):
     for there in (np.copy, gpu.there):
         A, L = there(pair)
         before = gpu.back(there(pair))
-        for name, out in (("A", A), ("L", L), ("L", L.reshape(-1).reshape(20, 20)), ("L", L[::-1][::-1])):
+        for name, out in (
+            ("A", A),
+            ("L", L),
+            ("L", L.reshape(-1).reshape(20, 20)),
+            ("L", L[::-1][::-1]),
+        ):
             with pytest.raises(ValueError, match=f"`out` shares memory with `{name}`"):
                 step(A, L, *sizes, out=out)
-        for out in (there(pair)[0].T, there(np.zeros((20, 40)))[:, :20], there(np.zeros((20, 40)))[:, ::2]):
+        for out in (
+            there(pair)[0].T,
+            there(np.zeros((20, 40)))[:, :20],
+            there(np.zeros((20, 40)))[:, ::2],
+        ):
             with pytest.raises(ValueError, match="`out` must be C-contiguous"):
                 step(A, L, *sizes, out=out)
         for X, unchanged in zip((A, L), before, strict=True):
@@ -216,8 +244,12 @@ def test_counters_of_cut_sums_are_left_at_zero(rng):
 @pytest.mark.parametrize("which", [*range(8)])
 def test_cut_sums_have_counters_enough(which):
     for multiprocessors, items, both in itertools.product((1, 2, 20, 132), (1, 2, 7, 100), (1, 2)):
-        for n, columns in [*itertools.product((1, 63, 65, 200, 512, 1000, 2000, 7000), (1, 100, 3000))]:
+        for n, columns in [
+            *itertools.product((1, 63, 65, 200, 512, 1000, 2000, 7000), (1, 100, 3000))
+        ]:
             wide = columns if which >= tiled.ROWS_UP_TO_ROW else n
             deep = columns if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else n
-            tiles, slices, _ = tiled._plan(multiprocessors, items, n, wide, deep, which, 0, (0, 0), both, 0, 0, 0, (0,) * 7)
+            tiles, slices, _ = tiled._plan(
+                multiprocessors, items, n, wide, deep, which, 0, (0, 0), both, 0, 0, 0, (0,) * 7
+            )
             assert slices == 1 or items * tiles < 3 * tiled.BLOCKS_EACH * multiprocessors

@@ -11,7 +11,9 @@ import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.runtime.memory import explained
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
+)
 f8 = np.float64
 
 
@@ -26,7 +28,9 @@ def largest(monkeypatch):
     def refuse_from(limit):
         def init(self, host):
             if host.base is None and host.nbytes >= limit:
-                raise OutOfMemoryError(f"Out of memory allocating {host.nbytes:,} bytes (allocated so far: 512 bytes).")
+                raise OutOfMemoryError(
+                    f"Out of memory allocating {host.nbytes:,} bytes (allocated so far: 512 bytes)."
+                )
             plain(self, host)
 
         plain = cupy_on_host.ndarray.__init__
@@ -39,7 +43,12 @@ def largest(monkeypatch):
 
 def small_model(rng, M, D=3):
     covariance = fs.RBF(f8(1.3), np.ones(D))
-    return fs.SVGP(covariance, rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M)), fs.Gaussian(f8(0.3)))
+    return fs.SVGP(
+        covariance,
+        rng.standard_normal((M, D)),
+        fs.Whitened(np.zeros(M), np.eye(M)),
+        fs.Gaussian(f8(0.3)),
+    )
 
 
 def said_of(function, *arguments, **settings):
@@ -53,13 +62,24 @@ def said_of(function, *arguments, **settings):
 
 
 def test_bounds(rng, largest):
-    there = fs.to_device(small_model(rng, 17)), *(largest.there(rng.standard_normal(shape)) for shape in ((65, 3), 65))
+    there = (
+        fs.to_device(small_model(rng, 17)),
+        *(largest.there(rng.standard_normal(shape)) for shape in ((65, 3), 65)),
+    )
     largest(8 * 17 * 65)
     asked, driver, message = said_of(fs.elbo_and_grad, *there)
     assert (asked, driver) == (8 * 17 * 65, "X")
-    sizes = "of `inducing` (17, 3), `X` (65, 3), `Y` (65,), `X` drives it: use smaller batches or float32"
-    assert message.endswith(sizes) and "(Out of memory allocating 8,840 bytes (allocated so far: 512 bytes))" in message
-    asked, driver, _ = said_of(fs.collapsed_bound, fs.SGPR(there[0].covariance, there[0].inducing, f8(0.3)), *there[1:])
+    sizes = (
+        "of `inducing` (17, 3), `X` (65, 3), `Y` (65,), `X` drives it: use smaller batches or"
+        " float32"
+    )
+    assert (
+        message.endswith(sizes)
+        and "(Out of memory allocating 8,840 bytes (allocated so far: 512 bytes))" in message
+    )
+    asked, driver, _ = said_of(
+        fs.collapsed_bound, fs.SGPR(there[0].covariance, there[0].inducing, f8(0.3)), *there[1:]
+    )
     assert (asked, driver) == (8 * 17 * 65, "X")
 
 
@@ -68,17 +88,23 @@ def test_predictions(rng, largest, predict):
     model, Xs = fs.to_device(small_model(rng, 70)), largest.there(rng.standard_normal((1000, 3)))
     largest(8 * 70 * 70)
     asked, driver, message = said_of(predict, model, Xs, chunk_size=10)
-    assert (asked, driver) == (8 * 70 * 70, "inducing") and message.endswith("use fewer inducing inputs or float32")
+    assert (asked, driver) == (8 * 70 * 70, "inducing") and message.endswith(
+        "use fewer inducing inputs or float32"
+    )
     asked, driver, message = said_of(predict, fs.replace(model, inducing=model.inducing[:60].copy(), posterior=fs.to_device(
         fs.Whitened(np.zeros(60), np.eye(60)))), Xs, chunk_size=500)  # fmt: skip
-    assert (asked, driver) == (8 * 60 * 500, "chunk_size") and message.endswith("use a smaller `chunk_size` or float32")
+    assert (asked, driver) == (8 * 60 * 500, "chunk_size") and message.endswith(
+        "use a smaller `chunk_size` or float32"
+    )
 
 
 def test_full_covariances(rng, largest):
     model, Xs = fs.to_device(small_model(rng, 17)), largest.there(rng.standard_normal((90, 3)))
     largest(8 * 90 * 90)
     asked, driver, message = said_of(fs.predict_f, model, Xs, full_cov=True, chunk_size=10)
-    assert (asked, driver) == (8 * 90 * 90, "Xs") and message.endswith("use fewer rows at a time or float32")
+    assert (asked, driver) == (8 * 90 * 90, "Xs") and message.endswith(
+        "use fewer rows at a time or float32"
+    )
     assert said_of(fs.sample_f, model, Xs, 2)[:2] == (8 * 90 * 90, "Xs")
 
 
@@ -113,6 +139,11 @@ def test_kernels_and_factors_called_directly(rng, largest):
 
 
 def test_of_what_is_not_known_the_largest_is_named():
-    said = str(explained(MemoryError("no room"), {"A": np.zeros((3, 2)), "B": np.zeros(70, np.float32), "jitter": 10**9}))
+    said = str(
+        explained(
+            MemoryError("no room"),
+            {"A": np.zeros((3, 2)), "B": np.zeros(70, np.float32), "jitter": 10**9},
+        )
+    )
     assert said == "out of memory (no room); of `A` (3, 2), `B` (70,), `B` drives it"
     assert str(explained(MemoryError("no room"), {"steps": 3})) == "out of memory (no room)"

@@ -15,22 +15,38 @@ from fastsvgp import kernels
 
 SUMS, PAIRS = problems.SUMS, problems.PAIRS
 f8 = np.float64
-PATCH_COVARIANCES = fs.Matern52(f8(1.1), np.linspace(1, 3, 6)), fs.RBF(f8(0.7), f8(2.0)) + fs.Linear(f8(0.2))
+PATCH_COVARIANCES = (
+    fs.Matern52(f8(1.1), np.linspace(1, 3, 6)),
+    fs.RBF(f8(0.7), f8(2.0)) + fs.Linear(f8(0.2)),
+)
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
-needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+needs_gxx = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
+)
 
 
 def case(rng, dtype, geometry=(7, 6, 2, 3, 2, 1), windows=(3, 14), M=5, N=3, shared=False):
     """Arguments of all four operations after the family: sums, their cotangents; of pairs of windows, their cotangents."""
     Z, X, *parameters = problems.problem(rng, geometry, windows, M, N, dtype, shared)
     P = problems.num_windows(geometry, windows)
-    A, B, K_bar, k_bar = (rng.standard_normal(shape).astype(dtype) for shape in ((M, P), P, (M, N), N))
-    return (Z, X, A, *parameters, geometry, windows), K_bar, (X, B, *parameters, geometry, windows, None), k_bar
+    A, B, K_bar, k_bar = (
+        rng.standard_normal(shape).astype(dtype) for shape in ((M, P), P, (M, N), N)
+    )
+    return (
+        (Z, X, A, *parameters, geometry, windows),
+        K_bar,
+        (X, B, *parameters, geometry, windows, None),
+        k_bar,
+    )
 
 
 def everything(twin, family, sums, K_bar, pairs, k_bar):
     results = [twin.patch_sums(family, *sums), *twin.patch_sums_vjp(K_bar, family, *sums, SUMS)]
-    return [*results, twin.patch_pair_sums(family, *pairs), *twin.patch_pair_sums_vjp(k_bar, family, *pairs, PAIRS)]
+    return [
+        *results,
+        twin.patch_pair_sums(family, *pairs),
+        *twin.patch_pair_sums_vjp(k_bar, family, *pairs, PAIRS),
+    ]
 
 
 @every_dtype
@@ -64,7 +80,12 @@ def test_only_what_is_needed(twin_of, rng, shared):
     for names, pull, arguments in ((SUMS, twin.patch_sums_vjp, (K_bar, "matern52", *sums)),
                                    (PAIRS, twin.patch_pair_sums_vjp, (k_bar, "matern52", *pairs))):  # fmt: skip
         whole = pull(*arguments, names)
-        for need in ((), *((name,) for name in names), ("X", "lengthscales"), ("A" if names is SUMS else "B", "variance")):
+        for need in (
+            (),
+            *((name,) for name in names),
+            ("X", "lengthscales"),
+            ("A" if names is SUMS else "B", "variance"),
+        ):
             for name, bar, expected in zip(names, pull(*arguments, need), whole, strict=True):
                 assert (bar is None) == (name not in need)
                 if bar is not None:
@@ -76,17 +97,26 @@ def test_strides(twin_of, rng):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
     expected = everything(twin, "matern32", sums, K_bar, pairs, k_bar)
     (Z, X, A, *rest), (_, B, *_) = sums, pairs
-    askew = np.hstack([Z, np.full((len(Z), 2), np.nan)])[:, :-2], np.repeat(X, 2, axis=0)[::2], np.asfortranarray(A)
+    askew = (
+        np.hstack([Z, np.full((len(Z), 2), np.nan)])[:, :-2],
+        np.repeat(X, 2, axis=0)[::2],
+        np.asfortranarray(A),
+    )
     spread = np.repeat(B, 2)[::2], np.asfortranarray(K_bar), np.repeat(k_bar, 2)[::2]
-    found = everything(twin, "matern32", (*askew, *rest), spread[1], (askew[1], spread[0], *pairs[2:]), spread[2])
+    found = everything(
+        twin, "matern32", (*askew, *rest), spread[1], (askew[1], spread[0], *pairs[2:]), spread[2]
+    )
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     weights = np.outer(B, B)
     for symmetric in (weights, np.asfortranarray(weights)):
-        np.testing.assert_allclose(twin.patch_pair_sums("matern32", X, symmetric, *pairs[2:]), expected[6], rtol=1e-13)
+        np.testing.assert_allclose(
+            twin.patch_pair_sums("matern32", X, symmetric, *pairs[2:]), expected[6], rtol=1e-13
+        )
     patches = np.asfortranarray(rng.standard_normal((3, 11, 12)))
     np.testing.assert_array_equal(
-        twin.gather_patches_vjp(patches, *rest[2:]), twin.gather_patches_vjp(np.ascontiguousarray(patches), *rest[2:])
+        twin.gather_patches_vjp(patches, *rest[2:]),
+        twin.gather_patches_vjp(np.ascontiguousarray(patches), *rest[2:]),
     )
 
 
@@ -94,9 +124,32 @@ def test_strides(twin_of, rng):
 def test_nothing_to_sum(twin_of, rng, M, N):
     twin, geometry = twin_of("patches"), (7, 6, 2, 3, 2, 1)
     Z, X, A = np.ones((M, 12)), np.ones((N, 84)), np.ones((M, 25))
-    sums, pairs = (Z, X, A, 1.0, np.ones(12), geometry, None), (X, np.ones(25), 1.0, 1.0, geometry, None, None)
+    sums, pairs = (
+        (Z, X, A, 1.0, np.ones(12), geometry, None),
+        (
+            X,
+            np.ones(25),
+            1.0,
+            1.0,
+            geometry,
+            None,
+            None,
+        ),
+    )
     results = everything(twin, "rbf", sums, np.ones((M, N)), pairs, np.ones(N))
-    assert [a.shape for a in results] == [(M, N), (M, 12), (N, 84), (M, 25), (), (12,), (N,), (N, 84), (25,), (), ()]
+    assert [a.shape for a in results] == [
+        (M, N),
+        (M, 12),
+        (N, 84),
+        (M, 25),
+        (),
+        (12,),
+        (N,),
+        (N, 84),
+        (25,),
+        (),
+        (),
+    ]
     assert not any(a.any() for a in results[:6])
     assert twin.gather_patches(X, geometry).shape == (N, 25, 12)
     assert twin.gather_patches_vjp(np.ones((N, 25, 12)), geometry).shape == (N, 84)
@@ -113,7 +166,9 @@ def test_near_patches_far_from_the_origin(twin_of, rng, family):
         (results[:6], problems.sums, (*near[0][:5], K_bar)),
         (results[6:], lambda *a: problems.pair_sums(*a[:3], None, *a[3:]), (*near[2][:4], k_bar)),
     ):
-        for found, exact in zip(part, define(family, *sums[5:], *problems.exactly(*arrays)), strict=True):
+        for found, exact in zip(
+            part, define(family, *sums[5:], *problems.exactly(*arrays)), strict=True
+        ):
             assert np.abs(found - exact).max() < 1e-12 * max(1, np.abs(exact).max())
 
 
@@ -122,7 +177,14 @@ def test_numbers_on_the_device(twin_of, rng):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, np.float32, shared=True)
     for number in (float, np.asarray):
         given = tuple(map(number, sums[3:5]))
-        found = everything(twin, "rbf", (*sums[:3], *given, *sums[5:]), K_bar, (*pairs[:2], *given, *pairs[4:]), k_bar)
+        found = everything(
+            twin,
+            "rbf",
+            (*sums[:3], *given, *sums[5:]),
+            K_bar,
+            (*pairs[:2], *given, *pairs[4:]),
+            k_bar,
+        )
         for a, b in zip(found, everything(twin, "rbf", sums, K_bar, pairs, k_bar), strict=True):
             assert a.dtype == np.float32
             np.testing.assert_array_equal(a, b)
@@ -134,7 +196,12 @@ def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
     sums[1][1, 40] = np.nan  # and of pairs: it is the same array
     out, _, X_bar, *_, k, other_bar, _, _, _ = everything(twin, family, sums, K_bar, pairs, k_bar)
-    assert np.isnan(out[:, 1]).all() and np.isnan(k[1]) and np.isnan(X_bar[1]).any() and np.isnan(other_bar[1]).any()
+    assert (
+        np.isnan(out[:, 1]).all()
+        and np.isnan(k[1])
+        and np.isnan(X_bar[1]).any()
+        and np.isnan(other_bar[1]).any()
+    )
     for a in (out.T, X_bar, k, other_bar):
         assert np.isfinite(a[::2]).all()
     sums[1][1, 40] = 1e200  # whose square overflows: infinitely far from all other patches
@@ -144,11 +211,22 @@ def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
 def test_long_float32_sums_keep_their_digits(twin_of):
     """Many equal images: sums over them are kept in float64."""
     N, geometry = 1 << 10, (1, 1, 1, 1, 1, 1)
-    Z, A, X, K_bar = (np.full(shape, value, np.float32) for shape, value in ((1, 0), (1, 1), (N, 0.3), (N, 0.1)))
-    Z, A, X, K_bar, x, bar = Z[:, None], A[:, None], X[:, None], K_bar[None], float(X[0]), float(K_bar[0])
+    Z, A, X, K_bar = (
+        np.full(shape, value, np.float32) for shape, value in ((1, 0), (1, 1), (N, 0.3), (N, 0.1))
+    )
+    Z, A, X, K_bar, x, bar = (
+        Z[:, None],
+        A[:, None],
+        X[:, None],
+        K_bar[None],
+        float(X[0]),
+        float(K_bar[0]),
+    )
     truth = bar * N * np.exp(-(x**2) / 2) * np.array([x, 1, 1, x**2])
     need = [name for name in SUMS if name != "X"]
-    Z_bar, _, A_bar, *rest = twin_of("patches").patch_sums_vjp(K_bar, "rbf", Z, X, A, 1.0, 1.0, geometry, None, need)
+    Z_bar, _, A_bar, *rest = twin_of("patches").patch_sums_vjp(
+        K_bar, "rbf", Z, X, A, 1.0, 1.0, geometry, None, need
+    )
     np.testing.assert_allclose([Z_bar[0, 0], A_bar[0, 0], *rest], truth, rtol=1e-6)
 
 
@@ -176,7 +254,9 @@ def test_nothing_waits_for_the_device(rng):
             results += kernels.patch_sums_vjp(K_bar, "rbf", Z, X, weights, *parameters, windows)
         for weights, others in ((b, None), (B, (0, 4))):
             results.append(kernels.patch_pair_sums("rbf", X, weights, *parameters, windows, others))
-            results += kernels.patch_pair_sums_vjp(k_bar, "rbf", X, weights, *parameters, windows, others)
+            results += kernels.patch_pair_sums_vjp(
+                k_bar, "rbf", X, weights, *parameters, windows, others
+            )
         patches = kernels.gather_patches(X, geometry, windows)
         results += [patches, kernels.gather_patches_vjp(patches, geometry, windows)]
         return [*results, kernels.window_places(geometry, X, windows)]
@@ -189,7 +269,9 @@ def test_nothing_waits_for_the_device(rng):
         assert (copies.to_host, copies.to_device) == before
         results = [a.get() for a in results]
     for one, other in zip(results, everything(*arrays), strict=True):
-        assert one.shape == other.shape and np.abs(one - other).max() < 1e-12 * max(1, np.abs(other).max())
+        assert one.shape == other.shape and np.abs(one - other).max() < 1e-12 * max(
+            1, np.abs(other).max()
+        )
 
 
 # --- records of images -------------------------------------------------------------------------------------------------------
@@ -197,16 +279,28 @@ def test_nothing_waits_for_the_device(rng):
 
 def model(rng, X, patch_covariance, location_covariance=None):
     covariance = fs.Convolutional(
-        patch_covariance, 0.3 * rng.standard_normal(16), location_covariance, image_shape=(5, 6), patch_shape=(2, 3)
+        patch_covariance,
+        0.3 * rng.standard_normal(16),
+        location_covariance,
+        image_shape=(5, 6),
+        patch_shape=(2, 3),
     )
-    posterior = fs.Whitened(0.3 * rng.standard_normal(7), np.eye(7) + 0.1 * np.tril(rng.standard_normal((7, 7))))
-    return fs.SVGP(covariance, fs.patch_inducing(X, 7, covariance, rng=1), posterior, fs.Gaussian(f8(0.3)))
+    posterior = fs.Whitened(
+        0.3 * rng.standard_normal(7), np.eye(7) + 0.1 * np.tril(rng.standard_normal((7, 7)))
+    )
+    return fs.SVGP(
+        covariance, fs.patch_inducing(X, 7, covariance, rng=1), posterior, fs.Gaussian(f8(0.3))
+    )
 
 
-@pytest.mark.parametrize("locations", [None, fs.Matern32(f8(1.0), f8(3.0))], ids=["anywhere", "located"])
+@pytest.mark.parametrize(
+    "locations", [None, fs.Matern32(f8(1.0), f8(3.0))], ids=["anywhere", "located"]
+)
 @pytest.mark.parametrize("patch_covariance", PATCH_COVARIANCES, ids=["fused", "sum"])
 def test_bounds(gpu, rng, patch_covariance, locations):
     X, Y = rng.standard_normal((9, 30)), rng.standard_normal(9)
     images = model(rng, X, patch_covariance, locations)
-    check_bound(gpu, fs.elbo_and_grad, (images, X, Y), moved(gpu, images, X, Y), num_data=100, inputs=True)
+    check_bound(
+        gpu, fs.elbo_and_grad, (images, X, Y), moved(gpu, images, X, Y), num_data=100, inputs=True
+    )
     check_float32(gpu, fs.elbo_and_grad, images, X, Y, num_data=100)

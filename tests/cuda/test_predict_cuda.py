@@ -5,7 +5,19 @@ from unittest import mock
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_models import LIKELIHOODS, MEANS, TARGETS, B, Copies, D, M, assert_same, model_of_row, moved, small_model
+from device_models import (
+    LIKELIHOODS,
+    MEANS,
+    TARGETS,
+    B,
+    Copies,
+    D,
+    M,
+    assert_same,
+    model_of_row,
+    moved,
+    small_model,
+)
 from posterior_problems import JITTER, ROWS
 
 import fastsvgp as fs
@@ -16,10 +28,17 @@ from fastsvgp.kernels.cuda import products
 @pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS if x[1] in ("real", "counts") and not x[2]],
                          ids=lambda x: type(x).__name__)  # fmt: skip
 def test_quantiles(gpu, rng, likelihood, kind):
-    here = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, B)
+    here = (
+        small_model(rng, (), likelihood=likelihood),
+        rng.standard_normal((B, D)),
+        TARGETS[kind](rng, B),
+    )
     there = moved(gpu, *here)
     assert_same(fs.predict_cdf(*there), fs.predict_cdf(*here))
-    assert_same(fs.predict_quantiles(*there[:2], (0.05, 0.5, 0.9)), fs.predict_quantiles(*here[:2], (0.05, 0.5, 0.9)))
+    assert_same(
+        fs.predict_quantiles(*there[:2], (0.05, 0.5, 0.9)),
+        fs.predict_quantiles(*here[:2], (0.05, 0.5, 0.9)),
+    )
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
@@ -28,14 +47,19 @@ def test_predictions_of_every_posterior(gpu, rng, posterior, outputs):
     here = model_of_row(rng, posterior, outputs)[0], rng.standard_normal((B, D))
     there = moved(gpu, *here)
     for full_cov in (False, True):
-        assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
+        assert_same(
+            *(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9
+        )
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("posterior", ROWS)
 def test_the_way_back_from_predictions(gpu, rng, posterior, outputs):
     """One copy to the host forward, and one back; a second way back makes the rows again."""
-    here = fs.replace(model_of_row(rng, posterior, outputs)[0], mean=MEANS[0 if outputs else 2]), rng.standard_normal((B, D))
+    here = (
+        fs.replace(model_of_row(rng, posterior, outputs)[0], mean=MEANS[0 if outputs else 2]),
+        rng.standard_normal((B, D)),
+    )
     there = moved(gpu, *here)
     *expected, vjp = fs.predict_f_and_vjp(*here, jitter=JITTER)
     with Copies(gpu, 1):
@@ -46,7 +70,10 @@ def test_the_way_back_from_predictions(gpu, rng, posterior, outputs):
         with Copies(gpu, 1):
             found = there_vjp(*map(gpu.there, bars))
         assert_same((found,), (vjp(*bars),), 1e-9)
-    with pytest.raises(TypeError, match="`var_bar` on the CPU, |different devices: `Xs` on the GPU, `var_bar` on the CPU"):
+    with pytest.raises(
+        TypeError,
+        match="`var_bar` on the CPU, |different devices: `Xs` on the GPU, `var_bar` on the CPU",
+    ):
         there_vjp(None, bars[1])
     with pytest.raises(ValueError, match="`mean_bar` contains nan"):
         there_vjp(gpu.there(bars[0] * np.nan), None)
@@ -65,7 +92,13 @@ def test_chunks_grow_with_the_device(rng, monkeypatch):
         there = fs.to_device(here[0], "cuda"), cupy_on_host.cupy.asarray(here[1])
         for numbers, rows in ((M, 3), (2 * M, 6), (2**18, B)):
             monkeypatch.setattr(products, "CHUNK_EACH", numbers)
-            with mock.patch.object(LayerPass, "forward", autospec=True, side_effect=LayerPass.forward) as forward:
+            with mock.patch.object(
+                LayerPass, "forward", autospec=True, side_effect=LayerPass.forward
+            ) as forward:
                 assert_same(fs.predict_f(*there), fs.predict_f(*here))
             *there_rows, here_rows = [len(call.args[1]) for call in forward.call_args_list]
-            assert here_rows == sum(there_rows) == B and set(there_rows[:-1]) <= {rows} and len(there_rows) == -(-B // rows)
+            assert (
+                here_rows == sum(there_rows) == B
+                and set(there_rows[:-1]) <= {rows}
+                and len(there_rows) == -(-B // rows)
+            )

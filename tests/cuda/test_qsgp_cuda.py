@@ -33,12 +33,17 @@ def units_of(model):
 
 def samples(model, there, **options):
     """The same sample of both models."""
-    return [fs.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options) for m in (model, there)]
+    return [
+        fs.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options)
+        for m in (model, there)
+    ]
 
 
 def dense_of(tree, of):
     """A gradient with all rows, and None where there are none."""
-    return fs.tree_map(lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.SparseRows) else bar, of, tree)
+    return fs.tree_map(
+        lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.SparseRows) else bar, of, tree
+    )
 
 
 def controls_of(kind, model, there, X):
@@ -48,7 +53,11 @@ def controls_of(kind, model, there, X):
         "paired": lambda m, P: fs.paired_control(m, P, 0.7, jitter=1e-3),
         "running": lambda m, P: fs.paired_control(m, P, "running", targets=P[:, 0], jitter=1e-3),
     }
-    return [None, None] if kind == "none" else [make[kind](model, points), make[kind](there[0], there[1][:6])]
+    return (
+        [None, None]
+        if kind == "none"
+        else [make[kind](model, points), make[kind](there[0], there[1][:6])]
+    )
 
 
 def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
@@ -61,19 +70,28 @@ def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
     value, grad, info = fs.sampled_bound_and_grad(*here, one, control=controls[0], **options)
     sent = cupy_on_host.copies.to_device
     with Copies(gpu, 1):
-        found, found_grad, found_info = fs.sampled_bound_and_grad(*there, other, control=controls[1], **options)
+        found, found_grad, found_info = fs.sampled_bound_and_grad(
+            *there, other, control=controls[1], **options
+        )
     if isinstance(model.likelihood, fs.Gaussian):  # others have nodes, a number for `tangent`
         assert cupy_on_host.copies.to_device == sent
     assert type(found) is float and abs(found - value) <= tolerance * max(1, abs(value))
     assert_same(dense_of(found_grad, there[0]), dense_of(grad, model), tolerance)
     assert_same((found_info.mean, found_info.var), (info.mean, info.var), tolerance)
-    np.testing.assert_allclose([float(gpu.back(term)) for term in found_info.terms], info.terms, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        [float(gpu.back(term)) for term in found_info.terms],
+        info.terms,
+        rtol=tolerance,
+        atol=tolerance,
+    )
     if control == "running":
         assert_same(found_info.control.coefficient, info.control.coefficient, 10 * tolerance)
     if control == "none":
         return
     change = fs.ChevronWeights(grad.posterior.mean, grad.posterior.columns if k else None, None)
-    found_change = fs.ChevronWeights(found_grad.posterior.mean, found_grad.posterior.columns if k else None, None)
+    found_change = fs.ChevronWeights(
+        found_grad.posterior.mean, found_grad.posterior.columns if k else None, None
+    )
     with Copies(gpu, 0):
         advanced = fs.advance_control(there[0], found_info.control, found_change)
     assert_same(advanced.values, fs.advance_control(model, info.control, change).values, tolerance)
@@ -87,7 +105,10 @@ def test_gaussian(gpu, rng, name, k, control, dtype, tolerance):
     check_sampled(gpu, problem(rng, name, k, dtype=dtype), k, control, tolerance)
 
 
-@pytest.mark.parametrize("k, control, pair", [(0, "none", False), (0, "none", True), (2, "none", True), (2, "kriged", True)])
+@pytest.mark.parametrize(
+    "k, control, pair",
+    [(0, "none", False), (0, "none", True), (2, "none", True), (2, "kriged", True)],
+)
 @every_basis
 def test_tangent(gpu, rng, name, k, control, pair):
     here = problem(rng, name, k, fs.BernoulliLogit())
@@ -111,7 +132,9 @@ def test_the_same_units_on_either_side(gpu, rng, name):
         if a is not None:
             np.testing.assert_array_equal(gpu.back(b), a)
     for scheme in ("stratified", "without", "with"):
-        one, other = (fs.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there))
+        one, other = (
+            fs.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there)
+        )
         np.testing.assert_array_equal(gpu.back(other.i), one.i)
         value, _, _ = fs.sampled_bound_and_grad(*problem(rng, name), one, wrt=POSTERIOR)
         assert np.isfinite(value)
@@ -131,7 +154,9 @@ def test_adagrad(gpu, rng, k, fixed):
         model, states[0] = optimiser.step(model, grad, states[0], value)
         with Copies(gpu, 1):  # whether all of the gradient is finite
             other, states[1] = optimiser.step(other, bar, states[1], found)
-    model, other = (fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other))
+    model, other = (
+        fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other)
+    )
     assert_same(other, model, 1e-9)
 
 
@@ -139,7 +164,10 @@ def test_adagrad(gpu, rng, k, fixed):
 @every_basis
 def test_closed_forms(gpu, rng, name, k):
     here = problem(rng, name, k)
-    here = fs.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)), *here[1:]
+    here = (
+        fs.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)),
+        *here[1:],
+    )
     there = moved(gpu, *here)
     with Copies(gpu, 1):
         found = fs.optimal_diagonal(*there[:2], num_data=50, jitter=1e-2)
@@ -156,7 +184,13 @@ FITS = {
     "dense": ({"name": "inducing", "k": 1}, {"control": 6, "jitter": 1e-3}),
     "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
     "kriged logit": ({"likelihood": fs.BernoulliLogit(), "k": 1}, {"control": 6}),
-    "hyperparameters": ({}, {"fixed": "posterior.columns", "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(0.1)})}),
+    "hyperparameters": (
+        {},
+        {
+            "fixed": "posterior.columns",
+            "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(0.1)}),
+        },
+    ),
 }
 
 
@@ -174,7 +208,9 @@ def test_fit(gpu, rng, run, tmp_path, monkeypatch):
     np.testing.assert_allclose(found_info.values, info.values, rtol=1e-7)
     assert_same(found, expected, 1e-7)
     assert_same(there, model, 0)  # what came is not written to
-    assert_same(fs.fit(there, gpu.there(X), gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0)
+    assert_same(
+        fs.fit(there, gpu.there(X), gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0
+    )
     path = tmp_path / "state.npz"
     fs.fit(there, X, Y, steps=2, checkpoint=path, **options)
     assert_same(fs.fit(there, X, Y, steps=5, resume=path, **options)[0], fs.to_host(found), 0)
@@ -187,7 +223,8 @@ def test_copies_of_a_training_step(gpu, rng, run):
     there, counts = moved(gpu, model, X, Y), []
     fs.fit(*there, steps=4, batch_size=N, basis_size=6, rng=3,
            callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **options)  # fmt: skip
-    if gpu.cupy is cupy_on_host.cupy:  # the value, and whether the gradients of each optimiser are finite
+    # the value, and whether the gradients of each optimiser are finite
+    if gpu.cupy is cupy_on_host.cupy:
         assert set(np.diff(counts)) == {3 if run == "hyperparameters" else 2}
 
 
@@ -219,14 +256,23 @@ def test_faults_have_the_same_words(gpu, rng):
         on_device = type(sample)(*(part if part is None else gpu.there(part) for part in sample))
         for other in (sample, on_device):
             seen = iter((sample, other))
-            a, b = errors(lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)), here, moved(gpu, *here))
+            a, b = errors(
+                lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)),
+                here,
+                moved(gpu, *here),
+            )
             assert a == b
-    check_sampled(gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2)
+    check_sampled(
+        gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2
+    )
 
 
 def test_gradients_that_are_wrong_move_nothing(gpu, rng):
     model, *_ = problem(rng, "fourier")
-    optimiser, ones = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")), gpu.there(np.ones(M))
+    optimiser, ones = (
+        fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")),
+        gpu.there(np.ones(M)),
+    )
 
     def grad(mean):
         return fs.QSGP(None, fs.ChevronWeights(mean, None, ones), None)
@@ -248,10 +294,16 @@ def test_what_stays_on_the_host_says_so(gpu, rng):
     there = moved(gpu, model, X, Y)
     with pytest.raises(TypeError, match="estimators that draw columns work on NumPy arrays"):
         fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0, columns=4))
-    with pytest.raises(TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"):
+    with pytest.raises(
+        TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"
+    ):
         fs.sampled_bound_and_grad_from_features(there[1], None, model.posterior, model.likelihood, there[2],
                                                 fs.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
     with pytest.raises(TypeError, match="different devices"):
         fs.sampled_bound_and_grad(there[0], X, Y, fs.draw_basis_sample(model.basis, 3, rng=0))
     with pytest.raises(TypeError, match="different devices"):
-        fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0), control=fs.kriged_control(model, X[:3]))
+        fs.sampled_bound_and_grad(
+            *there,
+            fs.draw_basis_sample(model.basis, 3, rng=0),
+            control=fs.kriged_control(model, X[:3]),
+        )

@@ -42,7 +42,9 @@ def test_bounds_and_steps(gpu, rng, size, on_device):
         (fs.collapsed_bound_and_grad, sgpr, device_sgpr),
     ):
         expected = call(model, *here[1:])
-        for found in groups.run(lambda group, call=call, other=other: call(other, *there[1:], group=group)):
+        for found in groups.run(
+            lambda group, call=call, other=other: call(other, *there[1:], group=group)
+        ):
             if call is fs.natural_step:
                 assert found[1].value == pytest.approx(expected[1].value, rel=1e-10)
                 assert_same(found[0], expected[0])
@@ -68,7 +70,9 @@ def test_training(gpu, rng, on_device):
     expected, _ = fs.fit(*here, **options)
     for found, _ in threads(2, on_device).run(lambda group: fs.fit(*there, group=group, **options)):
         for (path, _, a), (_, _, b) in zip(fs.leaves(found), fs.leaves(expected), strict=True):
-            np.testing.assert_allclose(gpu.back(a), b, rtol=0, atol=1e-8 * max(1, np.max(np.abs(b))), err_msg=path)
+            np.testing.assert_allclose(
+                gpu.back(a), b, rtol=0, atol=1e-8 * max(1, np.max(np.abs(b))), err_msg=path
+            )
 
 
 @pytest.fixture
@@ -97,7 +101,11 @@ def test_nccl_with_one_rank(real, one_rank):
 
     def work(comm):
         group = fs.distributed.nccl(comm)
-        return group.device, fs.elbo_and_grad(*there, group=group), fs.fit(*there, steps=3, natural_step_size=0.1, group=group)[0]
+        return (
+            group.device,
+            fs.elbo_and_grad(*there, group=group),
+            fs.fit(*there, steps=3, natural_step_size=0.1, group=group)[0],
+        )
 
     device, (value, grad), trained = one_rank(work)
     expected, expected_grad = fs.elbo_and_grad(model, X, Y)
@@ -111,5 +119,13 @@ def test_what_a_group_costs_a_step(one_rank, monkeypatch):
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "bench"))
     import device_sums
 
-    row = one_rank(lambda comm: device_sums.measured(fs.distributed.nccl(comm), fs.distributed.mpi(comm), 8, 30, 2))
-    assert row[:3] == [8, 30, 8 * (5 + 1 + 36 + 8 + 64 + 9 + 1)] and len(row) == len(device_sums.COLUMNS) and min(row[3:]) > 0
+    row = one_rank(
+        lambda comm: device_sums.measured(
+            fs.distributed.nccl(comm), fs.distributed.mpi(comm), 8, 30, 2
+        )
+    )
+    assert (
+        row[:3] == [8, 30, 8 * (5 + 1 + 36 + 8 + 64 + 9 + 1)]
+        and len(row) == len(device_sums.COLUMNS)
+        and min(row[3:]) > 0
+    )

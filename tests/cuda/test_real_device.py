@@ -56,13 +56,18 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-@pytest.mark.parametrize("module", [lambda: cupy_on_host.cupy, cupys_own_class], ids=["emulated", "CuPy's class"])
+@pytest.mark.parametrize(
+    "module", [lambda: cupy_on_host.cupy, cupys_own_class], ids=["emulated", "CuPy's class"]
+)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_strides_and_address_are_kept(layout, module, dtype):
     here = layout(np.arange(48, dtype=dtype).reshape(6, 8))
     there = laid_out(module(), here)
     assert there.strides == here.strides and there.shape == here.shape and there.dtype == here.dtype
-    assert there.flags.c_contiguous == here.flags.c_contiguous and there.flags.f_contiguous == here.flags.f_contiguous
+    assert (
+        there.flags.c_contiguous == here.flags.c_contiguous
+        and there.flags.f_contiguous == here.flags.f_contiguous
+    )
     assert there.data.ptr % ALIGNMENT == here.ctypes.data % ALIGNMENT
     np.testing.assert_array_equal(seen(there), here)
 
@@ -73,7 +78,8 @@ def test_it_is_a_copy_with_what_lies_between():
     there = laid_out(cupy_on_host.cupy, wide[:, :3])
     wide[:] = 2
     memory = there._host.base.view(np.float64)
-    np.testing.assert_array_equal(memory, [1, 1, 1, np.nan, np.nan, np.nan] * 3 + [1, 1, 1])  # and nothing after the last entry
+    # and nothing after the last entry
+    np.testing.assert_array_equal(memory, [1, 1, 1, np.nan, np.nan, np.nan] * 3 + [1, 1, 1])
     assert laid_out(cupy_on_host.cupy, wide[:0, ::2]).shape == (0, 3)
 
 
@@ -84,9 +90,17 @@ def test_kernels_get_them(rng, monkeypatch):
     monkeypatch.setattr(loader, "launch", lambda *call: launched.append(call[5]))
     multiply = on_device(cupy_on_host.cupy, "chevron").multiply
     memory, diagonal, x = np.zeros(201), np.ones(14), np.ones((1, 20))
-    for dense in (memory[:120].reshape(20, 6), memory[:200].reshape(20, 10)[:, :6], memory[1:121].reshape(20, 6)):
+    for dense in (
+        memory[:120].reshape(20, 6),
+        memory[:200].reshape(20, 10)[:, :6],
+        memory[1:121].reshape(20, 6),
+    ):
         multiply(dense, diagonal, x, False)
-    assert [(int(stride), int(aligned)) for _, stride, aligned, *_ in launched] == [(6, 1), (10, 1), (6, 0)]
+    assert [(int(stride), int(aligned)) for _, stride, aligned, *_ in launched] == [
+        (6, 1),
+        (10, 1),
+        (6, 0),
+    ]
 
 
 def test_results_come_back_as_they_lie_there(monkeypatch):
@@ -94,12 +108,19 @@ def test_results_come_back_as_they_lie_there(monkeypatch):
     module.turn = lambda a: (a.T, a, 3)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     turned, same, number = on_device(cupy_on_host.cupy, "stand_in").turn(np.ones((2, 3)))
-    assert turned.flags.f_contiguous and not turned.flags.c_contiguous and same.flags.c_contiguous and number == 3
+    assert (
+        turned.flags.f_contiguous
+        and not turned.flags.c_contiguous
+        and same.flags.c_contiguous
+        and number == 3
+    )
 
 
 # --- compute-sanitizer ------------------------------------------------------------------------------------------------------
 
-SCRIPT, SMALL = map(pathlib.Path(__file__).with_name, ("sanitize_on_device.sh", "small_on_device.py"))
+SCRIPT, SMALL = map(
+    pathlib.Path(__file__).with_name, ("sanitize_on_device.sh", "small_on_device.py")
+)
 TOOL = '#!/bin/sh\necho "pool=$FASTSVGP_TEST_POOL $*"\n'
 
 
@@ -111,13 +132,20 @@ def test_the_script_runs_one_tool_without_a_pool(tmp_path, names):
         (tmp_path / name).chmod(0o755)
     for name in ("dirname", "sed", "bash", "sh"):
         (tmp_path / name).symlink_to(shutil.which(name))
-    run = functools.partial(subprocess.run, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True)
+    run = functools.partial(
+        subprocess.run, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
     done = run(["bash", SCRIPT, "racecheck", "chevron", "device"])
     assert done.returncode == 0, done.stderr
-    called = f"pool=0 --tool racecheck --error-exitcode 1 {tmp_path}/{names[0]} tests/cuda/small_on_device.py chevron device"
+    called = (
+        f"pool=0 --tool racecheck --error-exitcode 1 {tmp_path}/{names[0]}"
+        " tests/cuda/small_on_device.py chevron device"
+    )
     assert done.stdout.strip() == called
     done = run(["bash", SCRIPT])
-    assert done.returncode == 2 and done.stderr.startswith("usage: tests/cuda/sanitize_on_device.sh memcheck|racecheck")
+    assert done.returncode == 2 and done.stderr.startswith(
+        "usage: tests/cuda/sanitize_on_device.sh memcheck|racecheck"
+    )
     (tmp_path / "compute-sanitizer").unlink()
     done = run(["bash", SCRIPT, "memcheck"])
     assert done.returncode == 2 and "compute-sanitizer is not on the path" in done.stderr
@@ -130,14 +158,18 @@ def test_small_runs_on_a_device():
     if reason := why_none():
         assert done.returncode == 1 and reason.split(" (")[0] in done.stderr
     else:
-        assert done.returncode == 0 and done.stdout.splitlines() == [f"{f}, {d}: done" for f, ds in RUNS.items() for d in ds]
+        assert done.returncode == 0 and done.stdout.splitlines() == [
+            f"{f}, {d}: done" for f, ds in RUNS.items() for d in ds
+        ]
     done = run([sys.executable, SMALL, "chevron", "nothing"])
     assert done.returncode == 1 and "no family nothing; there are chevron, fourier" in done.stderr
 
 
 def test_only_tests_on_a_device_are_marked(request):
     for item in request.session.items:
-        fixtures = {"twin_of", "gpu", "real"} & {*getattr(getattr(item, "callspec", None), "params", ())}
+        fixtures = {"twin_of", "gpu", "real"} & {
+            *getattr(getattr(item, "callspec", None), "params", ())
+        }
         on_it = any(item.callspec.params[name] == "device" for name in fixtures)
         assert on_it == (item.get_closest_marker("on_device") is not None), item.nodeid
 

@@ -39,6 +39,12 @@ def test_every_kernel_is_launched(monkeypatch):
     for path in pathlib.Path(loader.source_folder()).glob("*.cu"):
         text = path.read_text(encoding="utf-8")
         dtypes = small_runs.LIBRARIES.get(path.stem, ("float32",))
-        assert dtypes == small_runs.EITHER or not re.search(r"\bWIDTH\b|sizeof\(real\)", text), path.stem
-        expected |= {(path.stem, dtype, kernel) for dtype in dtypes for kernel in host_module.KERNEL.findall(text)}
+        assert dtypes == small_runs.EITHER or not re.search(r"\bWIDTH\b|sizeof\(real\)", text), (
+            path.stem
+        )
+        expected |= {
+            (path.stem, dtype, kernel)
+            for dtype in dtypes
+            for kernel in host_module.KERNEL.findall(text)
+        }
     assert launched == expected

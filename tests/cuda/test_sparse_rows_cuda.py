@@ -53,7 +53,12 @@ def test_adagrad(gpu, rng, kind, k, r, dtype):
     rows, g = rng.permutation(m)[:r], rng.standard_normal((r, k)).astype(dtype)
     x, total = np.full((2, m, k), np.nan, dtype)
     x[rows], total[rows] = rng.uniform(0.5, 2, (r, k)), rng.uniform(0, 1, (r, k))
-    options = {"step_size": 0.3, "epsilon": 0.1, "positive": kind == "positive", "period": 2 * k if kind == "factor" else 0}
+    options = {
+        "step_size": 0.3,
+        "epsilon": 0.1,
+        "positive": kind == "positive",
+        "period": 2 * k if kind == "factor" else 0,
+    }
     twice = np.append(rows, rows[-1:]), np.concatenate([g, np.zeros((1, k), dtype)])
     there, arguments = (gpu.there(x), gpu.there(total)), tuple(map(gpu.there, twice))
     assert_no_copy(gpu, lambda: kernels.adagrad_rows(*there, *arguments, **options))
@@ -62,13 +67,17 @@ def test_adagrad(gpu, rng, kind, k, r, dtype):
         np.testing.assert_allclose(gpu.back(found), truth, rtol=8 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("num, size", [(1, 1), (17, 17), (1000, 300), (2**62, 70), (10**13 + 1, 65)])
+@pytest.mark.parametrize(
+    "num, size", [(1, 1), (17, 17), (1000, 300), (2**62, 70), (10**13 + 1, 65)]
+)
 def test_units_are_those_of_the_cpu(gpu, num, size):
     like = np.empty(0)
     away = gpu.there(like)
     for seed, step, stream in ((0, 0, 2), (2**64 - 1, 2**40 + 3, 3)):
         here = kernels.stratified_units(num, size, seed, step, stream, like)
-        there = assert_no_copy(gpu, lambda at=(seed, step, stream): kernels.stratified_units(num, size, *at, away))
+        there = assert_no_copy(
+            gpu, lambda at=(seed, step, stream): kernels.stratified_units(num, size, *at, away)
+        )
         for one, other in zip(here, there, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(gpu.back(other), one)

@@ -20,9 +20,14 @@ CHOOSERS = {
 @pytest.mark.parametrize("choose", CHOOSERS)
 def test_where_to_start(gpu, rng, choose, dtype):
     """For data on a device the same choice as on the host, on the device, from one copy of the rows that are looked at."""
-    gpu, X, covariance = gpu, rng.standard_normal((B, D)).astype(dtype), fs.RBF(1.3, np.ones(D, dtype))
+    gpu, X, covariance = (
+        gpu,
+        rng.standard_normal((B, D)).astype(dtype),
+        fs.RBF(1.3, np.ones(D, dtype)),
+    )
     there = gpu.there(X), fs.to_device(covariance)
-    with Copies(gpu, 1 if choose != "greedy" else 3):  # of the rows, and of each field of the covariance
+    # of the rows, and of each field of the covariance
+    with Copies(gpu, 1 if choose != "greedy" else 3):
         found = CHOOSERS[choose](*there)
     assert_same(found, CHOOSERS[choose](X, covariance), 0)
     spoilt = X.copy()
@@ -37,13 +42,21 @@ def test_where_to_start_with_a_covariance_elsewhere(gpu, rng):
         fs.greedy_variance_inducing(gpu.there(X), M, covariance)
     with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
         fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
-    assert fs.greedy_variance_inducing(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
+    # numbers go anywhere
+    assert fs.greedy_variance_inducing(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)
     assert type(fs.median_lengthscales(gpu.there(X), ard=False)) is float
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
 def test_natural_step(gpu, rng, posterior):
-    gpu, here = gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
+    gpu, here = (
+        gpu,
+        (
+            small_model(rng, (2,), posterior),
+            rng.standard_normal((B, D)),
+            rng.standard_normal((B, 2)),
+        ),
+    )
     there = moved(gpu, *here)
     expected, info = fs.natural_step(*here, step_size=0.4, num_data=500)
     with Copies(gpu, 2):  # the value, and whether the step stayed in the cone
@@ -64,7 +77,8 @@ def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
-    with Copies(gpu, 7 if "sites" in posterior else 8):  # two a step; Kuu in the beginning, a factor in the end
+    # two a step; Kuu in the beginning, a factor in the end
+    with Copies(gpu, 7 if "sites" in posterior else 8):
         found, found_infos = fs.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
     assert_same(found, expected, 1e-8)
     assert [info[1:] for info in found_infos] == [info[1:] for info in infos]
@@ -77,7 +91,9 @@ def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
         assert_same(found, fs.convert(model, kind, jitter=JITTER), 1e-8)
     best, _ = fs.natural_step(*here, step_size=1.0, jitter=JITTER)
     found = fs.leave_one_out(fs.to_device(best), *there[1:], jitter=JITTER)
-    np.testing.assert_allclose(found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9
+    )
 
 
 def test_faults_amid_many_steps(gpu, rng):
@@ -87,12 +103,16 @@ def test_faults_amid_many_steps(gpu, rng):
     Y[25] = np.nan
     there = moved(gpu, model, X, Y)
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
-        fs.natural_steps(*there, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)), jitter=JITTER)
+        fs.natural_steps(
+            *there, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)), jitter=JITTER
+        )
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
         fs.fit(there[0], X, Y, steps=9, batch_size=10, e_steps=3, natural_step_size=0.1, rng=0)
     Y[25] = 0.0
     with pytest.raises(fs.NotPositiveDefinite):
-        fs.natural_steps(*moved(gpu, fs.replace(model, inducing=0 * model.inducing), X, Y), steps=2, jitter=0.0)
+        fs.natural_steps(
+            *moved(gpu, fs.replace(model, inducing=0 * model.inducing), X, Y), steps=2, jitter=0.0
+        )
 
 
 @pytest.mark.parametrize("natural", [None, 0.2])
@@ -108,14 +128,17 @@ def test_fit(gpu, rng, natural, tmp_path):
     fs.fit(there, X, Y, steps=2, checkpoint=saved, **settings)
     assert_same(fs.fit(there, X, Y, steps=4, resume=saved, **settings)[0], expected, 1e-9)
     whole = settings | {"batch_size": B}
-    assert_same(fs.fit(there, X, Y, steps=2, **whole)[0], fs.fit(model, X, Y, steps=2, **whole)[0], 1e-9)
+    assert_same(
+        fs.fit(there, X, Y, steps=2, **whole)[0], fs.fit(model, X, Y, steps=2, **whole)[0], 1e-9
+    )
 
 
 @pytest.mark.parametrize("outputs", [(), (3,)])
 @pytest.mark.parametrize("settings, copies", [
     ({}, 1),  # the value, and whether all is well, the gradient too
     ({"graph": False}, 1),
-    ({"natural_step_size": 0.2}, 3),  # before it the value at the natural step, and whether that stayed in the cone
+    # before it the value at the natural step, and whether that stayed in the cone
+    ({"natural_step_size": 0.2}, 3),
     ({"optimiser": fs.adam(fs.schedules.plateau(0.01))}, 2),  # whose step size the value decides on
     ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
 ])  # fmt: skip
@@ -133,12 +156,17 @@ def test_fit_collapsed(gpu, rng, monkeypatch):
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
     expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
     plain = lbfgs.collapsed_bound_and_grad
-    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s))
+    monkeypatch.setattr(
+        lbfgs,
+        "collapsed_bound_and_grad",
+        lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s),
+    )
     copies = cupy_on_host.copies
     found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
     assert_same(found, expected, 1e-6)
     if gpu.cupy is cupy_on_host.cupy:
-        assert set(np.diff(calls)) == {2}  # for each evaluation the value, and the gradient, which SciPy wants on the host
+        # for each evaluation the value, and the gradient, which SciPy wants on the host
+        assert set(np.diff(calls)) == {2}
 
 
 def test_numbers_beside_arrays_on_a_device(gpu, rng):

@@ -13,16 +13,25 @@ from fastsvgp import kernels
 from fastsvgp.kernels.cuda import quadrature, tiled
 from fastsvgp.train import batches
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the host emulation of CUDA needs g++"
+)
 N, M, D = 40, 5, 2
 
 
 def small_model(rng):
     covariance = fs.RBF(np.float64(1.3), np.ones(D))
-    return fs.SVGP(covariance, rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M)), fs.Gaussian(np.float64(0.3)))
+    return fs.SVGP(
+        covariance,
+        rng.standard_normal((M, D)),
+        fs.Whitened(np.zeros(M), np.eye(M)),
+        fs.Gaussian(np.float64(0.3)),
+    )
 
 
-@pytest.mark.parametrize("where", ["XY", "X", "Y", ""], ids=lambda names: f"{names or 'nothing'} there")
+@pytest.mark.parametrize(
+    "where", ["XY", "X", "Y", ""], ids=lambda names: f"{names or 'nothing'} there"
+)
 def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
     """Batches are gathered, and copied, on the stream and the device that are current where ``fit`` was called."""
     threads = set()
@@ -40,10 +49,14 @@ def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
         expected, _ = fs.fit(model, *data.values(), steps=6, batch_size=16, rng=1)
         data |= {name: cupy.asarray(data[name]) for name in where}
         monkeypatch.setattr(cupy, "asarray", noted(cupy.asarray))
-        monkeypatch.setattr(cupy_on_host.ndarray, "__getitem__", noted(cupy_on_host.ndarray.__getitem__))
+        monkeypatch.setattr(
+            cupy_on_host.ndarray, "__getitem__", noted(cupy_on_host.ndarray.__getitem__)
+        )
         found, _ = fs.fit(model, *data.values(), steps=6, batch_size=16, rng=1)
     assert threads == {threading.get_ident()}
-    for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
+    for (path, _, one), (_, _, other) in zip(
+        fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True
+    ):
         np.testing.assert_array_equal(one, other, err_msg=path)
 
 
@@ -64,7 +77,9 @@ class FailsOnce:
 
 def test_a_batch_that_could_not_be_read_is_read_again():
     with cupy_on_host.cupy_on_host() as cupy:
-        ahead = batches.OnDevice(batches.Batches(FailsOnce(), np.ones(N), 16, 1), cupy.asarray(np.ones(1)))
+        ahead = batches.OnDevice(
+            batches.Batches(FailsOnce(), np.ones(N), 16, 1), cupy.asarray(np.ones(1))
+        )
         ahead.at(0)
         with pytest.raises(OSError, match="disk"):
             ahead.at(1)
@@ -98,7 +113,9 @@ def test_streams_that_run_at_once_share_no_counters(monkeypatch):
         def kept():
             found = []
             for ptr in places:
-                monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda ptr=ptr: SimpleNamespace(ptr=ptr))
+                monkeypatch.setattr(
+                    cupy.cuda, "get_current_stream", lambda ptr=ptr: SimpleNamespace(ptr=ptr)
+                )
                 found.append(tiled._scratch())
             return found
 
@@ -107,4 +124,6 @@ def test_streams_that_run_at_once_share_no_counters(monkeypatch):
         thread.start()
         thread.join()
         assert [one is other for one, other in zip(here, there, strict=True)] == [True, True, False]
-        assert len({id(one) for one in here}) == 3 and all(a is b for a, b in zip(kept(), here, strict=True))
+        assert len({id(one) for one in here}) == 3 and all(
+            a is b for a, b in zip(kept(), here, strict=True)
+        )

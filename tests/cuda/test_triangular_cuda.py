@@ -15,7 +15,9 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 def assert_agree(ones, others, dtype, slack=64):
     for one, other in zip(ones, others, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=slack * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+        np.testing.assert_allclose(
+            one, other, rtol=0, atol=slack * np.finfo(dtype).eps * max(1, np.abs(other).max())
+        )
 
 
 @every_dtype
@@ -43,12 +45,19 @@ def test_what_is_cut_off_is_missing(cutting, rng, monkeypatch):
 @pytest.mark.parametrize("M, R, batch", [(17, 5, (2,)), (100, 66, ())])
 def test_equals_the_cpu_twin(twin_of, rng, M, R, batch, dtype):
     arrays = problems.problem(rng, M, R, batch, dtype)
-    assert_agree(*(problems.results_of(twin, *arrays) for twin in (twin_of("triangular"), cpu)), dtype)
+    assert_agree(
+        *(problems.results_of(twin, *arrays) for twin in (twin_of("triangular"), cpu)), dtype
+    )
 
 
-@pytest.mark.parametrize("batch_L, batch_B", [((), (4,)), ((4,), ()), ((2, 3), (3,)), ((1,), (4,)), ((), (2, 3))])
+@pytest.mark.parametrize(
+    "batch_L, batch_B", [((), (4,)), ((4,), ()), ((2, 3), (3,)), ((1,), (4,)), ((), (2, 3))]
+)
 def test_batches_broadcast(twin_of, rng, batch_L, batch_B):
-    L, B = problems.problem(rng, 33, 5, batch_L, float)[0], problems.problem(rng, 33, 5, batch_B, float)[2]
+    L, B = (
+        problems.problem(rng, 33, 5, batch_L, float)[0],
+        problems.problem(rng, 33, 5, batch_B, float)[2],
+    )
     twin, x = twin_of("triangular"), rng.standard_normal(33)
     for transpose in (False, True):
         for name in ("solve_triangular", "multiply_triangular"):
@@ -69,7 +78,9 @@ def test_strided_arguments_and_given_results(twin_of, rng):
     twin = twin_of("triangular")
     for name in ("solve_triangular", "multiply_triangular"):
         expected = getattr(twin, name)(L, B)
-        np.testing.assert_array_equal(getattr(twin, name)(wide[::2, ::2], np.asfortranarray(B)), expected)
+        np.testing.assert_array_equal(
+            getattr(twin, name)(wide[::2, ::2], np.asfortranarray(B)), expected
+        )
     if not isinstance(twin, type(cpu)):  # results come back from a device as new arrays
         return
     expected, copy = twin.solve_triangular(L, B), B.copy()
@@ -96,7 +107,10 @@ def test_nothing_at_all(twin_of, rng):
 @pytest.mark.parametrize("transpose", [False, True])
 def test_large_factors(gpu, rng, batch_L, batch_B, transpose):
     """One for all is cuBLAS's; those of a batch are cut into blocks."""
-    L, B = problems.problem(rng, 200, 5, batch_L, float)[0], problems.problem(rng, 200, 5, batch_B, float)[2]
+    L, B = (
+        problems.problem(rng, 200, 5, batch_L, float)[0],
+        problems.problem(rng, 200, 5, batch_B, float)[2],
+    )
     cp = gpu.cupy
     there = cp.asarray(problems.unread(L)), cp.asarray(B)
     X = cuda.solve_triangular(*there, transpose)
@@ -134,7 +148,8 @@ def test_nothing_waits_for_the_device(rng, M):
 def test_less_shared_memory(rng, kilobytes, blocks, monkeypatch):
     """What devices other than those of data centres have."""
     L, _, B, *_ = problems.problem(rng, 128, 5, (2,), float)
-    with emulated(shared_memory=kilobytes * 1024) as twin_of, monkeypatch.context() as patch:  # undone in this order
+    # undone in this order
+    with emulated(shared_memory=kilobytes * 1024) as twin_of, monkeypatch.context() as patch:
         twin, launches = twin_of("triangular"), []
         launch = twin.loader.launch
         patch.setattr(twin.loader, "launch", lambda *call: launches.append(call) or launch(*call))
@@ -155,14 +170,26 @@ def test_the_order_of_threads_changes_no_bit(rng):
 
 
 def test_how_sums_are_cut_changes_rounding_alone(rng):
-    """Few multiprocessors: whole sums. Many: slices that are added up afterwards, of which rows of tiles have more or fewer."""
+    """Few multiprocessors: whole sums.
+
+    Many: slices that are added up afterwards, of which rows of tiles have more or fewer.
+    """
     L, _, B, _, C, w, _, square = problems.problem(rng, 200, 70, (), float)
     results = []
     for multiprocessors in (1, 1000):
         with emulated(multiprocessors=multiprocessors) as twin_of:
             twin = twin_of("triangular")
-            lower = twin.tril_multiply(problems.unread(L), square), twin.tril_gram(L, w), twin.tril_product(B, C)
-            results.append([*map(np.tril, lower), *(twin.multiply_triangular(L, B, transpose) for transpose in (False, True))])
+            lower = (
+                twin.tril_multiply(problems.unread(L), square),
+                twin.tril_gram(L, w),
+                twin.tril_product(B, C),
+            )
+            results.append(
+                [
+                    *map(np.tril, lower),
+                    *(twin.multiply_triangular(L, B, transpose) for transpose in (False, True)),
+                ]
+            )
     assert_agree(*results, float)
     assert_agree(results[1][:1], [np.tril(L @ square)], float)
 
@@ -174,5 +201,10 @@ def test_inverses_by_blocks(gpu, rng, M, dtype):
     L = problems.problem(rng, M, 1, (), np.dtype(dtype))[0]
     X = cuda.inverse_triangular(gpu.cupy.asarray(problems.unread(L))).get()
     assert not np.triu(X, 1).any()
-    bound = 4 * np.finfo(dtype).eps * (np.abs(L.astype(float)) @ np.abs(X.astype(float))).max() * np.sqrt(M)
+    bound = (
+        4
+        * np.finfo(dtype).eps
+        * (np.abs(L.astype(float)) @ np.abs(X.astype(float))).max()
+        * np.sqrt(M)
+    )
     assert np.abs(L.astype(float) @ X - np.eye(M)).max() <= bound

@@ -25,11 +25,17 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
     Y = TARGETS[kind](rng, (B, *outputs))
     shapes = {(B,), Y.shape}
     for w in (weights_for(rng, shape) for shape in sorted(shapes)):
-        here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), missing(Y, w)
+        here = (
+            small_model(rng, outputs, likelihood=likelihood),
+            rng.standard_normal((B, D)),
+            missing(Y, w),
+        )
         there = moved(gpu, *here)
         value, grad, X_bar = fs.elbo_and_grad(*here, weights=w, num_data=1000, inputs=True)
         with Copies(gpu, 1):
-            found, *bars = fs.elbo_and_grad(*there, weights=gpu.there(w), num_data=1000, inputs=True)
+            found, *bars = fs.elbo_and_grad(
+                *there, weights=gpu.there(w), num_data=1000, inputs=True
+            )
         assert found == pytest.approx(value, rel=1e-10)
         assert_same(tuple(bars), (grad, X_bar))
         with Copies(gpu, 1):
@@ -40,7 +46,11 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
 def test_single_precision(gpu, rng):
     model = fs.tree_map(lambda a: np.asarray(a, np.float32), small_model(rng, (2,)))
     w = weights_for(rng, (B, 2))
-    here = model, rng.standard_normal((B, D)).astype(np.float32), missing(rng.standard_normal((B, 2)).astype(np.float32), w)
+    here = (
+        model,
+        rng.standard_normal((B, D)).astype(np.float32),
+        missing(rng.standard_normal((B, 2)).astype(np.float32), w),
+    )
     value, grad = fs.elbo_and_grad(*here, weights=w)
     found, bars = fs.elbo_and_grad(*moved(gpu, *here), weights=gpu.there(w))
     assert found == pytest.approx(value, rel=1e-5)
@@ -58,16 +68,26 @@ def test_steps_blocks_and_layers(gpu, rng, outputs):
         ours, info = fs.natural_step(*there, weights=there_w, step_size=0.4)
     assert info.value == pytest.approx(other.value, rel=1e-10)
     assert_same(ours.posterior, due.posterior, 1e-9)
-    due, ours = (fs.natural_step_and_grad(*side, weights=x, step_size=0.4) for side, x in ((here, w), (there, there_w)))
+    due, ours = (
+        fs.natural_step_and_grad(*side, weights=x, step_size=0.4)
+        for side, x in ((here, w), (there, there_w))
+    )
     assert_same(ours[3], due[3], 1e-9)
     blocks = model.covariance.blocks(model.inducing, here[1])
-    value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, here[2], weights=w)
+    value, bars = fs.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, here[2], weights=w
+    )
     parts = there[0].posterior, there[0].likelihood, there[2]
     with Copies(gpu, 1):
-        found, found_bars = fs.elbo_and_grad_from_blocks(fs.tree_map(gpu.there, blocks), *parts, weights=there_w)
+        found, found_bars = fs.elbo_and_grad_from_blocks(
+            fs.tree_map(gpu.there, blocks), *parts, weights=there_w
+        )
     assert found == pytest.approx(value, rel=1e-10)
     assert_same(found_bars, bars)
-    (deep, on_device) = (fs.DeepGP((fs.Layer(m.covariance, m.inducing, m.posterior),), m.likelihood) for m in (model, there[0]))
+    deep, on_device = (
+        fs.DeepGP((fs.Layer(m.covariance, m.inducing, m.posterior),), m.likelihood)
+        for m in (model, there[0])
+    )
     value, grad = fs.elbo_and_grad(deep, *here[1:], weights=w)
     with Copies(gpu, 1):
         found, found_grad = fs.elbo_and_grad(on_device, *there[1:], weights=there_w)
@@ -83,7 +103,10 @@ def test_collapsed(gpu, rng, sets, outputs):
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1)))
     if sets == 2:
         pair = fs.InducingPair(rng.uniform(-2, 2, (9, D)), rng.uniform(-2, 2, (4, D)))
-        q = {"mean_v": rng.standard_normal((*outputs, 4)), "scale_tril_v": 0.3 * lower_factor(rng, *outputs, 4)}
+        q = {
+            "mean_v": rng.standard_normal((*outputs, 4)),
+            "scale_tril_v": 0.3 * lower_factor(rng, *outputs, 4),
+        }
         sgpr = fs.OrthogonalSGPR(model.covariance, pair, f8(0.3), **q)
     here = sgpr, rng.standard_normal((B, D)), missing(rng.standard_normal((B, *outputs)), w)
     there, there_w = moved(gpu, *here), gpu.there(w)
@@ -102,7 +125,11 @@ def test_collapsed(gpu, rng, sets, outputs):
 def test_rows_that_are_left_out_have_no_inputs(gpu, rng, outputs):
     """And a row that counts is looked at, as on the CPU; no copy to the host is made for either."""
     w = weights_for(rng, B)
-    here = small_model(rng, outputs), missing(rng.standard_normal((B, D)), w), missing(rng.standard_normal((B, *outputs)), w)
+    here = (
+        small_model(rng, outputs),
+        missing(rng.standard_normal((B, D)), w),
+        missing(rng.standard_normal((B, *outputs)), w),
+    )
     there, there_w = moved(gpu, *here), gpu.there(w)
     value, grad, X_bar = fs.elbo_and_grad(*here, weights=w, inputs=True)
     with Copies(gpu, 1):
@@ -123,7 +150,10 @@ def test_rows_that_are_left_out_have_no_inputs(gpu, rng, outputs):
     np.testing.assert_allclose(other.values, info.values, rtol=1e-8)
     X = here[1].copy()
     X[np.flatnonzero(w)[0], 1] = np.inf
-    left, right = errors_of(here[0], X, here[2], w), errors_of(*moved(gpu, here[0], X, here[2]), there_w)
+    left, right = (
+        errors_of(here[0], X, here[2], w),
+        errors_of(*moved(gpu, here[0], X, here[2]), there_w),
+    )
     assert left == right and "`X` contains inf" in left
 
 
@@ -148,12 +178,24 @@ def test_without_weights_the_launches_of_before(gpu, rng, monkeypatch):
 @pytest.mark.parametrize("graph", [False, True], ids=["steps", "captured"])
 def test_fit(gpu, rng, graph):
     w = weights_for(rng, (B, 2))
-    here = small_model(rng, (2,)), rng.standard_normal((B, D)), missing(rng.standard_normal((B, 2)), w)
+    here = (
+        small_model(rng, (2,)),
+        rng.standard_normal((B, D)),
+        missing(rng.standard_normal((B, 2)), w),
+    )
     options = {"steps": 6, "rng": 0, "optimiser": fs.adam(0.02)}
     for size in (20, B):
         trained, info = fs.fit(*here, weights=w, batch_size=size, **options)
-        for data, weights in ((moved(gpu, *here)[1:], gpu.there(w)), (here[1:], w)):  # there, and read from the host
-            found, other = fs.fit(fs.to_device(here[0]), *data, weights=weights, batch_size=size, graph=graph, **options)
+        # there, and read from the host
+        for data, weights in ((moved(gpu, *here)[1:], gpu.there(w)), (here[1:], w)):
+            found, other = fs.fit(
+                fs.to_device(here[0]),
+                *data,
+                weights=weights,
+                batch_size=size,
+                graph=graph,
+                **options,
+            )
             np.testing.assert_allclose(other.values, info.values, rtol=1e-9)
             assert_same(found, trained, 1e-8)
 
@@ -168,16 +210,25 @@ def test_bad_weights_and_targets(gpu, rng):
         cases.append((here[2], w))
     bad, w = here[2].copy(), np.ones((B, 2))
     w[0], bad[0], bad[4, 1] = 0, np.nan, np.nan
-    cases += [(here[2], np.zeros(B)), (bad, w), (np.full_like(bad, np.nan), np.zeros(B)), (bad, np.ones(B + 1))]
+    cases += [
+        (here[2], np.zeros(B)),
+        (bad, w),
+        (np.full_like(bad, np.nan), np.zeros(B)),
+        (bad, np.ones(B + 1)),
+    ]
     for Y, w in cases:
         left, right = (
-            errors_of(*side, weights) for side, weights in (((*here[:2], Y), w), (moved(gpu, *here[:2], Y), gpu.there(w)))
+            errors_of(*side, weights)
+            for side, weights in (((*here[:2], Y), w), (moved(gpu, *here[:2], Y), gpu.there(w)))
         )
         assert left == right and "`" in left
     with pytest.raises(TypeError, match="`weights`"):
         fs.elbo(*moved(gpu, *here), weights=np.ones(B))
     model, X, Y = moved(gpu, *here)
-    with pytest.raises(TypeError, match="arrays live on different devices: `Y`, `weights` on the GPU, `X` on the CPU"):
+    with pytest.raises(
+        TypeError,
+        match="arrays live on different devices: `Y`, `weights` on the GPU, `X` on the CPU",
+    ):
         fs.elbo(model, np.full((B, D), np.nan), Y, weights=gpu.there(np.arange(B) % 2.0))
     with pytest.raises(ValueError, match="`X` is an empty batch"):
         fs.elbo(model, X[:0], Y[:0], weights=gpu.there(np.empty(0)))
@@ -189,7 +240,9 @@ def errors_of(model, X, Y, w):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.3), fs.Poisson()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [fs.Gaussian(0.3), fs.Poisson()], ids=lambda x: type(x).__name__
+)
 def test_columns_of_targets_and_of_weights(gpu, rng, likelihood):
     """(N, 1) beside a posterior without a leading axis is (N,), at no further copy to the host."""
     model, X = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D))
@@ -203,4 +256,7 @@ def test_columns_of_targets_and_of_weights(gpu, rng, likelihood):
         assert found == pytest.approx(value, rel=1e-10)
         assert_same(bars, grad)
     there, Ys = moved(gpu, model, X), Y.astype(float)
-    np.testing.assert_allclose(fs.predict_log_density(*there, gpu.there(Ys[:, None])).get(), fs.predict_log_density(model, X, Ys))
+    np.testing.assert_allclose(
+        fs.predict_log_density(*there, gpu.there(Ys[:, None])).get(),
+        fs.predict_log_density(model, X, Ys),
+    )

@@ -1,9 +1,11 @@
 """A CuPy that lives on the host, so that everything above the kernels runs on "device" arrays without a device.
 
-It is strict where CuPy is: an array never turns into a NumPy array by itself, and never mixes with one; results of reductions
-stay on the device; NumPy's functions reach it through ``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules.
-What it does not have raises. Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
-sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are ``libraries_on_host``.
+It is strict where CuPy is: an array never turns into a NumPy array by itself, and never mixes with
+one; results of reductions stay on the device; NumPy's functions reach it through
+``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules. What it does not have raises.
+Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
+sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are
+``libraries_on_host``.
 """
 
 import contextlib
@@ -75,7 +77,9 @@ def _on_device(function, parameters):
     @functools.wraps(function, assigned=("__name__",), updated=())
     def call(*args, **kwargs):
         signature.bind(*args, **kwargs)  # TypeError as from the real one
-        return _outer(function(*map(_inner, args), **{name: _inner(value) for name, value in kwargs.items()}))
+        return _outer(
+            function(*map(_inner, args), **{name: _inner(value) for name, value in kwargs.items()})
+        )
 
     return call
 
@@ -137,7 +141,11 @@ def _in_place(name):
 def _method(name):
     @quiet
     def method(self, *args, **kwargs):
-        return _outer(getattr(self._host, name)(*map(_inner, args), **{k: _inner(v) for k, v in kwargs.items()}))
+        return _outer(
+            getattr(self._host, name)(
+                *map(_inner, args), **{k: _inner(v) for k, v in kwargs.items()}
+            )
+        )
 
     return method
 
@@ -166,7 +174,10 @@ class ndarray:
         return self._host.__array_interface__ | {"version": 3}
 
     def __array__(self, *args, **kwargs):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one explicitly.")
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct"
+            " one explicitly."
+        )
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         if "out" in kwargs:
@@ -194,7 +205,11 @@ class ndarray:
         copies.down(self)
         if out is None:
             return self._host.copy(order)
-        assert type(out) is np.ndarray and out.flags.c_contiguous and (out.shape, out.dtype) == (self.shape, self.dtype)
+        assert (
+            type(out) is np.ndarray
+            and out.flags.c_contiguous
+            and (out.shape, out.dtype) == (self.shape, self.dtype)
+        )
         out[...] = self._host
         return out
 
@@ -219,7 +234,9 @@ class ndarray:
         for part in parts:
             if isinstance(part, ndarray) and part.dtype == bool:
                 copies.to_host += 1  # how many there are decides the shape of the result
-            elif not isinstance(part, (ndarray, int, np.integer, slice, type(None), type(Ellipsis))):
+            elif not isinstance(
+                part, (ndarray, int, np.integer, slice, type(None), type(Ellipsis))
+            ):
                 raise _refused(part)
         return _inner(index)
 
@@ -241,14 +258,17 @@ class ndarray:
     del _name
 
     def fill(self, value):
-        self._host.fill(value.item() if isinstance(value, ndarray) else value)  # the real one, too, reads it back
+        # the real one, too, reads it back
+        self._host.fill(value.item() if isinstance(value, ndarray) else value)
 
 
 # --- the modules -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
 isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
-FUNCTIONS = {  # by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on unasked
+# by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on
+# unasked
+FUNCTIONS = {
     "all": "a, axis=None, out=None, keepdims=False",
     "any": "a, axis=None, out=None, keepdims=False",
     "arange": "start, stop=None, step=1, dtype=None",
@@ -307,13 +327,16 @@ def _asarray(a, dtype=None, blocking=False):
 
 
 def _ascontiguousarray(a, dtype=None):
-    same = isinstance(a, ndarray) and a.flags.c_contiguous and (dtype is None or a.dtype == dtype)  # to NumPy float64 == None
+    # to NumPy float64 == None
+    same = isinstance(a, ndarray) and a.flags.c_contiguous and (dtype is None or a.dtype == dtype)
     return a if same else _array(a, dtype, "C")
 
 
 def _empty(shape, dtype=float):
     """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
-    return ndarray(np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, 77, dtype))
+    return ndarray(
+        np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, 77, dtype)
+    )
 
 
 def _as_strided(x, shape=None, strides=None):
@@ -356,7 +379,9 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
         for a in arguments:
             if isinstance(a, np.ndarray):
                 raise _refused(a)
-        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], shared_memory, order)
+        module_of(stem, str(dtype), sanitizer).launch(
+            kernel, grid, block, [*map(_plain, arguments)], shared_memory, order
+        )
 
     replaced = {"cupy": lambda: cupy, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
                 "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024,
@@ -366,6 +391,7 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
         stack.enter_context(mock.patch.multiple(cuda_devices, **replaced))
         stack.enter_context(mock.patch.object(loader, "launch", launch))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
-        stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))  # run each time
+        # run each time
+        stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))
         stack.enter_context(mock.patch.dict(tiled._kept, clear=True))
         yield cupy

@@ -18,7 +18,11 @@ from fastsvgp.runtime import cuda_devices
 
 def _empty(shape, dtype=float):
     """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
-    return np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, np.iinfo(dtype).min, dtype)
+    return (
+        np.full(shape, np.nan, dtype)
+        if np.dtype(dtype).kind == "f"
+        else np.full(shape, np.iinfo(dtype).min, dtype)
+    )
 
 
 class Stream(contextlib.nullcontext):
@@ -48,7 +52,9 @@ class Device:
         self.used.id = self.id
 
 
-CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=Stream, get_device_id=lambda: 0, Device=Device)
+CUDA = types.SimpleNamespace(
+    Stream=Stream, get_current_stream=Stream, get_device_id=lambda: 0, Device=Device
+)
 CUDA.alloc_pinned_memory = lambda size: bytearray(size)
 OTHERS = {"empty": _empty, "cuda": CUDA, "lib": np.lib}
 ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | OTHERS)
@@ -75,9 +81,15 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
         module = module_of(stem, str(dtype), sanitizer)
         module.launch(kernel, grid, block, arguments, shared_memory, order, seed=len(kernel))
 
-    limits = {"multiprocessors": lambda: multiprocessors, "shared_memory_limit": lambda: shared_memory}
+    limits = {
+        "multiprocessors": lambda: multiprocessors,
+        "shared_memory_limit": lambda: shared_memory,
+    }
     device = mock.patch.multiple(cuda_devices, cupy=lambda: ARRAYS, **limits)
     launches = mock.patch.object(loader, "launch", launch)
-    products, kept = mock.patch.object(blas, "gemm", _gemm), mock.patch.dict(tiled._kept, clear=True)
+    products, kept = (
+        mock.patch.object(blas, "gemm", _gemm),
+        mock.patch.dict(tiled._kept, clear=True),
+    )
     with device, launches, products, kept:
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")

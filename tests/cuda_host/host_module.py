@@ -14,16 +14,23 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 HEADERS = HERE.parents[1] / "kernels_cuda"
-KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
-SHARED = re.compile(r"(?<!extern )__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*((?:\[[^\],;]*\])*)\s*;")
-DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*\[\s*\]\s*;")
+KERNEL = re.compile(
+    r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\('
+)
+SHARED = re.compile(
+    r"(?<!extern )__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*((?:\[[^\],;]*\])*)\s*;"
+)
+DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*\[\s*\]\s*;"
+)
 ORDERS = ("forward", "reverse", "random")
 FLAGS = ["-std=c++20", "-g1", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
          "-Wno-unused-function", "-Wno-attributes"]  # fmt: skip
 SANITIZERS = {
     None: ["-O2"],
     "thread": ["-O1", "-fsanitize=thread"],
-    "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],  # compiled longer than run
+    # compiled longer than run
+    "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
 
 
@@ -31,7 +38,9 @@ def translate(text, name):
     """The host's translation unit; the numbers of its lines are those of the source."""
     count = iter(range(1, 1 << 30))
     text = DYNAMIC.sub(lambda m: f"{m[1]}* {m[2]} = cuda_host::dynamic_shared<{m[1]}>();", text)
-    text = SHARED.sub(lambda m: f"auto& {m[2]} = cuda_host::shared<{m[1]} {m[3]}, {next(count)}>();", text)
+    text = SHARED.sub(
+        lambda m: f"auto& {m[2]} = cuda_host::shared<{m[1]} {m[3]}, {next(count)}>();", text
+    )
     if "__shared__" in text:
         raise ValueError(f"{name}: a __shared__ declaration that the emulation does not read")
     kernels = "\n".join(f"CUDA_HOST_KERNEL({kernel})" for kernel in KERNEL.findall(text))
@@ -40,7 +49,10 @@ def translate(text, name):
 
 def cache_folder():
     """Where built libraries are kept: never in the repository."""
-    folder = pathlib.Path(os.environ.get("CUDA_HOST_CACHE") or pathlib.Path(tempfile.gettempdir()) / f"cuda_host_{os.getuid()}")
+    folder = pathlib.Path(
+        os.environ.get("CUDA_HOST_CACHE")
+        or pathlib.Path(tempfile.gettempdir()) / f"cuda_host_{os.getuid()}"
+    )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -48,11 +60,21 @@ def cache_folder():
 def build(path, options, sanitizer):
     """Path of the shared library of ``path``, made now or kept from an earlier run."""
     source = translate(path.read_text(encoding="utf-8"), str(path))
-    command = [os.environ.get("CXX", "g++"), *FLAGS, *SANITIZERS[sanitizer], f"-I{HERE}", f"-I{HEADERS}", *options]
-    headers = b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.hpp")), *sorted(HEADERS.glob("*.cuh"))])
+    command = [
+        os.environ.get("CXX", "g++"),
+        *FLAGS,
+        *SANITIZERS[sanitizer],
+        f"-I{HERE}",
+        f"-I{HEADERS}",
+        *options,
+    ]
+    headers = b"".join(
+        p.read_bytes() for p in [*sorted(HERE.glob("*.hpp")), *sorted(HEADERS.glob("*.cuh"))]
+    )
     key = hashlib.sha256(source.encode() + headers + " ".join(command).encode()).hexdigest()[:24]
     library = cache_folder() / f"{key}.so"
-    with open(library.with_suffix(".lock"), "w") as lock:  # who asks for what another process is building waits for it
+    # who asks for what another process is building waits for it
+    with open(library.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _build(library, source, command, path.name)
     return library
@@ -60,10 +82,13 @@ def build(path, options, sanitizer):
 
 def _build(library, source, command, name):
     if not library.exists():
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:  # built aside and renamed: runs may overlap
+        # built aside and renamed: runs may overlap
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             unit, part = pathlib.Path(folder, "unit.cpp"), pathlib.Path(folder, "unit.so")
             unit.write_text(source, encoding="utf-8")
-            done = subprocess.run([*command, str(unit), "-o", str(part)], capture_output=True, text=True)
+            done = subprocess.run(
+                [*command, str(unit), "-o", str(part)], capture_output=True, text=True
+            )
             if done.returncode:
                 raise RuntimeError(f"{name} does not build on the host:\n{done.stderr}")
             os.replace(part, library)
@@ -72,7 +97,8 @@ def _build(library, source, command, name):
 class HostModule:
     """The kernels of one ``.cu`` file; ``order`` says in which order the threads of a block run.
 
-    With ``CUDA_HOST_TRUNCATING=1`` in the environment tensor cores cut off sums of float32 as those of devices do.
+    With ``CUDA_HOST_TRUNCATING=1`` in the environment tensor cores cut off sums of float32 as those
+    of devices do.
     """
 
     def __init__(self, path, options=(), sanitizer=None):
@@ -88,14 +114,24 @@ class HostModule:
         codes = self.signature(kernel)
         if len(arguments) != len(codes):
             raise TypeError(f"{kernel}: {len(arguments)} arguments for {len(codes)} parameters")
-        cells = [self._cell(kernel, i, *pair) for i, pair in enumerate(zip(arguments, codes, strict=True))]
+        cells = [
+            self._cell(kernel, i, *pair)
+            for i, pair in enumerate(zip(arguments, codes, strict=True))
+        ]
         slots = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         shape = (ctypes.c_uint * 6)(*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])
         error = ctypes.create_string_buffer(512)
         truncating = os.environ.get("CUDA_HOST_TRUNCATING") == "1"
         ctypes.c_int.in_dll(self.library, "truncating_tensor_cores").value = truncating
         run = getattr(self.library, f"launch_{kernel}")
-        if run(shape, ctypes.c_size_t(shared_memory), ORDERS.index(order), ctypes.c_uint(seed), slots, error):
+        if run(
+            shape,
+            ctypes.c_size_t(shared_memory),
+            ORDERS.index(order),
+            ctypes.c_uint(seed),
+            slots,
+            error,
+        ):
             raise RuntimeError(f"{kernel}: {error.value.decode()}")
 
     @staticmethod
@@ -103,12 +139,17 @@ class HostModule:
         """The argument as the launch wants it; its type must be the parameter's (CuPy would pass it on unlooked at)."""
         if isinstance(argument, np.ndarray):
             found, cell = "*" + argument.dtype.str[1:], ctypes.c_void_p(argument.ctypes.data)
-        elif (argument is None or isinstance(argument, np.uint64) and argument == 0) and code[0] == "*":
+        elif (argument is None or isinstance(argument, np.uint64) and argument == 0) and code[
+            0
+        ] == "*":
             found, cell = code, ctypes.c_void_p(0)  # a null pointer
         elif isinstance(argument, np.generic):
             found, cell = argument.dtype.str[1:], ctypes.create_string_buffer(argument.tobytes())
         else:
-            raise TypeError(f"{kernel}: argument {i} is {type(argument).__name__}; give an array, a NumPy scalar or None")
+            raise TypeError(
+                f"{kernel}: argument {i} is {type(argument).__name__}; give an array, a NumPy"
+                " scalar or None"
+            )
         if found != code:
             raise TypeError(f"{kernel}: argument {i} is {found}, the parameter is {code}")
         return cell

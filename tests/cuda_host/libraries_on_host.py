@@ -11,18 +11,27 @@ LETTERS = {"f": "s", "d": "d"}
 
 
 def _matrix(kind, address, rows, columns, lead):
-    """A column-major matrix in memory, as a view. Its last column ends where the matrix ends, not with a whole column."""
+    """A column-major matrix in memory, as a view.
+
+    Its last column ends where the matrix ends, not with a whole column.
+    """
     assert lead >= max(1, rows), (lead, rows)
     if rows == 0 or columns == 0:
         return np.empty((rows, columns), order="F")
     memory = (C_TYPES[kind] * (lead * (columns - 1) + rows)).from_address(address)
     flat = np.frombuffer(memory, f"f{ctypes.sizeof(C_TYPES[kind])}")
-    return np.lib.stride_tricks.as_strided(flat, (rows, columns), (flat.itemsize, lead * flat.itemsize))
+    return np.lib.stride_tricks.as_strided(
+        flat, (rows, columns), (flat.itemsize, lead * flat.itemsize)
+    )
 
 
 def _op(kind, transpose, address, rows, columns, lead):
     """op(A), rows x columns."""
-    return _matrix(kind, address, columns, rows, lead).T if transpose else _matrix(kind, address, rows, columns, lead)
+    return (
+        _matrix(kind, address, columns, rows, lead).T
+        if transpose
+        else _matrix(kind, address, rows, columns, lead)
+    )
 
 
 @quiet
@@ -44,9 +53,16 @@ def trsm(dtype, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb):
 
 def potrf(dtype, uplo, n, A, lda, work, size, info):
     out = _matrix(dtype.char, A, n, n, lda)
-    factor, failed = getattr(host_lapack, f"{LETTERS[dtype.char]}potrf")(out, lower=1 - uplo, clean=0)
+    factor, failed = getattr(host_lapack, f"{LETTERS[dtype.char]}potrf")(
+        out, lower=1 - uplo, clean=0
+    )
     out[...] = factor
     ctypes.c_int.from_address(info).value = failed
 
 
-ROUTINES = {"gemm": gemm, "trsm": trsm, "potrf": potrf, "potrf_size": lambda dtype, uplo, n, A, lda: n}
+ROUTINES = {
+    "gemm": gemm,
+    "trsm": trsm,
+    "potrf": potrf,
+    "potrf_size": lambda dtype, uplo, n, A, lda: n,
+}

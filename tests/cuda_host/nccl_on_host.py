@@ -1,6 +1,7 @@
 """An NCCL that lives on the host: ranks are threads, and a communicator is where they meet.
 
-Names and parameters are those of CuPy's module; calls take addresses, as there. ``calls`` has what each rank called.
+Names and parameters are those of CuPy's module; calls take addresses, as there. ``calls`` has what
+each rank called.
 """
 
 import ctypes
@@ -22,7 +23,11 @@ class _Meeting:
     """What the ranks of a communicator have together."""
 
     def __init__(self, size):
-        self.buffers, self.barrier, self.result = [None] * size, threading.Barrier(size, timeout=60), None
+        self.buffers, self.barrier, self.result = (
+            [None] * size,
+            threading.Barrier(size, timeout=60),
+            None,
+        )
 
 
 def get_unique_id():
@@ -39,14 +44,27 @@ class NcclCommunicator:
 
     def allReduce(self, sendbuf, recvbuf, count, datatype, op, stream):
         assert op == NCCL_SUM
-        self._meet("allReduce", sendbuf, recvbuf, count, datatype, stream, lambda buffers: np.sum(buffers, axis=0))
+        self._meet(
+            "allReduce",
+            sendbuf,
+            recvbuf,
+            count,
+            datatype,
+            stream,
+            lambda buffers: np.sum(buffers, axis=0),
+        )
 
     def bcast(self, buff, count, datatype, root, stream):
-        self._meet("bcast", buff, buff, count, datatype, stream, lambda buffers: buffers[root].copy())
+        self._meet(
+            "bcast", buff, buff, count, datatype, stream, lambda buffers: buffers[root].copy()
+        )
 
     def _meet(self, name, sendbuf, recvbuf, count, datatype, stream, make):
         assert datatype == NCCL_DOUBLE and isinstance(stream, int)
-        sent, received = (np.ctypeslib.as_array((ctypes.c_double * count).from_address(at)) for at in (sendbuf, recvbuf))
+        sent, received = (
+            np.ctypeslib.as_array((ctypes.c_double * count).from_address(at))
+            for at in (sendbuf, recvbuf)
+        )
         meeting = self._meeting
         meeting.buffers[self._rank] = sent
         calls.append((name, self._rank, count))

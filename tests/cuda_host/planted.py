@@ -20,12 +20,19 @@ def is_right(defect, sanitizer=None):
     if defect in (13, 14):
         return is_sum_of_blocks(module, values, defect)
     module.launch("block_sum", (3,), (64,), (values, out, np.int32(defect)))
-    return np.allclose(out, values.sum(1, keepdims=True), atol=1e-4) and (defect > 0 or is_sum_of_blocks(module, values, 0))
+    return np.allclose(out, values.sum(1, keepdims=True), atol=1e-4) and (
+        defect > 0 or is_sum_of_blocks(module, values, 0)
+    )
 
 
 def is_sum_of_blocks(module, values, defect):
     out, counter = np.zeros(64, np.float32), np.zeros(1, np.uint32)
-    module.launch("sum_of_blocks", (3,), (64,), (values, np.zeros_like(values), counter, out, np.int32(defect)))
+    module.launch(
+        "sum_of_blocks",
+        (3,),
+        (64,),
+        (values, np.zeros_like(values), counter, out, np.int32(defect)),
+    )
     return counter == 0 and np.array_equal(out, values[0] + values[1] + values[2])
 
 

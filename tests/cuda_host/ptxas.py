@@ -30,18 +30,31 @@ def why_not(compiler):
         from cupy.cuda import nvrtc
 
         nvrtc.getVersion()
-    except Exception as error:  # not installed, or CuPy without the wheel of NVRTC: the reason is the answer
+    except (
+        Exception
+    ) as error:  # not installed, or CuPy without the wheel of NVRTC: the reason is the answer
         return f'NVRTC is missing ({type(error).__name__}); python -m pip install ".[test-cuda]"'
 
 
 def log_of(compiler, stem, dtype, architecture):
     """What compiler and assembler say, now or in an earlier run on the same sources; ``RuntimeError`` where they refuse."""
     folder = pathlib.Path(loader.source_folder())
-    texts = [p.read_bytes() for p in [folder / f"{stem}.cu", *sorted(folder.glob("*.cuh")), *map(pathlib.Path, COMMANDS)]]
+    texts = [
+        p.read_bytes()
+        for p in [
+            folder / f"{stem}.cu",
+            *sorted(folder.glob("*.cuh")),
+            *map(pathlib.Path, COMMANDS),
+        ]
+    ]
     asked = repr((compiler, _version(compiler), np.dtype(dtype).name, architecture))
-    kept = host_module.cache_folder() / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
+    kept = (
+        host_module.cache_folder()
+        / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
+    )
     if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as aside:  # written there and renamed: runs may overlap
+        # written there and renamed: runs may overlap
+        with tempfile.TemporaryDirectory(dir=kept.parent) as aside:
             part = pathlib.Path(aside, "log")
             part.write_text(_log_of(compiler, stem, dtype, architecture), encoding="utf-8")
             os.replace(part, kept)
@@ -59,7 +72,9 @@ def _version(compiler):
 
 def _log_of(compiler, stem, dtype, architecture):
     if compiler == "nvrtc":
-        cubin, log = loader.compile_cubin(stem, dtype, architecture, tuple(f"--ptxas-options={o}" for o in VERBOSE))
+        cubin, log = loader.compile_cubin(
+            stem, dtype, architecture, tuple(f"--ptxas-options={o}" for o in VERBOSE)
+        )
     else:
         cubin, log = _nvcc(stem, dtype, architecture)
     assert cubin[:4] == b"\x7fELF"

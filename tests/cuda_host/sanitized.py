@@ -13,7 +13,9 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 def runtime(sanitizer):
     """Path of the sanitizer's library, or None where g++ has none."""
-    named = subprocess.run(["g++", f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True).stdout.strip()
+    named = subprocess.run(
+        ["g++", f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True
+    ).stdout.strip()
     return named if os.path.isabs(named) else None
 
 

@@ -1,6 +1,7 @@
 """Runs of every kernel that are small enough for sanitizers: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``.
 
-The families are those of ``tests/FAMILY_problems.py``; "device" is the front door, with the kernels behind bounds and optimisers.
+The families are those of ``tests/FAMILY_problems.py``; "device" is the front door, with the kernels
+behind bounds and optimisers.
 """
 
 import importlib
@@ -9,7 +10,9 @@ import sys
 import numpy as np
 
 EITHER = ("float32", "float64")
-RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, or the matrix products of a warp differ
+# in either dtype where 128-bit loads hold other numbers of elements, or the matrix products of a
+# warp differ
+RUNS = {
     "chevron": EITHER,
     "fourier": EITHER,
     "pairwise": EITHER,
@@ -32,7 +35,8 @@ LIBRARIES = {  # stems of the sources that are launched by runs in another dtype
 def run(family, dtype, sanitizer=None):
     problems = importlib.import_module(f"{family}_problems")
     if family == "device":
-        from cuda_host.cupy_on_host import cupy_on_host  # with this emulation only: those of families take plain arrays
+        # with this emulation only: those of families take plain arrays
+        from cuda_host.cupy_on_host import cupy_on_host
 
         with cupy_on_host(sanitizer=sanitizer) as module:
             problems.small_run(problems.on_host(module))

@@ -1,6 +1,7 @@
 """A plugin of pytest: the stand-in for CUDA's driver (see ``tests/cuda/on_standin.sh``), with what it lacks for our calls.
 
-It compiles CuPy's own kernels by g++. Of CUDA's mathematics two functions are missing there, or overflow far from zero.
+It compiles CuPy's own kernels by g++. Of CUDA's mathematics two functions are missing there, or
+overflow far from zero.
 """
 
 import fastsvgp.kernels.cuda
@@ -33,9 +34,12 @@ fakegpu.host_compile = lambda source, options: _compile(
     source.replace("erfcxf(", "scaled_erfc(").replace("erfcx(", "scaled_erfc("), options
 )
 
-# Its driver runs at once what is captured, and a launch of the graph does nothing. So that runs the same again here.
+# Its driver runs at once what is captured, and a launch of the graph does nothing. So that runs the
+# same again here.
 if not fakegpu.NOOP:
     graphs.Recorded._launch = lambda self: setattr(self, "_result", self._apart(self._body))
 # Its cuBLAS has all that CuPy calls, and CuPy does not call this one.
 _routine = libraries.routine
-libraries.routine = lambda library, name, *types: (lambda *_: None) if "SetWorkspace" in name else _routine(library, name, *types)
+libraries.routine = lambda library, name, *types: (
+    (lambda *_: None) if "SetWorkspace" in name else _routine(library, name, *types)
+)

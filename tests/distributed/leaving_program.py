@@ -1,4 +1,7 @@
-"""Ranks that end while others call: ``mpiexec -n 3 python leaving_program.py WAY``. One goes; the others say what they learn."""
+"""Ranks that end while others call: ``mpiexec -n 3 python leaving_program.py WAY``.
+
+One goes; the others say what they learn.
+"""
 
 import os
 import sys
@@ -106,7 +109,12 @@ def main(way, engine):
         try:
             bound(group)  # at once, for no other rank comes
         except fs.RemoteError as again:
-            tell(group, end="RemoteError", who=[error.rank, again.rank], messages=[error.message, again.message])
+            tell(
+                group,
+                end="RemoteError",
+                who=[error.rank, again.rank],
+                messages=[error.message, again.message],
+            )
     else:
         tell(group, end="value")
 

@@ -28,11 +28,15 @@ def problem():
 
 def distance(one, other):
     pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
-    return max(float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None)
+    return max(
+        float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None
+    )
 
 
 def digest(model):
-    return hashlib.md5(b"".join(np.ascontiguousarray(a).tobytes() for _, _, a in fs.leaves(model) if a is not None)).hexdigest()
+    return hashlib.md5(
+        b"".join(np.ascontiguousarray(a).tobytes() for _, _, a in fs.leaves(model) if a is not None)
+    ).hexdigest()
 
 
 def tell(group, **said):
@@ -47,12 +51,20 @@ def equal(group, folder):
     two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:4].copy(), X[4:6].copy()), 0.3)
     q = fs.Whitened(np.zeros((D, M)), 0.3 * np.stack([np.eye(M)] * D))
     hidden = fs.Layer(model.covariance, model.inducing, q, fs.IdentityMean())
-    deep = fs.DeepGP((hidden, fs.Layer(model.covariance, model.inducing, model.posterior)), model.likelihood)
+    deep = fs.DeepGP(
+        (hidden, fs.Layer(model.covariance, model.inducing, model.posterior)), model.likelihood
+    )
     own = fs.distributed.mpi(rows="own")
-    cut = slice(0, 1) if own.rank == 0 else slice(*(1 + (N - 1) * (own.rank + i - 1) // (own.size - 1) for i in range(2)))
+    cut = (
+        slice(0, 1)
+        if own.rank == 0
+        else slice(*(1 + (N - 1) * (own.rank + i - 1) // (own.size - 1) for i in range(2)))
+    )
     cut = slice(None) if own.size == 1 else cut
     pairs = {
-        "fit": lambda **g: fs.fit(model, X, Y, steps=200 if group.size == 2 else 40, **OPTIONS, **g)[0],
+        "fit": lambda **g: fs.fit(
+            model, X, Y, steps=200 if group.size == 2 else 40, **OPTIONS, **g
+        )[0],
         "bound": lambda **g: fs.elbo_and_grad(model, X, Y, num_data=99, **g)[1],
         "step": lambda **g: fs.natural_step(model, X, Y, **g)[0],
         "collapsed": lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, **g)[1],
@@ -64,7 +76,12 @@ def equal(group, folder):
         found = function(group=group)
         tell(group, name=name, off=distance(found, function()), digest=digest(found))
     found = fs.fit(model, X[cut], Y[cut], steps=20, batch_size=N, group=own)[0]
-    tell(group, name="own", off=distance(found, fs.fit(model, X, Y, steps=20, batch_size=N)[0]), digest=digest(found))
+    tell(
+        group,
+        name="own",
+        off=distance(found, fs.fit(model, X, Y, steps=20, batch_size=N)[0]),
+        digest=digest(found),
+    )
 
 
 def broken(*_):
@@ -115,7 +132,12 @@ def failures(group, folder):
     rank, second = group.rank, group.rank == 1
     hole = X.copy()
     hole[30] = np.nan
-    run, step, expected, write = Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
+    run, step, expected, write = (
+        Team.run,
+        Adam.step,
+        fs.Gaussian.expected_log_prob,
+        checkpoints.files.write_atomically,
+    )
 
     def fit(model=model, X=X, Y=Y, **options):
         return fs.fit(model, X, Y, group=group, **{"steps": 10} | OPTIONS | options)[1]
@@ -153,12 +175,20 @@ def failures(group, folder):
         "memory": with_little_memory,
         "shapes": lambda: fit(X=X[:, :1] if second else X),
         "steps": lambda: fit(steps=10 + rank),
-        "model": lambda: fit(model=fs.SGPR(model.covariance, model.inducing, 0.1) if second else model),
+        "model": lambda: fit(
+            model=fs.SGPR(model.covariance, model.inducing, 0.1) if second else model
+        ),
         "bound of other data": lambda: fs.elbo(model, X[:, :1] if second else X, Y, group=group),
         "another call": lambda: (fs.elbo if second else fs.natural_step)(model, X, Y, group=group),
         "a call amid the start": lambda: fs.elbo(model, X, Y, group=group) if second else fit(),
-        "a start amid a call": lambda: fs.kmeans_inducing(X, M, 0, group=group) if second else fs.elbo(model, X, Y, group=group),
-        "group in a callback": lambda: fit(callback=lambda step, *_: fs.elbo(model, X, Y, group=group)),
+        "a start amid a call": lambda: (
+            fs.kmeans_inducing(X, M, 0, group=group)
+            if second
+            else fs.elbo(model, X, Y, group=group)
+        ),
+        "group in a callback": lambda: fit(
+            callback=lambda step, *_: fs.elbo(model, X, Y, group=group)
+        ),
         "first step": lambda: with_broken_steps(1),
         "middle step": lambda: with_broken_steps(5),
         "last step": lambda: with_broken_steps(10),
@@ -169,10 +199,20 @@ def failures(group, folder):
     for name, function in table.items():
         try:
             info = function()
-            tell(group, name=name, end=getattr(info, "reason", "value"), retries=getattr(info, "retries", 0))
+            tell(
+                group,
+                name=name,
+                end=getattr(info, "reason", "value"),
+                retries=getattr(info, "retries", 0),
+            )
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
-        Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = run, step, expected, write
+        Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = (
+            run,
+            step,
+            expected,
+            write,
+        )
 
 
 def escape(group, folder):
@@ -197,7 +237,16 @@ def long(group, folder):
 
     steps, every = int(os.environ.get("STEPS", 10**6)), int(os.environ.get("EVERY", 20))
     model, info = fs.fit(
-        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=every, callback=begun, **OPTIONS, **resume
+        model,
+        X,
+        Y,
+        steps=steps,
+        group=group,
+        checkpoint=path,
+        checkpoint_every=every,
+        callback=begun,
+        **OPTIONS,
+        **resume,
     )
     tell(group, end=info.reason, steps=info.steps, digest=digest(model))
     sys.exit(130 if info.interrupted else 0)
@@ -206,4 +255,6 @@ def long(group, folder):
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
     scenario, folder = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
-    {"equal": equal, "failures": failures, "escape": escape, "long": long}[scenario](fs.distributed.mpi(), folder)
+    {"equal": equal, "failures": failures, "escape": escape, "long": long}[scenario](
+        fs.distributed.mpi(), folder
+    )

@@ -6,14 +6,25 @@ import deep_problems
 import numpy as np
 import pytest
 from deep_problems import CHAINS, JITTER, draws_for
-from rank_problems import assert_ended_by, assert_same_on_all_and_close, distance, ends, on_ranks, uneven
+from rank_problems import (
+    assert_ended_by,
+    assert_same_on_all_and_close,
+    distance,
+    ends,
+    on_ranks,
+    uneven,
+)
 
 import fastsvgp as fs
 from fastsvgp.distributed.reduce import Place
 from fastsvgp.layers.draws import hidden_draws
 
 N = 23
-STEPPING = [name for name, (rows, _) in CHAINS.items() if rows[-1][0] in ("whitened", "marginal", "absorbed-sites", "dual-sites")]
+STEPPING = [
+    name
+    for name, (rows, _) in CHAINS.items()
+    if rows[-1][0] in ("whitened", "marginal", "absorbed-sites", "dual-sites")
+]
 
 
 def problem(rng, name="two"):
@@ -43,7 +54,9 @@ def test_bound_and_gradient(rng, name, size):
     found = on_ranks(size, lambda group: fs.elbo_and_grad(model, X, Y, group=group, **options))
     assert_same_on_all_and_close(found, expected, 1e-11)
     own = shares(size, X, Y)
-    found = on_ranks(size, lambda group: fs.elbo_and_grad(model, *own(group), group=group, **options), "own")
+    found = on_ranks(
+        size, lambda group: fs.elbo_and_grad(model, *own(group), group=group, **options), "own"
+    )
     assert_same_on_all_and_close(found, expected, 1e-11)
     values = on_ranks(size, lambda group: fs.elbo(model, X, Y, group=group, **options))
     assert len(set(values)) == 1 and values[0] == pytest.approx(expected[0], rel=1e-11)
@@ -59,13 +72,22 @@ def test_draws_that_are_given_belong_to_the_rows_that_are(rng, rows):
 
     def work(group):
         at = slice(cuts[group.rank], cuts[group.rank + 1]) if rows == "own" else slice(None)
-        return fs.elbo_and_grad(model, X[at], Y[at], draws=tuple(one[:, at] for one in draws), group=group, **options)
+        return fs.elbo_and_grad(
+            model, X[at], Y[at], draws=tuple(one[:, at] for one in draws), group=group, **options
+        )
 
     found = on_ranks(3, work, rows)
     assert_same_on_all_and_close([one[:2] for one in found], expected, 1e-12)
-    np.testing.assert_allclose(np.concatenate([one[2] for one in found]), X_bar, rtol=0, atol=1e-12 * np.abs(X_bar).max())
+    np.testing.assert_allclose(
+        np.concatenate([one[2] for one in found]), X_bar, rtol=0, atol=1e-12 * np.abs(X_bar).max()
+    )
     with pytest.raises(ValueError, match=r"draws\[0\]. must have shape"):
-        on_ranks(3, lambda group: fs.elbo(model, X, Y, draws=tuple(one[:, :-1] for one in draws), group=group))
+        on_ranks(
+            3,
+            lambda group: fs.elbo(
+                model, X, Y, draws=tuple(one[:, :-1] for one in draws), group=group
+            ),
+        )
 
 
 def test_float32_stays_float32(rng):
@@ -82,7 +104,9 @@ def test_weights_that_leave_out_all_rows_of_a_part(rng):
     weights = np.r_[np.zeros(9), np.ones(N - 9)]
     Y[:9] = np.nan
     expected = fs.elbo_and_grad(model, X, Y, weights=weights, rng=3)
-    found = on_ranks(3, lambda group: fs.elbo_and_grad(model, X, Y, weights=weights, rng=3, group=group))
+    found = on_ranks(
+        3, lambda group: fs.elbo_and_grad(model, X, Y, weights=weights, rng=3, group=group)
+    )
     assert_same_on_all_and_close(found, expected, 1e-12)
 
 
@@ -112,9 +136,14 @@ def test_natural_steps(rng, name, monotone):
 
         found = on_ranks(3, step, rows)
         assert all(one[1] == found[0][1] and one[1].step_size == info.step_size for one in found)
-        assert found[0][1].value == pytest.approx(info.value, rel=1e-12) and found[0][1].negative == info.negative
+        assert (
+            found[0][1].value == pytest.approx(info.value, rel=1e-12)
+            and found[0][1].negative == info.negative
+        )
         assert all(distance(one[0], found[0][0]) == 0 for one in found)
-        assert distance(found[0][0], expected) < 1e-10 * max(np.max(np.abs(leaf)) for _, _, leaf in fs.leaves(expected))
+        assert distance(found[0][0], expected) < 1e-10 * max(
+            np.max(np.abs(leaf)) for _, _, leaf in fs.leaves(expected)
+        )
 
 
 def trained(rng, name="two"):
@@ -127,7 +156,11 @@ def trained(rng, name="two"):
     return fs.DeepGP((hidden, top), fs.Gaussian(0.1)), X, Y
 
 
-WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2}}
+WAYS = {
+    "adam": {},
+    "natural": {"natural_step_size": 0.1},
+    "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,7 +177,15 @@ def test_the_trajectory_is_that_of_one_process(rng, way, size):
 
 def test_shards_of_their_own(rng):
     model, X, Y = trained(rng)
-    own, options = shares(3, X, Y), {"steps": 20, "batch_size": N, "rng": 3, "natural_step_size": 0.1}
+    own, options = (
+        shares(3, X, Y),
+        {
+            "steps": 20,
+            "batch_size": N,
+            "rng": 3,
+            "natural_step_size": 0.1,
+        },
+    )
     expected, _ = fs.fit(model, X, Y, **options)
     found = on_ranks(3, lambda group: fs.fit(model, *own(group), group=group, **options), "own")
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
@@ -153,7 +194,9 @@ def test_shards_of_their_own(rng):
 
     def in_batches(group):
         at = slice(cuts[group.rank], cuts[group.rank + 1])
-        return fs.fit(model, X[at], Y[at], steps=30, batch_size=8, rng=3, natural_step_size=0.1, group=group)[0]
+        return fs.fit(
+            model, X[at], Y[at], steps=30, batch_size=8, rng=3, natural_step_size=0.1, group=group
+        )[0]
 
     found = on_ranks(3, in_batches, "own")
     assert all(distance(other, found[0]) == 0 for other in found)
@@ -165,7 +208,9 @@ def test_resuming_on_another_number_of_ranks(rng, tmp_path):
     options, path = {"batch_size": 11, "natural_step_size": 0.1, "rng": 5}, tmp_path / "state.npz"
     expected, _ = fs.fit(model, X, Y, steps=20, **options)
     on_ranks(3, lambda group: fs.fit(model, X, Y, steps=8, group=group, checkpoint=path, **options))
-    found = on_ranks(2, lambda group: fs.fit(model, X, Y, steps=20, group=group, resume=path, **options)[0])
+    found = on_ranks(
+        2, lambda group: fs.fit(model, X, Y, steps=20, group=group, resume=path, **options)[0]
+    )
     assert distance(*found) == 0 and distance(found[0], expected) < 1e-11
 
 
@@ -181,9 +226,17 @@ def test_layers_with_a_factor_of_an_inverse(rng):
 
 def test_layers_on_patches(rng):
     q = fs.Whitened(rng.standard_normal((2, 5)), np.stack([np.eye(5)] * 2))
-    layer = fs.ConvolutionalLayer(fs.RBF(), rng.standard_normal((5, 4)), q, image_shape=(3, 3), patch_shape=(2, 2))
-    top = fs.ConvolutionalLayer(fs.RBF(), rng.standard_normal((5, 8)), q, image_shape=(2, 2, 2), patch_shape=(2, 2))
-    model, X, Y = fs.DeepGP((layer, top), fs.Gaussian(0.2)), rng.standard_normal((N, 9)), rng.standard_normal((N, 2))
+    layer = fs.ConvolutionalLayer(
+        fs.RBF(), rng.standard_normal((5, 4)), q, image_shape=(3, 3), patch_shape=(2, 2)
+    )
+    top = fs.ConvolutionalLayer(
+        fs.RBF(), rng.standard_normal((5, 8)), q, image_shape=(2, 2, 2), patch_shape=(2, 2)
+    )
+    model, X, Y = (
+        fs.DeepGP((layer, top), fs.Gaussian(0.2)),
+        rng.standard_normal((N, 9)),
+        rng.standard_normal((N, 2)),
+    )
     expected = fs.elbo_and_grad(model, X, Y, rng=1)
     found = on_ranks(2, lambda group: fs.elbo_and_grad(model, X, Y, rng=1, group=group))
     assert_same_on_all_and_close(found, expected, 1e-12)

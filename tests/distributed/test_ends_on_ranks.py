@@ -43,7 +43,9 @@ def test_ctrl_c_in_a_callback_ends_all_with_the_model(name, at):
         return 0.0
 
     every = {} if name == "callback" else {"validate_every": 1}
-    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, **{name: interrupted}, **every))
+    found = on_ranks(
+        3, lambda group: fs.fit(model, X, Y, steps=10, group=group, **{name: interrupted}, **every)
+    )
     assert [(one[1].reason, one[1].steps) for one in found] == [("interrupted", at)] * 3
     assert all(distance(one[0], found[0][0]) == 0 for one in found)
 
@@ -59,7 +61,9 @@ def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(tmp_path, monkey
             return open(*args)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(*((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False)
+    monkeypatch.setattr(
+        *((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False
+    )
     errors = ends(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
     assert isinstance(errors[rank], OSError) and isinstance(errors[1 - rank], fs.RemoteError)
     assert all("No space left" in str(error) for error in errors)

@@ -16,7 +16,12 @@ from fastsvgp.train.ranks import RankRecorder
 
 SOURCE = str(pathlib.Path(fs.__file__).parent)
 TELLERS = "team.py", "buffers.py:sum", "distributed/", "ranks.py", "on_ranks.py", "interrupts.py"
-TELLERS += "full_batch.py:run", "full_batch.py:_say", "full_batch.py:_together", "recorder.py:_state"
+TELLERS += (
+    "full_batch.py:run",
+    "full_batch.py:_say",
+    "full_batch.py:_together",
+    "recorder.py:_state",
+)
 KINDS = {
     "adam": {"steps": 4},
     "natural": {"steps": 4, "natural_step_size": 0.1},
@@ -28,8 +33,12 @@ KINDS = {
 }
 MODELS = {  # of an SVGP
     "sgpr": lambda model: fs.SGPR(model.covariance, model.inducing, 0.3),
-    "two sets": lambda model: fs.OrthogonalSGPR(model.covariance, fs.InducingPair(model.inducing[:3], model.inducing[3:]), 0.3),
-    "deep": lambda model: fs.DeepGP((replace(hidden(model), mean=fs.IdentityMean()), hidden(model, ())), model.likelihood),
+    "two sets": lambda model: fs.OrthogonalSGPR(
+        model.covariance, fs.InducingPair(model.inducing[:3], model.inducing[3:]), 0.3
+    ),
+    "deep": lambda model: fs.DeepGP(
+        (replace(hidden(model), mean=fs.IdentityMean()), hidden(model, ())), model.likelihood
+    ),
     "nats": lambda model: replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M))),
 }
 TRIALS = 12
@@ -37,7 +46,9 @@ TRIALS = 12
 
 def hidden(model, outputs=(D,)):
     """A layer."""
-    q = fs.Whitened(np.zeros((*outputs, M)), np.broadcast_to(0.3 * np.eye(M), (*outputs, M, M)).copy())
+    q = fs.Whitened(
+        np.zeros((*outputs, M)), np.broadcast_to(0.3 * np.eye(M), (*outputs, M, M)).copy()
+    )
     return fs.Layer(model.covariance, model.inducing, q)
 
 
@@ -49,7 +60,12 @@ class Fault:
 
     def __call__(self, frame, event, _):
         where = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
-        if event == "call" and self.on and where.startswith(SOURCE) and not any(name in where for name in TELLERS):
+        if (
+            event == "call"
+            and self.on
+            and where.startswith(SOURCE)
+            and not any(name in where for name in TELLERS)
+        ):
             self.count += 1
             if self.count == self.at:
                 raise MemoryError("8 GiB")
@@ -83,11 +99,14 @@ def trained(monkeypatch):
         return call
 
     monkeypatch.setattr(RankRecorder, "run", faulty(run, True))
-    monkeypatch.setattr(RankRecorder, "_closed", faulty(closed, False))  # after it nothing is left to be told
+    # after it nothing is left to be told
+    monkeypatch.setattr(RankRecorder, "_closed", faulty(closed, False))
 
     def train(kind, rank, fault):
         model, X, Y = problem()
-        options = KINDS[kind] | ({} if kind in ("sgpr", "two sets") else {"batch_size": 17, "rng": 3})
+        options = KINDS[kind] | (
+            {} if kind in ("sgpr", "two sets") else {"batch_size": 17, "rng": 3}
+        )
         model = MODELS.get(kind, lambda model: model)(model)
         faults.clear()
         faults[rank] = fault
@@ -121,6 +140,8 @@ def test_both_end_and_know_why(rng, trained, kind, rank):
             continue
         assert isinstance(ends[rank], MemoryError), (at, ends)
         other = ends[1 - rank]
-        assert isinstance(other, fs.RemoteError) and other.rank == rank and "8 GiB" in other.message, (at, ends)
+        assert (
+            isinstance(other, fs.RemoteError) and other.rank == rank and "8 GiB" in other.message
+        ), (at, ends)
         told += 1
     assert told > TRIALS // 2

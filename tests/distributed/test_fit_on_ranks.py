@@ -24,12 +24,17 @@ N, D, M = 53, 2, 6
 def problem(rng, likelihood=None, outputs=()):
     """``(model, X, Y)``.
 
-    The posterior is not the prior: there no marginal depends on inducing inputs and lengthscales, whose gradients are rounding
-    alone, and a first step of Adam, g / (|g| + 1e-8), makes a million times as much of it (4e-10 of 2e-16).
+    The posterior is not the prior: there no marginal depends on inducing inputs and lengthscales,
+    whose gradients are rounding alone, and a first step of Adam, g / (|g| + 1e-8), makes a million
+    times as much of it (4e-10 of 2e-16).
     """
     X = rng.uniform(-2, 2, (N, D))
     Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
-    mean = np.linspace(-0.5, 0.5, M) * np.linspace(0.5, 1, outputs[0])[:, None] if outputs else np.linspace(-0.5, 0.5, M)
+    mean = (
+        np.linspace(-0.5, 0.5, M) * np.linspace(0.5, 1, outputs[0])[:, None]
+        if outputs
+        else np.linspace(-0.5, 0.5, M)
+    )
     q = fs.Whitened(mean, np.broadcast_to(0.8 * np.eye(M), (*outputs, M, M)).copy())
     return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, likelihood or fs.Gaussian(0.1)), X, Y
 
@@ -39,7 +44,11 @@ def classes(rng):
     return model, X, rng.integers(0, 3, N)
 
 
-WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2}}
+WAYS = {
+    "adam": {},
+    "natural": {"natural_step_size": 0.1},
+    "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
+}
 
 
 @pytest.mark.parametrize("make", [problem, classes])
@@ -47,7 +56,12 @@ WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_s
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_trajectory_is_that_of_one_process(rng, make, way, size):
     model, X, Y = make(rng)
-    options = {"steps": 200 if size == 3 and way != "rounds" else 40, "batch_size": 17, "rng": 5, **WAYS[way]}
+    options = {
+        "steps": 200 if size == 3 and way != "rounds" else 40,
+        "batch_size": 17,
+        "rng": 5,
+        **WAYS[way],
+    }
     expected, info = fs.fit(model, X, Y, **options)
     found = on_ranks(size, lambda group: fs.fit(model, X, Y, group=group, **options))
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
@@ -64,7 +78,9 @@ def test_weights_whole_batches_and_lazily_read_rows(rng, tmp_path):
     for batch_size in (17, N):
         options = {"steps": 12, "batch_size": batch_size, "rng": 5, "weights": weights}
         expected, _ = fs.fit(model, X, Y, **options)
-        found = on_ranks(3, lambda group, options=options: fs.fit(model, mapped, Y, group=group, **options))
+        found = on_ranks(
+            3, lambda group, options=options: fs.fit(model, mapped, Y, group=group, **options)
+        )
         assert distance(found[2][0], expected) < 1e-12
 
 
@@ -90,7 +106,8 @@ def test_a_rank_reads_its_part_of_the_rows_alone(rng):
 
     for read in on_ranks(2, train):
         read -= N  # of which there are fewer than 256: compared over the ranks
-        assert 300 <= read <= 310  # 30 steps, and a look at the first batch before; a row that comes twice is read once
+        # 30 steps, and a look at the first batch before; a row that comes twice is read once
+        assert 300 <= read <= 310
 
 
 def test_shards_of_their_own(rng):
@@ -107,8 +124,11 @@ def test_shards_of_their_own(rng):
     found = on_ranks(3, lambda group: train(group, epochs=30, batch_size=12), "own")
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
     assert fs.elbo(found[0][0], X, Y) > fs.elbo(model, X, Y)
-    (alone,), (one, _) = on_ranks(1, lambda group: fs.fit(model, X, Y, steps=9, batch_size=7, rng=3, group=group), "own"), fs.fit(
-        model, X, Y, steps=9, batch_size=7, rng=3
+    (alone,), (one, _) = (
+        on_ranks(
+            1, lambda group: fs.fit(model, X, Y, steps=9, batch_size=7, rng=3, group=group), "own"
+        ),
+        fs.fit(model, X, Y, steps=9, batch_size=7, rng=3),
     )
     assert distance(alone[0], one) == 0
 
@@ -117,19 +137,35 @@ def test_shards_of_their_own(rng):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_search_on_rank_0(rng, size, kind):
     model, X, Y = problem(rng)
-    inducing = model.inducing if kind is fs.SGPR else fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy())
+    inducing = (
+        model.inducing
+        if kind is fs.SGPR
+        else fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy())
+    )
     sgpr = kind(model.covariance, inducing, 0.3)
     seen = []
     expected, info = fs.fit(sgpr, X, Y, steps=5)
     for rows in ("all", "own"):
 
         def train(group):
-            own = slice(None) if group.rows == "all" else slice(*(N * (group.rank + i) // size for i in range(2)))
-            return fs.fit(sgpr, X[own], Y[own], steps=5, group=group, callback=lambda *told: seen.append(told[0]) and False)
+            own = (
+                slice(None)
+                if group.rows == "all"
+                else slice(*(N * (group.rank + i) // size for i in range(2)))
+            )
+            return fs.fit(
+                sgpr,
+                X[own],
+                Y[own],
+                steps=5,
+                group=group,
+                callback=lambda *told: seen.append(told[0]) and False,
+            )
 
         found = on_ranks(size, train, rows)
         assert all(distance(other, found[0][0]) == 0 for other, _ in found)
-        # line searches multiply rounding, and that of one process with its rows in another order too: after 20 iterations by 1e10
+        # line searches multiply rounding, and that of one process with its rows in another order
+        # too: after 20 iterations by 1e10
         np.testing.assert_allclose(found[-1][1].values[:2], info.values[:2], rtol=1e-12)
         np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-8)
         assert distance(found[0][0], expected) < 1e-6
@@ -158,13 +194,21 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
         return fs.fit(sgpr, X, Y, steps=steps, group=group)
 
     if kind is OSError:
-        assert all(isinstance(one, (OSError, fs.RemoteError)) and "no disk" in str(one) for one in ends(3, train))
+        assert all(
+            isinstance(one, (OSError, fs.RemoteError)) and "no disk" in str(one)
+            for one in ends(3, train)
+        )
     else:
         found = on_ranks(3, train)
         assert {info.steps for _, info in found} == {steps}
         expected = fs.optimal_svgp(found[0][0], X, Y, jitter=1e-6 if kind is None else 1e-5)
         assert all(distance(info.svgp, expected) < 1e-9 for _, info in found)
-    group_again = on_ranks(2, lambda group: fs.fit(sgpr, X, Y, steps=1, group=group) and fs.fit(sgpr, X, Y, steps=1, group=group))
+    group_again = on_ranks(
+        2,
+        lambda group: (
+            fs.fit(sgpr, X, Y, steps=1, group=group) and fs.fit(sgpr, X, Y, steps=1, group=group)
+        ),
+    )
     assert all(info.svgp is not None for _, info in group_again)
 
 
@@ -172,7 +216,10 @@ def test_resuming_on_another_number_of_ranks(rng, tmp_path):
     model, X, Y = problem(rng)
     options, path = {"batch_size": 17, "natural_step_size": 0.1}, tmp_path / "state.npz"
     expected, info = fs.fit(model, X, Y, steps=30, rng=5, **options)
-    on_ranks(3, lambda group: fs.fit(model, X, Y, steps=13, rng=5, group=group, checkpoint=path, **options))
+    on_ranks(
+        3,
+        lambda group: fs.fit(model, X, Y, steps=13, rng=5, group=group, checkpoint=path, **options),
+    )
 
     def resume(group):
         seen_by_rank_0 = path if group.rank == 0 else tmp_path / "nowhere.npz"
@@ -182,7 +229,12 @@ def test_resuming_on_another_number_of_ranks(rng, tmp_path):
         found = on_ranks(size, resume)
         assert distance(found[-1][0], expected) < 1e-11 and len(found[-1][1].values) == 30
     assert distance(fs.fit(model, X, Y, steps=30, resume=path, **options)[0], expected) < 1e-11
-    for error in ends(2, lambda group: fs.fit(model, X, Y, steps=30, group=group, resume=tmp_path / "nowhere.npz", **options)):
+    for error in ends(
+        2,
+        lambda group: fs.fit(
+            model, X, Y, steps=30, group=group, resume=tmp_path / "nowhere.npz", **options
+        ),
+    ):
         assert isinstance(error, (OSError, fs.RemoteError)) and "nowhere" in str(error)
 
 
@@ -195,8 +247,12 @@ def test_rank_0_validates_and_all_have_its_best(rng):
         return next(scores)
 
     options = {"steps": 40, "batch_size": 17, "rng": 1, "validate_every": 3}
-    found = on_ranks(2, lambda group: fs.fit(model, X, Y, group=group, validate=validate, patience=2, **options))
-    assert [one[1].reason for one in found] == ["patience"] * 2 and [one[1].steps for one in found] == [12, 12]
+    found = on_ranks(
+        2, lambda group: fs.fit(model, X, Y, group=group, validate=validate, patience=2, **options)
+    )
+    assert [one[1].reason for one in found] == ["patience"] * 2 and [
+        one[1].steps for one in found
+    ] == [12, 12]
     assert len(calls) == 4
     assert [float(one[0].likelihood.variance) for one in found] == [calls[1]] * 2
     np.testing.assert_array_equal(found[0][1].scores, found[1][1].scores)
@@ -207,14 +263,21 @@ def test_patience_with_the_objective_is_decided_alike(rng):
     options = {"steps": 300, "batch_size": 5, "rng": 1, "patience": 4}
     expected = fs.fit(model, X, Y, **options)[1]
     found = on_ranks(3, lambda group: fs.fit(model, X, Y, group=group, **options))
-    assert [(one[1].reason, one[1].steps) for one in found] == [("patience", expected.steps)] * 3 and expected.steps < 300
+    assert [(one[1].reason, one[1].steps) for one in found] == [
+        ("patience", expected.steps)
+    ] * 3 and expected.steps < 300
 
 
 @pytest.mark.parametrize("at", [4, 10])
 def test_a_callback_ends_all_after_the_same_step(rng, at):
     """At the last step too, where there is no sum of another one to say so."""
     model, X, Y = problem(rng)
-    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, callback=lambda step, *_: step == at))
+    found = on_ranks(
+        3,
+        lambda group: fs.fit(
+            model, X, Y, steps=10, group=group, callback=lambda step, *_: step == at
+        ),
+    )
     assert [(one[1].reason, one[1].steps) for one in found] == [("callback", at)] * 3
 
 
@@ -239,11 +302,21 @@ def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
             pytest.skip("an SGPR is not validated")
         model = fs.SGPR(model.covariance, model.inducing, 0.3)
     path = tmp_path / "state.npz"
-    first, *others = ends(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, checkpoint=path, **FAILURES[failure]))
+    first, *others = ends(
+        3,
+        lambda group: fs.fit(
+            model, X, Y, steps=10, group=group, checkpoint=path, **FAILURES[failure]
+        ),
+    )
     assert isinstance(first, ZeroDivisionError) and "had done" in first.__notes__[0]
-    assert path.exists() and fs.load(path).step == (10 if "end" in failure else 3 if "validate" in failure else 4)
+    assert path.exists() and fs.load(path).step == (
+        10 if "end" in failure else 3 if "validate" in failure else 4
+    )
     for other in others:
-        assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (0, "ZeroDivisionError: of our own")
+        assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (
+            0,
+            "ZeroDivisionError: of our own",
+        )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -302,7 +375,9 @@ def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, c
 
     monkeypatch.setattr(Team, "run", broken_once)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
-        found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group))
+        found = on_ranks(
+            3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group)
+        )
     assert [one[1].retries for one in found] == [1] * 3
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
     assert len([record for record in caplog.records if "with jitter 1e-05" in record.message]) == 1
@@ -314,7 +389,9 @@ def test_a_full_disk_is_no_end(rng, tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(checkpoints.files, "write_atomically", full)
     model, X, Y = problem(rng)
-    train = lambda group: fs.fit(model, X, Y, steps=4, group=group, checkpoint=tmp_path / "s.npz", checkpoint_every=2)  # noqa: E731
+    train = lambda group: fs.fit(  # noqa: E731
+        model, X, Y, steps=4, group=group, checkpoint=tmp_path / "s.npz", checkpoint_every=2
+    )
     assert [one[1].reason for one in on_ranks(2, train)] == ["steps"] * 2
     assert sum("could not write" in record.message for record in caplog.records) == 3
 
@@ -325,7 +402,13 @@ def test_ranks_that_drift_apart_are_brought_together(rng):
 
     class Drifting:
         def __init__(self, group):
-            self.group, self.rank, self.size, self.rows, self.sums = group, group.rank, group.size, group.rows, 0
+            self.group, self.rank, self.size, self.rows, self.sums = (
+                group,
+                group.rank,
+                group.size,
+                group.rows,
+                0,
+            )
 
         def sum(self, buffer):
             self.sums += 1
@@ -348,12 +431,19 @@ def test_ranks_that_drift_apart_are_brought_together(rng):
 def weights():
     """A QSGP."""
     basis = fs.InducingBasis(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)))
-    return fs.QSGP(basis, fs.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1))
+    return fs.QSGP(
+        basis, fs.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1)
+    )
 
 
 def sites():
     """A SiteSVGP."""
-    return fs.SiteSVGP(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)), fs.Sites(np.zeros(N), np.ones(N)), fs.Gaussian(0.1))
+    return fs.SiteSVGP(
+        fs.RBF(1.0, np.ones(D)),
+        np.zeros((M, D)),
+        fs.Sites(np.zeros(N), np.ones(N)),
+        fs.Gaussian(0.1),
+    )
 
 
 @fs.record
@@ -363,20 +453,35 @@ class Solitary:
     covariance: object
 
 
-fs.models.register(Solitary, fit=fs.train.minibatch_training, elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model))
+fs.models.register(
+    Solitary,
+    fit=fs.train.minibatch_training,
+    elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model),
+)
 
 BAD = {
     "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
     "dtype": (lambda r, c: c | {"X": c["X"].astype(np.float32)} if r else c, "dtype of X"),
     "rows": (lambda r, c: c | {"X": c["X"][:-1], "Y": c["Y"][:-1]} if r else c, "rows of X"),
-    "model": (lambda r, c: c | {"model": fs.SGPR(c["model"].covariance, c["model"].inducing, 0.1)} if r else c, "`model`"),
-    "numbers": (lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.ConstantMean(0.1 * r))}, "numbers of the model"),
+    "model": (
+        lambda r, c: (
+            c | {"model": fs.SGPR(c["model"].covariance, c["model"].inducing, 0.1)} if r else c
+        ),
+        "`model`",
+    ),
+    "numbers": (
+        lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.ConstantMean(0.1 * r))},
+        "numbers of the model",
+    ),
     "seed": (lambda r, c: c | {"rng": 7 + r}, "seed"),
     "steps": (lambda r, c: c | {"steps": 10 + r}, "`steps`"),
     "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
     "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
     "features": (lambda r, c: c | {"model": weights()}, "a QSGP is trained by one process"),
-    "own": (lambda r, c: c | {"model": Solitary(c["model"].covariance)}, "a Solitary is trained by one process, for its bound"),
+    "own": (
+        lambda r, c: c | {"model": Solitary(c["model"].covariance)},
+        "a Solitary is trained by one process, for its bound",
+    ),
     "sites": (lambda r, c: c | {"model": sites()}, "got SiteSVGP: em trains it"),
     "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
 }
@@ -397,7 +502,11 @@ def test_other_arguments_are_named_at_the_start(rng, bad):
 
 def test_an_empty_shard_is_refused(rng):
     model, X, Y = problem(rng)
-    errors = ends(2, lambda group: fs.fit(model, X[: N * group.rank], Y[: N * group.rank], steps=3, group=group), "own")
+    errors = ends(
+        2,
+        lambda group: fs.fit(model, X[: N * group.rank], Y[: N * group.rank], steps=3, group=group),
+        "own",
+    )
     assert isinstance(errors[0], ValueError) and "rank 0 has no rows" in str(errors[0])
     assert isinstance(errors[1], fs.RemoteError) and errors[1].rank == 0
 
@@ -419,7 +528,12 @@ def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypa
     class OnHost:
         def __init__(self, group):
             self.group, self.rank, self.size, self.rows = group, group.rank, group.size, group.rows
-            self.local_rank, self.local_size, self.sum, self.broadcast = group.rank, group.size, group.sum, group.broadcast
+            self.local_rank, self.local_size, self.sum, self.broadcast = (
+                group.rank,
+                group.size,
+                group.sum,
+                group.broadcast,
+            )
 
         def wait_on_host(self):
             here.wait()
@@ -431,6 +545,8 @@ def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypa
         seen.append("compiled")
 
     monkeypatch.setattr(MinibatchSteps, "rehearse", rehearse)
-    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=3, batch_size=17, rng=0, group=OnHost(group)))
+    found = on_ranks(
+        3, lambda group: fs.fit(model, X, Y, steps=3, batch_size=17, rng=0, group=OnHost(group))
+    )
     assert seen == ["compile", "compiled", *["begin"] * 3]
     assert distance(found[0][0], fs.fit(model, X, Y, steps=3, batch_size=17, rng=0)[0]) < 1e-12

@@ -22,7 +22,8 @@ def problem(rng, kind=fs.Relaxed):
     X = rng.uniform(-2, 2, (N, D))
     Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
     third = np.ones(M) if kind is fs.Relaxed else np.eye(M)
-    q = kind(np.linspace(-0.5, 0.5, M), 0.8 * third, np.eye(M))  # not the prior, whose gradient in Z is rounding alone
+    # not the prior, whose gradient in Z is rounding alone
+    q = kind(np.linspace(-0.5, 0.5, M), 0.8 * third, np.eye(M))
     return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, fs.Gaussian(0.1)), X, Y
 
 
@@ -31,7 +32,12 @@ def problem(rng, kind=fs.Relaxed):
 def test_the_trajectory_is_that_of_one_process(rng, way, size):
     model, X, Y = problem(rng)
     steps = 200 if size == 3 else 40
-    options = {"steps": steps, "batch_size": 17, "rng": 5, "inverse_updates": fs.inverse_updates(**WAYS[way])}
+    options = {
+        "steps": steps,
+        "batch_size": 17,
+        "rng": 5,
+        "inverse_updates": fs.inverse_updates(**WAYS[way]),
+    }
     updates, slacks = [], []
 
     def note(step, value, info):
@@ -49,7 +55,15 @@ def test_the_trajectory_is_that_of_one_process(rng, way, size):
 
 def test_nats_of_shards_and_of_another_posterior(rng):
     model, X, Y = problem(rng, fs.InverseFreeWhitened)
-    at, options = uneven(3, N), {"steps": 20, "batch_size": N, "rng": 5, "inverse_updates": fs.inverse_updates(nats=0.01)}
+    at, options = (
+        uneven(3, N),
+        {
+            "steps": 20,
+            "batch_size": N,
+            "rng": 5,
+            "inverse_updates": fs.inverse_updates(nats=0.01),
+        },
+    )
 
     def train(group):
         own = slice(at[group.rank], at[group.rank + 1])
@@ -58,7 +72,8 @@ def test_nats_of_shards_and_of_another_posterior(rng):
     expected, _ = fs.fit(model, X, Y, **options)
     found = on_ranks(3, train, "own")
     assert all(distance(other, found[0]) == 0 for other in found)
-    assert distance(found[0], expected) < 1e-9  # a factor of an inverse multiplies rounding by the condition of Kuu
+    # a factor of an inverse multiplies rounding by the condition of Kuu
+    assert distance(found[0], expected) < 1e-9
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -67,12 +82,16 @@ def test_the_direction_of_a_likelihood(rng, size, near):
     """Where the factor is far off it is the gradient, with nothing for the factor all the same."""
     model, X, Y = problem(rng)
     q = EVERY["relaxed"].make(rng, model.covariance.Kuu(model.inducing) + JITTER * np.eye(M), ())
-    model = fs.replace(model, posterior=fs.replace(q, inverse_tril=q.inverse_tril if near else 0.01 * np.eye(M)))
+    model = fs.replace(
+        model, posterior=fs.replace(q, inverse_tril=q.inverse_tril if near else 0.01 * np.eye(M))
+    )
     options = {"num_data": 80, "jitter": JITTER}
     value, direction = fs.likelihood_direction(model, X, Y, **options)
     assert (direction.posterior.inverse_tril is None) == near
     expected = value, fs.replace_at(direction, "posterior.inverse_tril", None)
-    found = on_ranks(size, lambda group: fs.likelihood_direction(model, X, Y, group=group, **options))
+    found = on_ranks(
+        size, lambda group: fs.likelihood_direction(model, X, Y, group=group, **options)
+    )
     assert all(one[1].posterior.inverse_tril is None for one in found)
     assert_same_on_all_and_close(found, expected, 1e-12)
 
@@ -90,7 +109,12 @@ def test_one_rank_that_fails_amid_updates_ends_all(rng, monkeypatch, at):
         return plain(*arguments, **options)
 
     monkeypatch.setattr(module, "variance_gap", hungry)
-    options = {"steps": 10, "batch_size": 17, "rng": 0, "inverse_updates": fs.inverse_updates(nats=0.01)}
+    options = {
+        "steps": 10,
+        "batch_size": 17,
+        "rng": 0,
+        "inverse_updates": fs.inverse_updates(nats=0.01),
+    }
     errors = ends(2, lambda group: fs.fit(model, X, Y, group=group, **options))
     assert sorted(type(error).__name__ for error in errors) == ["MemoryError", "RemoteError"]
     assert all("8 GiB" in str(error) for error in errors)
@@ -113,14 +137,31 @@ def test_rows_that_cannot_be_read_once(rng, read):
                 raise OSError("gone")
             return X[rows]
 
-    options = {"steps": 10, "batch_size": 18, "rng": 0, "inverse_updates": fs.inverse_updates(nats=0.01)}
-    first, second = ends(2, lambda group: fs.fit(model, Failing() if group.rank else X, Y, group=group, **options))
+    options = {
+        "steps": 10,
+        "batch_size": 18,
+        "rng": 0,
+        "inverse_updates": fs.inverse_updates(nats=0.01),
+    }
+    first, second = ends(
+        2, lambda group: fs.fit(model, Failing() if group.rank else X, Y, group=group, **options)
+    )
     assert isinstance(first, fs.RemoteError) and (first.rank, first.message) == (1, "OSError: gone")
     assert isinstance(second, OSError)
 
 
 def test_a_callback_ends_all_after_the_same_step(rng):
     model, X, Y = problem(rng)
-    options = {"steps": 10, "batch_size": 17, "rng": 0, "inverse_updates": fs.inverse_updates(nats=0.01)}
-    found = on_ranks(2, lambda group: fs.fit(model, X, Y, group=group, callback=lambda step, *_: step == 3, **options))
+    options = {
+        "steps": 10,
+        "batch_size": 17,
+        "rng": 0,
+        "inverse_updates": fs.inverse_updates(nats=0.01),
+    }
+    found = on_ranks(
+        2,
+        lambda group: fs.fit(
+            model, X, Y, group=group, callback=lambda step, *_: step == 3, **options
+        ),
+    )
     assert [(one[1].reason, one[1].steps) for one in found] == [("callback", 3)] * 2

@@ -15,7 +15,8 @@ from fastsvgp.distributed.groups import leaving
 
 SECONDS = 20  # more than any of this takes, and less than who waits for ever
 needs_mpi = pytest.mark.skipif(
-    importlib.util.find_spec("mpi4py") is None or MPIEXEC is None, reason="needs mpi4py and an mpiexec: pip install mpi4py mpich"
+    importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
+    reason="needs mpi4py and an mpiexec: pip install mpi4py mpich",
 )
 
 
@@ -54,7 +55,11 @@ def test_a_thread_that_returns(call, calls):
     first, second, third = in_time(lambda: ends(3, work))
     assert second is None
     for error in (first, third):
-        assert isinstance(error, fs.RemoteError) and error.rank == 1 and "its function returned" in error.message
+        assert (
+            isinstance(error, fs.RemoteError)
+            and error.rank == 1
+            and "its function returned" in error.message
+        )
         assert "have all ranks make the same calls" in str(error)
 
 
@@ -83,7 +88,10 @@ def test_threads_that_end_at_different_times_are_no_failure(rng):
     assert in_time(lambda: groups.run(work)) == [pytest.approx(expected, rel=1e-10)] * 4
     assert groups.run(bound) == [pytest.approx(expected, rel=1e-10)] * 4
     found = []
-    workers = [threading.Thread(target=lambda group=group: found.append(bound(group)), daemon=True) for group in groups]
+    workers = [
+        threading.Thread(target=lambda group=group: found.append(bound(group)), daemon=True)
+        for group in groups
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -135,7 +143,8 @@ def test_all_that_leave_are_silent(size):
         leave(group)
 
     assert in_time(lambda: on_ranks(size, work)) == [None] * size
-    assert in_time(lambda: on_ranks(size, lambda group: leave(OnThreads(group)))) == [None] * size  # and none had begun
+    # and none had begun
+    assert in_time(lambda: on_ranks(size, lambda group: leave(OnThreads(group)))) == [None] * size
 
 
 def test_a_forked_process_and_one_that_can_tell_nothing_leave_nothing(monkeypatch):
@@ -157,7 +166,14 @@ def test_a_forked_process_and_one_that_can_tell_nothing_leave_nothing(monkeypatc
     assert entered == [True]
 
 
-GONE = "exits", "exits before a training", "returns", "has not begun", "of two groups", "amid a call"
+GONE = (
+    "exits",
+    "exits before a training",
+    "returns",
+    "has not begun",
+    "of two groups",
+    "amid a call",
+)
 
 
 @needs_mpi
@@ -169,7 +185,10 @@ def test_processes_that_end(way):
     assert len(others) == 2
     for one in others:
         assert one["end"] == "RemoteError" and one["who"] == [1, 1]
-        assert all(message.startswith("its program ended, and other ranks still call") for message in one["messages"])
+        assert all(
+            message.startswith("its program ended, and other ranks still call")
+            for message in one["messages"]
+        )
 
 
 @needs_mpi
@@ -185,9 +204,10 @@ def test_an_exit_in_a_callback():
     """All know of it at once, and of the end of that program in the next call."""
     code, said, err = ended(started(3, "amid a callback", script="leaving_program.py", runner=()))
     assert (code, err) == (0, "")
-    assert [(one["rank"], one["who"], one["messages"][0]) for one in sorted(said, key=lambda one: one["rank"])] == [
-        (rank, [0, 0], "SystemExit: 0") for rank in (1, 2)
-    ]
+    assert [
+        (one["rank"], one["who"], one["messages"][0])
+        for one in sorted(said, key=lambda one: one["rank"])
+    ] == [(rank, [0, 0], "SystemExit: 0") for rank in (1, 2)]
     assert all(one["messages"][1].startswith("its program ended, and") for one in said)
 
 
@@ -196,7 +216,10 @@ def test_an_error_that_escapes_from_plain_python():
     code, said, err = ended(started(3, "fails", script="leaving_program.py", runner=()))
     assert code == 1 and err.count("ZeroDivisionError: of our own") == 1
     assert [one["who"] for one in said] == [[1, 1]] * 2
-    assert all(one["messages"][0].startswith("its program ended by ZeroDivisionError: of our own, and") for one in said)
+    assert all(
+        one["messages"][0].startswith("its program ended by ZeroDivisionError: of our own, and")
+        for one in said
+    )
 
 
 @needs_mpi

@@ -25,7 +25,8 @@ class First:
         self.rows, self._tried = rows, False
 
     def sum(self, buffer):
-        buffer += buffer if self._tried else [1, 1, 1, 0, 0]  # at first the ranks' numbers are summed: 1, rank, rank^2
+        # at first the ranks' numbers are summed: 1, rank, rank^2
+        buffer += buffer if self._tried else [1, 1, 1, 0, 0]
         self._tried = True
 
     def broadcast(self, buffer):
@@ -36,7 +37,11 @@ class First:
 @pytest.mark.parametrize("kind", ["svgp", "sgpr", "two sets", "deep"])
 def test_of_a_step(rng, rows, kind):
     X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
-    covariance, Z, q = fs.RBF(1.0, np.ones(D)), rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M))
+    covariance, Z, q = (
+        fs.RBF(1.0, np.ones(D)),
+        rng.standard_normal((M, D)),
+        fs.Whitened(np.zeros(M), np.eye(M)),
+    )
     half, group = slice(0, N // 2), First(rows)
     given = half if rows == "own" else slice(None)
     if kind == "svgp":
@@ -46,9 +51,13 @@ def test_of_a_step(rng, rows, kind):
         hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)))
         top = fs.Layer(fs.RBF(1.0, np.ones(2)), Z[:, :2].copy(), q)
         model, bound = fs.DeepGP((hidden, top), fs.Gaussian(0.1)), partial(fs.elbo_and_grad, rng=0)
-        packings = [of_gradient(model, None), Packing([("real", (RUN, 2))])]  # and rows of draws that are of others
+        # and rows of draws that are of others
+        packings = [of_gradient(model, None), Packing([("real", (RUN, 2))])]
     elif kind == "two sets":
-        model, bound = fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M // 2], Z[M // 2 :]), 0.1), fs.collapsed_bound_and_grad
+        model, bound = (
+            fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M // 2], Z[M // 2 :]), 0.1),
+            fs.collapsed_bound_and_grad,
+        )
         packings = [of_collapsed(model, Y), of_gradient(model, None)]
     else:
         model, bound = fs.SGPR(covariance, Z, 0.1), fs.collapsed_bound_and_grad
@@ -60,7 +69,12 @@ def test_of_a_step(rng, rows, kind):
 
 def test_a_group_goes_when_nobody_holds_it(rng):
     """With the buffers that its sums went through."""
-    model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((5, D)), fs.Whitened(np.zeros(5), np.eye(5)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, 1.0),
+        rng.standard_normal((5, D)),
+        fs.Whitened(np.zeros(5), np.eye(5)),
+        fs.Gaussian(0.1),
+    )
     X, Y = rng.standard_normal((9, D)), rng.standard_normal(9)
     group = First("all")
     fs.elbo_and_grad(model, X, Y, group=group)

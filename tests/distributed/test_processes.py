@@ -28,10 +28,24 @@ pytestmark = pytest.mark.skipif(
 
 
 def started(size, *arguments, runner=("-m", "mpi4py"), script="program.py", **environment):
-    command = [MPIEXEC, "-n", str(size), sys.executable, *runner, str(HERE / script), *map(str, arguments)]
-    inherited = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_START"}
+    command = [
+        MPIEXEC,
+        "-n",
+        str(size),
+        sys.executable,
+        *runner,
+        str(HERE / script),
+        *map(str, arguments),
+    ]
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_START"
+    }
     path = os.pathsep.join([str(HERE.parent.parent), inherited.get("PYTHONPATH", "")])
-    inherited |= {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | environment
+    inherited |= {
+        "PYTHONPATH": path,
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    } | environment
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=inherited, start_new_session=True, **streams)
 
@@ -43,14 +57,26 @@ def ended(process):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(f"it hangs: {process.communicate()}") from None
-    return process.returncode, [json.loads(line) for line in out.splitlines() if line.startswith("{")], err
+    return (
+        process.returncode,
+        [json.loads(line) for line in out.splitlines() if line.startswith("{")],
+        err,
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_numbers_are_those_of_one_process(size):
     code, said, err = ended(started(size, "equal"))
     assert code == 0, err
-    closes = {"fit": 1e-11, "bound": 1e-10, "step": 1e-12, "collapsed": 1e-10, "sgpr": 1e-10, "own": 1e-11, "two sets": 1e-10}
+    closes = {
+        "fit": 1e-11,
+        "bound": 1e-10,
+        "step": 1e-12,
+        "collapsed": 1e-10,
+        "sgpr": 1e-10,
+        "own": 1e-11,
+        "two sets": 1e-10,
+    }
     for name, close in (closes | {"deep": 1e-11}).items():
         found = [one for one in said if one["name"] == name]
         assert len(found) == size and len({one["digest"] for one in found}) == 1, name
@@ -70,15 +96,27 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
     "steps": ("Disagreement", "Disagreement", "`steps` is '11' there, and '10' on rank 0"),
     "model": ("Disagreement", "Disagreement", "`model` is 'SGPR' there, and 'SVGP' on rank 0"),
     "bound of other data": ("Disagreement", "Disagreement", "`columns of X` is [1] there"),
-    "another call": ("Disagreement", "Disagreement", "`function` is 'elbo' there, and 'natural_step' on rank 0"),
+    "another call": (
+        "Disagreement",
+        "Disagreement",
+        "`function` is 'elbo' there, and 'natural_step' on rank 0",
+    ),
     "a call amid the start": ("Disagreement", "Disagreement", "on rank 0"),
-    "a start amid a call": ("Disagreement", "Disagreement", "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0"),
+    "a start amid a call": (
+        "Disagreement",
+        "Disagreement",
+        "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0",
+    ),
     "group in a callback": ("RuntimeError", "RemoteError", "this group is amid a training"),
     "first step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "middle step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "last step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "in a round": ("RemoteError", "ZeroDivisionError", "of our own"),
-    "numbers": ("Disagreement", "Disagreement", "different parameters, or gave different arguments"),
+    "numbers": (
+        "Disagreement",
+        "Disagreement",
+        "different parameters, or gave different arguments",
+    ),
     "fine": ("steps", "steps", None),
 }
 
@@ -91,7 +129,11 @@ def test_failures_end_on_all_ranks_and_the_group_lives_on(tmp_path):
         assert [one["end"] for one in found] == ends, found
         assert message is None or all(message in one["message"] for one in found), found
         assert "indefinite" not in name or all(one["retries"] == 1 for one in found)
-    assert err.count("could not write the checkpoint") == 1 and err.count("trying it again with jitter") == 2  # rank 0 says it
+    # rank 0 says it
+    assert (
+        err.count("could not write the checkpoint") == 1
+        and err.count("trying it again with jitter") == 2
+    )
 
 
 def test_an_error_between_calls_ends_the_job():
@@ -122,7 +164,9 @@ def test_ctrl_c_ends_all_after_the_same_step(tmp_path, who):
         os.kill(pids[1], signal.SIGINT)
     code, said, err = ended(process)
     assert code == 130, err
-    assert [one["end"] for one in said] == ["interrupted"] * 2 and len({(one["steps"], one["digest"]) for one in said}) == 1
+    assert [one["end"] for one in said] == ["interrupted"] * 2 and len(
+        {(one["steps"], one["digest"]) for one in said}
+    ) == 1
     assert fs.load(tmp_path / "state.npz").step == said[0]["steps"]
 
 
@@ -153,14 +197,19 @@ def test_killed_at_any_moment_the_checkpoint_is_what_is_left(tmp_path):
     assert code == 0, err
     model, X, Y = program.problem()
     options = {"steps": int(total), **program.OPTIONS}
-    straight, _ = fs.distributed.threads(2).run(lambda group: fs.fit(model, X, Y, group=group, **options)[0])
+    straight, _ = fs.distributed.threads(2).run(
+        lambda group: fs.fit(model, X, Y, group=group, **options)[0]
+    )
     assert {one["digest"] for one in said if "digest" in one} == {program.digest(straight)}, pauses
-
 
 
 def command(size, *arguments, **environment):
     """The command line on ranks; ``(code, out, err)``."""
-    inherited = os.environ | {"PYTHONPATH": str(HERE.parent.parent), "OPENBLAS_NUM_THREADS": "1"} | environment
+    inherited = (
+        os.environ
+        | {"PYTHONPATH": str(HERE.parent.parent), "OPENBLAS_NUM_THREADS": "1"}
+        | environment
+    )
     launcher = [MPIEXEC, "-n", str(size)] if size else []
     done = subprocess.run(
         [*launcher, sys.executable, "-m", "fastsvgp", *map(str, arguments)],
@@ -174,7 +223,19 @@ def test_the_command_line(tmp_path, layers):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))
     np.savez(tmp_path / "data.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300))
-    options = "fit", tmp_path / "data.npz", "--steps", 20, "--inducing", 10, "--method", "svgp", "--layers", layers, "--quiet"
+    options = (
+        "fit",
+        tmp_path / "data.npz",
+        "--steps",
+        20,
+        "--inducing",
+        10,
+        "--method",
+        "svgp",
+        "--layers",
+        layers,
+        "--quiet",
+    )
     code, out, err = command(2, *options, "--mpi", "--out", tmp_path / "two")
     assert (code, out, err) == (0, "", "")
     code, _, err = command(0, *options, "--out", tmp_path / "one")

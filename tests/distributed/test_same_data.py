@@ -49,8 +49,12 @@ def test_other_numbers_of_the_same_shape(rng, call, name):
     for work, who in ((shuffled, "ranks 1, 2 and 3"), (two, "ranks 1 and 3")):
         for error in ends(4, work):
             assert isinstance(error, Disagreement)
-            assert f"`{name}` holds other numbers on {who} than on rank 0" in str(error) and 'rows="own"' in str(error)
-    for error in ends(7, lambda group: CALLS[call](model, **(data | {name: data[name] + group.rank}), group=group)):
+            assert f"`{name}` holds other numbers on {who} than on rank 0" in str(
+                error
+            ) and 'rows="own"' in str(error)
+    for error in ends(
+        7, lambda group: CALLS[call](model, **(data | {name: data[name] + group.rank}), group=group)
+    ):
         assert "on ranks 1, 2, 3 and 3 more than" in str(error)
 
 
@@ -66,7 +70,9 @@ def test_weights_that_are_zero_elsewhere_are_named_themselves(rng, call, here, t
         return CALLS[call](model, data["X"], data["Y"], weights, group)
 
     for error in ends(2, work):
-        assert isinstance(error, Disagreement) and "`weights` holds other numbers on rank 1 than on rank 0" in str(error)
+        assert isinstance(
+            error, Disagreement
+        ) and "`weights` holds other numbers on rank 1 than on rank 0" in str(error)
 
 
 @every_call
@@ -83,12 +89,19 @@ def test_the_same_data_are_taken_wherever_they_lie(rng, tmp_path, call):
         np.asfortranarray(data["X"]),
     ]
     expected = CALLS[call](model, **data, group=None)
-    found = on_ranks(4, lambda group: CALLS[call](model, **(data | {"X": kinds[group.rank]}), group=group))
-    value = {"elbo": lambda end: end, "fit": lambda end: end[1].values[-1]}.get(call, lambda end: end[0])
+    found = on_ranks(
+        4, lambda group: CALLS[call](model, **(data | {"X": kinds[group.rank]}), group=group)
+    )
+    value = {"elbo": lambda end: end, "fit": lambda end: end[1].values[-1]}.get(
+        call, lambda end: end[0]
+    )
     if call != "step":
         assert [value(end) for end in found] == [pytest.approx(value(expected), rel=1e-9)] * 4
     lists = data | {"Y": data["Y"].tolist()}
-    assert all(not isinstance(end, Exception) for end in ends(2, lambda group: CALLS[call](model, **lists, group=group)))
+    assert all(
+        not isinstance(end, Exception)
+        for end in ends(2, lambda group: CALLS[call](model, **lists, group=group))
+    )
 
 
 @every_call
@@ -100,12 +113,17 @@ def test_what_counts_nowhere_may_differ(rng, call, outputs):
     weights = rng.integers(0, 2, N if call == "collapsed" else Y.shape).astype(float)
     weights[0], weights[-1] = 0, 1
     if outputs:
-        model = fs.replace(model, posterior=fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)))
+        model = fs.replace(
+            model, posterior=fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
+        )
     absent = weights.reshape(N, -1).max(axis=1) == 0
 
     def work(group):
         X, mine = data["X"].copy(), Y.copy()
-        X[absent], mine[weights == 0] = (np.nan, np.inf, -0.0)[group.rank], (7.0, np.nan, 1e9)[group.rank]
+        X[absent], mine[weights == 0] = (
+            (np.nan, np.inf, -0.0)[group.rank],
+            (7.0, np.nan, 1e9)[group.rank],
+        )
         return CALLS[call](model, X, mine, weights, group)
 
     found = ends(3, work)
@@ -115,7 +133,9 @@ def test_what_counts_nowhere_may_differ(rng, call, outputs):
 @every_call
 def test_shards_are_not_compared(rng, call):
     model, data = problem(rng)
-    parts = [{name: np.array_split(array, 2)[rank] for name, array in data.items()} for rank in range(2)]
+    parts = [
+        {name: np.array_split(array, 2)[rank] for name, array in data.items()} for rank in range(2)
+    ]
     found = ends(2, lambda group: CALLS[call](model, **parts[group.rank], group=group), "own")
     assert not any(isinstance(end, Exception) for end in found), found
 
@@ -131,10 +151,16 @@ def test_a_cell_is_seen_as_a_training_begins(rng):
     def work(call, group):
         return CALLS[call](model, **(data | {"X": other if group.rank else data["X"]}), group=group)
 
-    assert all("`X` holds other numbers on rank 1 than" in str(error) for error in ends(2, lambda group: work("fit", group)))
+    assert all(
+        "`X` holds other numbers on rank 1 than" in str(error)
+        for error in ends(2, lambda group: work("fit", group))
+    )
     assert not any(isinstance(end, Exception) for end in ends(2, lambda group: work("elbo", group)))
     other[rows[rng.integers(len(rows))], 0] += 1e-9
-    assert all("`X` holds other numbers on rank 1 than" in str(error) for error in ends(2, lambda group: work("elbo", group)))
+    assert all(
+        "`X` holds other numbers on rank 1 than" in str(error)
+        for error in ends(2, lambda group: work("elbo", group))
+    )
 
 
 def test_the_words_are_those_that_travel_anyway(rng):
@@ -143,7 +169,13 @@ def test_the_words_are_those_that_travel_anyway(rng):
 
     class Counting:
         def __init__(self, group):
-            self.group, self.rank, self.size, self.rows, self.sent = group, group.rank, group.size, group.rows, []
+            self.group, self.rank, self.size, self.rows, self.sent = (
+                group,
+                group.rank,
+                group.size,
+                group.rows,
+                [],
+            )
 
         def sum(self, buffer):
             self.sent.append(len(buffer))
@@ -170,7 +202,12 @@ def test_no_more_rows_are_read_than_said():
             return 10**7
 
         def __getitem__(self, rows):
-            assert isinstance(rows, np.ndarray) and rows[0] == 0 and rows[-1] == 10**7 - 1 and (np.diff(rows) > 0).all()
+            assert (
+                isinstance(rows, np.ndarray)
+                and rows[0] == 0
+                and rows[-1] == 10**7 - 1
+                and (np.diff(rows) > 0).all()
+            )
             self.read += len(rows)
             return np.zeros((len(rows), 2))
 
@@ -185,7 +222,11 @@ def test_a_digest_tells_shape_dtype_order_and_names(rng, rows):
     """Any number of rows; and JSON can hold it."""
     X, Y = rng.standard_normal((rows, 2)), rng.standard_normal(rows)
     plain = same_data.of_all(X, Y, None)
-    assert json.loads(json.dumps(plain)) == plain == same_data.of_all(np.asfortranarray(X), Y.astype(">f8"), None)
+    assert (
+        json.loads(json.dumps(plain))
+        == plain
+        == same_data.of_all(np.asfortranarray(X), Y.astype(">f8"), None)
+    )
     others = {
         "X": [X.reshape(rows * 2, 1), X.astype(np.float32), X[:, ::-1], X + 1e-12],
         "Y": [Y[:, None], Y.astype(np.float32), Y + 1e-12, np.concatenate([Y[1:], Y[:1]])],
@@ -218,5 +259,9 @@ def test_bad_arguments_keep_their_messages(rng):
         ({"X": np.ma.masked_array(data["X"])}, "masked"),
     ]
     for change, message in bad:
-        for error in ends(2, lambda group, change=change: fs.elbo(model, **(data | change), group=group)):
-            assert isinstance(error, (ValueError, TypeError, RemoteError)) and message in str(error), (message, error)
+        for error in ends(
+            2, lambda group, change=change: fs.elbo(model, **(data | change), group=group)
+        ):
+            assert isinstance(error, (ValueError, TypeError, RemoteError)) and message in str(
+                error
+            ), (message, error)

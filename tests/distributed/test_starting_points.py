@@ -16,7 +16,10 @@ from fastsvgp.distributed.protocol import Team
 N, M = 61, 7
 
 
-CHOICES = lambda X, **g: fs.kmeans_inducing(X, M, rng=4, **g), lambda X, **g: fs.median_lengthscales(X, rng=4, **g)
+CHOICES = (
+    lambda X, **g: fs.kmeans_inducing(X, M, rng=4, **g),
+    lambda X, **g: fs.median_lengthscales(X, rng=4, **g),
+)
 
 
 @pytest.mark.parametrize("choose", CHOICES)
@@ -64,7 +67,13 @@ class Broken:
     """A group in which something is wrong."""
 
     def __init__(self, group, **changes):
-        self.rank, self.size, self.rows, self.sum, self.broadcast = group.rank, group.size, group.rows, group.sum, group.broadcast
+        self.rank, self.size, self.rows, self.sum, self.broadcast = (
+            group.rank,
+            group.size,
+            group.rows,
+            group.sum,
+            group.broadcast,
+        )
         self.__dict__ |= changes
 
 
@@ -78,7 +87,9 @@ def nothing(buffer):
 ])  # fmt: skip
 def test_groups_that_are_none(rng, changes, message):
     X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
-    model = fs.SVGP(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1)
+    )
 
     def call(group):
         with pytest.raises(ValueError, match=message):
@@ -144,7 +155,11 @@ def test_what_one_process_does_says_so(rng):
     group = fs.distributed.threads(1)[0]
     X, covariance, gaussian = rng.standard_normal((9, 1)), fs.RBF(1.0, 1.0), fs.Gaussian(0.1)
     Z, y, sites = X[:3].copy(), X[:, 0], fs.Sites(np.zeros(9), np.ones(9))
-    weights = fs.QSGP(fs.InducingBasis(covariance, Z), fs.ChevronWeights(np.zeros(3), np.zeros((3, 0)), np.ones(3)), gaussian)
+    weights = fs.QSGP(
+        fs.InducingBasis(covariance, Z),
+        fs.ChevronWeights(np.zeros(3), np.zeros((3, 0)), np.ones(3)),
+        gaussian,
+    )
     svgp = fs.SVGP(covariance, Z, fs.Whitened(np.zeros(3), np.eye(3)), gaussian)
     for call, model in (
         (fs.tighter_bound, fs.SGPR(covariance, Z, 0.1)),
@@ -157,7 +172,10 @@ def test_what_one_process_does_says_so(rng):
         (fs.data_term_and_grad, svgp),
         (fs.em, svgp),
     ):
-        with pytest.raises(TypeError, match=f"{call.__name__} has no option `group` for {type(model).__name__}; it takes"):
+        with pytest.raises(
+            TypeError,
+            match=f"{call.__name__} has no option `group` for {type(model).__name__}; it takes",
+        ):
             call(model, X, y, group=group)
 
 
@@ -176,7 +194,9 @@ def test_seeds_that_differ_are_named_before_anybody_waits_for_one(rng, seeds):
         for one, seed in zip(found, seeds, strict=True):
             assert isinstance(one, (ValueError, TypeError, fs.RemoteError)), one
             said = "three" if "three" in seeds else "`rng`" if "`rng`" in str(one) else "`seed`"
-            assert said in str(one) and isinstance(one, fs.RemoteError) == ("three" in seeds and seed != "three"), one
+            assert said in str(one) and isinstance(one, fs.RemoteError) == (
+                "three" in seeds and seed != "three"
+            ), one
 
 
 def of_two(function, rows="all"):
@@ -200,13 +220,20 @@ def of_two(function, rows="all"):
 def test_other_arguments_are_named(rng, changes, message):
     """Before anything is exchanged that is of another length, or that some rank would wait for."""
     X = rng.standard_normal((N, 2))
-    for error in of_two(lambda group: fs.kmeans_inducing(X, **{"M": 2, "rng": 0} | (changes if group.rank else {}), group=group)):
+    for error in of_two(
+        lambda group: fs.kmeans_inducing(
+            X, **{"M": 2, "rng": 0} | (changes if group.rank else {}), group=group
+        )
+    ):
         assert isinstance(error, (ValueError, TypeError, fs.RemoteError)) and message in str(error)
 
 
 def test_shards_may_be_lists_and_have_two_axes(rng):
     X = rng.standard_normal((N, 2))
-    lists, arrays = (of_two(lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own") for X in (X.tolist(), X))
+    lists, arrays = (
+        of_two(lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own")
+        for X in (X.tolist(), X)
+    )
     np.testing.assert_array_equal(lists, arrays)
     for error in of_two(lambda group: fs.median_lengthscales(X[:, 0], rng=0, group=group), "own"):
         assert isinstance(error, ValueError) and "must have shape (N, D), got (61,)" in str(error)
@@ -215,8 +242,12 @@ def test_shards_may_be_lists_and_have_two_axes(rng):
 def test_generators_of_ranks_are_no_disagreement(rng):
     """Rank 0 draws the seed, where a bound draws nothing too."""
     X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
-    model = fs.SVGP(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1))
-    found = of_two(lambda group: fs.elbo(model, X, Y, rng=np.random.default_rng(group.rank), group=group))
+    model = fs.SVGP(
+        fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1)
+    )
+    found = of_two(
+        lambda group: fs.elbo(model, X, Y, rng=np.random.default_rng(group.rank), group=group)
+    )
     assert found[0] == found[1] == pytest.approx(fs.elbo(model, X, Y), rel=1e-12)
     for error in of_two(lambda group: fs.elbo(model, X, Y, rng=group.rank, group=group)):
         assert "`rng` is 1 there, and 0 on rank 0" in str(error)
@@ -224,9 +255,18 @@ def test_generators_of_ranks_are_no_disagreement(rng):
 
 def test_long_facts_and_messages_arrive():
     """Those of a deep GP of twelve layers are longer than any message should be."""
-    assert on_ranks(2, lambda group: Team.of(group).gathered({"long": "x" * 9000}))[1] == [{"long": "x" * 9000}] * 2
-    own, other = of_two(lambda group: Team.of(group).agree({}, None if group.rank else ValueError("y" * 9000)))
-    assert isinstance(own, ValueError) and isinstance(other, fs.RemoteError) and "y" * 3900 in other.message
+    assert (
+        on_ranks(2, lambda group: Team.of(group).gathered({"long": "x" * 9000}))[1]
+        == [{"long": "x" * 9000}] * 2
+    )
+    own, other = of_two(
+        lambda group: Team.of(group).agree({}, None if group.rank else ValueError("y" * 9000))
+    )
+    assert (
+        isinstance(own, ValueError)
+        and isinstance(other, fs.RemoteError)
+        and "y" * 3900 in other.message
+    )
 
 
 @dataclasses.dataclass
@@ -264,7 +304,13 @@ def test_a_group_of_any_class_is_freed_with_its_memory(rng):
         __slots__ = "rank", "size", "rows", "sum", "broadcast"
 
         def __init__(self, group):
-            self.rank, self.size, self.rows, self.sum, self.broadcast = 0, 1, "all", group.sum, group.broadcast
+            self.rank, self.size, self.rows, self.sum, self.broadcast = (
+                0,
+                1,
+                "all",
+                group.sum,
+                group.broadcast,
+            )
 
     with pytest.raises(TypeError, match='"__weakref__"'):
         fs.kmeans_inducing(X, 3, group=Closed(fs.distributed.threads(1)[0]))

@@ -18,13 +18,18 @@ SIZE = 2
 def problem():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((41, 2))
-    model = fs.SVGP(fs.RBF(1.0, np.ones(2)), X[:5].copy(), fs.Whitened(np.zeros(5), np.eye(5)), fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.0, np.ones(2)), X[:5].copy(), fs.Whitened(np.zeros(5), np.eye(5)), fs.Gaussian(0.1)
+    )
     return model, X, np.sin(X[:, 0])
 
 
 def recipe(torch):
     names = {"torch": torch}
-    exec(re.search(r"```py\n(class TorchGroup.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1], names)
+    exec(
+        re.search(r"```py\n(class TorchGroup.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1],
+        names,
+    )
     return names["TorchGroup"]()
 
 
@@ -57,7 +62,9 @@ def work(rank, meeting, answers):
     import torch
     import torch.distributed
 
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=SIZE)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=SIZE
+    )
     answers.put((rank, trained(recipe(torch))))
 
 
@@ -65,7 +72,10 @@ def work(rank, meeting, answers):
 def test_the_recipe_on_processes(tmp_path):
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
-    workers = [spawn.Process(target=work, args=(rank, tmp_path / "meeting", answers)) for rank in range(SIZE)]
+    workers = [
+        spawn.Process(target=work, args=(rank, tmp_path / "meeting", answers))
+        for rank in range(SIZE)
+    ]
     for worker in workers:
         worker.start()
     try:

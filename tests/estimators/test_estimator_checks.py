@@ -43,5 +43,10 @@ def test_scikit_learn_checks(estimator, check):
 def test_no_name_of_a_setting_is_left_out():
     estimators = REGRESSORS + CLASSIFIERS
     assert {estimator.posterior for estimator in estimators} == {*recipes.POSTERIORS}
-    assert {e.likelihood for e in estimators} == {*recipes.REGRESSION, *recipes.BINARY, *recipes.MULTICLASS, "auto"}
+    assert {e.likelihood for e in estimators} == {
+        *recipes.REGRESSION,
+        *recipes.BINARY,
+        *recipes.MULTICLASS,
+        "auto",
+    }
     assert {estimator.solver for estimator in estimators} == {*recipes.SOLVERS}

@@ -16,8 +16,13 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, fixed_fields, from_k
 QUICK = {"n_inducing": 8, "max_iter": 5, "random_state": 0}
 SETTINGS = {
     "names": {},
-    "records": {"covariance": fs.RBF(0.5, np.array([1.0, 2.0])) + fs.Linear(), "likelihood": fs.StudentT(0.3, df=5.0)},
-    "kernel": {"covariance": sk.ConstantKernel(2.0) * sk.Matern([1.0, 2.0], nu=2.5) + sk.WhiteKernel(0.1)},
+    "records": {
+        "covariance": fs.RBF(0.5, np.array([1.0, 2.0])) + fs.Linear(),
+        "likelihood": fs.StudentT(0.3, df=5.0),
+    },
+    "kernel": {
+        "covariance": sk.ConstantKernel(2.0) * sk.Matern([1.0, 2.0], nu=2.5) + sk.WhiteKernel(0.1)
+    },
     "arrays": {"inducing": np.linspace(-1, 1, 8).reshape(4, 2), "jitter": 1e-5},
     "pair": {"n_inducing": (3, 4), "posterior": "whitened_orthogonal"},
 }
@@ -31,14 +36,22 @@ def data(rng):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_regressor_comes_back_from_its_file(rng, tmp_path, name):
     X, y = data(rng)
-    model = SVGPRegressor(**QUICK | SETTINGS[name]).fit(X, np.stack([y, -y], 1) if name == "names" else y)
+    model = SVGPRegressor(**QUICK | SETTINGS[name]).fit(
+        X, np.stack([y, -y], 1) if name == "names" else y
+    )
     save(tmp_path / "model", model)
     again = load(tmp_path / "model")
-    for one, other in zip(again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True):
+    for one, other in zip(
+        again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again.inducing_, model.inducing_)
     np.testing.assert_array_equal(again.lower_bounds_, model.lower_bounds_)
-    assert (again.jitter_, again.n_iter_, again.lower_bound_) == (model.jitter_, model.n_iter_, model.lower_bound_)
+    assert (again.jitter_, again.n_iter_, again.lower_bound_) == (
+        model.jitter_,
+        model.n_iter_,
+        model.lower_bound_,
+    )
     assert str(again) == str(model)
     again.fit(X, y)  # with the same settings
     np.testing.assert_array_equal(again.predict(X), model.fit(X, y).predict(X))
@@ -62,7 +75,10 @@ def test_a_classifier_comes_back_with_its_labels(rng, tmp_path, labels):
         save(tmp_path / "model", model)
         again = load(tmp_path / "model")
         np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-        assert again.predict(X).tolist() == model.predict(X).tolist() and again.classes_.dtype == model.classes_.dtype
+        assert (
+            again.predict(X).tolist() == model.predict(X).tolist()
+            and again.classes_.dtype == model.classes_.dtype
+        )
 
 
 def test_what_cannot_be_stored(rng, tmp_path):
@@ -72,7 +88,10 @@ def test_what_cannot_be_stored(rng, tmp_path):
     with pytest.raises(TypeError, match="must be an SVGPRegressor or SVGPClassifier, got dict"):
         save(tmp_path / "model", {})
     with pytest.raises(TypeError, match="`random_state`"):
-        save(tmp_path / "model", SVGPRegressor(**QUICK | {"random_state": np.random.RandomState(0)}).fit(X, y))
+        save(
+            tmp_path / "model",
+            SVGPRegressor(**QUICK | {"random_state": np.random.RandomState(0)}).fit(X, y),
+        )
     assert not (tmp_path / "model").exists()
 
 
@@ -89,19 +108,37 @@ def numbers(*values):
 @pytest.mark.parametrize(
     "changes, what",
     [
-        ({"format": 2}, "estimator format 2, and this version of fastsvgp reads up to 1; load it with the version"),
+        (
+            {"format": 2},
+            (
+                "estimator format 2, and this version of fastsvgp reads up to 1; load it with the"
+                " version"
+            ),
+        ),
         ({"class": "SVC"}, "damaged.*SVC"),
         ({"settings": {"kernel": 1}}, "damaged.*kernel"),
         ({"scale": {}}, "damaged"),
         ({"n_features_in_": 3}, "do not go together"),
         ({"class": "SVGPClassifier"}, "damaged"),
-        ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}}, "its scales positive"),
+        (
+            {"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}},
+            "its scales positive",
+        ),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
         ({"settings": {"inducing": {"array": [1.0], "dtype": "<V99999999"}}}, "damaged"),
         ({"jitter_": "small"}, "damaged.*`jitter` must be a number"),
         ({"n_iter_": []}, "damaged.*`n_iter_` must be a number"),
         ({"y_shape": [3]}, "number of targets do not go together"),
-        ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 1.0), "y_mean": numbers(0.0, 1.0)}}, "targets do not"),
+        (
+            {
+                "scale": {
+                    "x_mean": numbers(0.0, 0.0),
+                    "x_scale": numbers(1.0, 1.0),
+                    "y_mean": numbers(0.0, 1.0),
+                }
+            },
+            "targets do not",
+        ),
     ],
 )
 def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, what):
@@ -111,14 +148,18 @@ def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, wh
     with pytest.raises(fs.DataFileError, match=what):
         load(tmp_path / "model")
     fs.save(tmp_path / "model", fs.RBF())
-    with pytest.raises(fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"):
+    with pytest.raises(
+        fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"
+    ):
         load(tmp_path / "model")
 
 
 def test_no_file_takes_more_memory_than_it_says(rng, tmp_path):
     X, y = data(rng)
     save(tmp_path / "model", SVGPRegressor(**QUICK).fit(X, y))
-    changed(tmp_path / "model", settings={"inducing": {"array": ["a"] * 1000, "dtype": "<U99999999"}})
+    changed(
+        tmp_path / "model", settings={"inducing": {"array": ["a"] * 1000, "dtype": "<U99999999"}}
+    )
     tracemalloc.start()
     assert load(tmp_path / "model").inducing.shape == (1000,)
     assert tracemalloc.get_traced_memory()[1] < 2**24
@@ -144,7 +185,9 @@ KERNELS = [
 @pytest.mark.parametrize("noise", [None, 0.25])
 def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
     X = rng.standard_normal((6, 2))
-    covariance, found = from_kernel(kernel if noise is None else sk.WhiteKernel(0.1) + kernel + 1.5 * sk.WhiteKernel(0.1))
+    covariance, found = from_kernel(
+        kernel if noise is None else sk.WhiteKernel(0.1) + kernel + 1.5 * sk.WhiteKernel(0.1)
+    )
     np.testing.assert_allclose(covariance.matrix(X), kernel(X), rtol=1e-12)
     assert found == (noise if noise is None else pytest.approx(noise))
 
@@ -152,7 +195,10 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
 @pytest.mark.parametrize(
     "kernel, what",
     [
-        (sk.RationalQuadratic(), "RationalQuadratic has no counterpart; those that have are ConstantKernel, RBF"),
+        (
+            sk.RationalQuadratic(),
+            "RationalQuadratic has no counterpart; those that have are ConstantKernel, RBF",
+        ),
         (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
         (sk.RBF() ** 2, "Exponentiation has no counterpart"),
         (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, not for 1.7"),
@@ -171,7 +217,10 @@ FIXED = [
     (2.0 * sk.RBF(0.7) + sk.WhiteKernel(0.1), []),
     (sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7) + sk.WhiteKernel(0.1), ["covariance.variance"]),
     (2.0 * sk.RBF([0.7, 0.9], "fixed") + sk.WhiteKernel(0.1), ["covariance.lengthscales"]),
-    (2.0 * sk.Matern(0.7, (0.1, 10.0), 1.5) + sk.WhiteKernel(0.1, "fixed"), ["likelihood.variance"]),
+    (
+        2.0 * sk.Matern(0.7, (0.1, 10.0), 1.5) + sk.WhiteKernel(0.1, "fixed"),
+        ["likelihood.variance"],
+    ),
     (
         sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7, "fixed") + sk.WhiteKernel(0.1, "fixed"),
         ["covariance.variance", "covariance.lengthscales", "likelihood.variance"],
@@ -180,10 +229,17 @@ FIXED = [
         sk.Matern(0.8, "fixed", 2.5)
         + sk.ConstantKernel(0.3, "fixed")
         + sk.ConstantKernel(0.5, "fixed") * sk.DotProduct(0.0, "fixed"),
-        ["covariance.parts.0.lengthscales", "covariance.parts.1.variance", "covariance.parts.2.variance"],
+        [
+            "covariance.parts.0.lengthscales",
+            "covariance.parts.1.variance",
+            "covariance.parts.2.variance",
+        ],
     ),
     # the product has a size that is fixed, and so no factor has one that is learned
-    (sk.ConstantKernel(2.0, "fixed") * sk.RBF() * sk.RBF(2.0), [f"covariance.parts.{i}.variance" for i in (0, 1)]),
+    (
+        sk.ConstantKernel(2.0, "fixed") * sk.RBF() * sk.RBF(2.0),
+        [f"covariance.parts.{i}.variance" for i in (0, 1)],
+    ),
     (sk.ConstantKernel(2.0, "fixed") * sk.ConstantKernel(3.0) * sk.RBF(), []),  # 6 is not fixed
     (sk.WhiteKernel(0.1, "fixed") + sk.RBF() + sk.WhiteKernel(0.1), []),
     (
@@ -197,9 +253,12 @@ FIXED = [
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
 def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     assert fixed_fields(kernel) == tuple(names)
-    free = kernel.clone_with_theta(kernel.theta + 0.5)  # scikit-learn's own account of what is fixed
+    # scikit-learn's own account of what is fixed
+    free = kernel.clone_with_theta(kernel.theta + 0.5)
     before, after = from_kernel(kernel), from_kernel(free)
-    for (path, _, value), (_, _, moved) in zip(fs.leaves(before[0]), fs.leaves(after[0]), strict=True):
+    for (path, _, value), (_, _, moved) in zip(
+        fs.leaves(before[0]), fs.leaves(after[0]), strict=True
+    ):
         assert f"covariance.{path}" not in names or np.array_equal(value, moved)
     assert "likelihood.variance" not in names or before[1] == after[1]
 
@@ -216,8 +275,14 @@ def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     ids=str,
 )
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
-def test_fixed_numbers_of_a_kernel_stay_to_the_bit_and_the_others_move(rng, kernel, names, settings):
-    X, y = (array.astype(np.float32) for array in data(rng)) if settings["solver"] == "adam" else data(rng)
+def test_fixed_numbers_of_a_kernel_stay_to_the_bit_and_the_others_move(
+    rng, kernel, names, settings
+):
+    X, y = (
+        (array.astype(np.float32) for array in data(rng))
+        if settings["solver"] == "adam"
+        else data(rng)
+    )
     model = SVGPRegressor(kernel, **QUICK | settings).fit(X, y)
     _check_fixed(model, kernel, names, X.dtype)
     start = model.model_
@@ -234,7 +299,9 @@ def _check_fixed(model, kernel, names, dtype):
     found = {path: value for path, _, value in fs.leaves(model.model_) if path in before}
     assert found.keys() == before.keys() and set(names) <= before.keys()
     for path, value in found.items():
-        assert np.array_equal(np.asarray(value, dtype), np.asarray(before[path], dtype)) == (path in names), path
+        assert np.array_equal(np.asarray(value, dtype), np.asarray(before[path], dtype)) == (
+            path in names
+        ), path
     assert model.predict(np.zeros((3, 2), dtype)).dtype == dtype
 
 
@@ -249,7 +316,10 @@ def test_a_warm_start_from_another_kernel_holds_what_both_have(rng):
     model = SVGPRegressor(sk.ConstantKernel(2.0) * sk.RBF(0.7), warm_start=True, **QUICK).fit(X, y)
     before = model.model_.covariance
     model.set_params(covariance=sk.RBF(0.7, "fixed") + sk.RBF(2.0, "fixed")).fit(X, y)
-    assert model.model_.covariance.variance != before.variance and type(model.model_.covariance) is fs.RBF
+    assert (
+        model.model_.covariance.variance != before.variance
+        and type(model.model_.covariance) is fs.RBF
+    )
     before = model.model_.covariance
     model.set_params(covariance=sk.ConstantKernel(5.0, "fixed") * sk.RBF(0.7)).fit(X, y)
     assert model.model_.covariance.variance == before.variance != 5
@@ -264,4 +334,6 @@ def test_estimators_of_format_1(tmp_path):
     np.testing.assert_allclose(std, estimator_format_1.SD, rtol=1e-10)
     classifier = load(tmp_path / "classifier")
     assert classifier.classes_.tolist() == ["down", "up"]
-    np.testing.assert_allclose(classifier.predict_proba(X), estimator_format_1.PROBABILITIES, rtol=1e-10)
+    np.testing.assert_allclose(
+        classifier.predict_proba(X), estimator_format_1.PROBABILITIES, rtol=1e-10
+    )

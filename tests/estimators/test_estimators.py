@@ -30,7 +30,10 @@ def real(rng, N=60, D=2):
 
 def classes(rng, labels=("no", "yes"), N=60):
     X, y = real(rng, N)
-    return X, np.array(labels)[np.digitize(y, np.quantile(y, np.arange(1, len(labels)) / len(labels)))]
+    return (
+        X,
+        np.array(labels)[np.digitize(y, np.quantile(y, np.arange(1, len(labels)) / len(labels)))],
+    )
 
 
 @pytest.mark.parametrize("module", [regressor, classifier, files, kernels])
@@ -48,7 +51,9 @@ def test_parameters_and_results_are_described(name):
 
 def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng):
     X, y = real(rng)
-    ours = SVGPRegressor("rbf", n_inducing=len(X), normalize_X=False, normalize_y=False, max_iter=20).fit(X, y)
+    ours = SVGPRegressor(
+        "rbf", n_inducing=len(X), normalize_X=False, normalize_y=False, max_iter=20
+    ).fit(X, y)
     covariance, noise = ours.model_.covariance, float(ours.model_.likelihood.variance)
     kernel = sk.ConstantKernel(float(covariance.variance)) * sk.RBF(covariance.lengthscales)
     exact = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(X, y)
@@ -60,12 +65,16 @@ def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng
     assert ours.lower_bound_ == pytest.approx(exact.log_marginal_likelihood(), abs=0.05)
     std = ours.predict(Xs, return_std=True)[1]
     np.testing.assert_allclose(std**2, np.diag(ours.predict(Xs, return_cov=True)[1]), rtol=1e-9)
-    np.testing.assert_allclose(std**2 - ours.predict(Xs, return_std=True, include_noise=False)[1] ** 2, noise, rtol=1e-6)
+    np.testing.assert_allclose(
+        std**2 - ours.predict(Xs, return_std=True, include_noise=False)[1] ** 2, noise, rtol=1e-6
+    )
 
 
 def test_units_of_the_data_do_not_matter(rng):
     X, y = real(rng)
-    here, there = (SVGPRegressor(**QUICK).fit(*data) for data in ((X, y), (1000 * X + 7, 0.01 * y - 3)))
+    here, there = (
+        SVGPRegressor(**QUICK).fit(*data) for data in ((X, y), (1000 * X + 7, 0.01 * y - 3))
+    )
     mean, std = there.predict(1000 * X + 7, return_std=True)
     want, wanted_std = here.predict(X, return_std=True)
     np.testing.assert_allclose(mean, 0.01 * want - 3, rtol=1e-6)
@@ -96,12 +105,18 @@ def test_several_targets_share_a_covariance(rng, columns):
 def test_draws_have_the_moments_of_predictions(rng, likelihood):
     X, y = real(rng)
     model = SVGPRegressor(likelihood=likelihood, **QUICK).fit(X, y)
-    model.model_ = fs.replace(model.model_, likelihood=fs.StudentT(0.3, df=12.0)) if likelihood == "student-t" else model.model_
+    model.model_ = (
+        fs.replace(model.model_, likelihood=fs.StudentT(0.3, df=12.0))
+        if likelihood == "student-t"
+        else model.model_
+    )
     mean, std = model.predict(X[:4], return_std=True)
     draws = model.sample_y(X[:4], 20_000, random_state=1)
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.03)
     np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.05)
-    np.testing.assert_array_equal(model.sample_y(X[:4], 2), model.sample_y(X[:4], 2, random_state=0))
+    np.testing.assert_array_equal(
+        model.sample_y(X[:4], 2), model.sample_y(X[:4], 2, random_state=0)
+    )
 
 
 def test_counts_are_not_standardised(rng):
@@ -117,10 +132,14 @@ def test_counts_are_not_standardised(rng):
         model.predict(X, return_cov=True)
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli-probit", "bernoulli-logit", "softmax", "robustmax"])
+@pytest.mark.parametrize(
+    "likelihood", ["bernoulli-probit", "bernoulli-logit", "softmax", "robustmax"]
+)
 def test_labels_are_drawn_by_their_probabilities(rng, likelihood):
     X, y = classes(rng, ("a", "b", "c")[: 2 if likelihood.startswith("bernoulli") else 3])
-    model = SVGPClassifier(likelihood=likelihood, **QUICK | {"max_iter": 40, "learning_rate": 0.05}).fit(X, y)
+    model = SVGPClassifier(
+        likelihood=likelihood, **QUICK | {"max_iter": 40, "learning_rate": 0.05}
+    ).fit(X, y)
     p = model.predict_proba(X[:6])
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
     draws = model.sample_y(X[:6], 4000)
@@ -128,7 +147,9 @@ def test_labels_are_drawn_by_their_probabilities(rng, likelihood):
     own = p[np.arange(6), np.searchsorted(model.classes_, y[:6])]
     np.testing.assert_allclose(model.log_predictive_density(X[:6], y[:6]), np.log(own), rtol=1e-6)
     assert model.score(X, y) > 0.7
-    with pytest.raises(ValueError, match="holds the class z, which is none of those of the model: a, b"):
+    with pytest.raises(
+        ValueError, match="holds the class z, which is none of those of the model: a, b"
+    ):
         model.log_predictive_density(X[:1], ["z"])
 
 
@@ -146,7 +167,11 @@ def test_a_weight_is_as_many_rows(rng, solver, batch_size):
 
 def test_weights_of_nothing_are_refused(rng):
     X, y = real(rng)
-    for weights, what in ((np.zeros(60), "zero"), (-np.ones(60), "[Nn]egative"), (np.full(60, np.nan), "NaN")):
+    for weights, what in (
+        (np.zeros(60), "zero"),
+        (-np.ones(60), "[Nn]egative"),
+        (np.full(60, np.nan), "NaN"),
+    ):
         with pytest.raises(ValueError, match=what):
             SVGPRegressor(**QUICK).fit(X, y, sample_weight=weights)
 
@@ -171,7 +196,8 @@ def test_a_warm_start_goes_on_from_the_model(rng, solver):
 def test_a_warm_start_knows_its_classes(rng):
     X, y = classes(rng)
     model = SVGPClassifier(warm_start=True, **QUICK).fit(X, y)
-    model.fit(X, np.where(y == "no", "no", "no"))  # of the classes there are, rows of one are enough now
+    # of the classes there are, rows of one are enough now
+    model.fit(X, np.where(y == "no", "no", "no"))
     assert model.classes_.tolist() == ["no", "yes"]
     with pytest.raises(ValueError, match="holds the class maybe"):
         model.fit(X, np.where(y == "no", "no", "maybe"))
@@ -182,7 +208,9 @@ def test_training_stops_early_at_the_best_held_out_density(rng, solver):
     X, y = real(rng, 80)
     y[:40] = rng.standard_normal(40)
     settings = {**QUICK, "n_inducing": 40, "max_iter": 200}
-    model = SVGPRegressor(solver=solver, early_stopping=True, n_iter_no_change=3, learning_rate=0.1, **settings).fit(X, y)
+    model = SVGPRegressor(
+        solver=solver, early_stopping=True, n_iter_no_change=3, learning_rate=0.1, **settings
+    ).fit(X, y)
     assert 3 < model.n_iter_ < 200 and len(model.lower_bounds_) == model.n_iter_
 
 
@@ -192,20 +220,29 @@ def test_classes_are_held_out_in_their_proportions(rng, monkeypatch):
     y[:10] = "yes"
     seen = []
     start = SVGPClassifier._start
-    monkeypatch.setattr(SVGPClassifier, "_start", lambda self, X, y, *rest: seen.append(y) or start(self, X, y, *rest))
+    monkeypatch.setattr(
+        SVGPClassifier,
+        "_start",
+        lambda self, X, y, *rest: seen.append(y) or start(self, X, y, *rest),
+    )
     SVGPClassifier(early_stopping=True, validation_fraction=0.2, **QUICK).fit(X, y)
     assert len(seen[0]) == 80 and (seen[0] == "yes").sum() == 8
 
 
 def test_restarts_keep_the_best(rng):
     X, y = real(rng)
-    bounds = [SVGPRegressor(n_restarts_optimizer=restarts, **QUICK).fit(X, y).lower_bound_ for restarts in (0, 3)]
+    bounds = [
+        SVGPRegressor(n_restarts_optimizer=restarts, **QUICK).fit(X, y).lower_bound_
+        for restarts in (0, 3)
+    ]
     assert bounds[1] >= bounds[0]
 
 
 def test_the_bound_is_told_by_iterations_and_by_epochs(rng, capsys):
     X, y = real(rng)
-    model = SVGPRegressor(solver="natural", batch_size=25, verbose=1, **QUICK | {"max_iter": 4}).fit(X, y)
+    model = SVGPRegressor(
+        solver="natural", batch_size=25, verbose=1, **QUICK | {"max_iter": 4}
+    ).fit(X, y)
     assert model.n_iter_ == 4 and model.lower_bounds_[-1] > model.lower_bounds_[0]
     assert "step 10 of 10, ELBO" in capsys.readouterr().err
     SVGPRegressor(**QUICK).fit(X, y)
@@ -231,10 +268,15 @@ def test_float32_stays_float32(rng):
     for solver in ("lbfgs", "natural"):
         model = SVGPRegressor(solver=solver, **QUICK).fit(X.astype(np.float32), y)
         mean, std = model.predict(X.astype(np.float32), return_std=True)
-        assert mean.dtype == std.dtype == model.inducing_.dtype == np.float32 and model.score(X, y) > 0.5
+        assert (
+            mean.dtype == std.dtype == model.inducing_.dtype == np.float32
+            and model.score(X, y) > 0.5
+        )
         assert model.jitter_ >= 1e-4
         for scale in (np.float32(1e-25), np.float32(1e25)):  # whose squares float32 has not
-            again = SVGPRegressor(solver=solver, **QUICK).fit(X.astype(np.float32), scale * y.astype(np.float32))
+            again = SVGPRegressor(solver=solver, **QUICK).fit(
+                X.astype(np.float32), scale * y.astype(np.float32)
+            )
             np.testing.assert_allclose(again.predict(X, return_std=True)[1], scale * std, rtol=0.01)
 
 
@@ -254,7 +296,9 @@ def test_targets_without_difference_are_no_certainty(rng, N):
 def test_pipelines_searches_copies_and_importances(rng):
     X, y = real(rng)
     grid = {"svgpregressor__covariance": ["rbf", "matern52"], "svgpregressor__n_inducing": [4, 12]}
-    pipeline = make_pipeline(PolynomialFeatures(1, include_bias=False), SVGPRegressor(max_iter=10, random_state=0))
+    pipeline = make_pipeline(
+        PolynomialFeatures(1, include_bias=False), SVGPRegressor(max_iter=10, random_state=0)
+    )
     search = GridSearchCV(pipeline, grid, n_jobs=2, cv=2).fit(X, y)
     assert search.best_params_["svgpregressor__n_inducing"] == 12 and search.best_score_ > 0.5
     best = search.best_estimator_
@@ -266,15 +310,22 @@ def test_pipelines_searches_copies_and_importances(rng):
 
 def test_workers_of_joblib_share_the_cores():
     """It tells each of them by OMP_NUM_THREADS how many threads are its own."""
-    assert Parallel(n_jobs=2)(delayed(fs.get_num_threads)() for _ in range(2)) == [max(1, cpu_count() // 2)] * 2
+    assert (
+        Parallel(n_jobs=2)(delayed(fs.get_num_threads)() for _ in range(2))
+        == [max(1, cpu_count() // 2)] * 2
+    )
 
 
 def test_a_setting_may_be_a_record(rng):
     X, y = real(rng)
-    model = SVGPRegressor(fs.RBF(0.5, 2.0) + fs.Linear(1.0), likelihood=fs.Gaussian(0.3), mean="linear", **QUICK)
+    model = SVGPRegressor(
+        fs.RBF(0.5, 2.0) + fs.Linear(1.0), likelihood=fs.Gaussian(0.3), mean="linear", **QUICK
+    )
     again = clone(model).fit(X, y)
     assert type(again.model_.covariance) is fs.Sum and type(again.model_.mean) is fs.LinearMean
-    own = SVGPRegressor(inducing=X[:7], **QUICK | {"max_iter": 1, "solver": "adam", "learning_rate": 1e-9}).fit(X, y)
+    own = SVGPRegressor(
+        inducing=X[:7], **QUICK | {"max_iter": 1, "solver": "adam", "learning_rate": 1e-9}
+    ).fit(X, y)
     np.testing.assert_allclose(own.inducing_, X[:7], atol=1e-6)
 
 
@@ -282,9 +333,13 @@ def test_names_of_features_are_kept(rng, monkeypatch):
     """Those of a data frame, as scikit-learn reads them; there is none without pandas or polars."""
     X, y = real(rng)
     names = [["length", "width"]]
-    monkeypatch.setattr("sklearn.utils.validation._get_feature_names", lambda X: np.array(names[-1], object))
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda X: np.array(names[-1], object)
+    )
     model = SVGPRegressor(**QUICK).fit(X, y)
-    assert model.feature_names_in_.tolist() == ["length", "width"] and model.predict(X).shape == (60,)
+    assert model.feature_names_in_.tolist() == ["length", "width"] and model.predict(X).shape == (
+        60,
+    )
     names.append(["width", "length"])
     for use in (model.predict, model.sample_y, lambda X: model.log_predictive_density(X, y)):
         with pytest.raises(ValueError, match="feature names"):
@@ -294,7 +349,10 @@ def test_names_of_features_are_kept(rng, monkeypatch):
 # --- bad input -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["covariance", "likelihood", "posterior", "solver", "inducing", "mean", "natural_step_size"])
+@pytest.mark.parametrize(
+    "name",
+    ["covariance", "likelihood", "posterior", "solver", "inducing", "mean", "natural_step_size"],
+)
 @pytest.mark.parametrize("kind", [SVGPRegressor, SVGPClassifier])
 def test_unknown_names_are_answered_by_those_there_are(rng, kind, name):
     X, y = classes(rng)
@@ -329,10 +387,16 @@ def test_masked_arrays_are_refused_by_all_methods(rng, kind, name):
         calls.append(lambda X, y, sample_weight: model.log_predictive_density(X, y))
     if name == "X":
         methods = ["predict", "sample_y", *["predict_proba"] * (kind is SVGPClassifier)]
-        calls += [lambda X, y, sample_weight, method=method: getattr(model, method)(X) for method in methods]
+        calls += [
+            lambda X, y, sample_weight, method=method: getattr(model, method)(X)
+            for method in methods
+        ]
     for call in calls:
         for value in (masked, list(masked), np.ma.masked_array(data[name])):
-            with pytest.raises(TypeError, match=f"`{name}` is a masked array; fill or drop the masked entries first"):
+            with pytest.raises(
+                TypeError,
+                match=f"`{name}` is a masked array; fill or drop the masked entries first",
+            ):
                 call(**data | {name: value})
         call(**data)
         call(**data | {name: data[name].tolist()})
@@ -342,44 +406,84 @@ def test_masked_labels_are_refused_by_the_recipe(rng):
     X, y = classes(rng)
     with pytest.raises(TypeError, match="`y` is a masked array"):
         fs.recipes.classification(X, np.ma.masked_array(y, y == "yes"), inducing=5)
-    assert fs.recipes.classification(X, y.tolist(), inducing=5).scale.classes.tolist() == ["no", "yes"]
+    assert fs.recipes.classification(X, y.tolist(), inducing=5).scale.classes.tolist() == [
+        "no",
+        "yes",
+    ]
 
 
 def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
     X, y = real(rng, 20)
     with caplog.at_level(logging.INFO, "fastsvgp"):
-        model = SVGPRegressor(n_inducing=50, max_iter=3).fit(np.concatenate([X, X]), np.concatenate([y, y]))
-    assert len(model.inducing_) == 20 and "50 inducing inputs were asked for; the 20 distinct rows are used" in caplog.text
+        model = SVGPRegressor(n_inducing=50, max_iter=3).fit(
+            np.concatenate([X, X]), np.concatenate([y, y])
+        )
+    assert (
+        len(model.inducing_) == 20
+        and "50 inducing inputs were asked for; the 20 distinct rows are used" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
     "settings, what",
     [
-        ({"solver": "lbfgs", "likelihood": "laplace"}, "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian'"),
-        ({"solver": "natural", "posterior": "relaxed"}, "a Relaxed posterior has no natural-gradient steps"),
+        (
+            {"solver": "lbfgs", "likelihood": "laplace"},
+            "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian'",
+        ),
+        (
+            {"solver": "natural", "posterior": "relaxed"},
+            "a Relaxed posterior has no natural-gradient steps",
+        ),
         ({"solver": "adam", "posterior": "dual_sites"}, "moved by natural-gradient steps alone"),
         ({"max_iter": 0}, "`max_iter` must be a whole number of at least 1, got 0"),
         ({"n_iter_no_change": 2.5}, "`n_iter_no_change` must be a whole number"),
-        ({"n_restarts_optimizer": -1}, "`n_restarts_optimizer` must be a whole number of at least 0"),
+        (
+            {"n_restarts_optimizer": -1},
+            "`n_restarts_optimizer` must be a whole number of at least 0",
+        ),
         ({"early_stopping": "yes"}, "`early_stopping` must be True or False, got 'yes'"),
         ({"normalize_y": 1}, "`normalize_y` must be True or False, got 1"),
         ({"learning_rate": -0.1}, "`learning_rate` must be positive, got -0.1"),
         ({"validation_fraction": 2.0}, "`validation_fraction` must be above 0 and below 1, got 2"),
         ({"jitter": -1.0}, "`jitter` must be zero or positive"),
-        ({"covariance": sk.RBF() + sk.WhiteKernel(), "likelihood": "laplace"}, "holds a WhiteKernel, which is Gaussian noise"),
+        (
+            {"covariance": sk.RBF() + sk.WhiteKernel(), "likelihood": "laplace"},
+            "holds a WhiteKernel, which is Gaussian noise",
+        ),
         ({"inducing": np.ones((3, 5))}, "`inducing` has 5 columns where `X` has 2"),
-        ({"n_inducing": (3, 4)}, r"`n_inducing` is \(3, 4\), and the posterior, Whitened, has one set of .*; give one number"),
-        ({"n_inducing": [3], "posterior": "orthogonal"}, r"is \(3,\), and the posterior, Orthogonal, has 2 sets .* one for all"),
+        (
+            {"n_inducing": (3, 4)},
+            (
+                r"`n_inducing` is \(3, 4\), and the posterior, Whitened, has one set of .*; give"
+                r" one number"
+            ),
+        ),
+        (
+            {"n_inducing": [3], "posterior": "orthogonal"},
+            r"is \(3,\), and the posterior, Orthogonal, has 2 sets .* one for all",
+        ),
         ({"n_inducing": ()}, r"`n_inducing` is \(\), and the posterior, Whitened, has one set"),
-        ({"inducing": fs.InducingPair(np.ones((3, 2)), np.ones((3, 1))), "posterior": "orthogonal"},
-         "`inducing.O` has 1 columns where `X` has 2"),
+        (
+            {
+                "inducing": fs.InducingPair(np.ones((3, 2)), np.ones((3, 1))),
+                "posterior": "orthogonal",
+            },
+            "`inducing.O` has 1 columns where `X` has 2",
+        ),
         ({"verbose": "x"}, "`verbose` must be a whole number of at least 0, got 'x'"),
         ({"verbose": -1}, "`verbose` must be a whole number of at least 0, got -1"),
         ({"n_inducing": 0}, "`n_inducing` must be a whole number of at least 1, got 0"),
         ({"n_inducing": (3, "4")}, "`n_inducing` must be a whole number of at least 1, got '4'"),
-        ({"inducing": 20}, "`inducing` must be one of 'kmeans', 'greedy', 'random', or an .M, D. array; got 20"),
+        (
+            {"inducing": 20},
+            "`inducing` must be one of 'kmeans', 'greedy', 'random', or an .M, D. array; got 20",
+        ),
         ({"tol": -1}, "`tol` must be zero or positive, got -1"),
-        ({"early_stopping": True, "validation_fraction": 0.999}, "=0.999 cannot hold rows out of the 60 there are"),
+        (
+            {"early_stopping": True, "validation_fraction": 0.999},
+            "=0.999 cannot hold rows out of the 60 there are",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together(rng, settings, what):
@@ -389,12 +493,20 @@ def test_settings_that_do_not_go_together(rng, settings, what):
 
 
 @pytest.mark.parametrize(
-    "weights, what", [(-1.0, "[Nn]egative values"), (np.nan, "NaN"), (0.0, "zero"), ([1.0] * 59, "[Ss]ample_?.?weight")]
+    "weights, what",
+    [
+        (-1.0, "[Nn]egative values"),
+        (np.nan, "NaN"),
+        (0.0, "zero"),
+        ([1.0] * 59, "[Ss]ample_?.?weight"),
+    ],
 )
 def test_weights_that_are_none(rng, weights, what):
     X, y = real(rng)
     with pytest.raises(ValueError, match=what):
-        SVGPRegressor(**QUICK).fit(X, y, sample_weight=np.full(60, weights) if np.ndim(weights) == 0 else weights)
+        SVGPRegressor(**QUICK).fit(
+            X, y, sample_weight=np.full(60, weights) if np.ndim(weights) == 0 else weights
+        )
 
 
 def test_standard_deviations_or_covariances(rng):
@@ -413,7 +525,9 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
         SVGPClassifier(likelihood=fs.Softmax(num_classes=2), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Gaussian is for numbers, and here targets are classes"):
         SVGPClassifier(likelihood=fs.Gaussian(0.1), **QUICK).fit(X, y)
-    with pytest.raises(ValueError, match="early_stopping=True.*=0.1 cannot hold rows out of the 10 there are"):
+    with pytest.raises(
+        ValueError, match="early_stopping=True.*=0.1 cannot hold rows out of the 10 there are"
+    ):
         SVGPClassifier(early_stopping=True, **QUICK).fit(X[:10], y[:10] != "a")
     with pytest.raises(ValueError, match="must be numbers, got <U1 such as '[abc]'"):
         SVGPRegressor(**QUICK).fit(X, y)

@@ -64,14 +64,20 @@ class SlopedRBF(fs.Covariance):
         covariance_bar = self._gradient(need, T, -(d_bar * d).sum(-1))
         if X2 is None:
             return covariance_bar, 2 * d_bar.sum(1) if "X1" in need else None, None
-        return covariance_bar, d_bar.sum(1) if "X1" in need else None, -d_bar.sum(0) if "X2" in need else None
+        return (
+            covariance_bar,
+            d_bar.sum(1) if "X1" in need else None,
+            -d_bar.sum(0) if "X2" in need else None,
+        )
 
     def _gradient(self, need, by_variance, by_lengthscale):
         """The record, from the derivatives in the logarithms of both fields, to be summed."""
         if not any(matches(f"covariance.{field}", need) for field in ("variance", "lengthscale")):
             return None
         bars = (by_variance, self.variance), (by_lengthscale, self.lengthscale)
-        return SlopedRBF(*((bar.sum(dtype=np.float64) / field).astype(bar.dtype) for bar, field in bars))
+        return SlopedRBF(
+            *((bar.sum(dtype=np.float64) / field).astype(bar.dtype) for bar, field in bars)
+        )
 
     def diag(self, X):
         return kernels.full(len(X), self.variance, X)
@@ -84,15 +90,27 @@ class SlopedRBF(fs.Covariance):
 
     def Kuf(self, inducing, X):
         d = inducing.points[:, None] - X
-        return -self.matrix(inducing.points, X) * (inducing.directions[:, None] * d).sum(-1) / self.lengthscale**2
+        return (
+            -self.matrix(inducing.points, X)
+            * (inducing.directions[:, None] * d).sum(-1)
+            / self.lengthscale**2
+        )
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
-        v, d, square = inducing.directions[:, None], inducing.points[:, None] - X, self.lengthscale**2
+        v, d, square = (
+            inducing.directions[:, None],
+            inducing.points[:, None] - X,
+            self.lengthscale**2,
+        )
         k, along = self.matrix(inducing.points, X), (v * d).sum(-1)
         T = -K_bar * k / square  # K = -k (v . d) / l^2
         d_bar = T[..., None] * (v - d * (along / square)[..., None])
-        covariance_bar = self._gradient(need, T * along, T * along * (np.square(d).sum(-1) / square - 2))
-        inducing_bar = Slopes(d_bar.sum(1), (T[..., None] * d).sum(1)) if "inducing" in need else None
+        covariance_bar = self._gradient(
+            need, T * along, T * along * (np.square(d).sum(-1) / square - 2)
+        )
+        inducing_bar = (
+            Slopes(d_bar.sum(1), (T[..., None] * d).sum(1)) if "inducing" in need else None
+        )
         return covariance_bar, inducing_bar, -d_bar.sum(0) if "X" in need else None
 
     def Kuu(self, inducing, other=None):
@@ -104,15 +122,27 @@ class SlopedRBF(fs.Covariance):
 
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         second, square = inducing if other is None else other, self.lengthscale**2
-        v, w, d = inducing.directions[:, None], second.directions, inducing.points[:, None] - second.points
-        k, g, h = self.matrix(inducing.points, second.points), (v * d).sum(-1) / square, (w * d).sum(-1) / square
+        v, w, d = (
+            inducing.directions[:, None],
+            second.directions,
+            inducing.points[:, None] - second.points,
+        )
+        k, g, h = (
+            self.matrix(inducing.points, second.points),
+            (v * d).sum(-1) / square,
+            (w * d).sum(-1) / square,
+        )
         across, T = (v * w).sum(-1) / square, K_bar * k
         inner = T * (across - g * h)
         g_bar, h_bar = -T * h / square, -T * g / square  # of v . d and w . d
         d_bar = g_bar[..., None] * v + h_bar[..., None] * w - (inner / square)[..., None] * d
         by_lengthscale = inner * np.square(d).sum(-1) / square + T * (4 * g * h - 2 * across)
-        first_bar = Slopes(d_bar.sum(1), (g_bar[..., None] * d + (T / square)[..., None] * w).sum(1))
-        second_bar = Slopes(-d_bar.sum(0), (h_bar[..., None] * d + (T / square)[..., None] * v).sum(0))
+        first_bar = Slopes(
+            d_bar.sum(1), (g_bar[..., None] * d + (T / square)[..., None] * w).sum(1)
+        )
+        second_bar = Slopes(
+            -d_bar.sum(0), (h_bar[..., None] * d + (T / square)[..., None] * v).sum(0)
+        )
         if other is None:
             first_bar, second_bar = fs.tree_map(np.add, first_bar, second_bar), None
         return self._gradient(need, inner, by_lengthscale), first_bar, second_bar
@@ -122,11 +152,20 @@ def problem(rng, P=None):
     X = rng.uniform(-2, 2, (40, 2))
     grid = np.stack(np.meshgrid([-1.2, 0.0, 1.2], [-1.0, 1.0]), -1).reshape(-1, 2)
     angles = rng.uniform(0, 2 * np.pi, len(grid))
-    inducing = Slopes(grid + rng.uniform(-0.2, 0.2, grid.shape), np.stack([np.cos(angles), np.sin(angles)], 1))
+    inducing = Slopes(
+        grid + rng.uniform(-0.2, 0.2, grid.shape), np.stack([np.cos(angles), np.sin(angles)], 1)
+    )
     lead, M = () if P is None else (P,), len(grid)
-    q = fs.Whitened(0.5 * rng.standard_normal((*lead, M)), np.eye(M) + np.tril(rng.uniform(0, 0.3, (*lead, M, M))))
+    q = fs.Whitened(
+        0.5 * rng.standard_normal((*lead, M)),
+        np.eye(M) + np.tril(rng.uniform(0, 0.3, (*lead, M, M))),
+    )
     Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(40)
-    return fs.SVGP(SlopedRBF(1.3, 1.1), inducing, q, fs.Gaussian(0.2)), X, Y if P is None else np.stack([Y, -Y], 1)
+    return (
+        fs.SVGP(SlopedRBF(1.3, 1.1), inducing, q, fs.Gaussian(0.2)),
+        X,
+        Y if P is None else np.stack([Y, -Y], 1),
+    )
 
 
 def test_blocks_are_derivatives_of_the_covariance(rng):
@@ -138,7 +177,11 @@ def test_blocks_are_derivatives_of_the_covariance(rng):
     def value(A, B):
         return covariance.matrix(u.points + A * v, X + B)
 
-    assert_slope(lambda a: (value(a, 0.0) * np.cos(X[:, 0])).sum(), (covariance.Kuf(u, X) * np.cos(X[:, 0])).sum(), 1.0)
+    assert_slope(
+        lambda a: (value(a, 0.0) * np.cos(X[:, 0])).sum(),
+        (covariance.Kuf(u, X) * np.cos(X[:, 0])).sum(),
+        1.0,
+    )
     weights = np.cos(np.arange(len(v)))[:, None] * np.sin(np.arange(len(v)))
     Kuf = covariance.Kuf(u, u.points)
     assert Kuf.shape == (6, 6)
@@ -156,7 +199,9 @@ def test_rules_of_blocks_with_other_inducing_inputs(rng):
     for at, (tree, found) in enumerate(zip((covariance, u, other), bars, strict=True)):
 
         def objective(moved, at=at):
-            one, two, three = (moved if i == at else kept for i, kept in enumerate((covariance, u, other)))
+            one, two, three = (
+                moved if i == at else kept for i, kept in enumerate((covariance, u, other))
+            )
             return (one.Kuu(two, three) * bar).sum()
 
         assert_gradient(objective, tree, found, rng)
@@ -174,8 +219,14 @@ def test_bound_of_other_posteriors(rng, posterior):
     if posterior == "Marginal":
         q = fs.Marginal(q.mean, q.scale_tril)
     else:
-        T = np.linalg.cholesky(np.linalg.inv(model.covariance.Kuu(model.inducing) + np.diag(s + 1e-2)))
-        q = fs.LikelihoodForm(q.mean, s) if posterior == "LikelihoodForm" else fs.Relaxed(q.mean, s, 0.98 * T)
+        T = np.linalg.cholesky(
+            np.linalg.inv(model.covariance.Kuu(model.inducing) + np.diag(s + 1e-2))
+        )
+        q = (
+            fs.LikelihoodForm(q.mean, s)
+            if posterior == "LikelihoodForm"
+            else fs.Relaxed(q.mean, s, 0.98 * T)
+        )
     assert_bound(fs.replace(model, posterior=q), X, Y, rng)
 
 
@@ -216,7 +267,9 @@ except fs.DataFileError as error:
 import test_toy_covariance
 print(fs.load(path))
 """
-    told, loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    told, loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert "'SlopedRBF', which the module 'test_toy_covariance' defines; import it first" in told
     assert loaded == repr(model)
 
@@ -227,9 +280,18 @@ def test_single_precision(rng):
 
 def test_an_array_is_refused_and_so_are_sums(rng):
     model, X, Y = problem(rng)
-    with pytest.raises(TypeError, match="`inducing` must be a Slopes, which a SlopedRBF covariance takes, got an array"):
+    with pytest.raises(
+        TypeError,
+        match="`inducing` must be a Slopes, which a SlopedRBF covariance takes, got an array",
+    ):
         fs.elbo(fs.replace(model, inducing=model.inducing.points), X, Y)
     with pytest.raises(TypeError, match="`inducing` must be an array .* RBF .* got a Slopes"):
         fs.elbo(fs.replace(model, covariance=fs.RBF()), X, Y)
     with pytest.raises(TypeError, match="SlopedRBF has inducing variables of its own"):
-        fs.elbo(fs.replace(model, covariance=model.covariance + fs.RBF(), inducing=model.inducing.points), X, Y)
+        fs.elbo(
+            fs.replace(
+                model, covariance=model.covariance + fs.RBF(), inducing=model.inducing.points
+            ),
+            X,
+            Y,
+        )

@@ -44,7 +44,14 @@ class NegativeBinomial(fs.Likelihood):
         rate = np.exp(F)
         mean_bar, var_bar = kernels.gauss_hermite_vjp(-(Y + r), rate / (r + rate), f.mean, f.var)
         digamma = scipy.special.digamma
-        by_r = digamma(Y + r) - digamma(r) + np.log(r) + 1 - logs - (Y + r) * kernels.gauss_hermite(1 / (r + rate))
+        by_r = (
+            digamma(Y + r)
+            - digamma(r)
+            + np.log(r)
+            + 1
+            - logs
+            - (Y + r) * kernels.gauss_hermite(1 / (r + rate))
+        )
         own = fs.replace(self, dispersion=dtype.type(total(by_r)))
         return ell, fs.Marginals((mean_bar + Y).astype(dtype), var_bar.astype(dtype)), own
 
@@ -58,7 +65,13 @@ class NegativeBinomial(fs.Likelihood):
         return sum_outputs((self._constants(Y) + logs).astype(f.mean.dtype))
 
     def check_targets(self, Y, name="Y"):
-        refuse(name, Y, (Y < 0) | (Y != np.floor(Y)), "counts", "NegativeBinomial targets are whole numbers 0, 1, 2, ...")
+        refuse(
+            name,
+            Y,
+            (Y < 0) | (Y != np.floor(Y)),
+            "counts",
+            "NegativeBinomial targets are whole numbers 0, 1, 2, ...",
+        )
 
 
 def counts(rng, f, r=2.0):
@@ -67,7 +80,10 @@ def counts(rng, f, r=2.0):
 
 def problem(rng, P=None):
     X, M, lead = rng.uniform(-2, 2, (60, 1)), 6, () if P is None else (P,)
-    q = fs.Whitened(0.5 * rng.standard_normal((*lead, M)), np.eye(M) + np.tril(rng.uniform(0, 0.3, (*lead, M, M))))
+    q = fs.Whitened(
+        0.5 * rng.standard_normal((*lead, M)),
+        np.eye(M) + np.tril(rng.uniform(0, 0.3, (*lead, M, M))),
+    )
     f = 1 + np.sin(2 * X[:, 0])
     Y = counts(rng, f if P is None else np.stack([f, -f], 1))
     return fs.SVGP(fs.RBF(1.3, 0.8), np.linspace(-2, 2, M)[:, None], q, NegativeBinomial(1.7)), X, Y
@@ -86,18 +102,28 @@ def test_densities_sum_to_one_and_have_these_moments(rng):
 def test_much_dispersion_is_poisson(rng):
     f = fs.Marginals(rng.standard_normal(20), rng.uniform(0.1, 0.5, 20))
     Y = counts(rng, f.mean)
-    ours, poisson = (likelihood.expected_log_prob(Y, f)[0] for likelihood in (NegativeBinomial(1e7), fs.Poisson()))
+    ours, poisson = (
+        likelihood.expected_log_prob(Y, f)[0]
+        for likelihood in (NegativeBinomial(1e7), fs.Poisson())
+    )
     np.testing.assert_allclose(ours, poisson, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
 def test_expected_log_prob(rng, shape):
-    likelihood, f = NegativeBinomial(1.7), fs.Marginals(rng.standard_normal(shape), rng.uniform(0.05, 0.8, shape))
+    likelihood, f = (
+        NegativeBinomial(1.7),
+        fs.Marginals(rng.standard_normal(shape), rng.uniform(0.05, 0.8, shape)),
+    )
     Y = counts(rng, f.mean)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
     assert likelihood.expected_log_prob(Y, f, need=False) == (ell, None, None)
-    assert_gradient(lambda moved: likelihood.expected_log_prob(Y, moved, need=False)[0], f, f_bar, rng)
-    assert_gradient(lambda moved: moved.expected_log_prob(Y, f, need=False)[0], likelihood, likelihood_bar, rng)
+    assert_gradient(
+        lambda moved: likelihood.expected_log_prob(Y, moved, need=False)[0], f, f_bar, rng
+    )
+    assert_gradient(
+        lambda moved: moved.expected_log_prob(Y, f, need=False)[0], likelihood, likelihood_bar, rng
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -129,7 +155,9 @@ def test_on_blocks(rng):
     np.testing.assert_allclose(bar.dispersion, grad.likelihood.dispersion, rtol=1e-9)
     moved = fs.tree_map(np.copy, model.likelihood)
     assert_slope(
-        lambda step: fs.elbo_and_grad_from_blocks(blocks, model.posterior, fs.replace(moved, dispersion=1.7 + step), Y)[0],
+        lambda step: fs.elbo_and_grad_from_blocks(
+            blocks, model.posterior, fs.replace(moved, dispersion=1.7 + step), Y
+        )[0],
         bar.dispersion,
         1.0,
     )
@@ -140,7 +168,10 @@ def test_bad_targets_and_settings(rng):
     for wrong in (-1.0, 0.5):
         bad = Y.copy()
         bad[7] = wrong
-        with pytest.raises(ValueError, match=f"`Y` must hold counts; got {wrong} at index 7. NegativeBinomial targets"):
+        with pytest.raises(
+            ValueError,
+            match=f"`Y` must hold counts; got {wrong} at index 7. NegativeBinomial targets",
+        ):
             fs.elbo(model, X, bad)
     with pytest.raises(ValueError, match="`num_nodes` must be a whole number"):
         fs.elbo(fs.replace(model, likelihood=NegativeBinomial(1.0, num_nodes=0)), X, Y)
@@ -155,7 +186,9 @@ def test_weights_need_its_help(rng):
     model, X, Y = problem(rng)
     message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
-    deep = fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood)
+    deep = fs.DeepGP(
+        (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
+    )
     for call in (
         lambda w: fs.elbo(model, X, Y, weights=w),
         lambda w: fs.natural_step(model, X, Y, weights=w),

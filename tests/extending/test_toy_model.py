@@ -25,7 +25,8 @@ class Latent:
 class NoisePair:
     """y ~ N(f(x), exp g(x)) with processes f and g. signal, log_noise : Latent.
 
-    E log p = -(log 2 pi + g_m + R exp(g_v / 2 - g_m)) / 2 with R = (y - f_m)^2 + f_v, from E exp(-g).
+    E log p = -(log 2 pi + g_m + R exp(g_v / 2 - g_m)) / 2 with R = (y - f_m)^2 + f_v, from E
+    exp(-g).
     """
 
     signal: Any
@@ -47,7 +48,9 @@ def checked(model, X, Y=None, names=("X", "Y")):
         sizes, D = check.inducing(layer, layer.posterior.num_sets, type(layer.posterior).__name__)
         axes = layer.posterior.check_size(*sizes)
         if axes:
-            raise ValueError(f"`{field}` of a NoisePair has one output; its posterior has leading axes {axes}")
+            raise ValueError(
+                f"`{field}` of a NoisePair has one output; its posterior has leading axes {axes}"
+            )
         check.columns(X, D, names[0])
         if layer.mean is not None:
             layer.mean.check_shapes(D, axes)
@@ -64,7 +67,11 @@ def expectation(Y, f, g):
     square = residual * residual + f.var
     value = -0.5 * float((math.log(2 * math.pi) + g.mean + square * precision).sum(dtype=float))
     by_g = 0.5 * square * precision
-    return value, fs.Marginals(residual * precision, -0.5 * precision), fs.Marginals(by_g - 0.5, -0.5 * by_g)
+    return (
+        value,
+        fs.Marginals(residual * precision, -0.5 * precision),
+        fs.Marginals(by_g - 0.5, -0.5 * by_g),
+    )
 
 
 def bound(model, X, Y, *, num_data=None, jitter=None, wrt=(), inputs=False):
@@ -76,7 +83,11 @@ def bound(model, X, Y, *, num_data=None, jitter=None, wrt=(), inputs=False):
         need = tuple(name.removeprefix(field + ".") for name in wrt if name.startswith(field + "."))
         need = ("covariance", "inducing", "posterior", "mean") if field in wrt else need
         layer = getattr(model, field)
-        layers.append(LayerPass(layer, check.jitter_amount(jitter, dtype), len(X), need + ("inputs",) * bool(inputs)))
+        layers.append(
+            LayerPass(
+                layer, check.jitter_amount(jitter, dtype), len(X), need + ("inputs",) * bool(inputs)
+            )
+        )
     (f, rows_f), (g, rows_g) = (layer.forward(X) for layer in layers)
     check.report_clamped(sum(layer.work.clamped for layer in layers))
     data, *bars = expectation(Y, f, g)
@@ -102,7 +113,9 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
 
 def marginals(model, Xs, Ys, jitter):
     model, Xs, *Ys, dtype = checked(model, Xs, Ys, ("Xs", "Ys"))
-    layers = (LayerPass(getattr(model, field), check.jitter_amount(jitter, dtype)) for field in FIELDS)
+    layers = (
+        LayerPass(getattr(model, field), check.jitter_amount(jitter, dtype)) for field in FIELDS
+    )
     f, g = (layer.forward(Xs)[0] for layer in layers)
     return f, g, *Ys
 
@@ -132,12 +145,16 @@ fs.models.register(
 
 def latent(rng, X, posterior, scale=1.0, mean=None):
     M, lengthscales = 5, np.array([1.2, 1.5])
-    Z = np.array([[-1.5, -1.0], [-1.0, 1.2], [0.1, 0.0], [1.2, -1.1], [1.5, 1.3]]) + rng.uniform(-0.2, 0.2, (M, 2))
+    Z = np.array([[-1.5, -1.0], [-1.0, 1.2], [0.1, 0.0], [1.2, -1.1], [1.5, 1.3]]) + rng.uniform(
+        -0.2, 0.2, (M, 2)
+    )
     m = scale * rng.standard_normal(M)
     if posterior == "LikelihoodForm":
         q = fs.LikelihoodForm(m, rng.uniform(0.2, 0.5, M))
     else:
-        q = getattr(fs, posterior)(m, np.diag(rng.uniform(0.3, 0.8, M)) + np.tril(rng.uniform(-0.1, 0.1, (M, M)), -1))
+        q = getattr(fs, posterior)(
+            m, np.diag(rng.uniform(0.3, 0.8, M)) + np.tril(rng.uniform(-0.1, 0.1, (M, M)), -1)
+        )
     return Latent(fs.RBF(0.9, lengthscales), Z, q, mean)
 
 
@@ -156,9 +173,17 @@ def test_bound(rng, posteriors):
 def test_with_a_known_noise_it_is_an_svgp(rng):
     """A process g without variance and with a constant mean."""
     model, X, Y = problem(rng)
-    tiny = fs.replace(model.log_noise, covariance=fs.RBF(1e-20, 1.0), mean=fs.ConstantMean(math.log(0.3)))
+    tiny = fs.replace(
+        model.log_noise, covariance=fs.RBF(1e-20, 1.0), mean=fs.ConstantMean(math.log(0.3))
+    )
     tiny = fs.replace(tiny, posterior=fs.Whitened(np.zeros(5), np.eye(5)))
-    svgp = fs.SVGP(model.signal.covariance, model.signal.inducing, model.signal.posterior, fs.Gaussian(0.3), model.signal.mean)
+    svgp = fs.SVGP(
+        model.signal.covariance,
+        model.signal.inducing,
+        model.signal.posterior,
+        fs.Gaussian(0.3),
+        model.signal.mean,
+    )
     pair = fs.replace(model, log_noise=tiny)
     np.testing.assert_allclose(fs.elbo(pair, X, Y), fs.elbo(svgp, X, Y), rtol=1e-8)
     for ours, theirs in zip(fs.predict_y(pair, X), fs.predict_y(svgp, X), strict=True):
@@ -169,7 +194,9 @@ def test_inputs_alone(rng):
     model, X, Y = problem(rng)
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True)
     assert grad.signal is None and grad.log_noise is None
-    np.testing.assert_allclose(X_bar, fs.elbo_and_grad(model, X, Y, inputs=True)[2], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        X_bar, fs.elbo_and_grad(model, X, Y, inputs=True)[2], rtol=1e-9, atol=1e-9
+    )
 
 
 def test_training_and_files(rng, tmp_path):
@@ -185,7 +212,12 @@ def test_fit(rng, tmp_path):
     trained = assert_fits(model, X, Y, fixed="signal.inducing", checkpoint=tmp_path / "whole.npz")
     np.testing.assert_array_equal(trained.signal.inducing, model.signal.inducing)
     assert not np.array_equal(trained.log_noise.inducing, model.log_noise.inducing)
-    options = {"batch_size": len(X) // 2, "fixed": "signal.inducing", "checkpoint": tmp_path / "part.npz", "rng": 0}
+    options = {
+        "batch_size": len(X) // 2,
+        "fixed": "signal.inducing",
+        "checkpoint": tmp_path / "part.npz",
+        "rng": 0,
+    }
     fs.fit(model, X, Y, steps=11, **options)
     again, info = fs.fit(model, X, Y, steps=30, resume=tmp_path / "part.npz", **options)
     assert info.steps == 30
@@ -201,15 +233,25 @@ def test_single_precision(rng):
 
 def test_what_it_does_not_offer(rng):
     model, X, Y = problem(rng)
-    with pytest.raises(TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"):
+    with pytest.raises(
+        TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"
+    ):
         fs.natural_step(model, X, Y)
-    with pytest.raises(TypeError, match="elbo has no option `rng` for NoisePair; it takes `jitter`, `num_data`"):
+    with pytest.raises(
+        TypeError, match="elbo has no option `rng` for NoisePair; it takes `jitter`, `num_data`"
+    ):
         fs.elbo(model, X, Y, rng=0)
-    with pytest.raises(TypeError, match="elbo_and_grad has no option `weights` for NoisePair; it takes"):
+    with pytest.raises(
+        TypeError, match="elbo_and_grad has no option `weights` for NoisePair; it takes"
+    ):
         fs.elbo_and_grad(model, X, Y, weights=np.ones(len(X)))
-    with pytest.raises(TypeError, match="fit: `weights` are given, and elbo_and_grad of a NoisePair takes none"):
+    with pytest.raises(
+        TypeError, match="fit: `weights` are given, and elbo_and_grad of a NoisePair takes none"
+    ):
         fs.fit(model, X, Y, weights=np.ones(len(X)), steps=1)
-    with pytest.raises(TypeError, match="predict_y has no option `chunk_size` for NoisePair; it takes `jitter`"):
+    with pytest.raises(
+        TypeError, match="predict_y has no option `chunk_size` for NoisePair; it takes `jitter`"
+    ):
         fs.predict_y(model, X, chunk_size=10)
 
 
@@ -230,5 +272,7 @@ def test_a_derived_class_is_a_kind_of_its_own(rng):
     class QuietPair(NoisePair):
         """The same."""
 
-    with pytest.raises(TypeError, match="elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got QuietPair"):
+    with pytest.raises(
+        TypeError, match="elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got QuietPair"
+    ):
         fs.elbo(QuietPair(model.signal, model.log_noise), X, Y)

@@ -9,7 +9,10 @@ def assert_slope(moved, bar, d, name="", h=3e-4):
     """The slope of ``moved(step)`` along d, by five-point differences, is <bar, d>, to 1e-8 of |bar| |d| and to rounding."""
     values = [moved(s * h * d) for s in (1, -1, 2, -2)]
     slope = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
-    allowed = 1e-8 * np.linalg.norm(bar) * np.linalg.norm(d) + 1e3 * np.finfo(float).eps * abs(values[0]) / h
+    allowed = (
+        1e-8 * np.linalg.norm(bar) * np.linalg.norm(d)
+        + 1e3 * np.finfo(float).eps * abs(values[0]) / h
+    )
     assert abs(slope - np.vdot(bar, d)) <= allowed, (name, slope, np.vdot(bar, d), allowed)
 
 
@@ -21,7 +24,12 @@ def assert_gradient(objective, tree, grad, rng):
         if kind != "real":  # stay positive
             d = np.tril(d) if kind == "tril" else d * leaf
         assert np.shape(bars[path]) == np.shape(leaf), path
-        assert_slope(lambda step, path=path, leaf=leaf: objective(fs.replace_at(tree, path, leaf + step)), bars[path], d, path)
+        assert_slope(
+            lambda step, path=path, leaf=leaf: objective(fs.replace_at(tree, path, leaf + step)),
+            bars[path],
+            d,
+            path,
+        )
 
 
 def assert_bound(model, X, Y, rng, **options):
@@ -32,12 +40,19 @@ def assert_bound(model, X, Y, rng, **options):
     np.testing.assert_allclose(value, fs.elbo(model, X, Y, **options), rtol=1e-12)
     assert type(grad) is type(model)
     assert_gradient(lambda moved: fs.elbo(moved, X, Y, **options), model, grad, rng)
-    assert_slope(lambda step: fs.elbo(model, X + step, Y, **options), X_bar, rng.standard_normal(X.shape), "X")
+    assert_slope(
+        lambda step: fs.elbo(model, X + step, Y, **options),
+        X_bar,
+        rng.standard_normal(X.shape),
+        "X",
+    )
     for path, _, whole in fs.leaves(grad):
         alone = fs.elbo_and_grad(model, X, Y, wrt=(path,), **options)[1]
         for other, _, bar in fs.leaves(alone):
             if other == path:
-                np.testing.assert_allclose(bar, whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max(), err_msg=path)
+                np.testing.assert_allclose(
+                    bar, whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max(), err_msg=path
+                )
             else:
                 assert bar is None, (path, other)
 
@@ -52,7 +67,9 @@ def assert_single_precision(model, X, Y):
     np.testing.assert_allclose(value, exact, rtol=1e-3)
     for (path, _, bar), (_, _, truth) in zip(fs.leaves(grad), fs.leaves(exact_grad), strict=True):
         assert bar.dtype == np.float32, path
-        np.testing.assert_allclose(bar, truth, rtol=0, atol=1e-2 * (1 + np.abs(truth).max()), err_msg=path)
+        np.testing.assert_allclose(
+            bar, truth, rtol=0, atol=1e-2 * (1 + np.abs(truth).max()), err_msg=path
+        )
     assert x_bar.dtype == np.float32
     np.testing.assert_allclose(x_bar, X_bar, rtol=0, atol=1e-2 * (1 + np.abs(X_bar).max()))
     for before, (path, _, leaf) in zip(kept, fs.leaves(single), strict=True):

@@ -17,7 +17,9 @@ def deep_kernel(monkeypatch, tmp_path, rng):
     monkeypatch.setenv("FASTSVGP_DATA", str(tmp_path))
     X = rng.uniform(-1, 1, (1500, 3))
     np.savetxt(tmp_path / "kin40k.data.csv.gz", np.c_[X, np.sin(4 * X.sum(axis=1))], delimiter=",")
-    np.savetxt(tmp_path / "kin40k.test_mask.csv.gz", np.arange(1500)[:, None] % 10 == 0, delimiter=",")
+    np.savetxt(
+        tmp_path / "kin40k.test_mask.csv.gz", np.arange(1500)[:, None] % 10 == 0, delimiter=","
+    )
     import deep_kernel
 
     threads = torch.get_num_threads()

@@ -27,8 +27,14 @@ def problem(rng, posterior="whitened", P=None, M=6, B=9, D=2, likelihood=None):
     likelihood = likelihood or fs.Gaussian(0.3)
     P = likelihood.num_latent or P
     X, batch = rng.standard_normal((B, D)), () if P is None else (P,)
-    Y = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal((*batch, B)) if likelihood.num_latent is None else rng.integers(0, P, B)
-    model = fs.SVGP(fs.RBF(1.3, np.linspace(0.8, 1.6, D)), 1.5 * rng.standard_normal((M, D)), None, likelihood)
+    Y = (
+        np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal((*batch, B))
+        if likelihood.num_latent is None
+        else rng.integers(0, P, B)
+    )
+    model = fs.SVGP(
+        fs.RBF(1.3, np.linspace(0.8, 1.6, D)), 1.5 * rng.standard_normal((M, D)), None, likelihood
+    )
     return in_model(rng, posterior, model, batch, jitter=JITTER)[0], X, Y.T
 
 
@@ -43,8 +49,12 @@ def function_of(model, **options):
 def test_value_and_gradients_are_those_of_the_bound(rng, posterior, P, wrapped):
     model, X, Y = problem(rng, posterior, P)
     vector, unravel, f = function_of(model)
-    value, grad, X_bar = fs.elbo_and_grad(unravel(vector), X, Y, num_data=NUM_DATA, jitter=JITTER, inputs=True)
-    found, bars = wrapped(jax.value_and_grad(lambda v, X: -3 * f(v, X, Y), argnums=(0, 1)))(vector, X)
+    value, grad, X_bar = fs.elbo_and_grad(
+        unravel(vector), X, Y, num_data=NUM_DATA, jitter=JITTER, inputs=True
+    )
+    found, bars = wrapped(jax.value_and_grad(lambda v, X: -3 * f(v, X, Y), argnums=(0, 1)))(
+        vector, X
+    )
     assert found.dtype == jnp.float64 and float(found) == pytest.approx(-3 * value, rel=1e-12)
     np.testing.assert_allclose(bars[0], -3 * unravel.pullback(vector, grad), rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(bars[1], -3 * X_bar, rtol=1e-11, atol=1e-11)
@@ -54,11 +64,15 @@ def test_value_and_gradients_are_those_of_the_bound(rng, posterior, P, wrapped):
 def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
     model, X, Y = problem(rng)
     asked, plain = [], interop.elbo_and_grad
-    monkeypatch.setattr(interop, "elbo_and_grad", lambda *a, **k: asked.append(k["wrt"]) or plain(*a, **k))
+    monkeypatch.setattr(
+        interop, "elbo_and_grad", lambda *a, **k: asked.append(k["wrt"]) or plain(*a, **k)
+    )
     vector, unravel, f = function_of(model)
     whole = jax.grad(f, argnums=(0, 1))(vector, X, Y)
     for argnums in (0, 1):
-        np.testing.assert_allclose(jax.grad(f, argnums=argnums)(vector, X, Y), whole[argnums], rtol=1e-10, atol=1e-11)
+        np.testing.assert_allclose(
+            jax.grad(f, argnums=argnums)(vector, X, Y), whole[argnums], rtol=1e-10, atol=1e-11
+        )
     f(vector, X, Y)
     assert asked == [unravel.paths, unravel.paths, ()]
 
@@ -68,7 +82,9 @@ def test_calls_without_jit_compile_once(rng, monkeypatch):
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     seen, plain = [], jax.pure_callback
-    monkeypatch.setattr(jax, "pure_callback", lambda host, *a, **k: seen.append(host) or plain(host, *a, **k))
+    monkeypatch.setattr(
+        jax, "pure_callback", lambda host, *a, **k: seen.append(host) or plain(host, *a, **k)
+    )
     for _ in range(2):
         f(vector, X, Y)
         jax.grad(f)(vector, X, Y)
@@ -80,7 +96,9 @@ def test_against_differences_of_jax(rng):
 
     model, X, Y = problem(rng, M=3, B=4)
     vector, _, f = function_of(model)
-    check_grads(lambda v, X: f(v, X, Y), (vector, X), order=1, modes=["fwd", "rev"], atol=1e-6, rtol=1e-6)
+    check_grads(
+        lambda v, X: f(v, X, Y), (vector, X), order=1, modes=["fwd", "rev"], atol=1e-6, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("wrapped", [lambda f: f, jax.jit], ids=["as it is", "jit"])
@@ -93,9 +111,15 @@ def test_forward_mode_is_that_gradient_along_a_direction(rng, wrapped):
     f = wrapped(f)
     found, along = jax.jvp(lambda v, X: f(v, X, Y), (vector, X), ways)
     expected = [float((bar * way).sum()) for bar, way in zip(bars, ways, strict=True)]
-    assert float(found) == pytest.approx(float(value), rel=1e-12) and float(along) == pytest.approx(sum(expected), rel=1e-10)
-    assert float(jax.linearize(lambda v: f(v, X, Y), vector)[1](ways[0])) == pytest.approx(expected[0], rel=1e-10)
-    np.testing.assert_allclose(jax.jacfwd(f, argnums=1)(vector, X, Y), bars[1], rtol=1e-10, atol=1e-11)
+    assert float(found) == pytest.approx(float(value), rel=1e-12) and float(along) == pytest.approx(
+        sum(expected), rel=1e-10
+    )
+    assert float(jax.linearize(lambda v: f(v, X, Y), vector)[1](ways[0])) == pytest.approx(
+        expected[0], rel=1e-10
+    )
+    np.testing.assert_allclose(
+        jax.jacfwd(f, argnums=1)(vector, X, Y), bars[1], rtol=1e-10, atol=1e-11
+    )
     narrow = jnp.float32(ways[1])
     assert jax.jvp(lambda X: f(vector, X, Y), (jnp.float32(X),), (narrow,))[1].dtype == jnp.float64
 
@@ -112,12 +136,19 @@ def test_a_network_below_under_jit_and_scan(rng):
         value, bars = jax.value_and_grad(loss)(state)
         return jax.tree.map(lambda a, bar: a - 1e-3 * bar, state, bars), value
 
-    (W_end, end), values = jax.jit(lambda state: jax.lax.scan(step, state, None, length=8))((W, vector))
+    (W_end, end), values = jax.jit(lambda state: jax.lax.scan(step, state, None, length=8))(
+        (W, vector)
+    )
     for expected in values:
         H = np.tanh(X @ W)
-        value, grad, H_bar = fs.elbo_and_grad(unravel(vector), H, Y, num_data=NUM_DATA, jitter=JITTER, inputs=True)
+        value, grad, H_bar = fs.elbo_and_grad(
+            unravel(vector), H, Y, num_data=NUM_DATA, jitter=JITTER, inputs=True
+        )
         assert -value == pytest.approx(float(expected), rel=1e-9)
-        W, vector = W + 1e-3 * X.T @ (H_bar * (1 - H * H)), vector + 1e-3 * unravel.pullback(vector, grad)
+        W, vector = (
+            W + 1e-3 * X.T @ (H_bar * (1 - H * H)),
+            vector + 1e-3 * unravel.pullback(vector, grad),
+        )
     np.testing.assert_allclose(W_end, W, rtol=1e-8)
     assert values[-1] < values[0]
 
@@ -126,7 +157,9 @@ def test_vmap_calls_one_after_another(rng):
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     several = vector + 0.1 * rng.standard_normal((3, len(vector)))
-    np.testing.assert_allclose(jax.vmap(f, (0, None, None))(several, X, Y), [f(v, X, Y) for v in several], rtol=1e-12)
+    np.testing.assert_allclose(
+        jax.vmap(f, (0, None, None))(several, X, Y), [f(v, X, Y) for v in several], rtol=1e-12
+    )
     bars = jax.jit(jax.vmap(jax.grad(f), (0, None, None)))(several, X, Y)
     np.testing.assert_allclose(bars, [jax.grad(f)(v, X, Y) for v in several], rtol=1e-9, atol=1e-11)
 
@@ -161,7 +194,9 @@ def test_weights_are_constants(rng, monkeypatch):
     w = np.arange(len(X)) % 3
     Y[w == 0] = np.nan
     seen, plain = [], interop.elbo_and_grad
-    monkeypatch.setattr(interop, "elbo_and_grad", lambda *a, **k: seen.append(k["weights"]) or plain(*a, **k))
+    monkeypatch.setattr(
+        interop, "elbo_and_grad", lambda *a, **k: seen.append(k["weights"]) or plain(*a, **k)
+    )
     for weights in (w, jnp.asarray(w)):
         vector, unravel, f = function_of(model, weights=weights)
         options = {"num_data": NUM_DATA, "jitter": JITTER, "weights": w, "inputs": True}
@@ -171,7 +206,9 @@ def test_weights_are_constants(rng, monkeypatch):
         np.testing.assert_allclose(bars[0], unravel.pullback(vector, grad), rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(bars[1], X_bar, rtol=1e-11, atol=1e-11)
     assert len(seen) == 2 and all(type(weights) is np.ndarray for weights in seen)
-    with pytest.raises(TypeError, match="the option `weights` is traced, and options are constants"):
+    with pytest.raises(
+        TypeError, match="the option `weights` is traced, and options are constants"
+    ):
         jax.jit(lambda w: function_of(model, weights=w)[2](vector, X, Y))(w)
 
 
@@ -183,8 +220,15 @@ def test_second_derivatives_say_what_came(rng):
     vector, _, f = function_of(model)
     of_sum = jax.jit(jax.grad(lambda v: jax.grad(f)(v, X, Y).sum()))
     forward_twice = jax.jacfwd(jax.jacfwd(f))
-    for call in (lambda: jax.hessian(f)(vector, X, Y), lambda: of_sum(vector), lambda: forward_twice(vector, X, Y)):
-        with pytest.raises(NotImplementedError, match="second derivative was asked for, and fastsvgp has first derivatives"):
+    for call in (
+        lambda: jax.hessian(f)(vector, X, Y),
+        lambda: of_sum(vector),
+        lambda: forward_twice(vector, X, Y),
+    ):
+        with pytest.raises(
+            NotImplementedError,
+            match="second derivative was asked for, and fastsvgp has first derivatives",
+        ):
             call()
     stopped = jax.grad(lambda v: (jax.grad(f)(jax.lax.stop_gradient(v), X, Y) * v).sum())(vector)
     np.testing.assert_allclose(stopped, jax.grad(f)(vector, X, Y), rtol=1e-9, atol=1e-11)
@@ -195,10 +239,18 @@ def test_bad_arguments(rng):
     vector, _, f = function_of(model)
     n = len(vector)
     for arguments, error, said in (
-        ((vector, X.astype(np.float16), Y), TypeError, "`X` is float16, and fastsvgp computes in float32 and float64"),
+        (
+            (vector, X.astype(np.float16), Y),
+            TypeError,
+            "`X` is float16, and fastsvgp computes in float32 and float64",
+        ),
         ((jnp.asarray(vector, jnp.bfloat16), X, Y), TypeError, "`vector` is bfloat16"),
         ((vector, X.astype(int), Y), TypeError, "`X` must be float32 or float64, got int64"),
-        ((vector[1:], X, Y), ValueError, rf"`vector` must have shape \({n},\) for this model, got \({n - 1},\)"),
+        (
+            (vector[1:], X, Y),
+            ValueError,
+            rf"`vector` must have shape \({n},\) for this model, got \({n - 1},\)",
+        ),
         ((vector, X[0], Y), ValueError, r"`X` must have shape \(B, D\)"),
         ((vector, X, Y[1:]), ValueError, r"got \(9, 2\) and \(8,\)"),
         ((vector, X * np.nan, Y), RuntimeError, "`X` contains nan at index"),
@@ -212,9 +264,16 @@ def test_bad_arguments(rng):
     with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
         jax.jvp(lambda Y: f(vector, X, Y), (Y,), (Y,))
     for name in ("wrt", "inputs"):
-        with pytest.raises(TypeError, match=f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"
+            ),
+        ):
             function_of(model, **{name: ()})
-    with pytest.raises(TypeError, match="`unravel` must be what fastsvgp.ravel gives beside the vector, got SVGP"):
+    with pytest.raises(
+        TypeError, match="`unravel` must be what fastsvgp.ravel gives beside the vector, got SVGP"
+    ):
         interop.bound(model)
 
 
@@ -254,5 +313,10 @@ ONE_PROCESSOR = """
 
 def test_one_processor_is_enough():
     """Where JAX has one thread, large arguments of callbacks would be waited for by the thread that copies them."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(ONE_PROCESSOR)], capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ONE_PROCESSOR)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr[-2000:]

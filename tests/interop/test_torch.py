@@ -23,7 +23,9 @@ def assert_gradient_of_ravel(gp, model, value_bar, expected, tolerance=1e-12):
     for path, part in expected.items():
         bar = gp.get_parameter(path).grad
         assert bar.shape == gp.get_parameter(path).shape
-        np.testing.assert_allclose(bar.numpy().ravel(), value_bar * part, rtol=tolerance, atol=tolerance, err_msg=path)
+        np.testing.assert_allclose(
+            bar.numpy().ravel(), value_bar * part, rtol=tolerance, atol=tolerance, err_msg=path
+        )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -31,27 +33,39 @@ def assert_gradient_of_ravel(gp, model, value_bar, expected, tolerance=1e-12):
 def test_value_and_gradients_are_those_of_the_bound(rng, posterior, P):
     model, gp, X, Y = gp_of(rng, posterior, P=P)
     vector, unravel = fs.ravel(model)
-    assert {name for name, _ in gp.named_parameters()} == set(unravel.paths) and not list(gp.buffers())
-    value, grad, X_bar = fs.elbo_and_grad(unravel(vector), X, Y, num_data=50, jitter=JITTER, inputs=True)
+    assert {name for name, _ in gp.named_parameters()} == set(unravel.paths) and not list(
+        gp.buffers()
+    )
+    value, grad, X_bar = fs.elbo_and_grad(
+        unravel(vector), X, Y, num_data=50, jitter=JITTER, inputs=True
+    )
     pulled = unravel.pullback(vector, grad)
     X, Y = tensors(X, Y)
     X.requires_grad_()
     bound = gp(X, Y, 50, jitter=JITTER)
-    assert bound.shape == () and bound.dtype == f8 and bound.item() == pytest.approx(value, rel=1e-13)
+    assert (
+        bound.shape == () and bound.dtype == f8 and bound.item() == pytest.approx(value, rel=1e-13)
+    )
     (-3 * bound).backward()
     np.testing.assert_allclose(X.grad, -3 * X_bar, rtol=1e-12, atol=1e-12)
-    assert_gradient_of_ravel(gp, model, -3, {path: pulled[part] for path, part in unravel.slices.items()})
+    assert_gradient_of_ravel(
+        gp, model, -3, {path: pulled[part] for path, part in unravel.slices.items()}
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("posterior", ["whitened", "likelihood", "absorbed-sites", "DecoupledWeights"])
+@pytest.mark.parametrize(
+    "posterior", ["whitened", "likelihood", "absorbed-sites", "DecoupledWeights"]
+)
 def test_gradcheck_of_the_bound(rng, posterior, P):
     model, gp, X, Y = gp_of(rng, posterior, P=P, M=3, B=4)
     X, Y = tensors(X, Y)
     names, parameters = zip(*gp.named_parameters(), strict=True)
 
     def bound(X, *parameters):
-        return torch.func.functional_call(gp, dict(zip(names, parameters, strict=True)), (X, Y, 9.0), {"jitter": JITTER})
+        return torch.func.functional_call(
+            gp, dict(zip(names, parameters, strict=True)), (X, Y, 9.0), {"jitter": JITTER}
+        )
 
     arguments = [one.detach().clone().requires_grad_() for one in (X, *parameters)]
     assert torch.autograd.gradcheck(bound, arguments, eps=1e-5, atol=1e-7, rtol=1e-6)
@@ -66,7 +80,9 @@ def test_predictions_and_their_way_back(rng, posterior, P):
     for found in (gp.predict(X, jitter=JITTER), gp.predict(X.requires_grad_(), jitter=JITTER)):
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one.detach(), other, rtol=1e-11, atol=1e-12)
-    assert torch.autograd.gradcheck(lambda X: gp.predict(X, jitter=JITTER), (X,), eps=1e-5, atol=1e-7, rtol=1e-6)
+    assert torch.autograd.gradcheck(
+        lambda X: gp.predict(X, jitter=JITTER), (X,), eps=1e-5, atol=1e-7, rtol=1e-6
+    )
 
 
 def test_a_jacobian_of_predictions(rng):
@@ -92,14 +108,21 @@ def test_the_model_is_what_the_parameters_stand_for(rng):
         np.testing.assert_allclose(one, other, rtol=1e-14, err_msg=path)
     packed = gp.posterior.scale_tril
     M = len(model.inducing)
-    assert packed.shape == (M * (M + 1) // 2,) and gp.covariance.parts.get_submodule("1").variance.shape == ()
+    assert (
+        packed.shape == (M * (M + 1) // 2,)
+        and gp.covariance.parts.get_submodule("1").variance.shape == ()
+    )
     assert list(gp.covariance.parameters()) and "Whitened" in repr(gp)
 
 
 def test_steps_are_those_of_our_own_adam(rng):
     """Of ``fs.ravel``'s numbers, uphill."""
     model, gp, X, Y = gp_of(rng)
-    ours, optimiser, there = fs.adam(0.03), torch.optim.Adam(gp.parameters(), lr=0.03), tensors(X, Y)
+    ours, optimiser, there = (
+        fs.adam(0.03),
+        torch.optim.Adam(gp.parameters(), lr=0.03),
+        tensors(X, Y),
+    )
     state = ours.init(model)
     for _ in range(25):
         value, grad = fs.elbo_and_grad(model, X, Y, num_data=70)
@@ -114,7 +137,9 @@ def test_steps_are_those_of_our_own_adam(rng):
 def test_quasi_newton_closures_and_the_memory_of_a_graph(rng):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
-    optimiser = torch.optim.LBFGS(gp.parameters(), lr=0.5, max_iter=15, line_search_fn="strong_wolfe")
+    optimiser = torch.optim.LBFGS(
+        gp.parameters(), lr=0.5, max_iter=15, line_search_fn="strong_wolfe"
+    )
 
     def loss():
         optimiser.zero_grad()
@@ -135,7 +160,10 @@ def test_groups_and_schedulers(rng):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     before = {name: parameter.detach().clone() for name, parameter in gp.named_parameters()}
-    groups = [{"params": gp.posterior.parameters(), "lr": 0.1}, {"params": [gp.inducing], "lr": 0.0}]
+    groups = [
+        {"params": gp.posterior.parameters(), "lr": 0.1},
+        {"params": [gp.inducing], "lr": 0.0},
+    ]
     optimiser = torch.optim.SGD(groups)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.5)
     moves = []
@@ -146,7 +174,9 @@ def test_groups_and_schedulers(rng):
         optimiser.step()
         scheduler.step()
         moves.append((gp.posterior.mean.detach() - now) / gp.posterior.mean.grad)
-    assert torch.allclose(moves[0], torch.tensor(-0.1, dtype=f8)) and torch.allclose(moves[1], torch.tensor(-0.05, dtype=f8))
+    assert torch.allclose(moves[0], torch.tensor(-0.1, dtype=f8)) and torch.allclose(
+        moves[1], torch.tensor(-0.05, dtype=f8)
+    )
     for name, parameter in gp.named_parameters():
         assert torch.equal(parameter, before[name]) is not name.startswith("posterior"), name
 
@@ -167,9 +197,13 @@ def test_state_dict_and_files(rng, tmp_path, fixed):
     twins = [other, copy.deepcopy(gp), pickle.loads(pickle.dumps(gp))]
     for twin in twins:
         assert twin(X, Y).item() == gp(X, Y).item()
-        assert not {p.data_ptr() for p in twin.state_dict().values()} & {p.data_ptr() for p in gp.state_dict().values()}
+        assert not {p.data_ptr() for p in twin.state_dict().values()} & {
+            p.data_ptr() for p in gp.state_dict().values()
+        }
     fs.save(tmp_path / "gp.npz", gp.model)
-    assert fs.elbo(fs.load(tmp_path / "gp.npz"), X.numpy(), Y.numpy()) == pytest.approx(gp(X, Y).item(), rel=1e-13)
+    assert fs.elbo(fs.load(tmp_path / "gp.npz"), X.numpy(), Y.numpy()) == pytest.approx(
+        gp(X, Y).item(), rel=1e-13
+    )
 
 
 def test_natural_steps_beside_pytorch(rng):
@@ -177,7 +211,9 @@ def test_natural_steps_beside_pytorch(rng):
     model, _, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed="posterior")
     assert {name for name, _ in gp.named_buffers()} == {"posterior.mean", "posterior.scale_tril"}
-    stepped = fs.replace_at(fs.natural_step(gp.model, X, Y, step_size=0.5)[0], "covariance.variance", 0.7)
+    stepped = fs.replace_at(
+        fs.natural_step(gp.model, X, Y, step_size=0.5)[0], "covariance.variance", 0.7
+    )
     gp.model = stepped
     assert gp(*tensors(X, Y)).item() == pytest.approx(fs.elbo(stepped, X, Y), rel=1e-13)
     assert gp.model.covariance.variance == pytest.approx(0.7, rel=1e-14)
@@ -193,12 +229,24 @@ def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
     X, Y = tensors(X, Y)
     before, q = gp(X, Y).item(), model.posterior
     for other, said in (
-        (fs.replace(model, posterior=fs.Marginal(q.mean, q.scale_tril)), "kinds or settings: .*Whitened.*Marginal"),
-        (fs.replace(model, covariance=fs.Matern32(1.0, np.ones(2))), "kinds or settings: .*RBF.*Matern32"),
-        (fs.replace(model, likelihood=fs.StudentT(0.5, df=9.0)), "kinds or settings: .*df=4.0.*df=9.0"),
+        (
+            fs.replace(model, posterior=fs.Marginal(q.mean, q.scale_tril)),
+            "kinds or settings: .*Whitened.*Marginal",
+        ),
+        (
+            fs.replace(model, covariance=fs.Matern32(1.0, np.ones(2))),
+            "kinds or settings: .*RBF.*Matern32",
+        ),
+        (
+            fs.replace(model, likelihood=fs.StudentT(0.5, df=9.0)),
+            "kinds or settings: .*df=4.0.*df=9.0",
+        ),
         (fs.replace(model, likelihood=fs.BernoulliLogit()), "likelihood.scale: "),
         (fs.replace(model, mean=fs.ConstantMean(1.0)), "mean.value: "),
-        (fs.replace(model, covariance=fs.RBF(2.0, np.ones(2)), inducing=np.ones((1, 2))), r"inducing: .*\(6, 2\).*\(1, 2\)"),
+        (
+            fs.replace(model, covariance=fs.RBF(2.0, np.ones(2)), inducing=np.ones((1, 2))),
+            r"inducing: .*\(6, 2\).*\(1, 2\)",
+        ),
     ):
         with pytest.raises(ValueError, match=f"`model` differs from the module in {said}"):
             gp.model = other
@@ -211,7 +259,11 @@ def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     asked, plain = [], interop.elbo_and_grad
-    monkeypatch.setattr(interop, "elbo_and_grad", lambda *a, **k: asked.append((set(k["wrt"]), k["inputs"])) or plain(*a, **k))
+    monkeypatch.setattr(
+        interop,
+        "elbo_and_grad",
+        lambda *a, **k: asked.append((set(k["wrt"]), k["inputs"])) or plain(*a, **k),
+    )
     gp(X, Y).backward()
     whole = {name: parameter.grad.clone() for name, parameter in gp.named_parameters()}
     gp.zero_grad()
@@ -235,14 +287,22 @@ def test_tensors_are_not_copied(rng, monkeypatch):
     gp = interop.SVGP(model, fixed="inducing")
     X, Y = tensors(X, Y)
     seen, plain = [], interop.elbo_and_grad
-    monkeypatch.setattr(interop, "elbo_and_grad", lambda model, X, Y, **k: seen.append((model, X, Y)) or plain(model, X, Y, **k))
+    monkeypatch.setattr(
+        interop,
+        "elbo_and_grad",
+        lambda model, X, Y, **k: seen.append((model, X, Y)) or plain(model, X, Y, **k),
+    )
     gp(X, Y).backward()
     for array, tensor in zip((seen[0][0].inducing, *seen[0][1:]), (gp.inducing, X, Y), strict=True):
         assert np.shares_memory(array, tensor.numpy())
     mean, _ = gp.predict(X.requires_grad_())
     X.data += 1.0  # what the prediction was of counts
     (bar,) = torch.autograd.grad(mean.sum(), X)
-    np.testing.assert_allclose(bar, fs.predict_f_and_vjp(gp.model, X.detach().numpy() - 1)[2](np.ones(len(X)), None), rtol=1e-10)
+    np.testing.assert_allclose(
+        bar,
+        fs.predict_f_and_vjp(gp.model, X.detach().numpy() - 1)[2](np.ones(len(X)), None),
+        rtol=1e-10,
+    )
 
 
 @pytest.mark.parametrize("below", [torch.float32, torch.float64])
@@ -281,7 +341,10 @@ def test_a_network_below(rng):
         return value
 
     assert (weight.grad * d).sum().item() == pytest.approx(five_point(along), rel=1e-8)
-    optimiser, first = torch.optim.Adam([*net.parameters(), *gp.parameters()], lr=0.02), loss().item()
+    optimiser, first = (
+        torch.optim.Adam([*net.parameters(), *gp.parameters()], lr=0.02),
+        loss().item(),
+    )
     for _ in range(60):
         optimiser.zero_grad()
         loss().backward()
@@ -322,7 +385,9 @@ def test_weights_of_data(rng, P):
         np.testing.assert_allclose(X.grad, X_bar, rtol=1e-10, atol=1e-10)
         pulled = unravel.pullback(vector, grad)
         for path, part in unravel.slices.items():
-            np.testing.assert_allclose(gp.get_parameter(path).grad.reshape(-1), pulled[part], rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(
+                gp.get_parameter(path).grad.reshape(-1), pulled[part], rtol=1e-10, atol=1e-10
+            )
     with pytest.raises(ValueError, match="`weights` must be zero or more"):
         gp(X, Y, weights=-tensor)
     with pytest.raises(TypeError, match="`weights` is torch.float16"):
@@ -337,7 +402,9 @@ def test_a_way_back_is_that_of_the_model_then(rng, fixed):
     mean, var = gp.predict(X.requires_grad_())
     expected = torch.autograd.grad(mean.sum() + var.sum(), X, retain_graph=True)[0]
     gp.model = fs.tree_map(lambda a: 1.3 * a, model)
-    np.testing.assert_allclose(torch.autograd.grad(mean.sum() + var.sum(), X)[0], expected, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(
+        torch.autograd.grad(mean.sum() + var.sum(), X)[0], expected, rtol=1e-9, atol=1e-11
+    )
 
 
 def test_compiled_programs_call_it_as_it_is(rng):
@@ -345,7 +412,10 @@ def test_compiled_programs_call_it_as_it_is(rng):
     compiled = torch.compile(lambda X: gp(net(X), Y) * 2, backend="eager")
     bound = compiled(X)
     bound.backward()
-    assert bound.item() == pytest.approx(2 * gp(net(X), Y).item(), rel=1e-13) and net[0].weight.grad is not None
+    assert (
+        bound.item() == pytest.approx(2 * gp(net(X), Y).item(), rel=1e-13)
+        and net[0].weight.grad is not None
+    )
 
 
 # --- what cannot be -------------------------------------------------------------------------------------------------------
@@ -357,7 +427,9 @@ def test_second_derivatives_say_what_came(rng):
     X.requires_grad_()
     for result in (lambda: gp(X, Y), lambda: gp.predict(X)[0].sum()):
         (bar,) = torch.autograd.grad(result(), X, create_graph=True)
-        with pytest.raises(NotImplementedError, match="second derivative was asked for.*create_graph"):
+        with pytest.raises(
+            NotImplementedError, match="second derivative was asked for.*create_graph"
+        ):
             torch.autograd.grad((bar**2).sum(), X)
         (bar,) = torch.autograd.grad(result(), X, create_graph=True)
         assert torch.autograd.grad((bar.detach() * X**2).sum(), X)[0].shape == X.shape
@@ -371,12 +443,17 @@ def test_half_precision_is_refused(rng, narrow):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     for call in (lambda: gp(X.to(narrow), Y), lambda: gp.predict(X.to(narrow))):
-        with pytest.raises(TypeError, match=f"`X` is {narrow}, and fastsvgp computes in float32 and float64; give X.float"):
+        with pytest.raises(
+            TypeError,
+            match=f"`X` is {narrow}, and fastsvgp computes in float32 and float64; give X.float",
+        ):
             call()
     with pytest.raises(TypeError, match=f"`Y` is {narrow}"):
         gp(X, Y.to(narrow))
     gp.to(narrow)
-    with pytest.raises(TypeError, match=f"`covariance.variance` is {narrow}.*give the module with .float"):
+    with pytest.raises(
+        TypeError, match=f"`covariance.variance` is {narrow}.*give the module with .float"
+    ):
         gp(X, Y)
 
 
@@ -384,28 +461,45 @@ def test_mixed_devices_are_named(rng):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     far = X.to("meta")
-    for call, name in ((lambda: gp(far, Y), "X"), (lambda: gp(X, Y.to("meta")), "Y"), (lambda: gp.predict(far), "X")):
-        with pytest.raises(TypeError, match=f"different devices: `{name}` on meta, the parameters on cpu; move one of them"):
+    for call, name in (
+        (lambda: gp(far, Y), "X"),
+        (lambda: gp(X, Y.to("meta")), "Y"),
+        (lambda: gp.predict(far), "X"),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=f"different devices: `{name}` on meta, the parameters on cpu; move one of them",
+        ):
             call()
     with pytest.raises(TypeError, match="`rng` on meta"):
         gp(X, Y, rng=torch.zeros(1, device="meta"))
     gp.inducing = torch.nn.Parameter(gp.inducing.detach().to("meta"))
-    with pytest.raises(TypeError, match="parameter `inducing` is torch.float64 on meta, others are torch.float64 on cpu"):
+    with pytest.raises(
+        TypeError,
+        match="parameter `inducing` is torch.float64 on meta, others are torch.float64 on cpu",
+    ):
         gp(X, Y)
     gp.to("meta")
-    with pytest.raises(TypeError, match="tensors are on meta, and fastsvgp computes on the CPU and on CUDA devices alone"):
+    with pytest.raises(
+        TypeError,
+        match="tensors are on meta, and fastsvgp computes on the CPU and on CUDA devices alone",
+    ):
         gp(X.to("meta"), Y.to("meta"))
 
 
 def test_other_bad_arguments(rng):
     model, gp, X, Y = gp_of(rng)
-    with pytest.raises(TypeError, match="`X` must be a tensor, got numpy.ndarray; torch.as_tensor makes one"):
+    with pytest.raises(
+        TypeError, match="`X` must be a tensor, got numpy.ndarray; torch.as_tensor makes one"
+    ):
         gp(X, Y)
     X, Y = tensors(X, Y)
     with pytest.raises(TypeError, match="`Y` requires a gradient.*Y.detach"):
         gp(X, Y.requires_grad_())
     Y = Y.detach()
-    with pytest.raises(TypeError, match="`rng` requires a gradient, and the bound has none in it; give rng.detach"):
+    with pytest.raises(
+        TypeError, match="`rng` requires a gradient, and the bound has none in it; give rng.detach"
+    ):
         gp(X, Y, rng=torch.zeros(1, requires_grad=True))
     with pytest.raises(TypeError, match="`X` must be dense, got torch.sparse_coo; give X.to_dense"):
         gp(X.to_sparse(), Y)
@@ -414,7 +508,12 @@ def test_other_bad_arguments(rng):
     with pytest.raises(ValueError, match="`num_data` is 1, smaller than the batch"):
         gp(X, Y, num_data=1)
     for name in ("wrt", "inputs"):
-        with pytest.raises(TypeError, match=f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"
+            ),
+        ):
             gp(X, Y, **{name: ()})
     with pytest.raises(TypeError, match="has no option `probs`; did you mean `probes`"):
         gp(X, Y, probs=3)

@@ -1,7 +1,7 @@
 """The module of PyTorch on a device: tensors go to CuPy and back by DLPack, on PyTorch's current stream.
 
-Without a GPU the emulated CuPy stands for the real one, and tensors of the host for those of the device: the same code runs, but
-for the two calls that hand memory over.
+Without a GPU the emulated CuPy stands for the real one, and tensors of the host for those of the
+device: the same code runs, but for the two calls that hand memory over.
 """
 
 import contextlib
@@ -40,13 +40,27 @@ def emulated(monkeypatch):
         return lambda one: seen.append((name, tuple(one.shape))) or function(one)
 
     with cupy_on_host() as cupy:
-        monkeypatch.setattr(cupy.cuda, "Device", lambda index: entered("device", index), raising=False)
-        streams = SimpleNamespace(from_external=lambda stream: entered("stream", stream.__cuda_stream__()))
+        monkeypatch.setattr(
+            cupy.cuda, "Device", lambda index: entered("device", index), raising=False
+        )
+        streams = SimpleNamespace(
+            from_external=lambda stream: entered("stream", stream.__cuda_stream__())
+        )
         monkeypatch.setattr(cupy.cuda, "Stream", streams, raising=False)
-        monkeypatch.setattr(cupy, "from_dlpack", handed("to", lambda tensor: ndarray(tensor.numpy())), raising=False)
-        monkeypatch.setattr(torch, "from_dlpack", handed("back", lambda array: torch.from_numpy(array._host)))
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(__cuda_stream__=lambda: (0, STREAM)))
-        monkeypatch.setattr(interop, "_at", lambda device: plain(SimpleNamespace(type="cuda", index=0)))
+        monkeypatch.setattr(
+            cupy, "from_dlpack", handed("to", lambda tensor: ndarray(tensor.numpy())), raising=False
+        )
+        monkeypatch.setattr(
+            torch, "from_dlpack", handed("back", lambda array: torch.from_numpy(array._host))
+        )
+        monkeypatch.setattr(
+            torch.cuda,
+            "current_stream",
+            lambda device: SimpleNamespace(__cuda_stream__=lambda: (0, STREAM)),
+        )
+        monkeypatch.setattr(
+            interop, "_at", lambda device: plain(SimpleNamespace(type="cuda", index=0))
+        )
         yield (lambda one: one), seen
 
 
@@ -60,7 +74,9 @@ def real(monkeypatch):
     yield (lambda one: one.cuda()), None
 
 
-@pytest.fixture(params=[emulated, pytest.param(real, marks=pytest.mark.on_device)], ids=["emulated", "device"])
+@pytest.fixture(
+    params=[emulated, pytest.param(real, marks=pytest.mark.on_device)], ids=["emulated", "device"]
+)
 def there(request, monkeypatch):
     with request.param(monkeypatch) as (there, _):
         yield there
@@ -74,7 +90,9 @@ def seen(monkeypatch):
 
 def close(found, expected, tolerance=1e-9):
     found = found.detach().cpu().numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1, np.abs(expected).max()))
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=tolerance * max(1, np.abs(expected).max())
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -140,7 +158,10 @@ def test_memory_is_handed_over_on_the_stream_that_is_current(seen, rng):
     X, Y = tensors(X, Y)
     (-gp(X.requires_grad_(), Y)).backward()
     n = sum(parameter.numel() for parameter in gp.parameters())
-    assert seen[:2] == [("device", 0), ("stream", (0, STREAM))] and seen[-2:] == [("left", "stream"), ("left", "device")]
+    assert seen[:2] == [("device", 0), ("stream", (0, STREAM))] and seen[-2:] == [
+        ("left", "stream"),
+        ("left", "device"),
+    ]
     handed = [what for what in seen if what[0] in ("to", "back")]
     assert handed.count(("to", (B, D))) == handed.count(("to", (B,))) == 1
     assert [what for what in handed if what[0] == "back"] == [("back", (n,)), ("back", (B, D))]
@@ -149,5 +170,8 @@ def test_memory_is_handed_over_on_the_stream_that_is_current(seen, rng):
     assert seen[-1] == ("left", "device")
     del seen[:]
     mean.sum().backward()
-    assert seen[:2] == [("device", 0), ("stream", (0, STREAM))] and seen[-2:] == [("left", "stream"), ("left", "device")]
+    assert seen[:2] == [("device", 0), ("stream", (0, STREAM))] and seen[-2:] == [
+        ("left", "stream"),
+        ("left", "device"),
+    ]
     assert seen[2:-2] == [("to", (B,)), ("back", (B, D))]

@@ -20,7 +20,9 @@ def test_a_gradient_is_linear_in_its_cotangent(rng):
     assert along.item() == pytest.approx((bar * way).sum().item(), rel=1e-12)
     factor = torch.tensor(2.0, dtype=f8, requires_grad=True)
     (scaled,) = torch.autograd.grad(factor * gp(X.requires_grad_(), Y), X, create_graph=True)
-    assert torch.autograd.grad((scaled * way).sum(), factor)[0].item() == pytest.approx(along.item(), rel=1e-12)
+    assert torch.autograd.grad((scaled * way).sum(), factor)[0].item() == pytest.approx(
+        along.item(), rel=1e-12
+    )
 
 
 def test_predictions_are_no_function_of_cotangents_that_autograd_knows(rng):
@@ -28,7 +30,9 @@ def test_predictions_are_no_function_of_cotangents_that_autograd_knows(rng):
     (X,) = tensors(X)
     for result in (0, 1):
         with pytest.raises(NotImplementedError, match="second derivative was asked for"):
-            torch.autograd.functional.jvp(lambda X, result=result: gp.predict(X)[result], X, torch.ones_like(X))
+            torch.autograd.functional.jvp(
+                lambda X, result=result: gp.predict(X)[result], X, torch.ones_like(X)
+            )
 
 
 def transforms(function, several):
@@ -67,15 +71,20 @@ def test_transforms_of_torch_func_are_refused(rng, of):
         "parameter": (lambda p: functional_call(gp, {"inducing": p}, (X, Y)), gp.inducing.detach()),
         "predict": (gp.predict, X),
     }[of]
-    said = "torch.func transforms are not supported; use .*backward.*loop in place of vmap.*inputs=True"
+    said = (
+        "torch.func transforms are not supported; use .*backward.*loop in place of"
+        " vmap.*inputs=True"
+    )
     for name, call in transforms(function, torch.stack([one, one])).items():
         with pytest.raises(NotImplementedError, match=said):
             pytest.fail(f"{name} gave {call()}")
     gp.requires_grad_(False)
     with pytest.raises(NotImplementedError, match="torch.func transforms are not supported"):
-        torch.func.vmap(lambda z: z * gp(X, Y))(Y)  # a constant there, which the line before could hold
+        # a constant there, which the line before could hold
+        torch.func.vmap(lambda z: z * gp(X, Y))(Y)
     assert gp(X, Y).item() == before
-    inner = torch.func.vmap(torch.func.grad(lambda x: x.square().sum()))(X)  # below the module they may be
+    # below the module they may be
+    inner = torch.func.vmap(torch.func.grad(lambda x: x.square().sum()))(X)
     assert gp(inner / 2, Y).item() == pytest.approx(before, rel=1e-12)
 
 
@@ -86,7 +95,10 @@ def test_tangents_of_forward_mode_are_refused(rng):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     with forward_ad.dual_level():
-        moved = {one: forward_ad.make_dual(one, torch.ones_like(one)) for one in (X, Y, gp.inducing.detach())}
+        moved = {
+            one: forward_ad.make_dual(one, torch.ones_like(one))
+            for one in (X, Y, gp.inducing.detach())
+        }
         inducing = {"inducing": list(moved.values())[2]}
         for name, call in (
             ("X", lambda: gp(moved[X], Y)),
@@ -96,7 +108,10 @@ def test_tangents_of_forward_mode_are_refused(rng):
             ("weights", lambda: gp(X, Y, weights=moved[Y])),
             ("inducing", lambda: torch.func.functional_call(gp, inducing, (X, Y))),
         ):
-            with pytest.raises(NotImplementedError, match=f"`{name}` has a tangent, and forward mode is not supported; use"):
+            with pytest.raises(
+                NotImplementedError,
+                match=f"`{name}` has a tangent, and forward mode is not supported; use",
+            ):
                 call()
         assert gp(X, Y).item() == gp(forward_ad.unpack_dual(moved[X]).primal, Y).item()
 
@@ -118,9 +133,14 @@ def test_batches_of_cotangents(rng):
     for call in (
         lambda: torch.autograd.grad(mean, X, rows, is_grads_batched=True, retain_graph=True),
         lambda: torch.autograd.functional.jacobian(gp.predict, X, vectorize=True),
-        lambda: torch.func.vmap(lambda v: torch.autograd.grad(mean, X, v, retain_graph=True)[0])(rows),
+        lambda: torch.func.vmap(lambda v: torch.autograd.grad(mean, X, v, retain_graph=True)[0])(
+            rows
+        ),
     ):
-        with pytest.raises(NotImplementedError, match="one cotangent per backward pass.*in a loop, without is_grads_batched"):
+        with pytest.raises(
+            NotImplementedError,
+            match="one cotangent per backward pass.*in a loop, without is_grads_batched",
+        ):
             call()
     with pytest.raises(NotImplementedError, match="torch.func transforms are not supported"):
         torch.func.vmap(lambda v: torch.autograd.grad(bound, X, v, create_graph=True)[0])(factors)

@@ -9,7 +9,8 @@ from oracles import chevron as oracle
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import chevron
 
-LONG = [(700, 65, 2), (301, 10, 1), (200, 130, 6)]  # shared among threads; few columns as lanes; columns in two parts
+# shared among threads; few columns as lanes; columns in two parts
+LONG = [(700, 65, 2), (301, 10, 1), (200, 130, 6)]
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
@@ -54,14 +55,17 @@ def test_leading_axes(rng):
 @pytest.fixture
 def small(rng):
     dense, *others = problems.problem(rng, 17, 5, 3, np.float64)
-    return np.nan_to_num(dense), *others  # five-point differences move every entry, also those that are not read
+    # five-point differences move every entry, also those that are not read
+    return np.nan_to_num(dense), *others
 
 
 @pytest.mark.parametrize("transpose", [False, True])
 def test_multiply_vjp(rng, small, transpose):
     dense, diagonal, x, y_bar, _ = small
     bars = kernels.chevron_multiply_vjp(y_bar, dense, diagonal, x, transpose)
-    assert_adjoint(lambda *a: kernels.chevron_multiply(*a, transpose), (dense, diagonal, x), bars, y_bar, rng)
+    assert_adjoint(
+        lambda *a: kernels.chevron_multiply(*a, transpose), (dense, diagonal, x), bars, y_bar, rng
+    )
 
 
 def test_gram_vjp(rng, small):
@@ -84,19 +88,33 @@ def test_multiply_rows_vjp(rng, small):
     dense, diagonal, x, _, rows = small
     head, rest = x[:, :5].copy(), x[:, rows]
     y_bar = rng.standard_normal(rest.shape)
-    dense_bar, diagonal_bar, *others = kernels.chevron_multiply_rows_vjp(y_bar, dense, diagonal, rows, head, rest)
+    dense_bar, diagonal_bar, *others = kernels.chevron_multiply_rows_vjp(
+        y_bar, dense, diagonal, rows, head, rest
+    )
     bars = (*by_rows(rows, dense_bar, diagonal_bar, 17), *others)
-    f = lambda dense, diagonal, head, rest: kernels.chevron_multiply_rows(dense, diagonal, rows, head, rest)  # noqa: E731
+    f = lambda dense, diagonal, head, rest: kernels.chevron_multiply_rows(  # noqa: E731
+        dense, diagonal, rows, head, rest
+    )
     assert_adjoint(f, (dense, diagonal, head, rest), bars, y_bar, rng)
 
 
 def test_multiply_rows_transposed_vjp(rng, small):
     dense, diagonal, _, _, rows = small
     x, y_bar = (rng.standard_normal((3, n)) for n in (rows.size, 5 + rows.size))
-    arguments = np.ascontiguousarray(y_bar[:, :5]), np.ascontiguousarray(y_bar[:, 5:]), dense, diagonal, rows, x
+    arguments = (
+        np.ascontiguousarray(y_bar[:, :5]),
+        np.ascontiguousarray(y_bar[:, 5:]),
+        dense,
+        diagonal,
+        rows,
+        x,
+    )
     dense_bar, diagonal_bar, x_bar = kernels.chevron_multiply_rows_transposed_vjp(*arguments)
     bars = (*by_rows(rows, dense_bar, diagonal_bar, 17), x_bar)
-    f = lambda *a: np.concatenate(kernels.chevron_multiply_rows_transposed(*a[:2], rows, a[2]), axis=1)  # noqa: E731
+
+    def f(*a):
+        return np.concatenate(kernels.chevron_multiply_rows_transposed(*a[:2], rows, a[2]), axis=1)
+
     assert_adjoint(f, (dense, diagonal, x), bars, y_bar, rng)
 
 
@@ -110,7 +128,14 @@ def test_log_det_vjp(rng, small):
         dense_bar[np.arange(5), np.arange(5)] = total[:5]
         f = lambda dense, diagonal, chosen=chosen: kernels.chevron_log_det(dense, diagonal, chosen)  # noqa: E731
         directions = [rng.uniform(-0.1, 0.1, a.shape) for a in (dense, diagonal)]
-        assert_adjoint(f, (dense, diagonal), (dense_bar, total[5:]), np.float64(1.7), rng, directions=directions)
+        assert_adjoint(
+            f,
+            (dense, diagonal),
+            (dense_bar, total[5:]),
+            np.float64(1.7),
+            rng,
+            directions=directions,
+        )
 
 
 # --- numbers at the edges ---------------------------------------------------------------------------------------------
@@ -118,8 +143,14 @@ def test_log_det_vjp(rng, small):
 
 def test_log_det_of_odd_values():
     dense = np.empty((40, 0))
-    for values in (np.geomspace(1e-300, 1e300, 40), np.full(40, 5e-324), np.r_[np.ones(39), 1e-310]):
-        np.testing.assert_allclose(kernels.chevron_log_det(dense, values), np.log(values).sum(), rtol=1e-14, atol=1e-12)
+    for values in (
+        np.geomspace(1e-300, 1e300, 40),
+        np.full(40, 5e-324),
+        np.r_[np.ones(39), 1e-310],
+    ):
+        np.testing.assert_allclose(
+            kernels.chevron_log_det(dense, values), np.log(values).sum(), rtol=1e-14, atol=1e-12
+        )
     assert kernels.chevron_log_det(dense, np.r_[0.0, np.ones(39)]) == -np.inf
     assert kernels.chevron_log_det(dense, np.r_[np.inf, np.ones(39)]) == np.inf
     for bad in (-1.0, np.nan):
@@ -134,7 +165,9 @@ def test_long_float32_sums_keep_their_digits():
     total = kernels.chevron_multiply(dense, diagonal, x, transpose=True)[0]
     np.testing.assert_allclose(total, m * float(np.float32(0.1)), rtol=2e-7)
     logs = [np.log(float(np.float32(value))) for value in (0.1, 1.1)]
-    np.testing.assert_allclose(kernels.chevron_log_det(dense, diagonal), logs[0] + (m - 1) * logs[1], rtol=1e-12)
+    np.testing.assert_allclose(
+        kernels.chevron_log_det(dense, diagonal), logs[0] + (m - 1) * logs[1], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("wrong", [-1, 17])
@@ -147,7 +180,9 @@ def test_indices_out_of_range(rng, small, wrong):
         lambda: kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, lines),
         lambda: kernels.chevron_log_det(dense, diagonal, rows),
     ):
-        with pytest.raises(IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"):
+        with pytest.raises(
+            IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"
+        ):
             call()
 
 
@@ -160,9 +195,15 @@ def test_no_right_hand_sides(rng, k):
     for _ in range(200):
         for transpose in (False, True):
             assert kernels.chevron_multiply(dense, diagonal, z, transpose).shape == (0, m)
-        assert kernels.chevron_multiply_rows(dense, diagonal, rows, z[:, :k], z[:, k:]).shape == (0, m - k)
+        assert kernels.chevron_multiply_rows(dense, diagonal, rows, z[:, :k], z[:, k:]).shape == (
+            0,
+            m - k,
+        )
     guarded = np.full(64, 7.0)
-    given, out = (*chevron._flat(dense), k, diagonal, False, rows, True), guarded[32:32].reshape(0, m - k)
+    given, out = (
+        (*chevron._flat(dense), k, diagonal, False, rows, True),
+        guarded[32:32].reshape(0, m - k),
+    )
     chevron.chevron_products.rows_of_product(0, m - k, *given, z[:, :k], np.zeros(0), z[:, k:], out)
     assert (guarded == 7).all()
     head, rest = kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, z[:, k:])
@@ -183,12 +224,18 @@ def test_more_columns_than_a_cache_holds(rng, k, count):
     forwards, backwards = x[:, :k] @ dense.T, x.copy()
     forwards[:, k:] += diagonal * x[:, k:]
     backwards[:, :k], backwards[:, k:] = x @ dense, diagonal * x[:, k:]
-    np.testing.assert_allclose(chevron.multiply(dense, diagonal, x, False), forwards, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(chevron.multiply(dense, diagonal, x, True), backwards, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        chevron.multiply(dense, diagonal, x, False), forwards, rtol=0, atol=1e-13
+    )
+    np.testing.assert_allclose(
+        chevron.multiply(dense, diagonal, x, True), backwards, rtol=0, atol=1e-11
+    )
     dense_bar, diagonal_bar, x_bar = chevron.gram_vjp(x, dense, diagonal, x)
     head_sum = backwards[:, :k]
     np.testing.assert_allclose(dense_bar[k:], 2 * x[:, k:].T @ head_sum, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(diagonal_bar, 2 * (x[:, k:] * backwards[:, k:]).sum(0), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        diagonal_bar, 2 * (x[:, k:] * backwards[:, k:]).sum(0), rtol=0, atol=1e-11
+    )
     again = head_sum @ dense.T
     again[:, k:] += diagonal * backwards[:, k:]
     np.testing.assert_allclose(x_bar, again, rtol=0, atol=1e-11)
@@ -198,7 +245,9 @@ def test_results_repeat_to_the_bit(rng):
     dense, diagonal, x, _, _ = problems.problem(rng, 3000, 33, 2, np.float32)
     first = kernels.chevron_multiply(dense, diagonal, x, transpose=True)
     for _ in range(3):
-        np.testing.assert_array_equal(kernels.chevron_multiply(dense, diagonal, x, transpose=True), first)
+        np.testing.assert_array_equal(
+            kernels.chevron_multiply(dense, diagonal, x, transpose=True), first
+        )
 
 
 def test_the_oracle_itself():

@@ -65,7 +65,9 @@ def test_noise_is_added_to_the_diagonal_beside_the_jitter(rng):
 def test_failure_names_batch_pivot_and_jitter(rng, M, pivot):
     A = np.tile(np.eye(M), (3, 1, 1))
     A[1, pivot, pivot] = -2.0
-    with pytest.raises(fs.NotPositiveDefinite, match=rf"pivot {pivot} with jitter 0.5 in float64") as caught:
+    with pytest.raises(
+        fs.NotPositiveDefinite, match=rf"pivot {pivot} with jitter 0.5 in float64"
+    ) as caught:
         kernels.cholesky(A, 0.5)
     error = caught.value
     assert (error.batch, error.pivot, error.jitter, error.size) == ((1,), pivot, 0.5, M)

@@ -50,7 +50,13 @@ print(seen, os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
 """
     clean = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
     for given, expected in (({}, "['20'] None"), ({"OPENBLAS_THREAD_TIMEOUT": "25"}, "['25'] 25")):
-        run = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            env=clean | given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert run.stdout.strip() == expected
 
 
@@ -69,7 +75,11 @@ def installation(tmp_path):
     Files in the place of folders keep out the superuser too.
     """
     package = tmp_path / "site" / "fastsvgp"
-    shutil.copytree(pathlib.Path(fastsvgp.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        pathlib.Path(fastsvgp.__file__).parent,
+        package,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     (package / "kernels" / "cpu" / "common" / "__pycache__").write_text("not a folder")
     (tmp_path / "tmp").mkdir()
     (tmp_path / "file").write_text("not a folder")
@@ -77,10 +87,17 @@ def installation(tmp_path):
 
     def run(**environment):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-        clean |= {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere, "PYTHONPATH": str(package.parent)}
+        clean |= {
+            "HOME": nowhere,
+            "XDG_CACHE_HOME": nowhere,
+            "LOCALAPPDATA": nowhere,
+            "PYTHONPATH": str(package.parent),
+        }
         clean |= {"TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"} | environment
         command = [sys.executable, "-c", COMPILE]
-        return subprocess.run(command, env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            command, env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
 
     run.package, run.tmp = package, tmp_path / "tmp"
     return run
@@ -93,21 +110,32 @@ def files(folder):
 def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(installation):
     first = installation()
     assert first.returncode == 0, first.stderr
-    assert "set NUMBA_CACHE_DIR to a folder of yours" in first.stderr and first.stderr.count("UserWarning") == 1
+    assert (
+        "set NUMBA_CACHE_DIR to a folder of yours" in first.stderr
+        and first.stderr.count("UserWarning") == 1
+    )
     place = pathlib.Path(first.stdout.strip())
     assert place.is_relative_to(installation.tmp)
     (top,) = installation.tmp.iterdir()
     assert stat.S_IMODE(top.stat().st_mode) == stat.S_IMODE(place.stat().st_mode) == 0o700
     there = files(place)
     assert len(there) == 2
-    assert installation().stdout == first.stdout and files(place) == there  # the next process finds it
-    (installation.package / "kernels" / "cpu" / "common" / "thread_pool.py").open("a").write("# changed\n")
-    assert installation().stdout.strip() not in ("", str(place))  # code of other sources lies elsewhere
+    # the next process finds it
+    assert installation().stdout == first.stdout and files(place) == there
+    (installation.package / "kernels" / "cpu" / "common" / "thread_pool.py").open("a").write(
+        "# changed\n"
+    )
+    # code of other sources lies elsewhere
+    assert installation().stdout.strip() not in ("", str(place))
 
 
 def test_a_writable_folder_is_taken_without_a_word(installation, tmp_path):
     given = installation(NUMBA_CACHE_DIR=str(tmp_path / "given"))
-    assert given.returncode == 0 and not given.stderr and given.stdout.strip() == str(tmp_path / "given")
+    assert (
+        given.returncode == 0
+        and not given.stderr
+        and given.stdout.strip() == str(tmp_path / "given")
+    )
     assert files(tmp_path / "given")
     (installation.package / "kernels" / "cpu" / "common" / "__pycache__").unlink()
     beside = installation()
@@ -127,7 +155,11 @@ def temporary(monkeypatch, tmp_path):
 
 
 def test_the_temporary_folder_is_the_same_each_time(temporary):
-    assert numba_cache._temporary() == numba_cache._temporary() == temporary / numba_cache._stamp()[:16]
+    assert (
+        numba_cache._temporary()
+        == numba_cache._temporary()
+        == temporary / numba_cache._stamp()[:16]
+    )
 
 
 def a_file(place):

@@ -99,13 +99,23 @@ def test_idle_cores_are_counted(tmp_path, monkeypatch):
     before, wall = contention.idle(), time.perf_counter()
     if before is not None:
         time.sleep(0.03)
-        assert -0.05 <= contention.idle() - before <= (time.perf_counter() - wall + 0.02) * len(os.sched_getaffinity(0))
+        assert (
+            -0.05
+            <= contention.idle() - before
+            <= (time.perf_counter() - wall + 0.02) * len(os.sched_getaffinity(0))
+        )
     if not hasattr(os, "sched_getaffinity"):
         pytest.skip("no such thing here")
     monkeypatch.setattr(contention, "CORES", str(tmp_path / "stat"))
     assert contention.idle() is None
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 10})
-    lines = "cpu  9 9 9 9 9 9\n", "cpu1 1 0 1 300 50 7 0\n", "cpu2 1 0 1 9999 0 0\n", "cpu10 1 0 1 20 30 7\n", "intr 1 2 3\n"
+    lines = (
+        "cpu  9 9 9 9 9 9\n",
+        "cpu1 1 0 1 300 50 7 0\n",
+        "cpu2 1 0 1 9999 0 0\n",
+        "cpu10 1 0 1 20 30 7\n",
+        "intr 1 2 3\n",
+    )
     (tmp_path / "stat").write_text("".join(lines))
     assert contention.idle() == 400 / os.sysconf("SC_CLK_TCK")
     (tmp_path / "stat").write_text("".join(lines[:3]))
@@ -193,7 +203,9 @@ def test_calls_of_several_threads_at_once_tell_nothing(pool, clocks):
     """One begins and ends within the other."""
     for _ in range(4):
         assert blas_threads.enter(400, 400)
-        other = threading.Thread(target=lambda: blas_threads.enter(400, 400) and blas_threads.leave())
+        other = threading.Thread(
+            target=lambda: blas_threads.enter(400, 400) and blas_threads.leave()
+        )
         other.start()
         other.join()
         clocks.turn(1.0, 0.1)

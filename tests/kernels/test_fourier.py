@@ -43,8 +43,12 @@ def test_frequencies_are_a_function_of_seed_and_index(rng):
     indices = rng.integers(0, 2**40, 200)
     omega = kernels.fourier_frequencies("matern32", 5, indices, 7)
     order = rng.permutation(200)
-    np.testing.assert_array_equal(kernels.fourier_frequencies("matern32", 5, indices[order], 7), omega[order])
-    np.testing.assert_array_equal(kernels.fourier_frequencies("matern32", 5, indices, 3), omega[:, :3])
+    np.testing.assert_array_equal(
+        kernels.fourier_frequencies("matern32", 5, indices[order], 7), omega[order]
+    )
+    np.testing.assert_array_equal(
+        kernels.fourier_frequencies("matern32", 5, indices, 3), omega[:, :3]
+    )
     rounded = kernels.fourier_frequencies("matern32", 5, indices, 7, np.float32)
     np.testing.assert_array_equal(rounded, omega.astype(np.float32))
     for seed in (6, 5 + 2**32):
@@ -58,7 +62,8 @@ def test_moments_of_the_normal_spectrum():
     n = 1 << 17
     omega = kernels.fourier_frequencies("rbf", 3, np.arange(n), 6)
     assert np.abs(omega).max() < 5.8
-    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):  # of z^p, z normal: mean and variance
+    # of z^p, z normal: mean and variance
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
         assert np.abs((omega**power).mean(0) - moment).max() < 5 * np.sqrt(variance / n)
     both = np.hstack([omega[1:], omega[:-1]])  # components of one frequency, and of neighbours
     np.testing.assert_allclose(np.corrcoef(both.T), np.eye(12), atol=5.5 / np.sqrt(n))
@@ -70,13 +75,17 @@ def test_features_approximate_the_covariance(rng, family):
     """The error is that of an average over m frequencies: of size sqrt((1 + k(2 x)) / 2 - k(x)^2) / sqrt(m) at every m."""
     X, variance = rng.standard_normal((40, 3)), 1.6
     lengthscales = np.array([0.6, 1.5, 1.1])
-    k = lambda X: getattr(covariances, family)(covariances.distance(X, np.zeros((1, 3)), lengthscales))[:, 0]  # noqa: E731
+    k = lambda X: getattr(covariances, family)(  # noqa: E731
+        covariances.distance(X, np.zeros((1, 3)), lengthscales)
+    )[:, 0]
     spread = np.sqrt((1 + k(2 * X)) / 2 - k(X) ** 2)
     for m in (1 << 8, 1 << 12, 1 << 16):
         errors = []
         for seed in range(4):  # row 0 of Phi Phi' with x = 0: its sines are 0 and its cosines 1
             w = np.tile(np.sqrt(variance / m) * np.array([1.0, 0.0]), m)
-            estimate = kernels.fourier_multiply(X, w, family, seed, np.arange(m), m, variance, lengthscales)
+            estimate = kernels.fourier_multiply(
+                X, w, family, seed, np.arange(m), m, variance, lengthscales
+            )
             errors.append((estimate / variance - k(X)) / spread * np.sqrt(m))
         assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
@@ -84,19 +93,32 @@ def test_features_approximate_the_covariance(rng, family):
 def test_squares_are_features_of_twice_the_inputs(rng):
     """What the docstring says of (Phi * Phi) v."""
     X, _, W, indices, variance, lengthscales = problems.problem(rng, 17, 3, 9, 1, np.float64)
-    Phi = oracle.features(oracle.frequencies("rbf", 1, indices, 3).astype(float), X, problems.NUM, variance, lengthscales)
+    Phi = oracle.features(
+        oracle.frequencies("rbf", 1, indices, 3).astype(float),
+        X,
+        problems.NUM,
+        variance,
+        lengthscales,
+    )
     scale, v = np.sqrt(variance / problems.NUM), W[0]
     differences = np.stack([v[::2] - v[1::2], np.zeros(9)], axis=1).ravel()
-    product = kernels.fourier_multiply(2 * X, differences, "rbf", 1, indices, problems.NUM, variance, lengthscales)
-    np.testing.assert_allclose(scale / 2 * (scale * v.sum() + product), Phi**2 @ v, rtol=0, atol=1e-14 * scale**2 * 20)
+    product = kernels.fourier_multiply(
+        2 * X, differences, "rbf", 1, indices, problems.NUM, variance, lengthscales
+    )
+    np.testing.assert_allclose(
+        scale / 2 * (scale * v.sum() + product), Phi**2 @ v, rtol=0, atol=1e-14 * scale**2 * 20
+    )
 
 
 # --- products -------------------------------------------------------------------------------------------------------------
 
 
 @every_dtype
-# the last two are shared among threads; the one before them has more than two fours of right-hand sides
-@pytest.mark.parametrize("shape", [*problems.SHAPES, (33, 9, 20, 9), (700, 8, 130, 2), (2100, 24, 131, 1)])
+# the last two are shared among threads; the one before them has more than two fours of right-hand
+# sides
+@pytest.mark.parametrize(
+    "shape", [*problems.SHAPES, (33, 9, 20, 9), (700, 8, 130, 2), (2100, 24, 131, 1)]
+)
 def test_against_the_feature_matrix(rng, shape, dtype):
     problems.check_all(fourier, rng, "rbf", *shape, dtype)
 
@@ -126,7 +148,9 @@ def test_leading_axes_and_strides(rng):
     X, U, W, indices, *scales = problems.problem(rng, 33, 4, 21, 6, np.float64)
     spectrum = "rbf", 8, indices, problems.NUM
     flat = kernels.fourier_multiply(X, W, *spectrum, *scales)
-    odd = kernels.fourier_multiply(np.asfortranarray(X), np.repeat(W, 2, axis=1)[:, ::2].reshape(2, 3, 42), *spectrum, *scales)
+    odd = kernels.fourier_multiply(
+        np.asfortranarray(X), np.repeat(W, 2, axis=1)[:, ::2].reshape(2, 3, 42), *spectrum, *scales
+    )
     np.testing.assert_array_equal(odd, flat.reshape(2, 3, 33))
     wide = "rbf", 8, np.repeat(indices, 2)[::2], problems.NUM
     np.testing.assert_array_equal(kernels.fourier_multiply(X[::-1][::-1], W, *wide, *scales), flat)
@@ -161,11 +185,15 @@ def test_nan_stays_in_its_row(rng):
 @every_family
 def test_vjp(rng, family, D, transpose):
     X, U, W, indices, variance, lengthscales = problems.problem(rng, 17, D, 9, 2, np.float64)
-    w, out_bar, num = *((U, W) if transpose else (W, U)), 20  # few, so that the values are of size 1
+    # few, so that the values are of size 1
+    w, out_bar, num = *((U, W) if transpose else (W, U)), 20
     indices %= num
     f = lambda X, w, v, s: kernels.fourier_multiply(X, w, family, 1, indices, num, v, s, transpose)  # noqa: E731
-    bars = kernels.fourier_multiply_vjp(out_bar, X, w, family, 1, indices, num, variance, lengthscales, transpose)
-    size = np.abs(kernels.fourier_frequencies(family, 1, indices, D)).max()  # heavy tails: the fastest wave sets the step
+    bars = kernels.fourier_multiply_vjp(
+        out_bar, X, w, family, 1, indices, num, variance, lengthscales, transpose
+    )
+    # heavy tails: the fastest wave sets the step
+    size = np.abs(kernels.fourier_frequencies(family, 1, indices, D)).max()
     assert_adjoint(f, (X, w, variance, lengthscales), bars, out_bar, rng, h=1e-3 / max(10, size))
 
 
@@ -175,15 +203,37 @@ def test_vjp_of_a_shared_lengthscale(rng):
     f = lambda X, w, v, s: kernels.fourier_multiply(X, w, "matern32", 1, indices, 20, v, s)  # noqa: E731
     bars = kernels.fourier_multiply_vjp(U, X, W, "matern32", 1, indices, 20, variance, 0.8)
     assert np.ndim(bars[3]) == 0
-    assert_adjoint(f, (X, W, variance, 0.8), bars, U, rng, h=2e-4)  # some frequencies of this spectrum are very high
+    # some frequencies of this spectrum are very high
+    assert_adjoint(f, (X, W, variance, 0.8), bars, U, rng, h=2e-4)
 
 
 @pytest.mark.parametrize("transpose", [False, True])
 def test_vjp_of_what_is_needed(rng, transpose):
     X, U, W, indices, *scales = problems.problem(rng, 17, 3, 9, 2, np.float64)
-    arguments = *((W, X, U) if transpose else (U, X, W)), "rbf", 1, indices, problems.NUM, *scales, transpose
-    everything = dict(zip(("X", "w", "variance", "lengthscales"), kernels.fourier_multiply_vjp(*arguments), strict=True))
-    for need in ((), ("X",), ("w",), ("variance",), ("lengthscales",), ("variance", "lengthscales")):
+    arguments = (
+        *((W, X, U) if transpose else (U, X, W)),
+        "rbf",
+        1,
+        indices,
+        problems.NUM,
+        *scales,
+        transpose,
+    )
+    everything = dict(
+        zip(
+            ("X", "w", "variance", "lengthscales"),
+            kernels.fourier_multiply_vjp(*arguments),
+            strict=True,
+        )
+    )
+    for need in (
+        (),
+        ("X",),
+        ("w",),
+        ("variance",),
+        ("lengthscales",),
+        ("variance", "lengthscales"),
+    ):
         bars = kernels.fourier_multiply_vjp(*arguments, need=need)
         for (name, full), bar in zip(everything.items(), bars, strict=True):
             assert (bar is not None) == (name in need)
@@ -203,14 +253,21 @@ def test_indices_out_of_range(rng, wrong):
         lambda: kernels.fourier_multiply(X, U, "rbf", 1, indices, 17, *scales, transpose=True),
         lambda: kernels.fourier_multiply_vjp(U, X, W, "rbf", 1, indices, 17, *scales),
     ):
-        with pytest.raises(IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"):
+        with pytest.raises(
+            IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"
+        ):
             call()
 
 
 def test_frequencies_of_any_index_but_negative_ones():
     last = kernels.fourier_frequencies("rbf", 1, np.array([2**63 - 1]), 4)
-    np.testing.assert_allclose(last, oracle.frequencies("rbf", 1, [2**63 - 1], 4).astype(float), rtol=1e-14, atol=1e-15)
-    with pytest.raises(IndexError, match=r"`indices` holds -3, but there are \d+ frequencies \(0 to 9223372036854775807\)"):
+    np.testing.assert_allclose(
+        last, oracle.frequencies("rbf", 1, [2**63 - 1], 4).astype(float), rtol=1e-14, atol=1e-15
+    )
+    with pytest.raises(
+        IndexError,
+        match=r"`indices` holds -3, but there are \d+ frequencies \(0 to 9223372036854775807\)",
+    ):
         kernels.fourier_frequencies("rbf", 1, np.array([5, -3]), 4)
 
 
@@ -235,4 +292,6 @@ def test_results_repeat_to_the_bit(rng):
     for w, transpose in ((W, False), (U, True)):
         first = kernels.fourier_multiply(X, w, *spectrum, *scales, transpose)
         for _ in range(3):
-            np.testing.assert_array_equal(kernels.fourier_multiply(X, w, *spectrum, *scales, transpose), first)
+            np.testing.assert_array_equal(
+                kernels.fourier_multiply(X, w, *spectrum, *scales, transpose), first
+            )

@@ -21,7 +21,10 @@ def problem(rng, N, D, n, R, squares=True, dtype=np.float64):
     X, U, W, indices, _, lengthscales = problems.problem(rng, N, D, n, R, dtype)
     sides = {"W": W, "U": U} if R else {}
     if squares:
-        sides |= {"v": rng.standard_normal(2 * n).astype(dtype), "u": rng.standard_normal(N).astype(dtype)}
+        sides |= {
+            "v": rng.standard_normal(2 * n).astype(dtype),
+            "u": rng.standard_normal(N).astype(dtype),
+        }
     return X, ("rbf", 3, indices % NUM, NUM, VARIANCE, lengthscales), sides
 
 
@@ -45,17 +48,33 @@ def by_definition(X, model, sides):
 def wanted(sides, need=NAMES):
     """The results that these sides have."""
     missing = {"out", "W"} if "W" not in sides else set()
-    return tuple(name for name in need if name not in (missing if "v" in sides else missing | {"squares", "v"}))
+    return tuple(
+        name
+        for name in need
+        if name not in (missing if "v" in sides else missing | {"squares", "v"})
+    )
 
 
 def close(found, truth, dtype, scale=None):
     found, truth = np.asarray(found), np.asarray(truth, float)
-    assert found.dtype == dtype and found.shape == truth.shape and (found.ndim == 0 or found.flags.c_contiguous)
+    assert (
+        found.dtype == dtype
+        and found.shape == truth.shape
+        and (found.ndim == 0 or found.flags.c_contiguous)
+    )
     size = np.abs(truth).max(initial=0) if scale is None else scale
     np.testing.assert_allclose(found, truth, rtol=0, atol=200 * np.finfo(dtype).eps * max(1, size))
 
 
-SHAPES = [(1, 1, 1, 1), (17, 1, 5, 0), (65, 8, 1, 2), (130, 17, 33, 5), (300, 3, 333, 1), (33, 20, 9, 15), (700, 2, 130, 16)]
+SHAPES = [
+    (1, 1, 1, 1),
+    (17, 1, 5, 0),
+    (65, 8, 1, 2),
+    (130, 17, 33, 5),
+    (300, 3, 333, 1),
+    (33, 20, 9, 15),
+    (700, 2, 130, 16),
+]
 
 
 @every_dtype
@@ -69,7 +88,12 @@ def test_by_definition(rng, shape, squares, dtype):
     for name, one, truth in zip(NAMES, found, by_definition(X, model, sides), strict=True):
         assert (one is not None) == (name in wanted(sides))
         if one is not None:
-            close(one, truth, dtype, None if name in ("out", "squares", "W", "v", "X") else len(X) * shape[2])
+            close(
+                one,
+                truth,
+                dtype,
+                None if name in ("out", "squares", "W", "v", "X") else len(X) * shape[2],
+            )
 
 
 @pytest.mark.parametrize("R", [0, 2, 17])
@@ -79,7 +103,9 @@ def test_every_combination_of_parts(rng, D, R):
     truth = dict(zip(NAMES, by_definition(X, model, sides), strict=True))
     for count in range(len(NAMES) + 1):
         for need in itertools.combinations(wanted(sides), count):
-            found = dict(zip(NAMES, kernels.fourier_sweep(X, *model, **sides, need=need), strict=True))
+            found = dict(
+                zip(NAMES, kernels.fourier_sweep(X, *model, **sides, need=need), strict=True)
+            )
             assert {name for name, one in found.items() if one is not None} == set(need)
             for name in need:
                 close(found[name], truth[name], np.float64, 100)
@@ -108,7 +134,9 @@ def test_sides_that_are_missing_are_zero(rng, R, given, need):
 def test_cotangents_by_differences(rng, family, R):
     """Of sum(U out) + sum(u squares), in all that it depends on."""
     X, (_, seed, indices, num, variance, lengthscales), sides = problem(rng, 9, 3, 7, R)
-    found = kernels.fourier_sweep(X, family, seed, indices, num, variance, lengthscales, **sides, need=NAMES)
+    found = kernels.fourier_sweep(
+        X, family, seed, indices, num, variance, lengthscales, **sides, need=NAMES
+    )
 
     def value(W, v, X, variance, lengthscales):
         model = family, seed, indices, num, variance, lengthscales
@@ -116,11 +144,14 @@ def test_cotangents_by_differences(rng, family, R):
         return (sides["U"] * out).sum() + sides["u"] @ squares
 
     at = [sides["W"], sides["v"], X, np.array(variance), lengthscales]
-    step = 1e-3 / max(1, np.abs(kernels.fourier_frequencies(family, seed, indices, 3)).max())  # the fastest wave sets it
+    # the fastest wave sets it
+    step = 1e-3 / max(1, np.abs(kernels.fourier_frequencies(family, seed, indices, 3)).max())
     for k, bar in enumerate(found[2:]):
         d = rng.standard_normal(at[k].shape)
         along = lambda s, k=k, d=d: value(*at[:k], at[k] + s * d, *at[k + 1 :])  # noqa: E731
-        assert abs(nine_point(along, step) - np.vdot(bar, d)) < 1e-8 * max(1, np.linalg.norm(bar) * np.linalg.norm(d))
+        assert abs(nine_point(along, step) - np.vdot(bar, d)) < 1e-8 * max(
+            1, np.linalg.norm(bar) * np.linalg.norm(d)
+        )
 
 
 def test_a_shared_lengthscale(rng):
@@ -162,7 +193,11 @@ def test_phases_that_are_kept(rng, R, dtype):
 
 def test_phases_that_are_not_kept(rng, monkeypatch):
     few, many = problem(rng, 33, 8, 13, 2), problem(rng, 33, 9, 13, 2)
-    for (X, model, sides), limit, expected in ((few, 1 << 20, 0), (many, 1 << 20, 1), (many, 100, 0)):
+    for (X, model, sides), limit, expected in (
+        (few, 1 << 20, 0),
+        (many, 1 << 20, 1),
+        (many, 100, 0),
+    ):
         monkeypatch.setattr(fourier, "KEPT", limit)
         kept = []
         kernels.fourier_sweep(X, *model, **sides, kept=kept)
@@ -176,16 +211,33 @@ def test_no_points_no_frequencies(rng):
     X, model, sides = problem(rng, 9, 3, 5, 2)
     empty = {"W": sides["W"][:, :0], "v": sides["v"][:0], "U": sides["U"], "u": sides["u"]}
     none = "rbf", 3, model[2][:0], *model[3:]
-    out, squares, W_bar, v_bar, X_bar, variance_bar, lengthscales_bar = kernels.fourier_sweep(X, *none, **empty, need=NAMES)
+    out, squares, W_bar, v_bar, X_bar, variance_bar, lengthscales_bar = kernels.fourier_sweep(
+        X, *none, **empty, need=NAMES
+    )
     assert out.shape == (2, 9) and squares.shape == (9,) and not out.any() and not squares.any()
-    assert W_bar.shape == (2, 0) and v_bar.shape == (0,) and not X_bar.any() and variance_bar == 0 and not lengthscales_bar.any()
+    assert (
+        W_bar.shape == (2, 0)
+        and v_bar.shape == (0,)
+        and not X_bar.any()
+        and variance_bar == 0
+        and not lengthscales_bar.any()
+    )
     empty = sides | {"U": sides["U"][:, :0], "u": sides["u"][:0]}
-    out, squares, W_bar, v_bar, X_bar, variance_bar, _ = kernels.fourier_sweep(X[:0], *model, **empty, need=NAMES)
-    assert out.shape == (2, 0) and squares.shape == (0,) and X_bar.shape == (0, 3) and variance_bar == 0
+    out, squares, W_bar, v_bar, X_bar, variance_bar, _ = kernels.fourier_sweep(
+        X[:0], *model, **empty, need=NAMES
+    )
+    assert (
+        out.shape == (2, 0)
+        and squares.shape == (0,)
+        and X_bar.shape == (0, 3)
+        and variance_bar == 0
+    )
     assert not W_bar.any() and not v_bar.any()
 
 
 def test_indices_out_of_range(rng):
     X, (*_, lengthscales), sides = problem(rng, 9, 3, 5, 2)
     with pytest.raises(IndexError, match="`indices` holds 17, but there are 17 frequencies"):
-        kernels.fourier_sweep(X, "rbf", 1, np.array([0, 1, 2, 3, 17]), 17, 1.0, lengthscales, **sides)
+        kernels.fourier_sweep(
+            X, "rbf", 1, np.array([0, 1, 2, 3, 17]), 17, 1.0, lengthscales, **sides
+        )

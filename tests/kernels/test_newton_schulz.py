@@ -14,7 +14,9 @@ def problem(rng, M, batch=(), dtype=np.float64):
     """A symmetric positive definite matrix and a lower factor not far from the one of its inverse."""
     A = rng.standard_normal((*batch, M, M + 2))
     A = A @ A.swapaxes(-1, -2) / M + 0.5 * np.eye(M)
-    L = np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / (M + 1))
+    L = np.linalg.cholesky(np.linalg.inv(A)) @ (
+        np.eye(M) + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / (M + 1)
+    )
     return A.astype(dtype), L.astype(dtype)
 
 
@@ -42,7 +44,9 @@ def test_gram_and_step(rng, M, batch):
     expected = [np.linalg.norm(truth, axis=(-2, -1)), diagonal.min(-1), diagonal.max(-1), trace]
     np.testing.assert_allclose(stats, np.stack(expected, -1), rtol=1e-12, atol=1e-11)
     stepped = kernels.newton_schulz_step(unread(A), unread(L), 0.7)
-    np.testing.assert_allclose(stepped, each(lambda A, L: oracle.step(A, L, 0.7), A, L), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        stepped, each(lambda A, L: oracle.step(A, L, 0.7), A, L), rtol=0, atol=1e-12
+    )
     assert not np.triu(stepped, 1).any()
     np.testing.assert_array_equal((A, L), before)
 
@@ -58,7 +62,9 @@ def test_a_loop_needs_no_new_arrays(rng, M):
     np.testing.assert_array_equal(D, copy)
     assert kernels.newton_schulz_update(L, D, 0.5, overwrite_d=True) is work
     np.testing.assert_array_equal(work, apart)
-    np.testing.assert_array_equal(kernels.newton_schulz_step(A, L, 0.5, out=np.full((M, M), np.nan)), apart)
+    np.testing.assert_array_equal(
+        kernels.newton_schulz_step(A, L, 0.5, out=np.full((M, M), np.nan)), apart
+    )
 
 
 def test_batches_broadcast_and_may_have_step_sizes_of_their_own(rng):
@@ -76,7 +82,9 @@ def test_strided_and_read_only_arguments(rng):
     wide[::2, ::2] = A
     fortran = np.asfortranarray(L)
     fortran.flags.writeable = False
-    np.testing.assert_allclose(kernels.newton_schulz_step(wide[::2, ::2], fortran, 1.0), expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        kernels.newton_schulz_step(wide[::2, ::2], fortran, 1.0), expected, rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -119,7 +127,9 @@ def test_power_iteration_finds_the_largest_eigenvalue(rng, M):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_power_iteration_of_nothing_is_zero(dtype):
     """D = -I, as from a factor that vanishes beside the identity: D + I takes any vector to zero."""
-    size, v = kernels.power_iteration(-np.eye(5, dtype=dtype), np.ones(5, dtype), shift=1.0, iterations=3)
+    size, v = kernels.power_iteration(
+        -np.eye(5, dtype=dtype), np.ones(5, dtype), shift=1.0, iterations=3
+    )
     assert size == 0 and size.dtype == np.float64
     np.testing.assert_array_equal(v, np.zeros(5, dtype))
     assert v.dtype == dtype
@@ -129,17 +139,25 @@ def test_a_walk_leads_to_the_factor_and_stops(rng):
     """From far away; each item of a batch stops by itself, and stays where it is."""
     A, L = problem(rng, 40, (2,))
     L[0] = 3 * np.eye(40)
-    factors, D, rows, _ = kernels.newton_schulz_walk(unread(A), unread(L), np.ones((2, 40)), 1e-6, 40, iterations=(10, 3))
+    factors, D, rows, _ = kernels.newton_schulz_walk(
+        unread(A), unread(L), np.ones((2, 40)), 1e-6, 40, iterations=(10, 3)
+    )
     sizes = rows[..., 5]
     np.testing.assert_array_equal(sizes[-2:], 0)
     np.testing.assert_array_equal(factors[-1], factors[-2])
-    assert sizes[0, 0] < 0.45 and ((sizes > 0).sum(0) > 2).all() and (sizes[:, 1] > 0).sum() < (sizes[:, 0] > 0).sum()
+    assert (
+        sizes[0, 0] < 0.45
+        and ((sizes > 0).sum(0) > 2).all()
+        and (sizes[:, 1] > 0).sum() < (sizes[:, 0] > 0).sum()
+    )
     for i in range(2):
         assert oracle.residual(A[i], factors[-1, i]) <= 1e-6
     for at, step in ((L, 0), (factors[4], 5)):
         expected = kernels.newton_schulz_gram(A, at)[1]
         np.testing.assert_array_equal(rows[step, :, :4], expected)
-        np.testing.assert_allclose(rows[step, :, 4], 2 * np.log(np.diagonal(at, axis1=1, axis2=2)).sum(-1))
+        np.testing.assert_allclose(
+            rows[step, :, 4], 2 * np.log(np.diagonal(at, axis1=1, axis2=2)).sum(-1)
+        )
     # the same in parts
     v, start, walked = np.ones((2, 40)), kernels.newton_schulz_gram(A, L), L
     for first, steps in ((10, 3), (3, 2)):
@@ -184,7 +202,9 @@ def test_float32_is_as_accurate_as_numpy(rng, M):
     wide = A.astype(float), L.astype(float)
     D, stats = kernels.newton_schulz_gram(A, L)
     assert D.dtype == np.float32 and stats.dtype == np.float64
-    assert_as_accurate_as(D, np.tril(L.T @ A @ L - np.eye(M, dtype=np.float32)), np.tril(oracle.deviation(*wide)))
+    assert_as_accurate_as(
+        D, np.tril(L.T @ A @ L - np.eye(M, dtype=np.float32)), np.tril(oracle.deviation(*wide))
+    )
     E = L.T @ A @ L
     phi = np.tril(E) - (np.eye(M, dtype=np.float32) + np.diag(np.diag(E))) / 2
     stepped = kernels.newton_schulz_step(A, L, 0.5)

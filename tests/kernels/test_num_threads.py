@@ -76,7 +76,8 @@ def groups(tmp_path, lines, **files):
         ({"a__b__cpu_max": "200000 100000\n"}, 2),
         ({"a__b__cpu_max": "150000 100000\n"}, 2),  # rounded up
         ({"a__b__cpu_max": "5000 100000\n"}, 1),
-        ({"a__cpu_max": "300000 100000\n", "a__b__cpu_max": "max 100000\n"}, 3),  # what is above limits what is below
+        # what is above limits what is below
+        ({"a__cpu_max": "300000 100000\n", "a__b__cpu_max": "max 100000\n"}, 3),
         ({"a__cpu_max": "300000 100000\n", "a__b__cpu_max": "400000 100000\n"}, 3),
         ({"cpu_max": "200000 100000\n"}, 2),  # in a container whose path is the host's
         ({"unified__a__b__cpu_max": "200000 100000\n"}, 2),  # beside version 1
@@ -102,10 +103,15 @@ def test_no_control_groups(tmp_path):
     assert groups(tmp_path, "no such line\n") == 0
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**5, float("inf"), float("nan"), "two", [2], 1 + 0j])
+@pytest.mark.parametrize(
+    "bad", [0, -1, 1.5, True, 10**5, float("inf"), float("nan"), "two", [2], 1 + 0j]
+)
 def test_what_is_no_number_of_threads(bad):
     before = fs.get_num_threads()
-    with pytest.raises(ValueError, match="set_num_threads: `count` must be a positive integer, at most 1024, or None, got"):
+    with pytest.raises(
+        ValueError,
+        match="set_num_threads: `count` must be a positive integer, at most 1024, or None, got",
+    ):
         fs.set_num_threads(bad)
     assert fs.get_num_threads() == before
 

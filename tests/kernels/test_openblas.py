@@ -61,7 +61,8 @@ def test_small_matrices_get_one_thread_and_large_ones_what_we_may_use(pool):
     assert seen(LARGE, pool) == 3  # never more than the pool was allowed
     pool.count = 1
     pool.told.clear()
-    assert seen(LARGE, pool) == seen(SMALL, pool) == 1 and not pool.told  # as with OPENBLAS_NUM_THREADS=1
+    # as with OPENBLAS_NUM_THREADS=1
+    assert seen(LARGE, pool) == seen(SMALL, pool) == 1 and not pool.told
     pool.count = 3
 
 
@@ -138,7 +139,10 @@ def test_many_threads_at_once(pool):
             assert seen(SMALL, pool) == 1
 
     errors = []
-    threads = [threading.Thread(target=lambda: errors.append(None) or work() or errors.pop()) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: errors.append(None) or work() or errors.pop())
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,7 +152,12 @@ def test_many_threads_at_once(pool):
 
 def test_a_block_of_set_num_threads_limits_everybody(pool):
     with fs.set_num_threads(2):
-        assert pool.count == 2 and seen(LARGE, pool) == 2 and seen(SMALL, pool) == 1 and pool.count == 2
+        assert (
+            pool.count == 2
+            and seen(LARGE, pool) == 2
+            and seen(SMALL, pool) == 1
+            and pool.count == 2
+        )
         with fs.set_num_threads(1):
             assert pool.count == 1 and seen(LARGE, pool) == 1 and pool.count == 1
         assert pool.count == 2
@@ -173,7 +182,11 @@ def test_a_forked_child_has_the_setting_put_back(pool):
     fork = multiprocessing.get_context("fork")
 
     def child(alone):
-        os._exit(pool.count != (3 if alone else 1) or len(blas_threads._inside) != (not alone) or seen(SMALL, pool) != 1)
+        os._exit(
+            pool.count != (3 if alone else 1)
+            or len(blas_threads._inside) != (not alone)
+            or seen(SMALL, pool) != 1
+        )
 
     inside, go = threading.Event(), threading.Event()
     other = threading.Thread(target=governed(lambda A: inside.set() or go.wait(20)), args=(SMALL,))
@@ -205,7 +218,12 @@ def test_where_there_is_no_openblas_nothing_is_set(monkeypatch):
 
 def model(posterior=None, M=5):
     q = fs.Whitened(np.zeros(M), np.eye(M)) if posterior is None else posterior
-    return fs.SVGP(fs.RBF(1.0, np.ones(2)), np.random.default_rng(1).standard_normal((M, 2)), q, fs.Gaussian(0.1))
+    return fs.SVGP(
+        fs.RBF(1.0, np.ones(2)),
+        np.random.default_rng(1).standard_normal((M, 2)),
+        q,
+        fs.Gaussian(0.1),
+    )
 
 
 X, Y = np.random.default_rng(2).standard_normal((30, 2)), np.zeros(30)
@@ -218,7 +236,9 @@ CALLS = {
     "elbo_and_grad": lambda: fs.elbo_and_grad(model(), X, Y),
     "data_term_and_grad": lambda: fs.data_term_and_grad(model(), X, Y),
     "kl_term_and_grad": lambda: fs.kl_term_and_grad(model()),
-    "elbo_and_grad_from_blocks": lambda: fs.elbo_and_grad_from_blocks(BLOCKS, model().posterior, fs.Gaussian(0.1), Y),
+    "elbo_and_grad_from_blocks": lambda: fs.elbo_and_grad_from_blocks(
+        BLOCKS, model().posterior, fs.Gaussian(0.1), Y
+    ),
     "collapsed_bound": lambda: fs.collapsed_bound(SGPR, X, Y),
     "collapsed_bound_and_grad": lambda: fs.collapsed_bound_and_grad(SGPR, X, Y),
     "optimal_svgp": lambda: fs.optimal_svgp(SGPR, X, Y),
@@ -230,7 +250,9 @@ CALLS = {
     "newton_schulz_step": lambda: fs.newton_schulz_step(np.eye(5), np.eye(5), 0.5),
     "inverse_factor": lambda: fs.inverse_factor(np.eye(5)),
     "refresh_inverse": lambda: fs.refresh_inverse(model(RELAXED)),
-    "variance_interval": lambda: fs.variance_interval(np.eye(5), np.eye(5), np.ones((5, 3)), np.ones(3), 1.0),
+    "variance_interval": lambda: fs.variance_interval(
+        np.eye(5), np.eye(5), np.ones((5, 3)), np.ones(3), 1.0
+    ),
 }
 
 
@@ -260,7 +282,10 @@ def test_sizes_of_arguments():
 
 def test_joint_predictions_count_by_their_covariance(pool):
     wide = np.linspace(0, 1, 800).reshape(400, 2)
-    for call in (lambda: fs.predict_f(model(), wide, full_cov=True), lambda: fs.sample_f(model(), wide, rng=0, jitter=1e-3)):
+    for call in (
+        lambda: fs.predict_f(model(), wide, full_cov=True),
+        lambda: fs.sample_f(model(), wide, rng=0, jitter=1e-3),
+    ):
         pool.told.clear()
         call()
         assert pool.told == []
@@ -296,7 +321,9 @@ def test_the_pool_of_scipy():
     if blas_threads.scipys() is None:
         pytest.skip("SciPy's BLAS is not an OpenBLAS that can be reached")
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", REAL], capture_output=True, text=True, env=environment, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     version, core, threads = done.stdout.strip().split(", ")
     assert version.startswith("OpenBLAS ") and core.endswith(" kernels") and threads == "2 threads"

@@ -6,7 +6,13 @@ import numpy as np
 import pairwise_problems as problems
 import pytest
 from numba import njit
-from numerics import LONG, assert_adjoint, assert_as_accurate_as, assert_typically_as_accurate_as, exactly
+from numerics import (
+    LONG,
+    assert_adjoint,
+    assert_as_accurate_as,
+    assert_typically_as_accurate_as,
+    exactly,
+)
 from oracles import covariances as oracle
 from pairwise_problems import apart as problem
 
@@ -52,8 +58,13 @@ def elementwise(function):
 
 def test_exp_in_both_dtypes(rng):
     exp = elementwise(vmath.exp)
-    for dtype, lowest, highest, bound in ((np.float64, -700, 709, 4e-16), (np.float32, -87, 88, 2e-7)):
-        x = np.concatenate([rng.uniform(lowest, highest, 50_000), rng.uniform(-1, 1, 50_000)]).astype(dtype)
+    for dtype, lowest, highest, bound in (
+        (np.float64, -700, 709, 4e-16),
+        (np.float32, -87, 88, 2e-7),
+    ):
+        x = np.concatenate(
+            [rng.uniform(lowest, highest, 50_000), rng.uniform(-1, 1, 50_000)]
+        ).astype(dtype)
         truth = np.exp(x.astype(LONG))
         assert (np.abs(exp(x) - truth) / truth).max() < bound
         special = exp(np.array([0.0, -0.0, np.nan, -np.inf, -1e30, np.inf], dtype))
@@ -65,7 +76,9 @@ def test_exp_in_both_dtypes(rng):
 def test_power_of_half_in_both_dtypes(rng):
     power_of_half = elementwise(vmath.power_of_half)
     for dtype, highest, bound in ((np.float64, 1010, 4e-16), (np.float32, 125, 2e-7)):
-        t = np.concatenate([rng.uniform(0, highest, 50_000), rng.uniform(0, 1, 50_000)]).astype(dtype)
+        t = np.concatenate([rng.uniform(0, highest, 50_000), rng.uniform(0, 1, 50_000)]).astype(
+            dtype
+        )
         truth = np.exp2(-t.astype(LONG))
         assert (np.abs(power_of_half(t) - truth) / truth).max() < bound
         special = power_of_half(np.array([0.0, 1.0, 7.0, 2e3, 1e30, np.inf, np.nan], dtype))
@@ -104,7 +117,9 @@ def test_reverse_rule(rng, form, family, shared, D):
     K = kernels.stationary(family, *arguments)
     bars = kernels.stationary_vjp(K_bar, family, *arguments)
     assert [np.shape(b) for b in bars] == [np.shape(a) for a in arguments]
-    assert_adjoint(lambda *a: oracle.stationary(family, *a), exactly(*arguments), bars, K_bar, rng, h=STEP)
+    assert_adjoint(
+        lambda *a: oracle.stationary(family, *a), exactly(*arguments), bars, K_bar, rng, h=STEP
+    )
     assert_same(kernels.stationary_vjp(K_bar, family, *arguments, K=K), bars)
 
 
@@ -124,7 +139,9 @@ def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
 
     assert_adjoint(f, exactly(X, variance, lengthscales), (X_bar, *rest), K_bar, rng, h=STEP)
     for known, bar in ((K, K_bar), (K, np.asfortranarray(K_bar)), (np.asfortranarray(K), K_bar)):
-        other_bar, none, *others = kernels.stationary_vjp(bar, family, X, None, variance, lengthscales, K=known)
+        other_bar, none, *others = kernels.stationary_vjp(
+            bar, family, X, None, variance, lengthscales, K=known
+        )
         assert none is None
         assert_same((other_bar, *others), (X_bar, *rest))
 
@@ -137,7 +154,9 @@ def test_only_what_is_needed(rng, form, symmetric):
     K_bar += K_bar.T
     everything = kernels.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales)
     for i, name in enumerate(NAMES):
-        alone = kernels.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales, need=(name,))
+        alone = kernels.stationary_vjp(
+            K_bar, "matern52", X1, X2, variance, lengthscales, need=(name,)
+        )
         assert [b is None for b in alone] == [everything[i] is None or j != i for j in range(4)]
         if everything[i] is not None:
             np.testing.assert_allclose(alone[i], everything[i], rtol=1e-13)
@@ -196,10 +215,15 @@ def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distanc
 @pytest.mark.parametrize("spread", [5.0, 1e3, 1e9])
 def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
     """Clusters some lengthscales wide and ``spread`` apart, with exact coordinates: each keeps its accuracy."""
-    X = np.round(rng.standard_normal((90, 3)) * 2**20) / 2**20 + spread * np.repeat([[-1.0], [0.0], [2.0]], 30, axis=0)
+    X = np.round(rng.standard_normal((90, 3)) * 2**20) / 2**20 + spread * np.repeat(
+        [[-1.0], [0.0], [2.0]], 30, axis=0
+    )
     lengthscales = rng.uniform(0.5, 2.0, 3)
     truth = oracle.stationary(family, *exactly(X, X, 1.3, lengthscales))
-    K, S = kernels.stationary(family, X, X + 0, 1.3, lengthscales), kernels.stationary(family, X, None, 1.3, lengthscales)
+    K, S = (
+        kernels.stationary(family, X, X + 0, 1.3, lengthscales),
+        kernels.stationary(family, X, None, 1.3, lengthscales),
+    )
     assert np.abs(K - truth).max() < 2e-14 * 1.3
     assert np.abs(S - truth).max() < 2e-14 * 1.3
     np.testing.assert_array_equal(S, S.T)
@@ -216,12 +240,17 @@ def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_many_columns(rng, form, dtype, family, D):
     """More than a tile of them, and a last one that is not full."""
-    X1, X2 = rng.standard_normal((21, D)).astype(dtype), rng.standard_normal((2100, D)).astype(dtype)
+    X1, X2 = (
+        rng.standard_normal((21, D)).astype(dtype),
+        rng.standard_normal((2100, D)).astype(dtype),
+    )
     K_bar = rng.standard_normal((21, 2100)).astype(dtype)
     arguments = X1, X2, dtype(1.2), rng.uniform(1, 3, D).astype(dtype)
     long = exactly(*arguments)
     K = kernels.stationary(family, *arguments)
-    np.testing.assert_allclose(K, oracle.stationary(family, *long).astype(float), rtol=0, atol=20 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        K, oracle.stationary(family, *long).astype(float), rtol=0, atol=20 * np.finfo(dtype).eps
+    )
     exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *long)
     for known in (None, K):
         bars = kernels.stationary_vjp(K_bar, family, *arguments, K=known)
@@ -237,13 +266,18 @@ def test_matern12_resolves_tiny_distances(rng, form):
         step[0, 0] = 2.0**-30
         x[0, 0] = 1.0
         r_bar = kernels.stationary_vjp(np.ones((1, 1)), "matern12", x, x + step, 1.0, 1.0)
-        np.testing.assert_allclose(r_bar[0][0, 0], np.exp(-(2.0**-30)), rtol=1e-14)  # -dk/dr, a unit step away
-        assert abs(1 - kernels.stationary("matern12", x, x + step, 1.0, 1.0)[0, 0] - 2.0**-30) < 3e-16
+        # -dk/dr, a unit step away
+        np.testing.assert_allclose(r_bar[0][0, 0], np.exp(-(2.0**-30)), rtol=1e-14)
+        assert (
+            abs(1 - kernels.stationary("matern12", x, x + step, 1.0, 1.0)[0, 0] - 2.0**-30) < 3e-16
+        )
 
 
 def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
     """Tight clusters far apart: half of the pairs leave the matrix product for the list of near pairs."""
-    X = np.repeat(rng.standard_normal((2, 37)) * 5, 40, axis=0) + 1e-3 * rng.standard_normal((80, 37))
+    X = np.repeat(rng.standard_normal((2, 37)) * 5, 40, axis=0) + 1e-3 * rng.standard_normal(
+        (80, 37)
+    )
     K_bar = rng.standard_normal((80, 80))
     results = []
     for below in (0, 100):
@@ -256,12 +290,17 @@ def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_large_enough_for_threads_and_column_tiles(rng, form, dtype):
-    X1, X2 = rng.standard_normal((290, 5)).astype(dtype), rng.standard_normal((530, 5)).astype(dtype)
+    X1, X2 = (
+        rng.standard_normal((290, 5)).astype(dtype),
+        rng.standard_normal((530, 5)).astype(dtype),
+    )
     K_bar = rng.standard_normal((290, 530)).astype(dtype)
     arguments = X1, X2, dtype(1.2), dtype(0.9)
     long = exactly(*arguments)
     K = kernels.stationary("matern32", *arguments)
-    assert_as_accurate_as(K, oracle.stationary("matern32", *arguments), oracle.stationary("matern32", *long))
+    assert_as_accurate_as(
+        K, oracle.stationary("matern32", *arguments), oracle.stationary("matern32", *long)
+    )
     bars = kernels.stationary_vjp(K_bar, "matern32", *arguments, K=K)
     exact = oracle.stationary_vjp(K_bar.astype(LONG), "matern32", *long)
     for bar, true in zip(bars, exact, strict=True):
@@ -290,7 +329,8 @@ def test_one_row_and_none(rng, form, N1, N2):
     X1, X2 = rng.standard_normal((N1, 2)), rng.standard_normal((N2, 2))
     K = kernels.stationary("rbf", X1, X2, 1.0, 0.5)
     truth = oracle.stationary("rbf", X1, X2, 1.0, 0.5)
-    assert (np.abs(K - truth) <= (1e-14 - 4 * np.finfo(float).eps * np.log(truth)) * truth).all()  # exp of a rounded exponent
+    # exp of a rounded exponent
+    assert (np.abs(K - truth) <= (1e-14 - 4 * np.finfo(float).eps * np.log(truth)) * truth).all()
     bars = kernels.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
     exact = oracle.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
     for bar, true in zip(bars, exact, strict=True):
@@ -307,18 +347,29 @@ def test_strides_orders_and_read_only_inputs(rng, form):
     wide, tall = np.full((17, 6), np.nan), np.asfortranarray(X2)
     wide[:, ::2] = X1
     tall.flags.writeable = False
-    np.testing.assert_array_equal(kernels.stationary("matern32", wide[:, ::2], tall, variance, lengthscales[::-1][::-1]), K)
+    np.testing.assert_array_equal(
+        kernels.stationary("matern32", wide[:, ::2], tall, variance, lengthscales[::-1][::-1]), K
+    )
     spread = np.full((34, 130), np.nan)
     spread[::2, ::2] = K_bar
     frozen = K_bar.copy()
     frozen.flags.writeable = False
     turned = np.asfortranarray(K_bar)
-    for bar, known in ((turned, np.asfortranarray(K)), (turned, K), (spread[::2, ::2], K), (frozen, K)):
-        bars = kernels.stationary_vjp(bar, "matern32", wide[:, ::2], tall, variance, lengthscales, K=known)
+    for bar, known in (
+        (turned, np.asfortranarray(K)),
+        (turned, K),
+        (spread[::2, ::2], K),
+        (frozen, K),
+    ):
+        bars = kernels.stationary_vjp(
+            bar, "matern32", wide[:, ::2], tall, variance, lengthscales, K=known
+        )
         for a, b in zip(bars, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for name, i in (("X1", 0), ("X2", 1)):
-        bars = kernels.stationary_vjp(np.asfortranarray(K_bar), "matern32", X1, X2, variance, lengthscales, need=(name,))
+        bars = kernels.stationary_vjp(
+            np.asfortranarray(K_bar), "matern32", X1, X2, variance, lengthscales, need=(name,)
+        )
         assert [b is None for b in bars] == [j != i for j in range(4)]
         np.testing.assert_allclose(bars[i], expected[i], rtol=1e-12, atol=1e-12)
 
@@ -331,19 +382,30 @@ def test_leading_batch_axes(rng):
 
     def f(X1, X2, variance, lengthscales):
         return np.stack(
-            [[oracle.stationary("rbf", X1[i, j], X2[i, j], variance, lengthscales) for j in range(3)] for i in range(2)]
+            [
+                [
+                    oracle.stationary("rbf", X1[i, j], X2[i, j], variance, lengthscales)
+                    for j in range(3)
+                ]
+                for i in range(2)
+            ]
         )
 
     due = f(X1, X2, 1.3, lengthscales)
-    assert (np.abs(K / due - 1) <= 1e-14 * np.maximum(1, -np.log(due / 1.3))).all()  # exp(-x) has x times the rounding of x
+    # exp(-x) has x times the rounding of x
+    assert (np.abs(K / due - 1) <= 1e-14 * np.maximum(1, -np.log(due / 1.3))).all()
     arguments = X1, X2, 1.3, lengthscales
-    assert_adjoint(f, exactly(*arguments), kernels.stationary_vjp(K_bar, "rbf", *arguments, K=K), K_bar, rng)
+    assert_adjoint(
+        f, exactly(*arguments), kernels.stationary_vjp(K_bar, "rbf", *arguments, K=K), K_bar, rng
+    )
     S = kernels.stationary("rbf", X1, None, 1.3, lengthscales)
     S_bar = rng.standard_normal(S.shape)
     S_bar += S_bar.swapaxes(-1, -2)
     X_bar, none, *rest = kernels.stationary_vjp(S_bar, "rbf", X1, None, 1.3, lengthscales)
     assert none is None
-    assert_adjoint(lambda X, *rest: f(X, X, *rest), exactly(X1, 1.3, lengthscales), (X_bar, *rest), S_bar, rng)
+    assert_adjoint(
+        lambda X, *rest: f(X, X, *rest), exactly(X1, 1.3, lengthscales), (X_bar, *rest), S_bar, rng
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -355,7 +417,9 @@ def test_nan_stays_in_its_row_and_column(rng, form, family, D):
     assert np.isnan(K[4]).all() and np.isfinite(np.delete(K, 4, axis=0)).all()
     S = kernels.stationary(family, X1, None, variance, lengthscales)
     assert np.isnan(S[4]).all() and np.isnan(S[:, 4]).all() and np.isnan(S).sum() == 33
-    X1_bar, *rest = kernels.stationary_vjp(np.ones((17, 65)), family, X1, X2, variance, lengthscales)
+    X1_bar, *rest = kernels.stationary_vjp(
+        np.ones((17, 65)), family, X1, X2, variance, lengthscales
+    )
     assert np.isnan(X1_bar[4]).all() and all(np.isnan(bar).all() for bar in rest)
 
 
@@ -373,8 +437,12 @@ def test_distances_whose_square_overflows(rng, form, family, D, dtype):
     np.testing.assert_array_equal(K[:8, 8:], 0)
     np.testing.assert_array_equal(np.diag(K[8:, 11:]), dtype(1.7))
     for known in (None, K):
-        bars = kernels.stationary_vjp(np.ones_like(K), family, X1, X2, dtype(1.7), dtype(0.9), K=known)
-        alone = kernels.stationary_vjp(np.ones((8, 8), dtype), family, X1[:8], X2[:8], dtype(1.7), dtype(0.9))
+        bars = kernels.stationary_vjp(
+            np.ones_like(K), family, X1, X2, dtype(1.7), dtype(0.9), K=known
+        )
+        alone = kernels.stationary_vjp(
+            np.ones((8, 8), dtype), family, X1[:8], X2[:8], dtype(1.7), dtype(0.9)
+        )
         assert all(np.isfinite(bar).all() for bar in bars)
         np.testing.assert_allclose(bars[3], alone[3], rtol=1e-4 if dtype == np.float32 else 1e-12)
 
@@ -391,12 +459,18 @@ def test_inner_products(rng, shared, dtype):
     S = kernels.inner(X2[:, ::-1][:, ::-1], None, weights)
     np.testing.assert_array_equal(S, S.T)
     np.testing.assert_allclose(S, oracle.linear(X2, X2, weights), rtol=0, atol=50 * eps)
-    assert kernels.inner(X1[:0], X2, weights).shape == (0, 65) and kernels.inner(X1[:0], None, weights).shape == (0, 0)
+    assert kernels.inner(X1[:0], X2, weights).shape == (0, 65) and kernels.inner(
+        X1[:0], None, weights
+    ).shape == (0, 0)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_inner_products_reversed(rng, shared):
-    arguments = rng.standard_normal((17, 3)), rng.standard_normal((65, 3)), 0.7 if shared else rng.uniform(0.5, 2, 3)
+    arguments = (
+        rng.standard_normal((17, 3)),
+        rng.standard_normal((65, 3)),
+        0.7 if shared else rng.uniform(0.5, 2, 3),
+    )
     K_bar = rng.standard_normal((17, 65))
     bars = kernels.inner_vjp(K_bar, *arguments)
     assert_adjoint(oracle.linear, exactly(*arguments), bars, K_bar, rng)
@@ -408,7 +482,15 @@ def test_inner_products_reversed(rng, shared):
     S_bar += S_bar.T
     X_bar, none, weights_bar = kernels.inner_vjp(S_bar, X, None, weights)
     assert none is None
-    assert_adjoint(lambda X, w: oracle.linear(X, X, w), exactly(X, weights), (X_bar, weights_bar), S_bar, rng)
-    assert [b is None for b in kernels.inner_vjp(K_bar, *arguments, need=("X2",))] == [True, False, True]
-    for bar, argument in zip(kernels.inner_vjp(K_bar[:, :0], X, X[:0], weights), (X, X[:0], weights), strict=True):
+    assert_adjoint(
+        lambda X, w: oracle.linear(X, X, w), exactly(X, weights), (X_bar, weights_bar), S_bar, rng
+    )
+    assert [b is None for b in kernels.inner_vjp(K_bar, *arguments, need=("X2",))] == [
+        True,
+        False,
+        True,
+    ]
+    for bar, argument in zip(
+        kernels.inner_vjp(K_bar[:, :0], X, X[:0], weights), (X, X[:0], weights), strict=True
+    ):
         np.testing.assert_array_equal(bar, np.zeros(np.shape(argument)))

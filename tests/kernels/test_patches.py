@@ -12,8 +12,11 @@ from fastsvgp.kernels.cpu.pairwise.tiles import centre
 from fastsvgp.kernels.cpu.patches.gather import normalise
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
-GEOMETRIES = [(5, 4, 1, 2, 3, 1), (7, 6, 2, 3, 2, 2), (4, 3, 2, 4, 3, 1), (6, 9, 1, 1, 1, 4)]  # H, W, C, h, w, stride
-every_geometry = pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g)))
+# H, W, C, h, w, stride
+GEOMETRIES = [(5, 4, 1, 2, 3, 1), (7, 6, 2, 3, 2, 2), (4, 3, 2, 4, 3, 1), (6, 9, 1, 1, 1, 4)]
+every_geometry = pytest.mark.parametrize(
+    "geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g))
+)
 every_family = pytest.mark.parametrize("family", FAMILIES)
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 NAMES = ("Z", "X", "A", "variance", "lengthscales")
@@ -26,7 +29,10 @@ def sizes(geometry):
 
 
 def parameters(rng, d, shared, dtype=np.float64):
-    return dtype(1.7), np.asarray(np.sqrt(d) * (1.3 if shared else rng.uniform(0.7, 2.0, d)), dtype)[()]
+    return (
+        dtype(1.7),
+        np.asarray(np.sqrt(d) * (1.3 if shared else rng.uniform(0.7, 2.0, d)), dtype)[()],
+    )
 
 
 def with_constants(rng, N, geometry, dtype=np.float64):
@@ -66,12 +72,16 @@ def test_extraction_and_its_transpose(rng, geometry):
         found = kernels.gather_patches(X, geometry, windows)
         np.testing.assert_array_equal(found, whole[:, part])
         assert found.flags.c_contiguous
-        np.testing.assert_array_equal(kernels.window_places(geometry, X, windows), patches.places(geometry)[part])
+        np.testing.assert_array_equal(
+            kernels.window_places(geometry, X, windows), patches.places(geometry)[part]
+        )
         bar = rng.standard_normal(found.shape)
         X_bar = kernels.gather_patches_vjp(bar, geometry, windows)
         direction = rng.standard_normal(X.shape)
         forward = (bar * patches.gather(direction, geometry)[:, part]).sum()
-        np.testing.assert_allclose((X_bar * direction).sum(), forward, rtol=0, atol=1e-12 * np.abs(bar).sum())
+        np.testing.assert_allclose(
+            (X_bar * direction).sum(), forward, rtol=0, atol=1e-12 * np.abs(bar).sum()
+        )
 
 
 @every_dtype
@@ -81,7 +91,10 @@ def test_sums(rng, family, geometry, dtype):
     """Merged constant patches, a range of windows, and weights of each row or of all."""
     columns, d, P = sizes(geometry)
     eps = np.finfo(dtype).eps
-    X, (variance, lengthscales) = with_constants(rng, 4, geometry, dtype), parameters(rng, d, False, dtype)
+    X, (variance, lengthscales) = (
+        with_constants(rng, 4, geometry, dtype),
+        parameters(rng, d, False, dtype),
+    )
     Z = rng.standard_normal((21, d)).astype(dtype)
     Z[3] = patches.gather(X, geometry)[2, 0]
     for A in (rng.standard_normal((21, P)).astype(dtype), rng.standard_normal(P).astype(dtype)):
@@ -91,10 +104,15 @@ def test_sums(rng, family, geometry, dtype):
         close(found, truth, variance * np.abs(A).sum(-1).max(), eps)
         part = np.zeros_like(A)
         part[..., P // 3 :] = A[..., P // 3 :]
-        found = kernels.patch_sums(family, Z, X, A[..., P // 3 :], variance, lengthscales, geometry, (P // 3, P))
+        found = kernels.patch_sums(
+            family, Z, X, A[..., P // 3 :], variance, lengthscales, geometry, (P // 3, P)
+        )
         truth = sums_by_definition(family, geometry, *exactly(Z, X, part, variance, lengthscales))
         close(found, truth, variance * np.abs(A).sum(-1).max(), eps)
-    assert kernels.patch_sums(family, Z, X[:0], A, variance, lengthscales, geometry).shape == (21, 0)
+    assert kernels.patch_sums(family, Z, X[:0], A, variance, lengthscales, geometry).shape == (
+        21,
+        0,
+    )
 
 
 @every_dtype
@@ -110,14 +128,23 @@ def test_pair_sums(rng, family, geometry, dtype):
         found = kernels.patch_pair_sums(family, X, weights, variance, lengthscales, geometry)
         assert found.dtype == dtype and found.shape == (4,)
         truth = definition(*exactly(X, weights, variance, lengthscales))
-        close(found, truth, variance * np.abs(np.outer(b, b) if weights is b else weights).sum(), eps)
+        close(
+            found, truth, variance * np.abs(np.outer(b, b) if weights is b else weights).sum(), eps
+        )
     if P == 1:
         return
     cut = P // 2
     first, second, block = (0, cut), (cut, P), np.zeros_like(B)
     block[:cut, cut:] = B[:cut, cut:]
-    found = kernels.patch_pair_sums(family, X, B[:cut, cut:], variance, lengthscales, geometry, first, second)
-    close(found, definition(*exactly(X, block, variance, lengthscales)), variance * np.abs(block).sum() + 1, eps)
+    found = kernels.patch_pair_sums(
+        family, X, B[:cut, cut:], variance, lengthscales, geometry, first, second
+    )
+    close(
+        found,
+        definition(*exactly(X, block, variance, lengthscales)),
+        variance * np.abs(block).sum() + 1,
+        eps,
+    )
 
 
 @every_geometry
@@ -126,19 +153,35 @@ def test_pair_sums(rng, family, geometry, dtype):
 def test_sums_reversed(rng, family, geometry, shared):
     columns, d, P = sizes(geometry)
     X, Z = rng.standard_normal((3, columns)), rng.standard_normal((7, d))
-    if d == 1:  # by chance two numbers nearly meet, and differences of a Matern 1/2 then straddle its kink
+    # by chance two numbers nearly meet, and differences of a Matern 1/2 then straddle its kink
+    if d == 1:
         X, Z = np.round(X, 1), np.round(Z, 1) + 0.05
     for A in (rng.standard_normal((7, P)), rng.standard_normal(P)):
         arguments, K_bar = (Z, X, A, *parameters(rng, d, shared)), rng.standard_normal((7, 3))
         bars = kernels.patch_sums_vjp(K_bar, family, *arguments, geometry)
         assert [np.shape(bar) for bar in bars] == [np.shape(a) for a in arguments]
-        assert_adjoint(partial(sums_by_definition, family, geometry), exactly(*arguments), bars, K_bar, rng, h=1e-4)
+        assert_adjoint(
+            partial(sums_by_definition, family, geometry),
+            exactly(*arguments),
+            bars,
+            K_bar,
+            rng,
+            h=1e-4,
+        )
         for i, name in enumerate(NAMES):
             alone = kernels.patch_sums_vjp(K_bar, family, *arguments, geometry, need=(name,))
             assert [bar is None for bar in alone] == [j != i for j in range(5)]
-            np.testing.assert_allclose(alone[i], bars[i], rtol=1e-11, atol=1e-12 * np.abs(bars[i]).max())
+            np.testing.assert_allclose(
+                alone[i], bars[i], rtol=1e-11, atol=1e-12 * np.abs(bars[i]).max()
+            )
     empty = kernels.patch_sums_vjp(K_bar[:, :0], family, Z, X[:0], A, *arguments[3:], geometry)
-    assert [np.shape(bar) for bar in empty] == [Z.shape, (0, columns), A.shape, (), np.shape(arguments[4])]
+    assert [np.shape(bar) for bar in empty] == [
+        Z.shape,
+        (0, columns),
+        A.shape,
+        (),
+        np.shape(arguments[4]),
+    ]
     assert not any(np.any(bar) for bar in empty)
 
 
@@ -147,8 +190,16 @@ def test_sums_reversed(rng, family, geometry, shared):
 @pytest.mark.parametrize("shared", [True, False])
 def test_pair_sums_reversed(rng, family, geometry, shared):
     columns, d, P = sizes(geometry)
-    X, B, k_bar = rng.standard_normal((3, columns)), rng.standard_normal((P, P)), rng.standard_normal(3)
-    cut, definition, names = P // 2, partial(pair_sums_by_definition, family, geometry), ("X", "B", "variance", "lengthscales")
+    X, B, k_bar = (
+        rng.standard_normal((3, columns)),
+        rng.standard_normal((P, P)),
+        rng.standard_normal(3),
+    )
+    cut, definition, names = (
+        P // 2,
+        partial(pair_sums_by_definition, family, geometry),
+        ("X", "B", "variance", "lengthscales"),
+    )
     for weights in (B + B.T, B[0].copy()):
         arguments = (X, weights, *parameters(rng, d, shared))
         bars = kernels.patch_pair_sums_vjp(k_bar, family, *arguments, geometry)
@@ -157,7 +208,9 @@ def test_pair_sums_reversed(rng, family, geometry, shared):
         for i, name in enumerate(names):
             alone = kernels.patch_pair_sums_vjp(k_bar, family, *arguments, geometry, need=(name,))
             assert [bar is None for bar in alone] == [j != i for j in range(4)]
-            np.testing.assert_allclose(alone[i], bars[i], rtol=1e-11, atol=1e-12 * np.abs(bars[i]).max())
+            np.testing.assert_allclose(
+                alone[i], bars[i], rtol=1e-11, atol=1e-12 * np.abs(bars[i]).max()
+            )
     if cut:
         ranges = (0, cut), (cut, P)
         arguments = (X, B[:cut, cut:], *arguments[2:])
@@ -177,7 +230,11 @@ def test_merged_patches_are_the_unmerged_ones(rng, family):
     geometry = (9, 8, 2, 2, 3, 1)
     columns, d, P = sizes(geometry)
     X, Z = with_constants(rng, 4, geometry), rng.standard_normal((7, d))
-    K_bar, k_bar, others = rng.standard_normal((7, 4)), rng.standard_normal(4), parameters(rng, d, False)
+    K_bar, k_bar, others = (
+        rng.standard_normal((7, 4)),
+        rng.standard_normal(4),
+        parameters(rng, d, False),
+    )
     C = rng.standard_normal((P, P))
     for A in (rng.standard_normal((7, P)), rng.standard_normal(P)):
         whole = kernels.patch_sums_vjp(K_bar, family, Z, X, A, *others, geometry)
@@ -185,10 +242,14 @@ def test_merged_patches_are_the_unmerged_ones(rng, family):
         merged = kernels.patch_sums_vjp(K_bar, family, Z, X, A, *others, geometry, need=need)
         for one, two in zip(merged, whole, strict=True):
             if one is not None:
-                np.testing.assert_allclose(one, two, rtol=0, atol=1e-13 * max(1, np.abs(two).max()) * P)
+                np.testing.assert_allclose(
+                    one, two, rtol=0, atol=1e-13 * max(1, np.abs(two).max()) * P
+                )
     for B in (C + C.T, C[0].copy()):
         whole = kernels.patch_pair_sums_vjp(k_bar, family, X, B, *others, geometry)[1:]
-        merged = kernels.patch_pair_sums_vjp(k_bar, family, X, B, *others, geometry, need=("B", "variance", "lengthscales"))[1:]
+        merged = kernels.patch_pair_sums_vjp(
+            k_bar, family, X, B, *others, geometry, need=("B", "variance", "lengthscales")
+        )[1:]
         for one, two in zip(merged, whole, strict=True):
             np.testing.assert_allclose(one, two, rtol=0, atol=1e-13 * max(1, np.abs(two).max()) * P)
 
@@ -202,18 +263,28 @@ def test_near_pairs_far_from_the_mean(rng, family, dtype):
     Z = X.reshape(100, 4)[:40] + 1e-3 * rng.standard_normal((40, 4))
     X, Z, one, A = X.astype(dtype), Z.astype(dtype), dtype(1), np.eye(40, 100, dtype=dtype)
     found = kernels.patch_sums(family, Z, X, A, one, one, geometry)
-    close(found, sums_by_definition(family, geometry, *exactly(Z, X, A, one, one)), 1, np.finfo(dtype).eps)
+    close(
+        found,
+        sums_by_definition(family, geometry, *exactly(Z, X, A, one, one)),
+        1,
+        np.finfo(dtype).eps,
+    )
     b, bar = rng.standard_normal(100).astype(dtype), np.ones((40, 1), dtype)
     k_bar, K = bar[:1, 0], patches.gather(X, geometry)[0]
     close(
         kernels.patch_pair_sums(family, X, b, one, one, geometry),
         pair_sums_by_definition(family, geometry, *exactly(X, b, one, one)), np.abs(np.outer(b, b)).sum(), np.finfo(dtype).eps,
     )  # fmt: skip
-    # the same pairs by differences; 1 / r of matern12 sees how coordinates of 15 are rounded, at distances of 1e-3
+    # the same pairs by differences; 1 / r of matern12 sees how coordinates of 15 are rounded, at
+    # distances of 1e-3
     eps = np.finfo(dtype).eps * (1000 if family == "matern12" else 1)
     found = kernels.patch_sums_vjp(bar, family, Z, X, A, one, np.ones(4, dtype), geometry)
     truth = kernels.stationary_vjp(A * bar, family, Z, K, one, np.ones(4, dtype))
-    for new, old in ((found[0], truth[0]), (found[1].reshape(100, 4), truth[1]), (found[4], truth[3])):
+    for new, old in (
+        (found[0], truth[0]),
+        (found[1].reshape(100, 4), truth[1]),
+        (found[4], truth[3]),
+    ):
         np.testing.assert_allclose(new, old, rtol=0, atol=100 * eps * max(1, np.abs(old).max()))
     found = kernels.patch_pair_sums_vjp(k_bar, family, X, b, one, np.ones(4, dtype), geometry)
     truth = kernels.stationary_vjp(np.outer(b, b), family, K, None, one, np.ones(4, dtype))
@@ -242,9 +313,15 @@ def test_nan_stays_in_its_image(rng):
     geometry = (6, 5, 1, 2, 2, 1)
     columns, d, P = sizes(geometry)
     X, Z, A = with_constants(rng, 4, geometry), rng.standard_normal((7, d)), rng.standard_normal(P)
-    plain = kernels.patch_sums("rbf", Z, X, A, 1.0, 1.0, geometry), kernels.patch_pair_sums("rbf", X, A, 1.0, 1.0, geometry)
+    plain = (
+        kernels.patch_sums("rbf", Z, X, A, 1.0, 1.0, geometry),
+        kernels.patch_pair_sums("rbf", X, A, 1.0, 1.0, geometry),
+    )
     X[1, 7] = np.nan
-    found = kernels.patch_sums("rbf", Z, X, A, 1.0, 1.0, geometry), kernels.patch_pair_sums("rbf", X, A, 1.0, 1.0, geometry)
+    found = (
+        kernels.patch_sums("rbf", Z, X, A, 1.0, 1.0, geometry),
+        kernels.patch_pair_sums("rbf", X, A, 1.0, 1.0, geometry),
+    )
     for new, old in zip(found, plain, strict=True):
         assert np.isnan(new[..., 1]).all()
         np.testing.assert_array_equal(np.delete(new, 1, -1), np.delete(old, 1, -1))

@@ -18,7 +18,9 @@ def test_matmul(rng, ta, tb):
         B = rng.standard_normal((n, k) if tb else (k, n))
         truth = (A.T if ta else A) @ (B.T if tb else B)
         np.testing.assert_allclose(kernels.matmul(A, B, ta, tb), truth, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(kernels.matmul(np.asfortranarray(A), B, ta, tb), truth, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(
+            kernels.matmul(np.asfortranarray(A), B, ta, tb), truth, rtol=1e-13, atol=1e-13
+        )
         wide = [np.repeat(X, 2, axis=1)[:, ::2] for X in (A, B)]
         for X in wide:
             X.flags.writeable = False
@@ -42,11 +44,19 @@ def test_product_with_a_vector_ignores_what_was_there(rng, trans, dtype):
 @pytest.mark.parametrize("signs", ["negative", "positive", "mixed", "equal", "zero"])
 def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
     A, w = rng.standard_normal((M, N)), rng.standard_normal(N)
-    w = {"negative": -np.abs(w), "positive": np.abs(w), "mixed": w, "equal": np.full(N, -0.3), "zero": np.zeros(N)}[signs]
+    w = {
+        "negative": -np.abs(w),
+        "positive": np.abs(w),
+        "mixed": w,
+        "equal": np.full(N, -0.3),
+        "zero": np.zeros(N),
+    }[signs]
     truth = (A * w) @ A.T
     G = kernels.weighted_gram(A, w)
     np.testing.assert_allclose(np.tril(G), np.tril(truth), rtol=1e-11, atol=1e-11)
-    np.testing.assert_array_equal(np.tril(kernels.weighted_gram(A.copy(), w, overwrite_a=True)), np.tril(G))
+    np.testing.assert_array_equal(
+        np.tril(kernels.weighted_gram(A.copy(), w, overwrite_a=True)), np.tril(G)
+    )
     out = np.tril(G) + np.triu(np.full((M, M), np.nan), 1)
     assert kernels.weighted_gram(A, w, out=out, add=True) is out
     assert kernels.symmetrise(out) is out
@@ -62,37 +72,53 @@ def test_fused_passes(rng, M, N, dtype):
     x, a, w = (rng.standard_normal(n).astype(dtype) for n in (M, N, N))
     dots, squares = kernels.column_moments(A, x)
     wide = A.astype(float)
-    np.testing.assert_allclose(dots, x.astype(float) @ wide, rtol=2e-6 if dtype == np.float32 else 1e-12, atol=1e-5)
-    np.testing.assert_allclose(squares, (wide**2).sum(0), rtol=2e-7 if dtype == np.float32 else 1e-13)
+    np.testing.assert_allclose(
+        dots, x.astype(float) @ wide, rtol=2e-6 if dtype == np.float32 else 1e-12, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        squares, (wide**2).sum(0), rtol=2e-7 if dtype == np.float32 else 1e-13
+    )
     np.testing.assert_array_equal(kernels.scale_columns(A, w), A * w)
     own = A.copy()
     assert kernels.scale_columns(own, w, out=own) is own
     np.testing.assert_array_equal(own, A * w)
     _, inner = kernels.column_moments(A, x, T)
-    np.testing.assert_allclose(inner, (wide * T).sum(0), rtol=1e-5 if dtype == np.float32 else 1e-11, atol=1e-5)
+    np.testing.assert_allclose(
+        inner, (wide * T).sum(0), rtol=1e-5 if dtype == np.float32 else 1e-11, atol=1e-5
+    )
     outer = np.outer(x.astype(float), a)
     out = T.copy()
     assert kernels.add_outer(out, x, a) is out
-    assert (np.abs(out - (T.astype(float) + outer)) <= 2 * np.finfo(dtype).eps * (np.abs(T) + np.abs(outer))).all()
+    assert (
+        np.abs(out - (T.astype(float) + outer))
+        <= 2 * np.finfo(dtype).eps * (np.abs(T) + np.abs(outer))
+    ).all()
     out = T.copy()
     assert kernels.add_outer(out, x, a, w) is out
     scaled = T.astype(float) * w
-    assert (np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))).all()
+    assert (
+        np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))
+    ).all()
     out = T.copy()
     assert kernels.add_scaled(out, A, -0.5) is out
     np.testing.assert_array_equal(out, T - dtype(0.5) * A)
     out = T.copy()
     dots = kernels.scale_add_outer(out, w, x, a, A)
     assert (np.abs(dots - wide @ a) <= 8 * np.finfo(dtype).eps * (np.abs(wide) @ np.abs(a))).all()
-    assert (np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))).all()
+    assert (
+        np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))
+    ).all()
     for scale in (False, True):
         out = T.copy()
         dots = kernels.add_outer_minus_scaled(out, x, a, A, w, scale)
-        assert (np.abs(dots - wide @ a) <= 8 * np.finfo(dtype).eps * (np.abs(wide) @ np.abs(a))).all()
+        assert (
+            np.abs(dots - wide @ a) <= 8 * np.finfo(dtype).eps * (np.abs(wide) @ np.abs(a))
+        ).all()
         factor = w if scale else np.ones_like(w)
         truth = T.astype(float) * factor + outer - wide * w
         size = np.abs(T * factor) + np.abs(outer) + np.abs(A * w)  # before cancellation
-        # on either side three products and two sums are rounded: by eps / 2 of their parts, and of at most the size
+        # on either side three products and two sums are rounded: by eps / 2 of their parts, and of
+        # at most the size
         assert (np.abs(out - truth) <= 3 * np.finfo(dtype).eps * size).all()
 
 
@@ -110,9 +136,13 @@ def test_lower_triangle_passes(rng, M):
     straight = np.tril(C) - 0.7 * (clean - inverse)
     wide = np.zeros((M, 2 * M))
     for shared in (C, wide[:, :M]):
-        with pytest.raises(ValueError, match="tril_update: with `transpose` `out` must not share memory with `C`"):
+        with pytest.raises(
+            ValueError, match="tril_update: with `transpose` `out` must not share memory with `C`"
+        ):
             kernels.tril_update(shared, L, -0.7, shared[:, ::1], True)
-    np.testing.assert_allclose(kernels.tril_update(C, L, -0.7, out=C), straight, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        kernels.tril_update(C, L, -0.7, out=C), straight, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_shared_memory():
@@ -127,4 +157,6 @@ def test_shared_memory():
 
 def test_sum_of_squares_of_many_float32_numbers_keeps_its_digits(rng):
     L = np.tril(np.full((500, 500), 0.1, np.float32))
-    np.testing.assert_allclose(kernels.tril_sum_of_squares(L), np.sum(L.astype(float) ** 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        kernels.tril_sum_of_squares(L), np.sum(L.astype(float) ** 2), rtol=1e-6
+    )

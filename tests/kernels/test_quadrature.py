@@ -30,12 +30,17 @@ def test_polynomials_are_exact(num, rng):
     mean, var = gaussians(rng, (2, 3))
     F = kernels.gauss_hermite_nodes(mean, var, num)
     assert F.shape == (num, 2, 3)
-    np.testing.assert_allclose(F + F[::-1], np.broadcast_to(2 * mean, F.shape), rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(
+        F + F[::-1], np.broadcast_to(2 * mean, F.shape), rtol=1e-14, atol=1e-14
+    )
     np.testing.assert_allclose(kernels.gauss_hermite(np.ones_like(F)), 1, rtol=1e-14)
     if num > 1:
         np.testing.assert_allclose(kernels.gauss_hermite((F - mean) ** 2), var, rtol=1e-12)
         np.testing.assert_allclose(kernels.gauss_hermite((F - mean) ** 3), 0, atol=1e-12)
-    np.testing.assert_allclose(kernels.log_gauss_hermite(0.3 * F - 1e4), np.log(kernels.gauss_hermite(np.exp(0.3 * F))) - 1e4)
+    np.testing.assert_allclose(
+        kernels.log_gauss_hermite(0.3 * F - 1e4),
+        np.log(kernels.gauss_hermite(np.exp(0.3 * F))) - 1e4,
+    )
 
 
 def test_log_of_nothing(rng):
@@ -49,13 +54,15 @@ def test_reverse_rule(shape, rng):
     var += 0.05
     e_bar, d, e = rng.standard_normal((3, *shape))
 
-    def value(m, v):  # the 1 so that no value is smaller than its terms by luck, with their rounding
+    # the 1 so that no value is smaller than its terms by luck, with their rounding
+    def value(m, v):
         return kernels.gauss_hermite(1 + np.sin(1.3 * kernels.gauss_hermite_nodes(m, v, 11)))
 
     slope = 1.3 * np.cos(1.3 * kernels.gauss_hermite_nodes(mean, var, 11))
     mean_bar, var_bar = kernels.gauss_hermite_vjp(e_bar, slope, mean, var)
     assert mean_bar.shape == var_bar.shape == shape
-    assert_adjoint(value, (mean, var), (mean_bar, var_bar), e_bar, rng, directions=[d, 0.1 * e])  # var stays positive
+    # var stays positive
+    assert_adjoint(value, (mean, var), (mean_bar, var_bar), e_bar, rng, directions=[d, 0.1 * e])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -66,11 +73,15 @@ def test_reverse_rule_has_its_limit(var, dtype, rng):
     slope = np.cos(kernels.gauss_hermite_nodes(mean, v))
     _, var_bar = kernels.gauss_hermite_vjp(np.ones_like(mean), slope, mean, v)
     assert var_bar.dtype == dtype
-    np.testing.assert_allclose(var_bar, -np.sin(mean.astype(float)) / 2, atol=1e-9 + np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        var_bar, -np.sin(mean.astype(float)) / 2, atol=1e-9 + np.finfo(dtype).eps
+    )
 
 
 @each
-@pytest.mark.parametrize("shape, num", [((1,), 20), ((3,), 1), ((65,), 7), ((2, 3, 17), 20), ((5000,), 20), ((0,), 20)])
+@pytest.mark.parametrize(
+    "shape, num", [((1,), 20), ((3,), 1), ((65,), 7), ((2, 3, 17), 20), ((5000,), 20), ((0,), 20)]
+)
 def test_expectation(name, shape, num, rng):
     mean, var = gaussians(rng, shape)
     mean *= 4
@@ -91,7 +102,9 @@ def test_expectation_in_float32(name, rng):
     truth = kernels.expectation(name, mean.astype(float), var.astype(float))
     fast = kernels.expectation(name, mean, var)
     assert all(x.dtype == np.float32 for x in fast)
-    assert_as_accurate_as(fast[0], plain_rule(FUNCTIONS[name], mean, var, 20, np.float32), truth[0], slack=1)
+    assert_as_accurate_as(
+        fast[0], plain_rule(FUNCTIONS[name], mean, var, 20, np.float32), truth[0], slack=1
+    )
     for x, t in zip(fast[1:], truth[1:], strict=True):
         assert_as_accurate_as(x, t.astype(np.float32), t)
 
@@ -109,11 +122,13 @@ def test_the_functions_themselves_far_out(name):
             "log_sigmoid": lambda f: np.exp(log_expit(-f)),
             "log1p_square": lambda f: 2 * f / (1 + f * f),
         }[name](np.clip(mean, -30, 30))
-    np.testing.assert_allclose(value, exact, rtol=2e-13, atol=1e-300)  # exp(-x^2 / 2) loses x^2 / 2 roundings
+    # exp(-x^2 / 2) loses x^2 / 2 roundings
+    np.testing.assert_allclose(value, exact, rtol=2e-13, atol=1e-300)
     near = np.abs(mean) < 30
     np.testing.assert_allclose(d_mean[near], slope[near], rtol=1e-12, atol=1e-190)
     if name == "log_ndtr":
-        np.testing.assert_allclose(d_mean[mean < -1e3], -mean[mean < -1e3], rtol=1.1e-6)  # phi / Phi ~ -f - 1 / f ...
+        # phi / Phi ~ -f - 1 / f ...
+        np.testing.assert_allclose(d_mean[mean < -1e3], -mean[mean < -1e3], rtol=1.1e-6)
         assert (d_mean[mean > 40] == 0).all()
 
 
@@ -195,7 +210,8 @@ def test_normal_points(dim, num):
         np.testing.assert_allclose(z.T @ z / num, np.eye(dim), atol=1e-12)
     np.testing.assert_array_equal(z, kernels.normal_points(dim, num, 0))
     np.testing.assert_array_equal(
-        kernels.normal_points(dim, num, np.random.default_rng(3)), kernels.normal_points(dim, num, np.random.default_rng(3))
+        kernels.normal_points(dim, num, np.random.default_rng(3)),
+        kernels.normal_points(dim, num, np.random.default_rng(3)),
     )
     if dim > 1:
         assert not np.array_equal(z, kernels.normal_points(dim, num, 1))
@@ -213,7 +229,9 @@ def test_expected_logsumexp(C, N, rng):
     np.testing.assert_array_equal(kernels.expected_logsumexp(mean, var, z, need=False)[0], value)
     softmax = np.exp(f - scipy_logsumexp(f, axis=1, keepdims=True))
     np.testing.assert_allclose(d_mean, softmax.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(d_var, (softmax * z[:, :, None]).mean(axis=0) / (2 * np.sqrt(var)), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        d_var, (softmax * z[:, :, None]).mean(axis=0) / (2 * np.sqrt(var)), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("op", ["largest", "expected_logsumexp"])

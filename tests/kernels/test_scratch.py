@@ -25,7 +25,10 @@ def address(a):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_memory_is_taken_over_once_the_last_view_is_gone(dtype):
-    shape = (600, 200)  # large enough in either dtype: where a smaller one comes to lie is malloc's affair
+    shape = (
+        600,
+        200,
+    )  # large enough in either dtype: where a smaller one comes to lie is malloc's affair
     a = scratch.empty(shape, dtype)
     assert a.shape == shape and a.dtype == dtype and a.flags.carray and a.nbytes >= scratch.SMALLEST
     where = address(a)
@@ -79,7 +82,11 @@ def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
     where = address(a)
     del a
     assert address(scratch.empty(SHAPE, np.float64)) == where
-    assert scratch._idle == sum(size * len(blocks) for size, blocks in scratch._free.items()) <= scratch.IDLE_LIMIT
+    assert (
+        scratch._idle
+        == sum(size * len(blocks) for size, blocks in scratch._free.items())
+        <= scratch.IDLE_LIMIT
+    )
     huge = scratch.empty((600, 400), np.float64)
     del huge
     assert all(size <= 300 * 200 * 8 + scratch.LINE for size in scratch._free)

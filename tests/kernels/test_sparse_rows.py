@@ -32,7 +32,9 @@ def test_values_of_any_strides(rng):
     rows, values = parts(rng, (30, 200), (40,), np.float64)
     distinct, sums = kernels.sum_rows(rows, values)
     for layout in (np.asfortranarray, lambda a: np.repeat(a, 2, axis=1)[:, ::2]):
-        for a, b in zip(kernels.sum_rows(rows, tuple(map(layout, values))), (distinct, sums), strict=True):
+        for a, b in zip(
+            kernels.sum_rows(rows, tuple(map(layout, values))), (distinct, sums), strict=True
+        ):
             np.testing.assert_array_equal(a, b)
     narrow = tuple(r.astype(np.int32) for r in rows)
     np.testing.assert_array_equal(kernels.sum_rows(narrow, values)[1], sums)
@@ -57,13 +59,18 @@ def test_adagrad(rng, kind, k, r, dtype):
     rows = rng.permutation(m)[:r]
     x, total, g = np.full((m, k), np.nan), np.full((m, k), np.nan), rng.standard_normal((r, k))
     x[rows], total[rows] = rng.uniform(0.5, 2, (r, k)), rng.uniform(0, 1, (r, k))
-    positive = np.full((r, k), kind == "positive") | (kind == "factor") * (rows[:, None] % (2 * k) == np.arange(k))
+    positive = np.full((r, k), kind == "positive") | (kind == "factor") * (
+        rows[:, None] % (2 * k) == np.arange(k)
+    )
     x, total, g = (a.astype(dtype) for a in (x, total, g))
     slope = np.where(positive, g * x[rows], g).astype(float)
     sums = total[rows] + slope**2
     change = 0.3 * slope / (np.sqrt(sums) + 0.1)
     expected = x.copy(), total.copy()
-    expected[0][rows], expected[1][rows] = np.where(positive, x[rows] * np.exp(change), x[rows] + change), sums
+    expected[0][rows], expected[1][rows] = (
+        np.where(positive, x[rows] * np.exp(change), x[rows] + change),
+        sums,
+    )
     options = {"step_size": 0.3, "epsilon": 0.1, "positive": kind == "positive", "period": period}
     kernels.adagrad_rows(x, total, rows, g, **options)
     for found, truth in zip((x, total), expected, strict=True):

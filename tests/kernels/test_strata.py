@@ -9,7 +9,9 @@ from fastsvgp import kernels
 LIKE = np.empty(0)
 
 
-@pytest.mark.parametrize("num, size", [(1, 1), (17, 17), (1000, 300), (2**62, 70), (10**13 + 1, 65)])
+@pytest.mark.parametrize(
+    "num, size", [(1, 1), (17, 17), (1000, 300), (2**62, 70), (10**13 + 1, 65)]
+)
 @pytest.mark.parametrize("seed, step, stream", [(0, 0, 2), (2**64 - 1, 2**40 + 3, 3)])
 def test_by_definition(num, size, seed, step, stream):
     units, widths = kernels.stratified_units(num, size, seed, step, stream, LIKE)

@@ -17,7 +17,9 @@ from fastsvgp.kernels.cpu.common.thread_pool import over_rows
 def test_every_row_once_and_in_order(threads, rows, work):
     fs.set_num_threads(threads)
     try:
-        ranges = over_rows(lambda start, stop, offset: (start + offset, stop + offset), rows, work, 10)
+        ranges = over_rows(
+            lambda start, stop, offset: (start + offset, stop + offset), rows, work, 10
+        )
     finally:
         fs.set_num_threads(None)
     assert [r[0] for r in ranges] + [rows + 10] == [10] + [r[1] for r in ranges]
@@ -70,7 +72,8 @@ def test_errors_of_any_range_come_out(by_caller):
     def kernel(start, stop):
         mine = threading.get_ident() == caller
         began[mine].set()
-        if began[not mine].wait(20) and mine == by_caller:  # neither does all of it before the other one wakes
+        # neither does all of it before the other one wakes
+        if began[not mine].wait(20) and mine == by_caller:
             raise RuntimeError("no")
 
     fs.set_num_threads(2)

@@ -22,21 +22,34 @@ def test_solve_and_multiply(rng, M, R, transpose):
     L, clean = factor(rng, M)
     B = rng.standard_normal((M, R))
     op = clean.T if transpose else clean
-    np.testing.assert_allclose(kernels.solve_triangular(L, B, transpose), np.linalg.solve(op, B), rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(kernels.multiply_triangular(L, B, transpose), op @ B, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        kernels.solve_triangular(L, B, transpose), np.linalg.solve(op, B), rtol=1e-11, atol=1e-11
+    )
+    np.testing.assert_allclose(
+        kernels.multiply_triangular(L, B, transpose), op @ B, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("M, R", [(5, 3), (70, 2)])
-@pytest.mark.parametrize("batch_L, batch_B", [((), (4,)), ((4,), (4,)), ((4,), ()), ((2, 3), (3,)), ((1,), (4,)), ((), (2, 3))])
+@pytest.mark.parametrize(
+    "batch_L, batch_B",
+    [((), (4,)), ((4,), (4,)), ((4,), ()), ((2, 3), (3,)), ((1,), (4,)), ((), (2, 3))],
+)
 def test_batches_broadcast(rng, M, R, batch_L, batch_B):
     L, clean = factor(rng, M, batch_L)
     B = rng.standard_normal((*batch_B, M, R))
     for transpose in (False, True):
         op = clean.swapaxes(-1, -2) if transpose else clean
         batch = np.broadcast_shapes(batch_L, batch_B)
-        truth = np.linalg.solve(np.broadcast_to(op, (*batch, M, M)), np.broadcast_to(B, (*batch, M, R)))
-        np.testing.assert_allclose(kernels.solve_triangular(L, B, transpose), truth, rtol=1e-11, atol=1e-11)
-        np.testing.assert_allclose(kernels.multiply_triangular(L, B, transpose), op @ B, rtol=1e-12, atol=1e-12)
+        truth = np.linalg.solve(
+            np.broadcast_to(op, (*batch, M, M)), np.broadcast_to(B, (*batch, M, R))
+        )
+        np.testing.assert_allclose(
+            kernels.solve_triangular(L, B, transpose), truth, rtol=1e-11, atol=1e-11
+        )
+        np.testing.assert_allclose(
+            kernels.multiply_triangular(L, B, transpose), op @ B, rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("batch_L, batch_B", [((), ()), ((), (4,)), ((2, 1), (3,))])
@@ -92,7 +105,10 @@ def test_inverse_and_tril_solve(rng, M):
 def test_tril_gram(rng, M):
     L, clean = factor(rng, M, (2,))
     w = rng.uniform(0.0, 2.0, M)
-    for weights, truth in ((None, clean.swapaxes(-1, -2) @ clean), (w, clean.swapaxes(-1, -2) @ (w[:, None] * clean))):
+    for weights, truth in (
+        (None, clean.swapaxes(-1, -2) @ clean),
+        (w, clean.swapaxes(-1, -2) @ (w[:, None] * clean)),
+    ):
         G = kernels.symmetrise(kernels.tril_gram(L, weights))
         np.testing.assert_allclose(G, truth, rtol=1e-12, atol=1e-12)
 
@@ -106,7 +122,9 @@ def test_tril_product(rng, M, K):
     assert kernels.tril_product(A, B, out=out) is out
     np.testing.assert_allclose(out, truth, rtol=1e-12, atol=1e-12)
     out += np.triu(np.full((M, M), np.nan), 1)
-    np.testing.assert_allclose(kernels.tril_product(A, B, out=out, add=True), 2 * truth, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        kernels.tril_product(A, B, out=out, add=True), 2 * truth, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200, 300, 600])
@@ -130,20 +148,41 @@ def test_reverse_rules(rng, M, R, batch):
     for transpose in (False, True):
         X = kernels.solve_triangular(L, B, transpose)
         bars = kernels.solve_triangular_vjp(bar, L, X, transpose)
-        assert_adjoint(lambda a, b, t=transpose: kernels.solve_triangular(a, b, t), (clean, B), bars, bar, rng, directions=lower)
+        assert_adjoint(
+            lambda a, b, t=transpose: kernels.solve_triangular(a, b, t),
+            (clean, B),
+            bars,
+            bar,
+            rng,
+            directions=lower,
+        )
         bars = kernels.multiply_triangular_vjp(bar, L, B, transpose)
         assert_adjoint(
-            lambda a, b, t=transpose: kernels.multiply_triangular(a, b, t), (clean, B), bars, bar, rng, directions=lower
+            lambda a, b, t=transpose: kernels.multiply_triangular(a, b, t),
+            (clean, B),
+            bars,
+            bar,
+            rng,
+            directions=lower,
         )
     square_bar = rng.standard_normal(clean.shape)
     X = kernels.inverse_triangular(L)
     X_bar = kernels.inverse_triangular_vjp(square_bar, X)
-    assert_adjoint(kernels.inverse_triangular, (clean,), (X_bar,), np.tril(square_bar), rng, directions=lower[:1])
+    assert_adjoint(
+        kernels.inverse_triangular,
+        (clean,),
+        (X_bar,),
+        np.tril(square_bar),
+        rng,
+        directions=lower[:1],
+    )
     W, clean_W = factor(rng, M, batch)
     Y = kernels.solve_tril(L, W)
     both = [lower[0], np.tril(rng.standard_normal(clean.shape))]
     bars = kernels.solve_tril_vjp(square_bar, L, Y)
-    assert_adjoint(kernels.solve_tril, (clean, clean_W), bars, np.tril(square_bar), rng, directions=both)
+    assert_adjoint(
+        kernels.solve_tril, (clean, clean_W), bars, np.tril(square_bar), rng, directions=both
+    )
 
 
 def test_shared_factor_sums_its_cotangent(rng):
@@ -153,7 +192,9 @@ def test_shared_factor_sums_its_cotangent(rng):
     L_bar, B_bar = kernels.solve_triangular_vjp(bar, L, X)
     assert L_bar.shape == (6, 6) and B_bar.shape == B.shape
     directions = [np.tril(rng.standard_normal((6, 6))), rng.standard_normal(B.shape)]
-    assert_adjoint(kernels.solve_triangular, (clean, B), (L_bar, B_bar), bar, rng, directions=directions)
+    assert_adjoint(
+        kernels.solve_triangular, (clean, B), (L_bar, B_bar), bar, rng, directions=directions
+    )
 
 
 @pytest.mark.parametrize("M", [3, 65, 200])
@@ -162,5 +203,9 @@ def test_float32_is_as_accurate_as_numpy(rng, M):
     B = rng.standard_normal((M, 9)).astype(np.float32)
     X = kernels.solve_triangular(L, B)
     assert X.dtype == np.float32
-    assert_as_accurate_as(X, np.linalg.solve(clean, B), np.linalg.solve(clean.astype(float), B.astype(float)))
-    assert_as_accurate_as(kernels.multiply_triangular(L, B), clean @ B, clean.astype(float) @ B.astype(float))
+    assert_as_accurate_as(
+        X, np.linalg.solve(clean, B), np.linalg.solve(clean.astype(float), B.astype(float))
+    )
+    assert_as_accurate_as(
+        kernels.multiply_triangular(L, B), clean @ B, clean.astype(float) @ B.astype(float)
+    )

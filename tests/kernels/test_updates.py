@@ -38,7 +38,10 @@ def test_fold_bits(rng, n):
     x = rng.standard_normal(n)
     bits = [int(one) for one in x.view(np.uint64)]
     found = kernels.fold_bits(x)
-    assert found.dtype == np.uint64 and found.tolist() == [functools.reduce(operator.xor, bits, 0), sum(bits) % 2**64]
+    assert found.dtype == np.uint64 and found.tolist() == [
+        functools.reduce(operator.xor, bits, 0),
+        sum(bits) % 2**64,
+    ]
     np.testing.assert_array_equal(kernels.fold_bits(rng.permutation(x)), found)
 
 

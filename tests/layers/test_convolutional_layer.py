@@ -26,7 +26,9 @@ def test_value_and_gradients_by_definition(rng, kind):
     assert value == pytest.approx(definition(model).real, rel=1e-10)
     assert_gradient(definition, model, grad, rng)
     exact = fs.tree_map(extended, model)
-    assert_derivative(lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    assert_derivative(
+        lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
+    )
 
 
 def leaf_values(tree):
@@ -37,7 +39,9 @@ def assert_close(a, b, rtol=1e-12):
     a, b = leaf_values(a), leaf_values(b)
     assert list(a) == list(b)
     for path, bar in b.items():
-        np.testing.assert_allclose(a[path], bar, rtol=rtol, atol=rtol * max(1, np.abs(bar).max()), err_msg=path)
+        np.testing.assert_allclose(
+            a[path], bar, rtol=rtol, atol=rtol * max(1, np.abs(bar).max()), err_msg=path
+        )
 
 
 @pytest.mark.parametrize("kind", CHAINS)
@@ -46,9 +50,15 @@ def test_merged_patches_and_runs_of_rows(rng, kind, monkeypatch):
     model, X, Y, draws = problem(rng, kind)
     value, grad, _ = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
     sizes, plain = [], convolutional.merged
-    monkeypatch.setattr(convolutional, "merged", lambda rows: sizes.append((len(rows), len(plain(rows)[0]))) or plain(rows))
+    monkeypatch.setattr(
+        convolutional,
+        "merged",
+        lambda rows: sizes.append((len(rows), len(plain(rows)[0]))) or plain(rows),
+    )
     merged = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
-    assert sizes[0][0] == B * model.layers[0].rows_each > sizes[0][1] and all(n == kept for n, kept in sizes[1:])
+    assert sizes[0][0] == B * model.layers[0].rows_each > sizes[0][1] and all(
+        n == kept for n, kept in sizes[1:]
+    )
     monkeypatch.setattr(bound, "PART_COLUMNS", 2 * model.layers[0].rows_each)
     monkeypatch.setattr(bound, "PART_NUMBERS", 1)
     assert len(list(bound.runs(B, 2, Chain(model, JITTER), X))) == B
@@ -80,7 +90,9 @@ def test_one_window_is_a_layer(rng, name):
         np.testing.assert_allclose(bar, due_bar, rtol=1e-11, atol=1e-12, err_msg=path)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-11, atol=1e-12)
     for call in (fs.predict_f, lambda m, X, **kw: fs.sample_f(m, X, 2, rng=1, **kw)):
-        np.testing.assert_allclose(call(model, X, jitter=JITTER), call(due, X, jitter=JITTER), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(
+            call(model, X, jitter=JITTER), call(due, X, jitter=JITTER), rtol=1e-11, atol=1e-12
+        )
 
 
 def test_a_last_layer_on_patches_is_an_svgp_at_them(rng):
@@ -89,7 +101,11 @@ def test_a_last_layer_on_patches_is_an_svgp_at_them(rng):
     patches = oracle.gather(X, layer.geometry).reshape(-1, 4)
     model = fs.DeepGP((layer,), fs.Gaussian(0.3))
     svgp = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, model.likelihood, layer.mean)
-    for found, due in zip(fs.predict_f(model, X, jitter=JITTER), fs.predict_f(svgp, patches, jitter=JITTER), strict=True):
+    for found, due in zip(
+        fs.predict_f(model, X, jitter=JITTER),
+        fs.predict_f(svgp, patches, jitter=JITTER),
+        strict=True,
+    ):
         np.testing.assert_allclose(found, due.reshape(B, -1), rtol=1e-12)
     due = fs.sample_f(svgp, patches, 2, rng=1, jitter=JITTER).reshape(2, B, -1)
     np.testing.assert_allclose(fs.sample_f(model, X, 2, rng=1, jitter=JITTER), due, rtol=1e-12)
@@ -105,13 +121,18 @@ def test_a_variance_at_its_floor_has_no_gradient(rng):
     layer, work = model.layers[0], Chain(model, JITTER).passes[0]
     patches = oracle.gather(X, layer.geometry)
     kff = np.stack([layer.covariance.kff(one) for one in patches])  # (B, windows)
-    np.testing.assert_allclose(work.floor(X), np.finfo(float).eps * np.repeat(kff, 2, axis=1).T, rtol=1e-12)
+    np.testing.assert_allclose(
+        work.floor(X), np.finfo(float).eps * np.repeat(kff, 2, axis=1).T, rtol=1e-12
+    )
     var = work.forward(X)[0].var.copy()
     var[11, 1] = work.floor(X)[11, 1]
     root = np.sqrt(var).T.reshape(1, B, -1)
     half = Chain._half(work, -1, X, var, root)
     assert half[0, 1, 11] == 0
-    np.testing.assert_allclose(np.delete(half.ravel(), root[0].size // B + 11), 0.5 / np.delete(root, root[0].size // B + 11))
+    np.testing.assert_allclose(
+        np.delete(half.ravel(), root[0].size // B + 11),
+        0.5 / np.delete(root, root[0].size // B + 11),
+    )
 
 
 def test_training_step_by_step(rng, tmp_path):
@@ -120,20 +141,30 @@ def test_training_step_by_step(rng, tmp_path):
     vector, unravel = fs.ravel(model)
     _, grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
     due = unravel.pullback(vector, grad) @ (d := rng.standard_normal(vector.size))
-    up, down = (fs.elbo(unravel(vector + h * d), X, Y, draws=draws, **OPTIONS) for h in (1e-5, -1e-5))
+    up, down = (
+        fs.elbo(unravel(vector + h * d), X, Y, draws=draws, **OPTIONS) for h in (1e-5, -1e-5)
+    )
     assert (up - down) / 2e-5 == pytest.approx(due, rel=1e-6)
     refreshed, info = fs.refresh_inverse(model)
     assert info[1] is None and isinstance(refreshed.layers[0], fs.ConvolutionalLayer)
     other, X, Y, draws = problem(rng, "places")
     before, grad = fs.elbo_and_grad(other, X, Y, draws=draws, **OPTIONS)
     first = other.layers[0]
-    first = fs.replace(first, posterior=fs.natural_update(first.posterior, grad.layers[0].posterior, 1e-3))
+    first = fs.replace(
+        first, posterior=fs.natural_update(first.posterior, grad.layers[0].posterior, 1e-3)
+    )
     moved = fs.replace(other, layers=(first, *other.layers[1:]))
     assert fs.elbo(moved, X, Y, draws=draws, **OPTIONS) > before
     fs.save(tmp_path / "model.npz", moved)
     loaded = fs.load(tmp_path / "model.npz")
-    assert loaded.layers[0].geometry == first.geometry and loaded.layers[0].output_shape == (3, 2, 3)
-    assert fs.elbo(loaded, X, Y, draws=draws, **OPTIONS) == fs.elbo(moved, X, Y, draws=draws, **OPTIONS)
+    assert loaded.layers[0].geometry == first.geometry and loaded.layers[0].output_shape == (
+        3,
+        2,
+        3,
+    )
+    assert fs.elbo(loaded, X, Y, draws=draws, **OPTIONS) == fs.elbo(
+        moved, X, Y, draws=draws, **OPTIONS
+    )
 
 
 @pytest.mark.parametrize("kind", ["convolutional", "maps"])
@@ -143,13 +174,23 @@ def test_float32(rng, kind):
     single = fs.tree_map(np.float32, model)
     for inputs in (False, True):
         value, grad, *bars = fs.elbo_and_grad(
-            single, X.astype(np.float32), Y.astype(np.float32), draws=draws, inputs=inputs, **OPTIONS
+            single,
+            X.astype(np.float32),
+            Y.astype(np.float32),
+            draws=draws,
+            inputs=inputs,
+            **OPTIONS,
         )
-        assert value == pytest.approx(due, rel=1e-3) and all(bar.dtype == np.float32 for bar in bars)
+        assert value == pytest.approx(due, rel=1e-3) and all(
+            bar.dtype == np.float32 for bar in bars
+        )
         for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
             assert a.dtype == np.float32, path
             np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-2 * np.abs(b).max(), err_msg=path)
-    assert all(a.dtype == np.float32 for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER, num_samples=4))
+    assert all(
+        a.dtype == np.float32
+        for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER, num_samples=4)
+    )
 
 
 def odd(rng):

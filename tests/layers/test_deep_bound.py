@@ -18,7 +18,9 @@ from fastsvgp.records import restricted
 
 SCALE = 3.5
 OPTIONS = {"num_data": SCALE * B, "jitter": JITTER}
-FIRM = 1e-2  # jitter where results are compared to rounding: inducing inputs that fall near one another would cost digits
+# jitter where results are compared to rounding: inducing inputs that fall near one another would
+# cost digits
+FIRM = 1e-2
 each_chain = pytest.mark.parametrize("name", CHAINS)
 
 
@@ -27,7 +29,9 @@ def assert_close(a, b, rtol=1e-12, atol=1e-12):
     a, b = ({path: bar for path, _, bar in fs.leaves(tree) if bar is not None} for tree in (a, b))
     assert list(a) == list(b)
     for path, bar in b.items():
-        np.testing.assert_allclose(a[path], bar, rtol=rtol, atol=atol * max(1, np.abs(bar).max()), err_msg=path)
+        np.testing.assert_allclose(
+            a[path], bar, rtol=rtol, atol=atol * max(1, np.abs(bar).max()), err_msg=path
+        )
 
 
 @each_chain
@@ -43,17 +47,33 @@ def test_value_and_gradients_by_definition(rng, name):
     assert fs.elbo(model, X, Y, draws=draws, **OPTIONS) == pytest.approx(value, rel=1e-12)
     assert_gradient(definition, model, grad, rng)
     exact = fs.tree_map(extended, model)
-    assert_derivative(lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    assert_derivative(
+        lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X"
+    )
 
 
 def unwhitened(rng, lengthscale, M=8):
     """Three ``Marginal`` layers with a probit likelihood; a long lengthscale makes Kuu nearly singular but for its jitter."""
     layers = []
     for batch in ((2,), (2,), ()):
-        covariance = fs.RBF(rng.uniform(1, 5), lengthscale * rng.uniform(0.7, 1.4, 2)) + fs.Linear(0.5)
-        tril = np.tril(0.3 * rng.standard_normal((*batch, M, M)), -1) + np.eye(M) * rng.uniform(0.3, 1, (*batch, M, 1))
-        layers.append(fs.Layer(covariance, rng.uniform(-2, 2, (M, 2)), fs.Marginal(rng.standard_normal((*batch, M)), tril)))
-    return fs.DeepGP(tuple(layers), fs.BernoulliProbit()), rng.uniform(-2, 2, (B, 2)), rng.integers(0, 2, B)
+        covariance = fs.RBF(rng.uniform(1, 5), lengthscale * rng.uniform(0.7, 1.4, 2)) + fs.Linear(
+            0.5
+        )
+        tril = np.tril(0.3 * rng.standard_normal((*batch, M, M)), -1) + np.eye(M) * rng.uniform(
+            0.3, 1, (*batch, M, 1)
+        )
+        layers.append(
+            fs.Layer(
+                covariance,
+                rng.uniform(-2, 2, (M, 2)),
+                fs.Marginal(rng.standard_normal((*batch, M)), tril),
+            )
+        )
+    return (
+        fs.DeepGP(tuple(layers), fs.BernoulliProbit()),
+        rng.uniform(-2, 2, (B, 2)),
+        rng.integers(0, 2, B),
+    )
 
 
 def rounded(matrix, rng):
@@ -68,12 +88,15 @@ def rounded(matrix, rng):
 
 
 @pytest.mark.parametrize("lengthscale, jitter", [(1.0, FIRM), (3.0, 1e-6), (10.0, 1e-6)])
-def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(rng, monkeypatch, lengthscale, jitter):
+def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(
+    rng, monkeypatch, lengthscale, jitter
+):
     """A complex step in extended precision, of the exact matrices and of such as are rounded to float64.
 
-    Where Kuu is well conditioned, a gradient is right to 1e-8. At a condition of 1e7 it is off by up to 5e-6, which is rounding:
-    the true gradient moves as far if the kernel matrices are rounded to float64. Of 80 models none was off by more than 23 times
-    that. Differences of fourth order, step 1e-3, are no judge there: over 400 such models they were off by up to 0.2.
+    Where Kuu is well conditioned, a gradient is right to 1e-8. At a condition of 1e7 it is off by
+    up to 5e-6, which is rounding: the true gradient moves as far if the kernel matrices are rounded
+    to float64. Of 80 models none was off by more than 23 times that. Differences of fourth order,
+    step 1e-3, are no judge there: over 400 such models they were off by up to 0.2.
     """
     model, X, Y = unwhitened(rng, lengthscale)
     draws, exact = draws_for(rng, model, 2), fs.tree_map(extended, model)
@@ -86,7 +109,13 @@ def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(rng, monkeypatch
 
         def slope(of, path=path, leaf=leaf, d=d):
             monkeypatch.setattr(definitions.covariances, "matrix", of)
-            return along(lambda x: definitions.deep_elbo(fs.replace_at(exact, path, x), X, Y, 1.0, jitter, draws), leaf, d)[1]
+            return along(
+                lambda x: definitions.deep_elbo(
+                    fs.replace_at(exact, path, x), X, Y, 1.0, jitter, draws
+                ),
+                leaf,
+                d,
+            )[1]
 
         truth, scale = slope(matrix), np.linalg.norm(bars[path]) * np.linalg.norm(d)
         spread = max(abs(slope(rounded(matrix, rng)) - truth) for _ in range(4)) / scale
@@ -110,11 +139,15 @@ def test_one_layer_is_an_svgp(rng, name):
     layer = layer_of(rng, name, 2, None)
     X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal(B)
     deep = fs.DeepGP((layer,), fs.Gaussian(0.3))
-    shallow = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, deep.likelihood, layer.mean)
+    shallow = fs.SVGP(
+        layer.covariance, layer.inducing, layer.posterior, deep.likelihood, layer.mean
+    )
     value, grad, X_bar = fs.elbo_and_grad(deep, X, Y, inputs=True, **OPTIONS)
     due, due_grad, due_X_bar = fs.elbo_and_grad(shallow, X, Y, inputs=True, **OPTIONS)
     assert value == pytest.approx(due, rel=1e-13)
-    assert_close(grad.layers[0], fs.Layer(due_grad.covariance, due_grad.inducing, due_grad.posterior))
+    assert_close(
+        grad.layers[0], fs.Layer(due_grad.covariance, due_grad.inducing, due_grad.posterior)
+    )
     assert_close(grad.likelihood, due_grad.likelihood)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-12, atol=1e-12)
     for call in (
@@ -122,7 +155,9 @@ def test_one_layer_is_an_svgp(rng, name):
         lambda m, X, **kw: fs.predict_cdf(m, X, Y, **kw), lambda m, X, **kw: fs.predict_quantiles(m, X, (0.1, 0.5), **kw),
         lambda m, X, **kw: fs.sample_f(m, X, 3, rng=1, **kw),
     ):  # fmt: skip
-        np.testing.assert_allclose(call(deep, X, jitter=JITTER), call(shallow, X, jitter=JITTER), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            call(deep, X, jitter=JITTER), call(shallow, X, jitter=JITTER), rtol=1e-12, atol=1e-12
+        )
 
 
 def certain(layer):
@@ -141,7 +176,9 @@ def test_an_identity_layer_without_variance_is_not_there(rng):
     assert value == pytest.approx(due, rel=1e-12)
     assert_close(grad.layers[1], due_grad.layers[0])
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-9)
-    np.testing.assert_allclose(fs.predict_f(deep, X, jitter=JITTER), fs.predict_f(shallow, X, jitter=JITTER), rtol=1e-12)
+    np.testing.assert_allclose(
+        fs.predict_f(deep, X, jitter=JITTER), fs.predict_f(shallow, X, jitter=JITTER), rtol=1e-12
+    )
 
 
 @each_chain
@@ -149,9 +186,14 @@ def test_many_draws_are_the_mean_of_single_ones(rng, name):
     model, X, Y = problem(rng, name)
     draws = draws_for(rng, model, 3)
     value, grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
-    single = [fs.elbo_and_grad(model, X, Y, draws=[eps[s : s + 1] for eps in draws], **OPTIONS) for s in range(3)]
+    single = [
+        fs.elbo_and_grad(model, X, Y, draws=[eps[s : s + 1] for eps in draws], **OPTIONS)
+        for s in range(3)
+    ]
     assert value == pytest.approx(sum(one for one, _ in single) / 3, rel=1e-12)
-    assert_close(grad, fs.tree_map(lambda *bars: sum(bars) / 3, *(one for _, one in single)), atol=1e-11)
+    assert_close(
+        grad, fs.tree_map(lambda *bars: sum(bars) / 3, *(one for _, one in single)), atol=1e-11
+    )
 
 
 @each_chain
@@ -187,7 +229,9 @@ def test_only_what_is_asked_for(rng, inputs):
     draws = draws_for(rng, model, 2)
     value, whole, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
     for wrt in NAMES:
-        found, grad, *bars = fs.elbo_and_grad(model, X, Y, draws=draws, wrt=wrt, inputs=inputs, **OPTIONS)
+        found, grad, *bars = fs.elbo_and_grad(
+            model, X, Y, draws=draws, wrt=wrt, inputs=inputs, **OPTIONS
+        )
         assert found == pytest.approx(value, rel=1e-13)
         assert_close(grad, restricted(whole, wrt))
         for bar in bars:
@@ -199,7 +243,8 @@ def test_only_what_is_asked_for(rng, inputs):
 def at_a_floor(rng, kind):
     """``(model, X, Y, draws)``: the first row of X is an inducing input of a layer that is certain of its value there.
 
-    On which side of the floor rounding leaves its variance is luck, so problems are drawn until it is below.
+    On which side of the floor rounding leaves its variance is luck, so problems are drawn until it
+    is below.
     """
     for _ in range(50):
         model, _, Y = problem(rng, "two")
@@ -208,7 +253,11 @@ def at_a_floor(rng, kind):
             hidden = fs.replace(model.layers[0], posterior=kind(mean, np.full(4, 1e-17)))
         else:
             q = kind(mean, np.stack([1e-10 * np.eye(4)] * 3), rng.standard_normal((3, 2)))
-            hidden = fs.replace(model.layers[0], inducing=fs.InducingPair(Z, rng.uniform(-2, 2, (2, 2))), posterior=q)
+            hidden = fs.replace(
+                model.layers[0],
+                inducing=fs.InducingPair(Z, rng.uniform(-2, 2, (2, 2))),
+                posterior=q,
+            )
         model = fs.replace(model, layers=(hidden, model.layers[1]))
         X, draws = np.concatenate([Z[:1], rng.uniform(-2, 2, (B - 1, 2))]), draws_for(rng, model, 2)
         with warnings.catch_warnings(record=True) as found:
@@ -227,7 +276,11 @@ def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
     results = []
     for eps in (draws, still):
         with pytest.warns(fs.VarianceClampWarning):
-            results.append(fs.elbo_and_grad(model, X, Y, draws=eps, num_data=SCALE * B, jitter=0.0, inputs=True))
+            results.append(
+                fs.elbo_and_grad(
+                    model, X, Y, draws=eps, num_data=SCALE * B, jitter=0.0, inputs=True
+                )
+            )
     (value, grad, X_bar), (due, due_grad, due_X_bar) = results
     assert value == pytest.approx(due, rel=1e-6)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-4, atol=1e-5 * np.abs(due_X_bar).max())
@@ -238,7 +291,14 @@ def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
 def test_outputs_in_the_form_of_a_likelihood_cost_nothing(rng, kind, monkeypatch):
     """No more products of a matrix (M, M) with one of M rows, whatever the number of outputs."""
     X, Y, counts = rng.uniform(-2, 2, (20, 2)), rng.standard_normal(20), []
-    for name in ("matmul", "multiply_triangular", "weighted_gram", "tril_congruence", "newton_schulz_gram", "cholesky"):
+    for name in (
+        "matmul",
+        "multiply_triangular",
+        "weighted_gram",
+        "tril_congruence",
+        "newton_schulz_gram",
+        "cholesky",
+    ):
         own = getattr(kernels, name)
 
         def counted(A, *args, own=own, **kwargs):
@@ -259,9 +319,13 @@ def float32_errors(rng, name):
     draws, Y = draws_for(rng, model, 2), Y.astype(np.float32) if Y.dtype == float else Y
     due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
     single = fs.tree_map(lambda leaf: np.float32(leaf), model)
-    value, grad, X_bar = fs.elbo_and_grad(single, X.astype(np.float32), Y, draws=draws, inputs=True, **OPTIONS)
+    value, grad, X_bar = fs.elbo_and_grad(
+        single, X.astype(np.float32), Y, draws=draws, inputs=True, **OPTIONS
+    )
     assert X_bar.dtype == np.float32
-    assert all(a.dtype == np.float32 for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER))
+    assert all(
+        a.dtype == np.float32 for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER)
+    )
     errors = [abs(value / due - 1)]
     for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
         assert a.dtype == np.float32, path
@@ -288,7 +352,11 @@ def test_draws(rng):
             np.testing.assert_array_equal(flat[num // 2 :], -flat[: num // 2])
         given = fs.elbo(model, X, Y, draws=draws, **OPTIONS)
         assert fs.elbo(model, X, Y, rng=7, num_samples=num, **OPTIONS) == given
-        assert fs.elbo(model, X, Y, rng=np.random.default_rng(7), num_samples=num, **OPTIONS) == given
-    many = np.concatenate([eps.ravel() for eps in hidden_draws(model, np.zeros((2000, 2)), None, 2, rng)])
+        assert (
+            fs.elbo(model, X, Y, rng=np.random.default_rng(7), num_samples=num, **OPTIONS) == given
+        )
+    many = np.concatenate(
+        [eps.ravel() for eps in hidden_draws(model, np.zeros((2000, 2)), None, 2, rng)]
+    )
     assert abs(np.square(many).mean() - 1) < 0.1
     assert fs.elbo(model, X, Y, **OPTIONS) != fs.elbo(model, X, Y, **OPTIONS)

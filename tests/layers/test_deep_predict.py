@@ -40,9 +40,15 @@ def test_a_mixture_of_gaussians(rng, name):
         for a, b in zip(call(model, X, **OPTIONS), moments, strict=True):
             assert a.shape == Y.shape
             np.testing.assert_allclose(a.reshape(B, -1), b, rtol=1e-9)
-    np.testing.assert_allclose(fs.predict_log_density(model, X, Y, **OPTIONS), logsumexp(logs, axis=0) - np.log(S), rtol=1e-9)
+    np.testing.assert_allclose(
+        fs.predict_log_density(model, X, Y, **OPTIONS),
+        logsumexp(logs, axis=0) - np.log(S),
+        rtol=1e-9,
+    )
     cdf = ndtr((y - mean) / np.sqrt(var + 0.3)).mean(axis=0)
-    np.testing.assert_allclose(fs.predict_cdf(model, X, Y, **OPTIONS).reshape(B, -1), cdf, rtol=1e-9)
+    np.testing.assert_allclose(
+        fs.predict_cdf(model, X, Y, **OPTIONS).reshape(B, -1), cdf, rtol=1e-9
+    )
     levels = 0.01, 0.5, 0.8
     for level, q in zip(levels, fs.predict_quantiles(model, X, levels, **OPTIONS), strict=True):
         assert q.shape == Y.shape
@@ -55,7 +61,9 @@ def test_quantiles_of_counts(rng):
     """The smallest count whose distribution function, of the mixture, reaches the level."""
     model, X, _ = problem(rng, "two")
     model = fs.replace(model, likelihood=fs.Poisson(exposure=3.0))
-    for level, q in zip((0.1, 0.9), fs.predict_quantiles(model, X, (0.1, 0.9), **OPTIONS), strict=True):
+    for level, q in zip(
+        (0.1, 0.9), fs.predict_quantiles(model, X, (0.1, 0.9), **OPTIONS), strict=True
+    ):
         np.testing.assert_array_equal(q, np.floor(q))
         assert (fs.predict_cdf(model, X, q, **OPTIONS) >= level - 1e-11).all()
         below = fs.predict_cdf(model, X, np.maximum(q - 1, 0), **OPTIONS)
@@ -67,7 +75,9 @@ def test_classes(rng):
     p, spread = fs.predict_y(model, X, **OPTIONS)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(spread, p * (1 - p), rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(fs.predict_log_density(model, X, Y, **OPTIONS), np.log(p[np.arange(B), Y]), rtol=1e-10)
+    np.testing.assert_allclose(
+        fs.predict_log_density(model, X, Y, **OPTIONS), np.log(p[np.arange(B), Y]), rtol=1e-10
+    )
     mean, var = parts(model, X)
     points = kernels.normal_points(3, model.likelihood.num_samples)
     f = mean[..., None, :] + np.sqrt(var)[..., None, :] * points
@@ -90,7 +100,9 @@ def test_a_row_depends_on_nothing_but_itself(rng):
         np.testing.assert_array_equal(call(jitter=JITTER, rng=5), call(jitter=JITTER, rng=5))
         assert np.any(np.not_equal(call(jitter=JITTER, rng=5), whole))
         for size in (1, 2, B + 1):
-            np.testing.assert_allclose(call(jitter=JITTER, chunk_size=size), whole, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(
+                call(jitter=JITTER, chunk_size=size), whole, rtol=1e-12, atol=1e-13
+            )
 
 
 def moments_by_points(rng):
@@ -100,7 +112,10 @@ def moments_by_points(rng):
     draws = [np.repeat(nodes[:, None, None], B, axis=1)]
     found, _ = definitions.deep_marginals(model, X, draws, JITTER)
     mean = sum(w * one[0][0] for w, one in zip(weights / weights.sum(), found, strict=True))
-    return [np.abs(fs.predict_f(model, X, jitter=JITTER, num_samples=num)[0] - mean).max() for num in (256, 2)]
+    return [
+        np.abs(fs.predict_f(model, X, jitter=JITTER, num_samples=num)[0] - mean).max()
+        for num in (256, 2)
+    ]
 
 
 def test_points_find_the_moments_of_many_draws(rng):
@@ -119,7 +134,9 @@ def test_whole_functions(rng):
     after.standard_normal(hidden.size)
     top = fs.DeepGP((above,), fs.Gaussian(0.3))
     due = np.concatenate([fs.sample_f(top, H, 1, rng=after, jitter=JITTER) for H in hidden])
-    np.testing.assert_allclose(fs.sample_f(deep, X, 3, rng=rng_of(5), jitter=JITTER), due, rtol=1e-10)
+    np.testing.assert_allclose(
+        fs.sample_f(deep, X, 3, rng=rng_of(5), jitter=JITTER), due, rtol=1e-10
+    )
     twice = fs.sample_f(deep, np.repeat(X, 2, axis=0), 2, rng=0, jitter=1e-9)
     np.testing.assert_allclose(twice[:, ::2], twice[:, 1::2], atol=1e-3)
     outputs, _, _ = problem(rng, "outputs")
@@ -128,7 +145,10 @@ def test_whole_functions(rng):
 
 def test_no_covariance(rng):
     model, X, _ = problem(rng, "two")
-    with pytest.raises(ValueError, match=r"no covariance that would tell all.*sample_f\(model, Xs\) draws whole functions"):
+    with pytest.raises(
+        ValueError,
+        match=r"no covariance that would tell all.*sample_f\(model, Xs\) draws whole functions",
+    ):
         fs.predict_f(model, X, full_cov=True)
 
 
@@ -136,6 +156,8 @@ def test_every_likelihood_predicts(rng):
     for name, make in LIKELIHOODS.items():
         P = 3 if name == "classes" else None
         likelihood, Y = make(rng, P)
-        model = fs.DeepGP((layer_of(rng, "whitened", 2, 2), layer_of(rng, "likelihood", 2, P)), likelihood)
+        model = fs.DeepGP(
+            (layer_of(rng, "whitened", 2, 2), layer_of(rng, "likelihood", 2, P)), likelihood
+        )
         logs = fs.predict_log_density(model, rng.uniform(-2, 2, (B, 2)), Y)
         assert logs.shape == (B,) and np.isfinite(logs).all()

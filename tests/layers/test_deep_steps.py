@@ -11,21 +11,34 @@ from fastsvgp.errors import NotPositiveDefinite
 OPTIONS = {"num_data": 3.5 * B, "jitter": JITTER}
 
 
-@pytest.mark.parametrize("kind", ["whitened", "marginal", "WhitenedOrthogonal", "Orthogonal", "absorbed-sites", "dual-sites"])
+@pytest.mark.parametrize(
+    "kind",
+    ["whitened", "marginal", "WhitenedOrthogonal", "Orthogonal", "absorbed-sites", "dual-sites"],
+)
 @pytest.mark.parametrize("P", [None, 2])
 def test_a_whole_natural_step_lands_on_the_last_layers_optimum(rng, kind, P):
-    model = fs.DeepGP((layer_of(rng, "likelihood", 2, 3), layer_of(rng, kind, 3, P)), fs.Gaussian(0.3))
+    model = fs.DeepGP(
+        (layer_of(rng, "likelihood", 2, 3), layer_of(rng, kind, 3, P)), fs.Gaussian(0.3)
+    )
     X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal((B, P) if P else B)
     draws = draws_for(rng, model, 3)
     stepped, info = fs.natural_step(model, X, Y, step_size=1.0, draws=draws, **OPTIONS)
-    assert info.value == pytest.approx(fs.elbo(model, X, Y, draws=draws, **OPTIONS)) and not info.backed_off
+    assert (
+        info.value == pytest.approx(fs.elbo(model, X, Y, draws=draws, **OPTIONS))
+        and not info.backed_off
+    )
     _, before = fs.elbo_and_grad(model, X, Y, draws=draws, wrt="layers.1.posterior", **OPTIONS)
     _, after = fs.elbo_and_grad(stepped, X, Y, draws=draws, wrt="layers.1.posterior", **OPTIONS)
     size = max(np.abs(bar).max() for _, _, bar in fs.leaves(before.layers[1].posterior))
-    assert all(np.abs(bar).max() < 1e-9 * max(1, size) for _, _, bar in fs.leaves(after.layers[1].posterior))
+    assert all(
+        np.abs(bar).max() < 1e-9 * max(1, size)
+        for _, _, bar in fs.leaves(after.layers[1].posterior)
+    )
     assert stepped.layers[0] is not None and all(
         np.array_equal(a, b, equal_nan=True)
-        for (_, _, a), (_, _, b) in zip(fs.leaves(stepped.layers[0]), fs.leaves(model.layers[0]), strict=True)
+        for (_, _, a), (_, _, b) in zip(
+            fs.leaves(stepped.layers[0]), fs.leaves(model.layers[0]), strict=True
+        )
     )
 
 
@@ -35,7 +48,9 @@ def test_natural_steps_never_fall_where_they_must_not(rng):
     value = fs.elbo(model, X, Y, rng=3, **OPTIONS)
     stepped, info = fs.natural_step(model, X, Y, step_size=1.0, rng=3, monotone=True, **OPTIONS)
     assert info.value == pytest.approx(value) and fs.elbo(stepped, X, Y, rng=3, **OPTIONS) >= value
-    with pytest.raises(TypeError, match=r"natural_step: a LikelihoodForm posterior can not .* S~ diagonal"):
+    with pytest.raises(
+        TypeError, match=r"natural_step: a LikelihoodForm posterior can not .* S~ diagonal"
+    ):
         fs.natural_step(problem(rng, "two")[0], X, Y[:, 0])
 
 
@@ -50,7 +65,14 @@ def test_all_factors_of_inverses_are_brought_up_to_date(rng):
         fs.refresh_inverse(fs.DeepGP((layer_of(rng, "whitened", 2, None),), fs.Gaussian(0.1)))
 
 
-STARTS = [fs.Whitened, fs.Marginal, fs.LikelihoodForm, fs.Relaxed, fs.WhitenedOrthogonal, fs.Orthogonal]
+STARTS = [
+    fs.Whitened,
+    fs.Marginal,
+    fs.LikelihoodForm,
+    fs.Relaxed,
+    fs.WhitenedOrthogonal,
+    fs.Orthogonal,
+]
 
 
 @pytest.mark.parametrize("kind", STARTS, ids=lambda kind: kind.__name__)
@@ -60,10 +82,17 @@ def test_a_start(rng, kind, width):
     X, Y = rng.standard_normal((40, 3)), rng.standard_normal(40)
     M = (6, 4) if kind.num_sets == 2 else 10
     model = fs.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
-    assert [layer.check_shapes() for layer in model.layers] == [(3, (width or 3,)), (width or 3, (width or 3,)), (width or 3, ())]
+    assert [layer.check_shapes() for layer in model.layers] == [
+        (3, (width or 3,)),
+        (width or 3, (width or 3,)),
+        (width or 3, ()),
+    ]
     assert np.isfinite(fs.elbo(model, X, Y, rng=0))
     at = fs.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
-    assert all(np.array_equal(a, b) for (_, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(at), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for (_, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(at), strict=True)
+    )
     inducing = model.layers[0].inducing
     Z = inducing.Z if kind.num_sets == 2 else inducing
     for layer in model.layers[:-1]:
@@ -72,13 +101,19 @@ def test_a_start(rng, kind, width):
         np.testing.assert_allclose(mean, layer.mean(Z).T, atol=1e-12)
         assert (var < 0.01).all()
         Z = np.ascontiguousarray(layer.mean(Z).T)
-    np.testing.assert_allclose(Z, model.layers[-1].inducing.Z if kind.num_sets == 2 else model.layers[-1].inducing, atol=1e-12)
+    np.testing.assert_allclose(
+        Z,
+        model.layers[-1].inducing.Z if kind.num_sets == 2 else model.layers[-1].inducing,
+        atol=1e-12,
+    )
 
 
 def test_starts_of_classes_and_in_float32(rng):
     X = rng.standard_normal((40, 3)).astype(np.float32)
     model = fs.deep_gp(X, fs.Softmax(num_classes=4), 2, 5, covariance=fs.Matern52, rng=0)
-    assert model.layers[-1].posterior.mean.shape == (4, 5) and isinstance(model.layers[0].covariance, fs.Matern52)
+    assert model.layers[-1].posterior.mean.shape == (4, 5) and isinstance(
+        model.layers[0].covariance, fs.Matern52
+    )
     assert fs.predict_y(model, X)[0].dtype == np.float32
     integers = fs.deep_gp(rng.integers(0, 9, (40, 2)), fs.Gaussian(0.1), 2, 5, width=1, rng=0)
     assert integers.layers[0].inducing.dtype == float
@@ -92,7 +127,9 @@ def test_pca_mean(rng):
     np.testing.assert_allclose(H.mean(axis=1), 0, atol=1e-12)
     spread = np.linalg.eigvalsh(np.cov(X.T))[::-1][:2]
     np.testing.assert_allclose(np.cov(H), np.diag(spread), atol=1e-10)
-    assert (np.take_along_axis(mean.weights, np.abs(mean.weights).argmax(axis=1)[:, None], axis=1) > 0).all()
+    assert (
+        np.take_along_axis(mean.weights, np.abs(mean.weights).argmax(axis=1)[:, None], axis=1) > 0
+    ).all()
     with pytest.raises(ValueError, match="pca_mean: `P` is 5, but `X` has 4 columns"):
         fs.pca_mean(X, 5)
 

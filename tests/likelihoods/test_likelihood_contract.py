@@ -60,13 +60,24 @@ def test_derivatives_are_those_of_the_value(name, shape, rng):
         assert abs(five_point(value) - reverse) <= 1e-8 * max(1, abs(reverse))
 
     for _ in range(3):
-        d, e = rng.standard_normal(f.mean.shape), rng.standard_normal(f.mean.shape) * np.minimum(f.var, 1)
-        check(lambda s, d=d: likelihood.expected_log_prob(Y, Marginals(f.mean + s * d, f.var))[0], (f_bar.mean * d).sum())
-        check(lambda s, e=e: likelihood.expected_log_prob(Y, Marginals(f.mean, f.var + s * e))[0], (f_bar.var * e).sum())
+        d, e = (
+            rng.standard_normal(f.mean.shape),
+            rng.standard_normal(f.mean.shape) * np.minimum(f.var, 1),
+        )
+        check(
+            lambda s, d=d: likelihood.expected_log_prob(Y, Marginals(f.mean + s * d, f.var))[0],
+            (f_bar.mean * d).sum(),
+        )
+        check(
+            lambda s, e=e: likelihood.expected_log_prob(Y, Marginals(f.mean, f.var + s * e))[0],
+            (f_bar.var * e).sum(),
+        )
     for path, kind, value in leaves(likelihood):
         assert kind == "positive"
         check(
-            lambda s, p=path, v=value: replace(likelihood, **{p: v * (1 + s)}).expected_log_prob(Y, f)[0],
+            lambda s, p=path, v=value: replace(likelihood, **{p: v * (1 + s)}).expected_log_prob(
+                Y, f
+            )[0],
             value * getattr(likelihood_bar, path),
         )
 
@@ -74,7 +85,11 @@ def test_derivatives_are_those_of_the_value(name, shape, rng):
 @each
 def test_value_alone_is_the_same_value(name, rng):
     likelihood, Y, f = problem(name, rng, (17,))
-    assert likelihood.expected_log_prob(Y, f, need=False) == (likelihood.expected_log_prob(Y, f)[0], None, None)
+    assert likelihood.expected_log_prob(Y, f, need=False) == (
+        likelihood.expected_log_prob(Y, f)[0],
+        None,
+        None,
+    )
 
 
 @each
@@ -93,10 +108,13 @@ def test_a_sum_over_data(name, rng):
     likelihood, Y, f = problem(name, rng, (2, 17))
     ell, f_bar, _ = likelihood.expected_log_prob(Y, f)
     parts = [
-        likelihood.expected_log_prob(Y[..., p], Marginals(f.mean[..., p], f.var[..., p])) for p in (slice(0, 5), slice(5, 17))
+        likelihood.expected_log_prob(Y[..., p], Marginals(f.mean[..., p], f.var[..., p]))
+        for p in (slice(0, 5), slice(5, 17))
     ]
     np.testing.assert_allclose(ell, sum(p[0] for p in parts), rtol=1e-13)
-    np.testing.assert_allclose(f_bar.mean, np.concatenate([p[1].mean for p in parts], axis=-1), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        f_bar.mean, np.concatenate([p[1].mean for p in parts], axis=-1), rtol=1e-12, atol=1e-15
+    )
 
 
 @each
@@ -112,10 +130,16 @@ def test_whole_weights_are_repeated_data(name, shape, rng):
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, weights=w.astype(float))
     due, bars, own = likelihood.expected_log_prob(often(Y), Marginals(often(f.mean), often(f.var)))
     np.testing.assert_allclose(ell, due, rtol=1e-12)
-    assert likelihood.expected_log_prob(Y, f, need=False, weights=w.astype(float)) == (ell, None, None)
+    assert likelihood.expected_log_prob(Y, f, need=False, weights=w.astype(float)) == (
+        ell,
+        None,
+        None,
+    )
     for name in ("mean", "var"):
         one, each_time = getattr(f_bar, name), getattr(bars, name)
-        np.testing.assert_allclose(often(one), often(np.broadcast_to(w, one.shape)) * each_time, rtol=1e-12)
+        np.testing.assert_allclose(
+            often(one), often(np.broadcast_to(w, one.shape)) * each_time, rtol=1e-12
+        )
         assert (one[..., w == 0] == 0).all() if joint else (one[w == 0] == 0).all()
     for (path, _, one), (_, _, other) in zip(leaves(likelihood_bar), leaves(own), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, err_msg=path)
@@ -125,7 +149,8 @@ def test_whole_weights_are_repeated_data(name, shape, rng):
 def test_strides_and_read_only_inputs(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 34))
     thin, dense = (
-        (copy(Y[..., ::2]), Marginals(copy(f.mean[..., ::2]), copy(f.var[..., ::2]))) for copy in (lambda a: a, np.array)
+        (copy(Y[..., ::2]), Marginals(copy(f.mean[..., ::2]), copy(f.var[..., ::2])))
+        for copy in (lambda a: a, np.array)
     )
     for a in (Y, f.mean, f.var):
         a.flags.writeable = False
@@ -153,12 +178,16 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
         ell, f_bar, bar = member.expected_log_prob(y, g)
         own = [np.asarray(value) for _, _, value in leaves(bar)]
         mean, var = moments = member.predict_mean_and_var(g)
-        results.append([f_bar.mean, f_bar.var, *own, *moments, member.predict_log_density(y, g), ell])
+        results.append(
+            [f_bar.mean, f_bar.var, *own, *moments, member.predict_log_density(y, g), ell]
+        )
     squares = np.square(mean).max()  # in a variance they cancel
     np.testing.assert_allclose(results[0].pop(), results[1].pop(), rtol=4e-7)
     for fast, truth in zip(*results, strict=True):
         assert fast.dtype == np.float32 and truth.dtype == np.float64
-        assert_as_accurate_as(fast, truth.astype(np.float32), truth, size=squares if truth is var else 0.0)
+        assert_as_accurate_as(
+            fast, truth.astype(np.float32), truth, size=squares if truth is var else 0.0
+        )
 
 
 @each
@@ -172,7 +201,12 @@ def test_tails(name, dtype, size, var, rng):
     f = Marginals(mean, np.full_like(mean, var))
     Y = Y.astype(dtype) if Y.dtype == float else Y
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
-    outputs = [f_bar.mean, f_bar.var, *likelihood.predict_mean_and_var(f), likelihood.predict_log_density(Y, f)]
+    outputs = [
+        f_bar.mean,
+        f_bar.var,
+        *likelihood.predict_mean_and_var(f),
+        likelihood.predict_log_density(Y, f),
+    ]
     outputs += [value for _, _, value in leaves(likelihood_bar)]
     assert not any(np.isnan(x).any() for x in [ell, *outputs])
     if name != "poisson":
@@ -184,7 +218,10 @@ def test_a_vanishing_variance_gives_the_log_density_itself(name, rng):
     likelihood, Y, f = problem(name, rng, (17,))
     sharp = Marginals(f.mean, np.zeros_like(f.var))
     np.testing.assert_allclose(
-        likelihood.expected_log_prob(Y, sharp)[0], likelihood.predict_log_density(Y, sharp).sum(), rtol=1e-9, atol=1e-9
+        likelihood.expected_log_prob(Y, sharp)[0],
+        likelihood.predict_log_density(Y, sharp).sum(),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
@@ -225,11 +262,15 @@ def test_multi_class_means_are_the_predictive_probabilities(rng):
         p, var = likelihood.predict_mean_and_var(f)
         np.testing.assert_allclose(p.sum(axis=0), 1, rtol=1e-12)
         np.testing.assert_allclose(var, p * (1 - p))
-        np.testing.assert_allclose(np.log(p[Y, np.arange(17)]), likelihood.predict_log_density(Y, f))
+        np.testing.assert_allclose(
+            np.log(p[Y, np.arange(17)]), likelihood.predict_log_density(Y, f)
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name][0].num_latent is None])
 def test_outputs_add_up(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 17))
-    each_output = [likelihood.predict_log_density(Y[p], Marginals(f.mean[p], f.var[p])) for p in range(3)]
+    each_output = [
+        likelihood.predict_log_density(Y[p], Marginals(f.mean[p], f.var[p])) for p in range(3)
+    ]
     np.testing.assert_allclose(likelihood.predict_log_density(Y, f), sum(each_output), rtol=1e-12)

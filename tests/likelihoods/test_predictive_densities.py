@@ -25,7 +25,9 @@ def exact_poisson(y, mean, var, exposure):
     rate = exposure * math.exp(mean)
     centre = oracle.mode(slope, mean - var * rate - 1, mean + var * y + 1)
     width = 1 / math.sqrt(1 / var + exposure * math.exp(centre))
-    return oracle.log_density_by_sinh(lambda f: oracle.poisson_wide(y, f, exposure), mean, var, centre, width, 2001)
+    return oracle.log_density_by_sinh(
+        lambda f: oracle.poisson_wide(y, f, exposure), mean, var, centre, width, 2001
+    )
 
 
 @pytest.mark.parametrize("exposure", [1.0, 250.0])
@@ -35,7 +37,11 @@ def test_poisson(var, exposure):
     for mean in (-30.0, -3.0, -0.5, 0.0, 1.0, 3.0, 8.0, 30.0):
         exact = np.array([exact_poisson(y, mean, var, exposure) for y in Y])
         error = np.abs(predicted(lk.Poisson(exposure=exposure), Y, mean, var) - exact)
-        assert (error <= np.maximum(1e-9, 1e-13 * np.abs(exact))).all(), (mean, Y[error.argmax()], error.max())
+        assert (error <= np.maximum(1e-9, 1e-13 * np.abs(exact))).all(), (
+            mean,
+            Y[error.argmax()],
+            error.max(),
+        )
 
 
 @pytest.mark.parametrize("var", [16.0, 50.0])
@@ -62,7 +68,10 @@ def test_fewer_nodes_of_poisson_are_a_coarser_rule(num_nodes, error):
     likelihood = lk.Poisson(num_nodes=num_nodes)
     for var in (0.1, 1.0, 16.0):
         for y in (0, 3, 100):
-            assert abs(predicted(likelihood, [y], 1.0, var)[0] - exact_poisson(y, 1.0, var, 1.0)) < error
+            assert (
+                abs(predicted(likelihood, [y], 1.0, var)[0] - exact_poisson(y, 1.0, var, 1.0))
+                < error
+            )
 
 
 def test_poisson_probabilities_add_up():
@@ -74,8 +83,14 @@ def test_poisson_probabilities_add_up():
 
 def exact_logit(y, mean, var):
     sign = 2 * y - 1
-    centre = oracle.mode(lambda g: 1 / (1 + np.exp(g)) - (g - sign * mean) / np.longdouble(var), sign * mean, sign * mean + var)
-    return oracle.log_density_by_sinh(lambda f: oracle.logit_wide(y, f), mean, var, sign * centre, min(1, math.sqrt(var)), 8001)
+    centre = oracle.mode(
+        lambda g: 1 / (1 + np.exp(g)) - (g - sign * mean) / np.longdouble(var),
+        sign * mean,
+        sign * mean + var,
+    )
+    return oracle.log_density_by_sinh(
+        lambda f: oracle.logit_wide(y, f), mean, var, sign * centre, min(1, math.sqrt(var)), 8001
+    )
 
 
 @pytest.mark.parametrize("var", [1e-12, 1e-6, 1e-3, 0.1, 1.0, 4.0, 16.0, 50.0, 100.0, 1e4])
@@ -89,7 +104,9 @@ def test_logit(var):
         got = likelihood.predict_log_density(np.full(9, float(y)), f)
         against = exact[y] < -0.7
         np.testing.assert_allclose(got[against], exact[y][against].astype(float), rtol=1e-12)
-        np.testing.assert_allclose(-np.expm1(got[~against]), np.exp(exact[1 - y][~against]).astype(float), rtol=1e-10)
+        np.testing.assert_allclose(
+            -np.expm1(got[~against]), np.exp(exact[1 - y][~against]).astype(float), rtol=1e-10
+        )
     p, spread = likelihood.predict_mean_and_var(f)
     np.testing.assert_allclose(p, np.exp(exact[1]).astype(float), rtol=3e-13)
     np.testing.assert_allclose(spread, np.exp(exact[0] + exact[1]).astype(float), rtol=3e-13)
@@ -106,7 +123,11 @@ def test_logit_in_float32():
             np.testing.assert_allclose(got, exact, rtol=3e-7, atol=1e-10)
         p, spread = lk.BernoulliLogit().predict_mean_and_var(f)
         assert p.dtype == spread.dtype == np.float32
-        np.testing.assert_allclose(p, np.exp([float(exact_logit(1, float(m), float(np.float32(var)))) for m in means]), rtol=3e-7)
+        np.testing.assert_allclose(
+            p,
+            np.exp([float(exact_logit(1, float(m), float(np.float32(var)))) for m in means]),
+            rtol=3e-7,
+        )
 
 
 @pytest.mark.parametrize("num_nodes", [1, 20])
@@ -121,12 +142,23 @@ def test_predictions_of_logit_do_not_depend_on_the_nodes_of_the_bound(num_nodes,
 
 def exact_student_t(y, mean, var, scale, df):
     centre, width = (mean, math.sqrt(var)) if var < scale * scale else (y, scale)
-    return oracle.log_density_by_sinh(lambda f: oracle.student_t_wide(y, f, scale, df), mean, var, centre, width)
+    return oracle.log_density_by_sinh(
+        lambda f: oracle.student_t_wide(y, f, scale, df), mean, var, centre, width
+    )
 
 
-@pytest.mark.parametrize("df", [0.5, 1.0, 4.0, 30.0, 63.999, 64.0, 1e3, 1e6, 1e10, 1e15, 1e99, 1e101, 1e300])
+@pytest.mark.parametrize(
+    "df", [0.5, 1.0, 4.0, 30.0, 63.999, 64.0, 1e3, 1e6, 1e10, 1e15, 1e99, 1e101, 1e300]
+)
 def test_student_t(df):
-    for scale, var in ((0.01, 1.0), (0.01, 100.0), (1.0, 1e-4), (1.0, 0.1), (1.0, 16.0), (30.0, 50.0)):
+    for scale, var in (
+        (0.01, 1.0),
+        (0.01, 100.0),
+        (1.0, 1e-4),
+        (1.0, 0.1),
+        (1.0, 16.0),
+        (30.0, 50.0),
+    ):
         Y = 0.3 + np.array([0, 1, 10, 100]) * max(scale, math.sqrt(var))
         exact = np.array([exact_student_t(y, 0.3, var, scale, df) for y in Y])
         error = np.abs(predicted(lk.StudentT(scale, df=df), Y, 0.3, var) - exact)
@@ -137,4 +169,6 @@ def test_far_targets_of_student_t_with_many_nodes():
     """As many nodes as scales between the target and the mean, in several pieces; a density of exp(-2e7) is one too."""
     for df, r in ((1e3, 1e5), (1e7, 5e3), (1e8, 1e4)):
         exact = exact_student_t(r, 0.0, 1e-4, 1.0, df)
-        np.testing.assert_allclose(predicted(lk.StudentT(1.0, df=df), [r, 0.0], 0.0, 1e-4)[0], float(exact), rtol=1e-12)
+        np.testing.assert_allclose(
+            predicted(lk.StudentT(1.0, df=df), [r, 0.0], 0.0, 1e-4)[0], float(exact), rtol=1e-12
+        )

@@ -39,7 +39,9 @@ def test_the_distribution_function_is_the_average_of_the_conditional_one(name, r
     Y = np.floor(np.exp(np.clip(Y, -2, 9))) if name == "poisson" else Y
     truth = [predictive.cdf(conditional, *row) for row in zip(Y, f.mean, f.var, strict=True)]
     grid_meets_a_kink = name == "laplace"
-    np.testing.assert_allclose(likelihood.predict_cdf(Y, f), truth, atol=3e-8 if grid_meets_a_kink else 1e-10)
+    np.testing.assert_allclose(
+        likelihood.predict_cdf(Y, f), truth, atol=3e-8 if grid_meets_a_kink else 1e-10
+    )
     np.testing.assert_array_less(-1e-15, likelihood.predict_cdf(Y - 1e6, f))
     np.testing.assert_allclose(likelihood.predict_cdf(Y + 1e30, f), 1, atol=1e-9)
 
@@ -64,7 +66,12 @@ def test_quantiles_of_the_noise_alone_and_of_a_normal_sum():
         "cauchy": stats.cauchy(0, 0.7),
     }
     for name, law in noise.items():
-        np.testing.assert_allclose(TABLE[name][0].predict_quantiles(LEVELS, sharp)[:, 0], law.ppf(LEVELS), rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(
+            TABLE[name][0].predict_quantiles(LEVELS, sharp)[:, 0],
+            law.ppf(LEVELS),
+            rtol=1e-8,
+            atol=1e-15,
+        )
     for likelihood in (lk.Gaussian(0.3), lk.StudentT(0.3**0.5, df=1e12)):
         found = likelihood.predict_quantiles(LEVELS, wide)[:, 0]
         np.testing.assert_allclose(found, stats.norm.ppf(LEVELS, 2, 1), rtol=1e-9)
@@ -85,10 +92,15 @@ def test_counts_are_the_smallest_that_reach_the_level(rng):
 
 def test_counts_that_no_float_tells_apart_and_none_at_all():
     likelihood = lk.Poisson()
-    q = likelihood.predict_quantiles([0.025, 0.5, 0.975], Marginals(np.array([40.0, 800.0, -800.0]), np.full(3, 0.25)))
-    np.testing.assert_allclose(q[:, 0], np.exp(40 + 0.5 * special.ndtri([0.025, 0.5, 0.975])), rtol=1e-12)
+    q = likelihood.predict_quantiles(
+        [0.025, 0.5, 0.975], Marginals(np.array([40.0, 800.0, -800.0]), np.full(3, 0.25))
+    )
+    np.testing.assert_allclose(
+        q[:, 0], np.exp(40 + 0.5 * special.ndtri([0.025, 0.5, 0.975])), rtol=1e-12
+    )
     assert (q[:, 1] == np.inf).all() and (q[:, 2] == 0).all()
-    f = Marginals(np.linspace(7.0, 8.0, 9), np.full(9, 33.5))  # the bracket ends where counts are no longer told apart
+    # the bracket ends where counts are no longer told apart
+    f = Marginals(np.linspace(7.0, 8.0, 9), np.full(9, 33.5))
     q = likelihood.predict_quantiles([1 - 1e-6], f)
     assert (q < 2**52).all() and (q == np.floor(q)).all()
 
@@ -108,7 +120,8 @@ def test_intervals_hold_what_they_promise(name, rng):
     }[name]()
     low, high = likelihood.predict_quantiles([0.05, 0.95], f)
     share = np.mean((low <= Y) & (Y <= high))
-    assert abs(share - 0.9) < 0.03 or name == "poisson" and 0.88 < share < 0.98  # counts are held with their whole probability
+    # counts are held with their whole probability
+    assert abs(share - 0.9) < 0.03 or name == "poisson" and 0.88 < share < 0.98
     if name != "poisson":
         assert stats.kstest(likelihood.predict_cdf(Y, f), "uniform").pvalue > 1e-9
 
@@ -120,7 +133,10 @@ def test_heavy_tails_stay_heavy():
     np.testing.assert_allclose(far, 0.7 * special.stdtrit(2.0, 0.9999), rtol=0.01)
     q = lk.StudentT(0.7, df=0.01).predict_quantiles([1e-6, 0.4, 0.6, 1 - 1e-6], f)[:, 0]
     assert q[0] == -np.inf and q[3] == np.inf and np.isfinite(q[1:3]).all()
-    np.testing.assert_allclose(lk.StudentT(0.7, df=0.01).predict_cdf(q[1:3], Marginals(np.zeros(2), np.ones(2))), [0.4, 0.6])
+    np.testing.assert_allclose(
+        lk.StudentT(0.7, df=0.01).predict_cdf(q[1:3], Marginals(np.zeros(2), np.ones(2))),
+        [0.4, 0.6],
+    )
 
 
 @each
@@ -129,9 +145,16 @@ def test_outputs_float32_and_no_data(name, rng):
     f = marginals(rng, (2, 9))
     q = likelihood.predict_quantiles([0.1, 0.8], f)
     for p in range(2):
-        np.testing.assert_allclose(q[:, p], likelihood.predict_quantiles([0.1, 0.8], Marginals(f.mean[p], f.var[p])), rtol=1e-12)
+        np.testing.assert_allclose(
+            q[:, p],
+            likelihood.predict_quantiles([0.1, 0.8], Marginals(f.mean[p], f.var[p])),
+            rtol=1e-12,
+        )
     small = Marginals(f.mean.astype(np.float32), f.var.astype(np.float32))
-    q32, p32 = likelihood.predict_quantiles([0.1, 0.8], small), likelihood.predict_cdf(q[0].astype(np.float32), small)
+    q32, p32 = (
+        likelihood.predict_quantiles([0.1, 0.8], small),
+        likelihood.predict_cdf(q[0].astype(np.float32), small),
+    )
     assert q32.dtype == p32.dtype == np.float32
     np.testing.assert_allclose(q32, q, rtol=1e-4, atol=1e-5 if name != "poisson" else 1)
     none = Marginals(np.empty((2, 0)), np.empty((2, 0)))
@@ -139,14 +162,24 @@ def test_outputs_float32_and_no_data(name, rng):
     assert likelihood.predict_cdf(np.empty((2, 0)), none).shape == (2, 0)
 
 
-OF_CLASSES = lk.BernoulliProbit(), lk.BernoulliLogit(), lk.RobustMax(num_classes=3), lk.Softmax(num_classes=3)
+OF_CLASSES = (
+    lk.BernoulliProbit(),
+    lk.BernoulliLogit(),
+    lk.RobustMax(num_classes=3),
+    lk.Softmax(num_classes=3),
+)
 
 
 @pytest.mark.parametrize("likelihood", OF_CLASSES)
 def test_classes_have_no_quantiles(likelihood):
     f = Marginals(np.zeros((3, 2)), np.ones((3, 2)))
-    for asked in (lambda: likelihood.predict_quantiles([0.5], f), lambda: likelihood.predict_cdf(np.zeros(2), f)):
-        with pytest.raises(TypeError, match="are classes, which have no quantiles; predict_y gives probabilities"):
+    for asked in (
+        lambda: likelihood.predict_quantiles([0.5], f),
+        lambda: likelihood.predict_cdf(np.zeros(2), f),
+    ):
+        with pytest.raises(
+            TypeError, match="are classes, which have no quantiles; predict_y gives probabilities"
+        ):
             asked()
 
 
@@ -156,7 +189,11 @@ def test_student_t_of_very_many_degrees_of_freedom_is_normal(df):
     f = Marginals(np.array([0.3, -2.0]), np.array([1.5, 1e-4]))
     likelihood, sd = lk.StudentT(scale=0.7, df=df), np.sqrt(f.var + 0.49)
     Y = np.array([1.2, -2.5])
-    np.testing.assert_allclose(likelihood.predict_cdf(Y, f), special.ndtr((Y - f.mean) / sd), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        likelihood.predict_cdf(Y, f), special.ndtr((Y - f.mean) / sd), rtol=0, atol=1e-12
+    )
     levels = [0.001, 0.5, 0.975]
     expected = f.mean + sd * special.ndtri(levels)[:, None]
-    np.testing.assert_allclose(likelihood.predict_quantiles(levels, f), expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        likelihood.predict_quantiles(levels, f), expected, rtol=0, atol=1e-11
+    )

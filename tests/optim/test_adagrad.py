@@ -22,7 +22,9 @@ def plain(x, g, total, size, positive):
 
 def test_steps_by_definition(rng):
     q = fs.Whitened(rng.standard_normal(4), lower_factor(rng, 4))
-    model = fs.SVGP(fs.RBF(1.3, np.array([0.5, 2.0])), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1))
+    model = fs.SVGP(
+        fs.RBF(1.3, np.array([0.5, 2.0])), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1)
+    )
     positive = {"covariance.variance": True, "covariance.lengthscales": True, "likelihood.variance": True,
                 "posterior.scale_tril": np.eye(4, dtype=bool)}  # fmt: skip
     optimiser = fs.adagrad(fs.schedules.log_linear(0.1, 0.02, 3))
@@ -34,7 +36,9 @@ def test_steps_by_definition(rng):
         bars = {path: bar for path, _, bar in fs.leaves(grad)}
         there, state = optimiser.step(there, grad, state)
         for path, _, found in fs.leaves(there):
-            expected[path] = plain(*[expected[path][0], bars[path], expected[path][1]], size, positive.get(path, False))
+            expected[path] = plain(
+                *[expected[path][0], bars[path], expected[path][1]], size, positive.get(path, False)
+            )
             np.testing.assert_allclose(found, expected[path][0], rtol=1e-13, err_msg=path)
         assert state.count == t + 1
     assert isinstance(there.covariance.variance, np.floating) and model.covariance.variance == 1.3
@@ -49,36 +53,55 @@ def test_sparse_gradients_are_dense_ones_with_zeros(rng, k):
         sample = fs.draw_basis_sample(model.basis, 3, rng=seed)
         _, grad, _ = fs.sampled_bound_and_grad(sparse[0], X, Y, sample, num_data=70)
         sizes = {path: len(np.atleast_1d(value)) for path, _, value in fs.leaves(model)}
-        full = {path: bar.dense(sizes[path]) if isinstance(bar, fs.SparseRows) else bar for path, _, bar in fs.leaves(grad)}
+        full = {
+            path: bar.dense(sizes[path]) if isinstance(bar, fs.SparseRows) else bar
+            for path, _, bar in fs.leaves(grad)
+        }
         whole = grad
         for path, bar in full.items():
             whole = fs.replace_at(whole, path, bar)
-        sparse, dense = optimiser.step(sparse[0], grad, sparse[1]), optimiser.step(dense[0], whole, dense[1])
+        sparse, dense = (
+            optimiser.step(sparse[0], grad, sparse[1]),
+            optimiser.step(dense[0], whole, dense[1]),
+        )
         for (path, _, a), (_, _, b) in zip(fs.leaves(sparse[0]), fs.leaves(dense[0]), strict=True):
             np.testing.assert_array_equal(np.tril(a) if path.endswith("columns") else a,
                                           np.tril(b) if path.endswith("columns") else b, err_msg=path)  # fmt: skip
-    assert (sparse[0].posterior.diagonal > 0).all() and (sparse[0].posterior.columns.diagonal() > 0).all()
+    assert (sparse[0].posterior.diagonal > 0).all() and (
+        sparse[0].posterior.columns.diagonal() > 0
+    ).all()
 
 
 def test_in_place_after_one_copy_and_only_where_the_rows_are(rng):
     model = model_of(rng, 0)
-    kept, optimiser = model.posterior.mean.copy(), fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))
+    kept, optimiser = (
+        model.posterior.mean.copy(),
+        fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")),
+    )
     state = optimiser.init(model)
     assert state.sums.basis.inducing is None and state.sums.posterior.mean.shape == (8,)
 
     def grad(row, value=1.0):
         rows, values = np.array([row]), np.array([value])
-        return fs.QSGP(None, fs.ChevronWeights(fs.SparseRows(rows, values), None, fs.SparseRows(rows, values)), None)
+        return fs.QSGP(
+            None,
+            fs.ChevronWeights(fs.SparseRows(rows, values), None, fs.SparseRows(rows, values)),
+            None,
+        )
 
     first, state = optimiser.step(model, grad(2), state)
     np.testing.assert_array_equal(model.posterior.mean, kept)  # the first step copies
-    assert first.basis.inducing is model.basis.inducing and list(np.flatnonzero(first.posterior.mean != kept)) == [2]
+    assert first.basis.inducing is model.basis.inducing and list(
+        np.flatnonzero(first.posterior.mean != kept)
+    ) == [2]
     second, state = optimiser.step(first, grad(5), state)
     assert second.posterior.mean is first.posterior.mean and first.posterior.mean[5] != kept[5]
     before = second.posterior.mean.copy(), state.sums.posterior.mean.copy()
     with pytest.raises(ValueError, match="NaN or infinity in 'posterior.diagonal' at step 3"):
         bad = grad(1)
-        bad = fs.replace_at(bad, "posterior.diagonal", fs.SparseRows(np.array([1]), np.array([np.nan])))
+        bad = fs.replace_at(
+            bad, "posterior.diagonal", fs.SparseRows(np.array([1]), np.array([np.nan]))
+        )
         optimiser.step(second, bad, state)
     np.testing.assert_array_equal(second.posterior.mean, before[0])
     np.testing.assert_array_equal(state.sums.posterior.mean, before[1])
@@ -90,14 +113,23 @@ def test_rows_that_are_not_there(rng):
     """And arrays that are not contiguous."""
     model = model_of(rng, 2)
     model = fs.replace_at(model, "posterior.columns", np.asfortranarray(model.posterior.columns))
-    optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.mean", "posterior.diagonal"))
+    optimiser = fs.adagrad(
+        0.1, fixed=("basis", "likelihood", "posterior.mean", "posterior.diagonal")
+    )
     state = optimiser.init(model)
 
     def grad(*rows):
-        return fs.QSGP(None, fs.ChevronWeights(None, fs.SparseRows(np.array(rows), np.ones((len(rows), 2))), None), None)
+        return fs.QSGP(
+            None,
+            fs.ChevronWeights(None, fs.SparseRows(np.array(rows), np.ones((len(rows), 2))), None),
+            None,
+        )
 
     for rows in ((-1, 2), (2, 8)):
-        with pytest.raises(IndexError, match=f"in 'posterior.columns' names rows {rows[0]} to {rows[1]}, but there are 8"):
+        with pytest.raises(
+            IndexError,
+            match=f"in 'posterior.columns' names rows {rows[0]} to {rows[1]}, but there are 8",
+        ):
             optimiser.step(model, grad(*rows), state)
     there, state = optimiser.step(model, grad(3, 7), state)
     odd = fs.replace_at(there, "posterior.columns", np.asfortranarray(there.posterior.columns))
@@ -106,15 +138,21 @@ def test_rows_that_are_not_there(rng):
         moved, _ = optimiser.step(one, grad(5), fs.tree_map(np.copy, state))
         expected = before.copy()
         expected[5] += 0.1 / (1 + 1e-10)
-        np.testing.assert_allclose(np.tril(moved.posterior.columns), np.tril(expected), rtol=1e-14, atol=1e-16)
+        np.testing.assert_allclose(
+            np.tril(moved.posterior.columns), np.tril(expected), rtol=1e-14, atol=1e-16
+        )
 
 
 def test_what_the_rows_do_not_name_may_hold_anything(rng):
     model = model_of(rng, 0)
     optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))
-    model = fs.replace_at(model, "posterior.mean", np.where(np.arange(8) == 3, np.nan, model.posterior.mean))
+    model = fs.replace_at(
+        model, "posterior.mean", np.where(np.arange(8) == 3, np.nan, model.posterior.mean)
+    )
     rows = fs.SparseRows(np.array([0, 7]), np.ones(2))
-    moved, _ = optimiser.step(model, fs.QSGP(None, fs.ChevronWeights(rows, None, rows), None), optimiser.init(model))
+    moved, _ = optimiser.step(
+        model, fs.QSGP(None, fs.ChevronWeights(rows, None, rows), None), optimiser.init(model)
+    )
     assert np.isfinite(moved.posterior.mean[[0, 7]]).all() and np.isnan(moved.posterior.mean[3])
 
 
@@ -133,11 +171,15 @@ def test_states_are_kept_in_files(rng, tmp_path):
 def test_hyperparameters_by_another_optimiser(rng):
     """An Adam for the basis that waits, AdaGrad for the weights."""
     model, X, Y = model_of(rng, 1, "fourier"), rng.standard_normal((9, 2)), rng.standard_normal(9)
-    optimiser = fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(0.01), "likelihood": fs.adam(0.01)}, after={"basis": 2})
+    optimiser = fs.by_field(
+        fs.adagrad(0.1), {"basis": fs.adam(0.01), "likelihood": fs.adam(0.01)}, after={"basis": 2}
+    )
     state, start, values = optimiser.init(model), model, []
     for seed in range(60):
         sample = fs.draw_basis_sample(model.basis, 4, rng=seed)
-        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=optimiser.moving(model, state))
+        value, grad, _ = fs.sampled_bound_and_grad(
+            model, X, Y, sample, wrt=optimiser.moving(model, state)
+        )
         model, state = optimiser.step(model, grad, state, value)
         assert (model.basis.covariance.variance == start.basis.covariance.variance) == (seed < 2)
         values.append(fs.weight_bound(model, X, Y))
@@ -149,7 +191,11 @@ def test_training_finds_the_optimum_of_the_exact_bound(rng):
     basis = fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=2)
     X = rng.uniform(-2, 2, (N, 1))
     Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(N)
-    model = fs.QSGP(basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(variance=0.05))
+    model = fs.QSGP(
+        basis,
+        fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)),
+        fs.Gaussian(variance=0.05),
+    )
     best, _ = fs.optimal_weights(model, X, Y, tolerance=1e-9)
     optimiser = fs.adagrad(0.2, fixed=("basis", "likelihood", "posterior.columns"))
     state, start = optimiser.init(model), fs.weight_bound(model, X, Y)
@@ -157,7 +203,12 @@ def test_training_finds_the_optimum_of_the_exact_bound(rng):
         rows = rng.choice(N, 20, replace=False)
         sample = fs.draw_basis_sample(basis, 10, rng=rng)
         value, grad, _ = fs.sampled_bound_and_grad(
-            model, X[rows], Y[rows], sample, num_data=N, wrt=("posterior.mean", "posterior.diagonal")
+            model,
+            X[rows],
+            Y[rows],
+            sample,
+            num_data=N,
+            wrt=("posterior.mean", "posterior.diagonal"),
         )
         model, state = optimiser.step(model, grad, state, value)
     reached, optimum = fs.weight_bound(model, X, Y), fs.weight_bound(best, X, Y)

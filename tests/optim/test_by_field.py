@@ -77,7 +77,9 @@ def test_a_late_start_is_a_fresh_start():
         moving = ("height",) if step < 4 else ("height", "place.east", "place.north")
         assert optimiser.moving(model, state) == moving
         value, grad = value_and_grad(model)
-        model, state = optimiser.step(model, replace(grad, place=None) if step < 4 else grad, state, value)
+        model, state = optimiser.step(
+            model, replace(grad, place=None) if step < 4 else grad, state, value
+        )
     expected = climb(fs.adam(0.02), 2)[0].place
     np.testing.assert_array_equal(model.place.east, expected.east)
     assert [part.count for part in state.parts] == [2, 6]
@@ -96,7 +98,9 @@ def test_fixed_fields_stay_and_parts_with_nothing_left_rest():
 
 
 def test_the_state_can_be_saved_and_goes_on_to_the_bit(tmp_path):
-    optimiser = by_field(fs.adam(0.05), {"place": fs.adam(plateau(0.02, 0.5, 2), beta1=0.99)}, after={"place": 3})
+    optimiser = by_field(
+        fs.adam(0.05), {"place": fs.adam(plateau(0.02, 0.5, 2), beta1=0.99)}, after={"place": 3}
+    )
     whole, _ = climb(optimiser, 9)
     model, state = climb(optimiser, 5)
     save(tmp_path / "state.npz", state)
@@ -110,12 +114,21 @@ def test_one_within_another(tmp_path):
     inner = by_field(fs.adam(0.05), {"place.east": fs.sgd(0.1)}, after={"place.east": 2})
     nested = by_field(fs.adam(0.03), {"place": inner}, after={"place": 3})
     flat = by_field(
-        fs.adam(0.03), {"place.east": fs.sgd(0.1), "place.north": fs.adam(0.05)}, after={"place.east": 5, "place.north": 3}
+        fs.adam(0.03),
+        {"place.east": fs.sgd(0.1), "place.north": fs.adam(0.05)},
+        after={"place.east": 5, "place.north": 3},
     )
-    for optimiser in (nested, by_field(by_field(fs.adam(0.03), {"place": inner}, after={"place": 3}), {})):
+    for optimiser in (
+        nested,
+        by_field(by_field(fs.adam(0.03), {"place": inner}, after={"place": 3}), {}),
+    ):
         model, state = climb(optimiser, 9)
         assert_same(model, climb(flat, 9)[0])
-        assert optimiser.fixed == () and optimiser.paths(model) == flat.paths(model) and optimiser.step_size_at(state) == 0.03
+        assert (
+            optimiser.fixed == ()
+            and optimiser.paths(model) == flat.paths(model)
+            and optimiser.step_size_at(state) == 0.03
+        )
         half, state = climb(optimiser, 4)
         assert optimiser.moving(half, state) == ("height", "place.north")
         save(tmp_path / "state.npz", state)
@@ -127,7 +140,10 @@ def test_one_within_another(tmp_path):
 def test_the_outer_of_two_names_for_a_leaf_goes_first():
     rest = by_field(fs.adam(0.05), {"place": fs.sgd(0.5)})
     model, _ = climb(by_field(rest, {"place.east": fs.adam(0.02)}), 6)
-    np.testing.assert_array_equal(model.place.east, climb(by_field(fs.sgd(0.5), {"place.east": fs.adam(0.02)}), 6)[0].place.east)
+    np.testing.assert_array_equal(
+        model.place.east,
+        climb(by_field(fs.sgd(0.5), {"place.east": fs.adam(0.02)}), 6)[0].place.east,
+    )
     np.testing.assert_array_equal(model.place.north, climb(fs.sgd(0.5), 6)[0].place.north)
     np.testing.assert_array_equal(model.height, climb(fs.adam(0.05), 6)[0].height)
 
@@ -150,25 +166,42 @@ def assert_same(a, b):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`fields` names 'west', which is no field"):
         by_field(fs.adam(), {"west": fs.adam()}).init(start())
-    with pytest.raises(ValueError, match="field 'place.east' has two optimisers, by the names 'place' and 'place.east'"):
+    with pytest.raises(
+        ValueError,
+        match="field 'place.east' has two optimisers, by the names 'place' and 'place.east'",
+    ):
         by_field(fs.adam(), {"place": fs.adam(), "place.east": fs.adam()}).init(start())
-    with pytest.raises(ValueError, match="`after` names 'height', which has no optimiser in `fields`: place"):
+    with pytest.raises(
+        ValueError, match="`after` names 'height', which has no optimiser in `fields`: place"
+    ):
         by_field(fs.adam(), {"place": fs.adam()}, after={"height": 3})
     for wrong in (-1, 2.5, True):
-        with pytest.raises((ValueError, TypeError), match=r"`after\['place'\]` must be a whole number"):
+        with pytest.raises(
+            (ValueError, TypeError), match=r"`after\['place'\]` must be a whole number"
+        ):
             by_field(fs.adam(), {"place": fs.adam()}, after={"place": wrong})
     for wrong in (0.1, None, fs.adam):
-        with pytest.raises(TypeError, match=r"by_field: `rest` must be an optimiser: fs.adam.*that offers init, step, paths"):
+        with pytest.raises(
+            TypeError,
+            match=r"by_field: `rest` must be an optimiser: fs.adam.*that offers init, step, paths",
+        ):
             by_field(wrong, {"place": fs.adam()})
-        with pytest.raises(TypeError, match=r"by_field: `fields\['place'\]` must be an optimiser: .*which lacks init, step"):
+        with pytest.raises(
+            TypeError,
+            match=r"by_field: `fields\['place'\]` must be an optimiser: .*which lacks init, step",
+        ):
             by_field(fs.adam(), {"place": wrong})
     for text, first in (("adam", "fs.adam(0.01)"), ("Adam", "fs.adam(0.01)"), ("fs.sgd(0.1)", "fs.sgd(0.01)"),
                         ("adagrd", "fs.adagrad(0.01)"), ("by-field", "fs.by_field(fs.adam(0.01), ")):  # fmt: skip
-        with pytest.raises(TypeError, match=r"by_field: `rest` must be an optimiser: " + re.escape(first)):
+        with pytest.raises(
+            TypeError, match=r"by_field: `rest` must be an optimiser: " + re.escape(first)
+        ):
             by_field(text, {})
     for line in MEANT.values():
         check_offered("rest", eval(line, {"fs": fs}))
-    with pytest.raises(TypeError, match=r"fs.adagrad\(0.01\) or fs.by_field\(...\); got the text 'l-bfgs'"):
+    with pytest.raises(
+        TypeError, match=r"fs.adagrad\(0.01\) or fs.by_field\(...\); got the text 'l-bfgs'"
+    ):
         by_field("l-bfgs", {})
     with pytest.raises(TypeError, match="got <class 'own_optimiser.SignAscent'>, a class: call it"):
         by_field(SignAscent, {})
@@ -182,7 +215,9 @@ def test_bad_arguments():
     with pytest.raises(TypeError, match="which lacks step_size_at$"):
         by_field(fs.adam(), {"place": Half(0.1)})
     Half.step_size_at = SignAscent.step_size_at
-    with pytest.raises(TypeError, match=r"`init` of the optimiser Half must return a record .*got \{'count': 0\}"):
+    with pytest.raises(
+        TypeError, match=r"`init` of the optimiser Half must return a record .*got \{'count': 0\}"
+    ):
         by_field(fs.adam(), {"place": Half(0.1)}).init(start())
 
 
@@ -194,7 +229,12 @@ def test_gentle_inducing_is_what_the_paper_has(rng):
     state = optimiser.init(model)
     assert "inducing" not in optimiser.moving(model, state) and "inducing" in optimiser.paths(model)
     own, rest = optimiser.parts
-    assert (own.names, own.after, own.optimiser.beta1, own.optimiser.beta2) == (("inducing",), 1000, 0.99, 0.999)
+    assert (own.names, own.after, own.optimiser.beta1, own.optimiser.beta2) == (
+        ("inducing",),
+        1000,
+        0.99,
+        0.999,
+    )
     assert optimiser.step_size_at(state) == 5e-3 and rest.optimiser.beta1 == 0.9
     assert own.optimiser.step_size == plateau(1e-3, 0.95, 100)
     assert fs.gentle_inducing(fs.sgd(0.1), after=0).step_size_at(state) == 0.1

@@ -25,7 +25,11 @@ TARGET = np.array([[2.0, 0.0], [-1.0, 0.5]])
 
 
 def value_and_grad(model):
-    value = -0.5 * (np.sum(model.location**2) + np.log(model.scale) ** 2 + np.sum((np.tril(model.tril) - TARGET) ** 2))
+    value = -0.5 * (
+        np.sum(model.location**2)
+        + np.log(model.scale) ** 2
+        + np.sum((np.tril(model.tril) - TARGET) ** 2)
+    )
     tril_bar = np.tril(TARGET - model.tril)
     tril_bar[0, 1] = np.nan  # never read
     return float(value), Hill(-np.log(model.scale) / model.scale, -model.location, tril_bar)
@@ -65,14 +69,18 @@ def test_sgd_is_its_definition(momentum):
     vector, unravel = ravel(start())
     velocity = 0
     for _ in range(4):
-        velocity = momentum * velocity + unravel.pullback(vector, value_and_grad(unravel(vector))[1])
+        velocity = momentum * velocity + unravel.pullback(
+            vector, value_and_grad(unravel(vector))[1]
+        )
         vector = vector + 0.1 * velocity
     model, state = climb(sgd(0.1, momentum=momentum), 4)
     np.testing.assert_allclose(ravel(model)[0], vector, rtol=1e-13)
     assert (state.first is None) == (momentum == 0)
 
 
-@pytest.mark.parametrize("optimiser", [adam(0.05), sgd(0.3), sgd(0.1, momentum=0.5), adam(0.05, transform="log")])
+@pytest.mark.parametrize(
+    "optimiser", [adam(0.05), sgd(0.3), sgd(0.1, momentum=0.5), adam(0.05, transform="log")]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_they_climb(optimiser, dtype):
     model, _ = climb(optimiser, 800, start(dtype))
@@ -85,7 +93,9 @@ def test_fixed_fields_stay_and_need_no_gradient():
     assert optimiser.paths(model) == ("scale",)
     grad = replace(value_and_grad(model)[1], location=None, tril=None)
     moved, state = optimiser.step(model, grad, optimiser.init(model))
-    assert moved.location is model.location and moved.tril is model.tril and moved.scale != model.scale
+    assert (
+        moved.location is model.location and moved.tril is model.tril and moved.scale != model.scale
+    )
     assert state.first.shape == (1,)
 
 
@@ -115,7 +125,9 @@ def test_pure():
     before = [np.copy(v) for tree in (model, grad, state) for _, _, v in leaves(tree)]
     first = optimiser.step(model, grad, state)
     again = optimiser.step(model, grad, state)
-    for a, b in zip(before, [v for tree in (model, grad, state) for _, _, v in leaves(tree)], strict=True):
+    for a, b in zip(
+        before, [v for tree in (model, grad, state) for _, _, v in leaves(tree)], strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(first[0].location, again[0].location)
 
@@ -138,7 +150,9 @@ def test_positive_through_a_wild_step():
     model = start()
     grad = Hill(-1e12, np.zeros(3), np.array([[-1e12, np.nan], [0.0, -1e12]]))
     for transform in ("softplus", "log"):
-        moved, _ = sgd(1.0, transform=transform).step(model, grad, sgd(1.0, transform=transform).init(model))
+        moved, _ = sgd(1.0, transform=transform).step(
+            model, grad, sgd(1.0, transform=transform).init(model)
+        )
         assert 0 < moved.scale < 1e-300 and (np.diag(moved.tril) > 0).all()
     assert transforms.softplus.forward(-1e12) > 0
 
@@ -148,7 +162,9 @@ def test_messages():
     value, grad = value_and_grad(model)
     optimiser = adam(0.1)
     with pytest.raises(ValueError, match="NaN or infinity in 'location' at step 1.*step size"):
-        optimiser.step(model, replace(grad, location=np.array([0.0, np.nan, 0.0])), optimiser.init(model))
+        optimiser.step(
+            model, replace(grad, location=np.array([0.0, np.nan, 0.0])), optimiser.init(model)
+        )
     with pytest.raises(ValueError, match="made for 4 free numbers and this model has 7"):
         optimiser.step(model, grad, optimiser.fixing("tril").init(model))
     with pytest.raises(ValueError, match="'location' is free here, but None came"):

@@ -65,17 +65,24 @@ def same(a, b, rtol=0):
 def test_there_and_back(rng, rows, batch, dtype, unconstrained):
     model = toy(rng, rows, batch, dtype)
     vector, unravel = ravel(model, unconstrained=unconstrained)
-    assert vector.dtype == np.float64 and vector.shape == (unravel.size,) and np.isfinite(vector).all()
+    assert (
+        vector.dtype == np.float64 and vector.shape == (unravel.size,) and np.isfinite(vector).all()
+    )
     back = unravel(vector)
     same(model, back, rtol=8 * np.finfo(dtype).eps if unconstrained else 0)
     assert back.flavour == "odd"
-    np.testing.assert_allclose(unravel.pack(back), vector, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        unravel.pack(back), vector, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps
+    )
 
 
 def test_python_numbers_stay_python_numbers(rng):
     model = toy(rng, python=True)
     back = ravel(model)[1](ravel(model)[0])
-    assert type(back.covariance.parts[0].variance) is float and type(back.covariance.parts[1].lengthscales) is float
+    assert (
+        type(back.covariance.parts[0].variance) is float
+        and type(back.covariance.parts[1].lengthscales) is float
+    )
 
 
 def test_lists_and_integers_become_float64(rng):
@@ -103,7 +110,11 @@ def test_order_and_slices(rng):
 def test_fixed_fields_are_left_out_and_kept(rng):
     model = toy(rng, 3)
     vector, unravel = ravel(model, fixed=("inducing", "covariance.parts.0", "mean"))
-    assert unravel.paths == ("covariance.parts.1.variance", "covariance.parts.1.lengthscales", "scale_tril")
+    assert unravel.paths == (
+        "covariance.parts.1.variance",
+        "covariance.parts.1.lengthscales",
+        "scale_tril",
+    )
     moved = unravel(vector + 0.1)
     assert moved.inducing is model.inducing and moved.mean is model.mean
     assert moved.covariance.parts[0].lengthscales is model.covariance.parts[0].lengthscales
@@ -131,10 +142,18 @@ def test_everything_fixed(rng):
 def test_pullback(rng, transform, unconstrained, batch):
     model = toy(rng, 5, batch)
     vector, unravel = ravel(model, unconstrained=unconstrained, transform=transform, fixed="mean")
-    weights = {path: rng.standard_normal(np.shape(value)) for path, _, value in leaves(model) if value is not None}
+    weights = {
+        path: rng.standard_normal(np.shape(value))
+        for path, _, value in leaves(model)
+        if value is not None
+    }
 
     def value(m):  # cubic, with cross terms only inside a leaf
-        return sum(float(np.sum(weights[p] * np.nan_to_num(np.asarray(v)) ** 3)) for p, _, v in leaves(m) if v is not None)
+        return sum(
+            float(np.sum(weights[p] * np.nan_to_num(np.asarray(v)) ** 3))
+            for p, _, v in leaves(m)
+            if v is not None
+        )
 
     grad = unravel(vector)
     for path in unravel.paths:
@@ -155,7 +174,11 @@ def test_every_vector_is_a_valid_model(rng):
         for scale in (1e3, 1e30):
             model = unravel(scale * rng.standard_normal(vector.size))
             for part in model.covariance.parts:
-                assert part.variance > 0 and np.all(part.lengthscales > 0) and np.all(np.isfinite(part.lengthscales))
+                assert (
+                    part.variance > 0
+                    and np.all(part.lengthscales > 0)
+                    and np.all(np.isfinite(part.lengthscales))
+                )
             assert (np.diag(model.scale_tril) > 0).all()
 
 
@@ -177,7 +200,10 @@ def test_scipy(rng):
 
 def test_messages(rng):
     model = toy(rng)
-    with pytest.raises(ValueError, match="`fixed` names 'lengthscale', which is no field.*covariance.parts.0.variance, .*mean"):
+    with pytest.raises(
+        ValueError,
+        match="`fixed` names 'lengthscale', which is no field.*covariance.parts.0.variance, .*mean",
+    ):
         ravel(model, fixed=("lengthscale",))
     with pytest.raises(ValueError, match="'offset'"):  # None in this model: nothing there to fix
         ravel(model, fixed=("offset",))
@@ -188,7 +214,9 @@ def test_messages(rng):
         unravel.pullback(vector, replace_at(model, "mean", np.zeros(4)))
     with pytest.raises(ValueError, match="must have shape"):
         unravel(vector[1:])
-    with pytest.raises(ValueError, match="'covariance.parts.1.variance': it must be positive, got -1.0"):
+    with pytest.raises(
+        ValueError, match="'covariance.parts.1.variance': it must be positive, got -1.0"
+    ):
         ravel(replace_at(model, "covariance.parts.1.variance", -1.0))
     with pytest.raises(ValueError, match="'scale_tril': its diagonal must be positive, got 0.0"):
         ravel(replace_at(model, "scale_tril", np.zeros((3, 3))))

@@ -23,7 +23,12 @@ def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
         likelihood=fs.StudentT(scale=0.3, df=4), mean=fs.LinearMean(np.array([0.3, -0.2], dtype), 0.1),
     )  # fmt: skip
     model, random = in_model(rng, posterior, model, outputs, jitter=1e-3)
-    return fs.replace(model, posterior=fs.tree_map(lambda a: a.astype(dtype), model.posterior)), X, Y, random
+    return (
+        fs.replace(model, posterior=fs.tree_map(lambda a: a.astype(dtype), model.posterior)),
+        X,
+        Y,
+        random,
+    )
 
 
 @each_posterior
@@ -38,7 +43,13 @@ def test_there_and_back_and_every_leaf_moves(rng, posterior, outputs, transform,
     for (path, kind, a), (_, _, b), (_, _, c) in zip(fs.leaves(model), there, moved, strict=True):
         lower = kind in ("tril", "symmetric")
         a, b, c = (np.tril(x) if lower else np.asarray(x) for x in (a, b, c))
-        np.testing.assert_allclose(b, a, rtol=4 * np.finfo(dtype).eps, atol=1e-7 if dtype == np.float32 else 1e-15, err_msg=path)
+        np.testing.assert_allclose(
+            b,
+            a,
+            rtol=4 * np.finfo(dtype).eps,
+            atol=1e-7 if dtype == np.float32 else 1e-15,
+            err_msg=path,
+        )
         assert b.dtype == dtype or a.dtype == np.float64, path
         free = np.tri(a.shape[-1], dtype=bool) if lower else True
         assert (c != b)[..., free].all() if lower else (c != b).all(), path
@@ -46,15 +57,23 @@ def test_there_and_back_and_every_leaf_moves(rng, posterior, outputs, transform,
 
 def assert_pulled_back(vector, unravel, grad, rng):
     """Each part of the flat gradient, alone: that of the model, which bounds are tested for, times differences of ``unravel``."""
-    vector_bar, bars, h = unravel.pullback(vector, grad), {path: bar for path, _, bar in fs.leaves(grad)}, 1e-3
+    vector_bar, bars, h = (
+        unravel.pullback(vector, grad),
+        {path: bar for path, _, bar in fs.leaves(grad)},
+        1e-3,
+    )
     for path, at in unravel.slices.items():
         d = np.zeros_like(vector)
         d[at] = rng.standard_normal(at.stop - at.start)
 
         def moved(s, path=path, d=d):
-            return np.vdot(bars[path], {p: v for p, _, v in fs.leaves(unravel(vector + s * d))}[path])
+            return np.vdot(
+                bars[path], {p: v for p, _, v in fs.leaves(unravel(vector + s * d))}[path]
+            )
 
-        rounding = 50 * np.finfo(float).eps * np.linalg.norm(bars[path]) * np.linalg.norm(vector) / h
+        rounding = (
+            50 * np.finfo(float).eps * np.linalg.norm(bars[path]) * np.linalg.norm(vector) / h
+        )
         allowed = 1e-10 * np.linalg.norm(vector_bar[at]) * np.linalg.norm(d) + rounding
         assert abs(vector_bar @ d - five_point(moved, h)) <= allowed, path
 
@@ -67,7 +86,9 @@ def test_gradient_of_the_flat_vector(rng, posterior, outputs, transform):
     if outputs:
         model = fs.replace(model, mean=fs.LinearMean(rng.standard_normal((2, 2)), np.zeros(2)))
     vector, unravel = fs.ravel(model, transform=transform)
-    assert_pulled_back(vector, unravel, fs.elbo_and_grad(unravel(vector), X, Y, num_data=40, **random)[1], rng)
+    assert_pulled_back(
+        vector, unravel, fs.elbo_and_grad(unravel(vector), X, Y, num_data=40, **random)[1], rng
+    )
 
 
 @each_posterior
@@ -77,13 +98,16 @@ def test_only_what_is_free_is_differentiated(rng, posterior):
     value, grad = fs.elbo_and_grad(model, X, Y, wrt=unravel.paths, **random)
     assert grad.inducing is None and next(fs.leaves(grad.posterior))[2] is None
     _, full = fs.elbo_and_grad(model, X, Y, **random)
-    np.testing.assert_allclose(unravel.pullback(vector, grad), unravel.pullback(vector, full), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        unravel.pullback(vector, grad), unravel.pullback(vector, full), rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scipy_fits_an_svgp(rng, dtype):
     X = rng.uniform(-2, 2, (40, 1)).astype(dtype)
-    Y = (np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(40)).astype(dtype)  # else the best noise is zero, and far away
+    # else the best noise is zero, and far away
+    Y = (np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(40)).astype(dtype)
     model = fs.SVGP(
         fs.RBF(1.0, np.ones(1, dtype)), np.linspace(-2, 2, 6, dtype=dtype)[:, None],
         fs.Whitened(np.zeros(6, dtype), np.eye(6, dtype=dtype)), fs.Gaussian(0.1),

@@ -10,7 +10,9 @@ import fastsvgp as fs
 from fastsvgp import kernels, schedules
 from fastsvgp.optim.inverse.factor import CERTIFICATE, inverse_factor
 
-VECTORS = pathlib.Path(__file__).resolve().parents[3] / "shared" / "vectors" / "rsvgp_natgrad_near.npz"
+VECTORS = (
+    pathlib.Path(__file__).resolve().parents[3] / "shared" / "vectors" / "rsvgp_natgrad_near.npz"
+)
 
 
 def rbf(Z, diagonal):
@@ -47,7 +49,9 @@ def test_step_is_the_update_of_the_paper(rng, M, g):
     stepped = fs.newton_schulz_step(A, L, g)
     np.testing.assert_allclose(stepped, oracle.step(A, L, g), rtol=0, atol=1e-13)
     hidden = L + np.triu(np.full((M, M), np.nan), 1)
-    np.testing.assert_array_equal(fs.newton_schulz_step(np.stack([A, A]), hidden, g), [stepped, stepped])
+    np.testing.assert_array_equal(
+        fs.newton_schulz_step(np.stack([A, A]), hidden, g), [stepped, stepped]
+    )
     assert fs.newton_schulz_step(A.astype("f"), L.astype("f"), g).dtype == np.float32
 
 
@@ -56,8 +60,12 @@ def test_step_and_loop_against_the_authors_program():
         pytest.skip("no reference vectors here")
     data = np.load(VECTORS)
     A, L = data["out.K_tilde"], data["in.T_sqrt"]
-    np.testing.assert_allclose(fs.newton_schulz_step(A, L, 1.0), data["out.T_sqrt_g1"], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(fs.newton_schulz_step(A, L, 0.3), data["out.T_sqrt_g03"], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        fs.newton_schulz_step(A, L, 1.0), data["out.T_sqrt_g1"], rtol=0, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        fs.newton_schulz_step(A, L, 0.3), data["out.T_sqrt_g03"], rtol=0, atol=1e-10
+    )
     assert oracle.residual(A, L) == pytest.approx(float(data["out.criterion_frobenius"]), rel=1e-9)
     for name in ("loglinear5", "loglinear12"):
         walked = L
@@ -65,7 +73,9 @@ def test_step_and_loop_against_the_authors_program():
             walked = fs.newton_schulz_step(A, walked, g)
         np.testing.assert_allclose(walked, data[f"out.T_sqrt_{name}"], rtol=0, atol=1e-10)
     ramp = schedules.log_linear(1e-5, 1.0, 10)
-    np.testing.assert_allclose([ramp.size(t, None) for t in range(12)], data["out.gammas_loglinear12"], rtol=1e-12)
+    np.testing.assert_allclose(
+        [ramp.size(t, None) for t in range(12)], data["out.gammas_loglinear12"], rtol=1e-12
+    )
     found, info = inverse_factor(A, L, step_size=ramp, tolerance=1e-6, max_steps=12)
     assert info.converged and info.steps == int(data["out.stopped_reported_steps"]) - 1
     np.testing.assert_allclose(found, data["out.T_sqrt_stopped"], rtol=0, atol=1e-10)
@@ -114,7 +124,10 @@ def test_it_never_diverges(rng, M, cond, kind):
         assert oracle.residual(A, W) < 2e-4  # the dense residual rounds too
 
 
-@pytest.mark.parametrize("M, cond, steps", [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (1000, 1e10, 25)])
+@pytest.mark.parametrize(
+    "M, cond, steps",
+    [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (1000, 1e10, 25)],
+)
 def test_it_never_diverges_on_large_covariances(rng, M, cond, steps):
     """Cold starts; cond(A) is at most ``cond``, because the eigenvalues of a correlation matrix add up to M."""
     A = rbf(rng.uniform(-2, 2, (M, 2)), M / cond)
@@ -125,8 +138,12 @@ def test_it_never_diverges_on_large_covariances(rng, M, cond, steps):
     assert np.linalg.norm(W.T @ (A @ (W @ x)) - x) < 0.01 * np.linalg.norm(x)
     if M < 1000:  # rounding to single makes the worst of these matrices indefinite
         W, info = inverse_factor(A.astype("f"))
-        assert info.converged == (cond < 1e6) and np.isfinite(W).all() and np.isfinite(info.residual)
-        assert info.converged or (info.reason in ("rounding", "indefinite") and info.reachable > 1e-3)
+        assert (
+            info.converged == (cond < 1e6) and np.isfinite(W).all() and np.isfinite(info.residual)
+        )
+        assert info.converged or (
+            info.reason in ("rounding", "indefinite") and info.reachable > 1e-3
+        )
 
 
 def test_log_determinant_of_the_factor(rng):
@@ -135,7 +152,9 @@ def test_log_determinant_of_the_factor(rng):
     assert info.log_det == pytest.approx(-np.linalg.slogdet(A)[1], rel=1e-9)
     assert info.gap == np.inf  # nobody asked
     half = W * np.where(np.arange(40) % 2, 0.5, -0.5)
-    assert inverse_factor(A, half, max_steps=0)[1].log_det == pytest.approx(info.log_det - 80 * np.log(2))
+    assert inverse_factor(A, half, max_steps=0)[1].log_det == pytest.approx(
+        info.log_det - 80 * np.log(2)
+    )
 
 
 def test_the_objective_falls_and_the_end_is_quadratic(rng):
@@ -231,13 +250,17 @@ def test_a_matrix_that_is_not_definite_is_noticed(rng):
 # --- starts of any size -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype, size", [(np.float32, 1e-4), (np.float32, 1e-9), (np.float64, 1e-6), (np.float64, 1e-12)])
+@pytest.mark.parametrize(
+    "dtype, size", [(np.float32, 1e-4), (np.float32, 1e-9), (np.float64, 1e-6), (np.float64, 1e-12)]
+)
 @pytest.mark.parametrize("step_size", [None, 1.0])
 def test_small_starts(rng, dtype, size, step_size):
     """E = L' A L is lost beside the identity in D = E - I: what is small in it must not be read from there."""
     covariance = with_diagonal_for(rng.uniform(-2, 2, (17, 2)), 1e3)
     for A in (np.array([[1, 0.5], [0.5, 1]]), covariance, 1e-8 * with_condition(rng, 5, 10)):
-        W, info = inverse_factor(A.astype(dtype), size * np.eye(len(A), dtype=dtype), step_size=step_size)
+        W, info = inverse_factor(
+            A.astype(dtype), size * np.eye(len(A), dtype=dtype), step_size=step_size
+        )
         assert info.converged and info.steps < 30, info
         assert oracle.residual(A, W.astype(float)) < 1.1e-3
 
@@ -254,10 +277,15 @@ def test_random_starts(rng):
     """Any scale of the matrix, any start of any size, both dtypes: each ends at the factor."""
     for case in range(200):
         dtype, M = (np.float64, np.float32)[case % 2], int(rng.choice([1, 2, 5, 17]))
-        cond, scale = 10 ** rng.uniform(0, 8 if dtype == np.float64 else 4), 10 ** rng.uniform(-10, 10)
+        cond, scale = (
+            10 ** rng.uniform(0, 8 if dtype == np.float64 else 4),
+            10 ** rng.uniform(-10, 10),
+        )
         A = (scale * with_condition(rng, M, cond)).astype(dtype)
         size = 10 ** rng.uniform(-13 if dtype == np.float64 else -6, 4)
-        triangle = np.tril(rng.standard_normal((M, M)), -1) / M + np.diag(rng.choice([-1, 1], M) * rng.uniform(0.5, 2, M))
+        triangle = np.tril(rng.standard_normal((M, M)), -1) / M + np.diag(
+            rng.choice([-1, 1], M) * rng.uniform(0.5, 2, M)
+        )
         W, info = inverse_factor(A, (size * triangle).astype(dtype))
         assert info.converged and info.steps <= 25, (case, dtype, M, cond, scale, size, info)
         assert np.isfinite(W).all() and (np.diag(W) > 0).all()
@@ -271,7 +299,8 @@ def test_a_good_start_is_left_as_it_is(rng):
         unmoved, info = inverse_factor(A, start, max_steps=0)
         np.testing.assert_array_equal(unmoved, start)
     half, info = inverse_factor(A, 1e-3 * W, max_steps=0)
-    np.testing.assert_allclose(half, W, rtol=0, atol=1e-6 * np.abs(W).max())  # the unit diagonal of L' A L
+    # the unit diagonal of L' A L
+    np.testing.assert_allclose(half, W, rtol=0, atol=1e-6 * np.abs(W).max())
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e120])
@@ -287,7 +316,9 @@ def test_number_of_steps_is_a_limit():
     assert info.steps == 2 and info.reason == "steps" and not info.converged and not info.certified
 
 
-@pytest.mark.parametrize("call", [lambda A, L: fs.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)])
+@pytest.mark.parametrize(
+    "call", [lambda A, L: fs.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)]
+)
 def test_bad_arguments(call):
     A, L = np.eye(3), np.eye(3)
     for bad, message in [

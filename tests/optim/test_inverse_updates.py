@@ -15,7 +15,9 @@ def problem(rng, kind, dtype=np.float64, likelihood=None):
     Y = np.sin(X.sum(axis=1))
     start = np.eye(M, dtype=dtype)
     if kind == "Relaxed":
-        posterior = fs.Relaxed(np.zeros(M, dtype), rng.uniform(0.01, 0.1, M).astype(dtype), 1e-3 * start)
+        posterior = fs.Relaxed(
+            np.zeros(M, dtype), rng.uniform(0.01, 0.1, M).astype(dtype), 1e-3 * start
+        )
     else:
         posterior = fs.InverseFreeWhitened(np.zeros(M, dtype), 0.5 * start, 1e-3 * start)
     return fs.SVGP(fs.RBF(1.2, 0.9), Z, posterior, likelihood or fs.Gaussian(0.1)), X, Y
@@ -75,12 +77,15 @@ def test_nats_are_what_the_variances_cost_the_bound(rng, kind):
 
 def test_steps_are_limited_and_scheduled(rng):
     model, _, _ = problem(rng, "Relaxed")
-    model = fs.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))  # near enough to be stepped from as it is
+    # near enough to be stepped from as it is
+    model = fs.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))
     one, info = fs.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
     assert info.steps == 1 and info.reason == "steps"
     L, A = target(model, 0.0)
     np.testing.assert_array_equal(one.posterior.inverse_tril, fs.newton_schulz_step(A, L, 1.0))
-    _, info = fs.inverse_updates(1e-6, step_size=fs.schedules.log_linear(1e-5, 1.0, 10)).refreshed(model, 0.0)
+    _, info = fs.inverse_updates(1e-6, step_size=fs.schedules.log_linear(1e-5, 1.0, 10)).refreshed(
+        model, 0.0
+    )
     assert info.converged and info.steps > 10  # slow, but it arrives
 
 
@@ -95,13 +100,18 @@ def test_bad_arguments(rng):
     with pytest.raises(ValueError, match="step_size"):
         fs.inverse_updates(step_size=-1.0)
     for direction in ("best", None, "Likelihood", np.ones(2)):
-        with pytest.raises(ValueError, match="inverse_updates: `direction` must be one of 'exact', 'likelihood', got"):
+        with pytest.raises(
+            ValueError,
+            match="inverse_updates: `direction` must be one of 'exact', 'likelihood', got",
+        ):
             fs.inverse_updates(direction=direction)
     model, _, _ = problem(rng, "Relaxed")
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
         fs.refresh_inverse(fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M))))
     with pytest.raises(ValueError, match="`nats` counts.*likelihood is StudentT; give `tolerance`"):
-        fs.inverse_updates(nats=0.1).check_model(fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0)))
+        fs.inverse_updates(nats=0.1).check_model(
+            fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0))
+        )
 
 
 def test_the_direction_is_one_that_the_posterior_has(rng):
@@ -109,7 +119,13 @@ def test_the_direction_is_one_that_the_posterior_has(rng):
     updates.check_model(problem(rng, "Relaxed")[0])
     model, X, Y = problem(rng, "InverseFreeWhitened")
     fs.inverse_updates(direction="exact").check_model(model)
-    message = "inverse_updates: a InverseFreeWhitened posterior has no direction 'likelihood'; leave `direction` out"
-    for call in (lambda: updates.check_model(model), lambda: fs.fit(model, X, Y, steps=1, inverse_updates=updates)):
+    message = (
+        "inverse_updates: a InverseFreeWhitened posterior has no direction 'likelihood'; leave"
+        " `direction` out"
+    )
+    for call in (
+        lambda: updates.check_model(model),
+        lambda: fs.fit(model, X, Y, steps=1, inverse_updates=updates),
+    ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -14,7 +14,13 @@ POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lamb
 
 def model(rng, cls, likelihood, M=6):
     q = cls(rng.standard_normal(M), lower_factor(rng, M))
-    return fs.SVGP(fs.RBF(1.2, np.array([0.9, 1.1])), rng.standard_normal((M, 2)), q, likelihood, fs.ConstantMean(0.3))
+    return fs.SVGP(
+        fs.RBF(1.2, np.array([0.9, 1.1])),
+        rng.standard_normal((M, 2)),
+        q,
+        likelihood,
+        fs.ConstantMean(0.3),
+    )
 
 
 def prior_factor(m):
@@ -36,7 +42,9 @@ def test_gaussian_step_of_size_one_is_the_optimum(rng, cls):
     assert info.step_size == 1.0 and not info.backed_off
     assert stepped.covariance.variance == start.covariance.variance
     again, _ = fs.natural_step(stepped, X, Y, step_size=1.0)
-    np.testing.assert_allclose(again.posterior.scale_tril, stepped.posterior.scale_tril, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        again.posterior.scale_tril, stepped.posterior.scale_tril, rtol=1e-8, atol=1e-10
+    )
 
 
 @POSTERIORS
@@ -47,18 +55,23 @@ def test_repeated_steps_climb_to_a_stationary_point(rng, cls, likelihood):
     m = model(rng, cls, likelihood)
     m = fs.replace(m, posterior=cls(np.zeros(6), 0.1 * np.eye(6)))
     values = []
-    for _ in range(150):  # each shrinks the way left to about 0.8 of it where the likelihood is least like a Gaussian
+    # each shrinks the way left to about 0.8 of it where the likelihood is least like a Gaussian
+    for _ in range(150):
         m, info = fs.natural_step(m, X, Y, step_size=0.5)
         values.append(info.value)
     assert all(b > a - 1e-9 for a, b in zip(values[5:], values[6:], strict=False))
     _, grad = fs.elbo_and_grad(m, X, Y, wrt=("posterior",))
     L = prior_factor(m)  # gradients in coordinates where the prior has unit covariance
-    assert np.abs(L.T @ grad.posterior.mean).max() < 1e-6 and np.abs(L.T @ grad.posterior.scale_tril).max() < 1e-6
+    assert (
+        np.abs(L.T @ grad.posterior.mean).max() < 1e-6
+        and np.abs(L.T @ grad.posterior.scale_tril).max() < 1e-6
+    )
 
 
 @POSTERIORS
 def test_a_step_out_of_the_cone_is_halved_and_says_so(rng, cls):
-    # Student-t: far outliers make the curvature negative; a long step then leaves the positive definite precisions
+    # Student-t: far outliers make the curvature negative; a long step then leaves the positive
+    # definite precisions
     X = rng.standard_normal((200, 2))
     Y = np.where(np.arange(200) % 2, 6.0, -6.0)
     m = model(rng, cls, fs.StudentT(0.3, df=3.0))
@@ -67,7 +80,8 @@ def test_a_step_out_of_the_cone_is_halved_and_says_so(rng, cls):
     assert info.backed_off and 0 < info.step_size < 1.0
     assert np.log2(info.step_size) == round(np.log2(info.step_size))
     assert np.isfinite(fs.elbo(stepped, X, Y))
-    again, inside = fs.natural_step(m, X, Y, step_size=info.step_size)  # the longest of the halves that stays inside
+    # the longest of the halves that stays inside
+    again, inside = fs.natural_step(m, X, Y, step_size=info.step_size)
     assert not inside.backed_off
     np.testing.assert_array_equal(again.posterior.scale_tril, stepped.posterior.scale_tril)
     assert fs.natural_step(m, X, Y, step_size=2 * info.step_size)[1].step_size == info.step_size
@@ -80,7 +94,9 @@ def test_minibatch_step_scales_the_data_term(rng):
     copies, _ = fs.natural_step(m, np.tile(X, (3, 1)), np.tile(Y, 3), step_size=0.4)
     scaled, _ = fs.natural_step(m, X, Y, step_size=0.4, num_data=60)
     np.testing.assert_allclose(scaled.posterior.mean, copies.posterior.mean, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(scaled.posterior.scale_tril, copies.posterior.scale_tril, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        scaled.posterior.scale_tril, copies.posterior.scale_tril, rtol=1e-9, atol=1e-10
+    )
 
 
 def test_a_bound_that_is_not_finite_is_named(rng):
@@ -95,7 +111,9 @@ def test_monotone_steps_never_lower_the_bound(rng):
     """Poisson with large rates from far away, where a step of 1 overshoots."""
     X, Z = rng.uniform(-2, 2, (60, 1)), np.linspace(-2, 2, 6)[:, None]
     Y = rng.poisson(np.exp(3 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
-    model = fs.SVGP(fs.RBF(4.0, 0.7), Z, fs.at_prior(fs.Whitened, fs.RBF(4.0, 0.7), Z), fs.Poisson())
+    model = fs.SVGP(
+        fs.RBF(4.0, 0.7), Z, fs.at_prior(fs.Whitened, fs.RBF(4.0, 0.7), Z), fs.Poisson()
+    )
     bare, info = fs.natural_step(model, X, Y, step_size=1.0)
     assert info.step_size == 1.0
     before, sizes = fs.elbo(model, X, Y), []
@@ -117,7 +135,9 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
         inducing = pair if q is fs.DecoupledWeights else pair.Z
         start = fs.at_prior(q, covariance, inducing, outputs=2)
         model = fs.SVGP(covariance, inducing, start, fs.StudentT(0.3, df=4.0))
-        stepped, info = fs.natural_step(model, X, Y, step_size=0.5, num_data=60, monotone=True, **options)
+        stepped, info = fs.natural_step(
+            model, X, Y, step_size=0.5, num_data=60, monotone=True, **options
+        )
         assert fs.elbo(stepped, X, Y, num_data=60, **options) >= info.value
         bare, same = fs.natural_step(model, X, Y, step_size=info.step_size, num_data=60, **options)
         assert same.value == info.value
@@ -130,7 +150,9 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
 
 def both_ways(model, X, Y, wrt=None, monotone=False, **options):
     """``natural_step_and_grad``, and the two calls that it stands for; their results are compared."""
-    found, info, value, grad = fs.natural_step_and_grad(model, X, Y, step_size=0.4, wrt=wrt, monotone=monotone, **options)
+    found, info, value, grad = fs.natural_step_and_grad(
+        model, X, Y, step_size=0.4, wrt=wrt, monotone=monotone, **options
+    )
     stepped, same = fs.natural_step(model, X, Y, step_size=0.4, monotone=monotone, **options)
     names = ("covariance", "inducing", "likelihood", "mean") if wrt is None else wrt
     expected, bars = fs.elbo_and_grad(stepped, X, Y, wrt=names, **options)
@@ -141,11 +163,15 @@ def both_ways(model, X, Y, wrt=None, monotone=False, **options):
         for (path, _, a), (other, _, b) in zip(fs.leaves(ours), fs.leaves(theirs), strict=True):
             assert path == other and (a is None) == (b is None)
             if a is not None:
-                np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1e-30 + np.abs(b).max()), err_msg=path)
+                np.testing.assert_allclose(
+                    a, b, rtol=tolerance, atol=tolerance * (1e-30 + np.abs(b).max()), err_msg=path
+                )
     return grad
 
 
-KINDS = pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda c: c.__name__)
+KINDS = pytest.mark.parametrize(
+    "kind", [fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda c: c.__name__
+)
 
 
 @KINDS
@@ -153,14 +179,28 @@ KINDS = pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.AbsorbedDu
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_a_step_and_the_gradient_after_it(rng, kind, N, outputs, monkeypatch):
     X = rng.standard_normal((N, 2))
-    Y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N) if outputs is None else rng.standard_normal((N, outputs))
+    Y = (
+        np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N)
+        if outputs is None
+        else rng.standard_normal((N, outputs))
+    )
     batch = () if outputs is None else (outputs,)
     q = fs.Whitened(rng.standard_normal((*batch, 6)), lower_factor(rng, *batch, 6))
-    start = fs.SVGP(fs.RBF(1.2, np.array([0.9, 1.1])), rng.standard_normal((6, 2)), q, fs.Gaussian(0.3), fs.ConstantMean(0.3))
+    start = fs.SVGP(
+        fs.RBF(1.2, np.array([0.9, 1.1])),
+        rng.standard_normal((6, 2)),
+        q,
+        fs.Gaussian(0.3),
+        fs.ConstantMean(0.3),
+    )
     start = fs.convert(start, kind, jitter=1e-4)
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
     grad = both_ways(start, X, Y, ("covariance.variance", "posterior"), jitter=1e-4)
-    assert grad.covariance.lengthscales is None and grad.posterior is not None and grad.inducing is None
+    assert (
+        grad.covariance.lengthscales is None
+        and grad.posterior is not None
+        and grad.inducing is None
+    )
     monkeypatch.setattr(elbo, "PART_COLUMNS", 8)
     monkeypatch.setattr(elbo, "PART_NUMBERS", 1)
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
@@ -171,10 +211,15 @@ def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
     m, calls = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0)), []
     for name in ("Kuu", "Kuf"):
         whole = getattr(fs.RBF, name)
-        monkeypatch.setattr(fs.RBF, name, lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a))
+        monkeypatch.setattr(
+            fs.RBF,
+            name,
+            lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a),
+        )
     together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"]
-    monkeypatch.setattr(svgp, "SHARE_NUMBERS", 2 * 20 * 6 - 1)  # too many to be kept: one after the other
+    # too many to be kept: one after the other
+    monkeypatch.setattr(svgp, "SHARE_NUMBERS", 2 * 20 * 6 - 1)
     apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"] * 3
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)
@@ -183,8 +228,14 @@ def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
 def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
     X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
     pair, covariance = fs.InducingPair(X[:4].copy(), X[4:12].copy()), fs.RBF(1.0, 0.7)
-    for q, options in ((fs.WhitenedOrthogonal, {}), (fs.Orthogonal, {}), (fs.DecoupledWeights, {"sampled": 3, "rng": 0})):
-        start = fs.SVGP(covariance, pair, fs.at_prior(q, covariance, pair, outputs=2), fs.StudentT(0.3, df=4.0))
+    for q, options in (
+        (fs.WhitenedOrthogonal, {}),
+        (fs.Orthogonal, {}),
+        (fs.DecoupledWeights, {"sampled": 3, "rng": 0}),
+    ):
+        start = fs.SVGP(
+            covariance, pair, fs.at_prior(q, covariance, pair, outputs=2), fs.StudentT(0.3, df=4.0)
+        )
         both_ways(start, X, Y, ("covariance", "inducing"), num_data=60, monotone=True, **options)
     m = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0))
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], m)
@@ -192,7 +243,9 @@ def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
     both_ways(m, X, X[:, 0], ("covariance", "inducing"), monotone=True)
     both_ways(single, X.astype(np.float32), X[:, 0].astype(np.float32), ("covariance", "inducing"))
     with pytest.raises(TypeError, match="natural_step: a LikelihoodForm posterior can not take"):
-        fs.natural_step_and_grad(fs.replace(m, posterior=fs.LikelihoodForm(np.zeros(6), np.ones(6))), X, X[:, 0])
+        fs.natural_step_and_grad(
+            fs.replace(m, posterior=fs.LikelihoodForm(np.zeros(6), np.ones(6))), X, X[:, 0]
+        )
     with pytest.raises(ValueError, match="wrt"):
         fs.natural_step_and_grad(m, X, X[:, 0], wrt=("lengthscales",))
 
@@ -201,7 +254,10 @@ def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
     """The trajectory of the two calls, step by step, with one Kuu a step."""
     X = rng.standard_normal((50, 2))
     Y = np.sin(X[:, 0])
-    start, options = model(rng, fs.Whitened, fs.Gaussian(0.1)), dict(steps=4, batch_size=50, natural_step_size=0.3, rng=0)
+    start, options = (
+        model(rng, fs.Whitened, fs.Gaussian(0.1)),
+        dict(steps=4, batch_size=50, natural_step_size=0.3, rng=0),
+    )
     whole, calls = fs.RBF.Kuu, []
     with monkeypatch.context() as patched:
         patched.setattr(fs.RBF, "Kuu", lambda self, *a: calls.append(1) or whole(self, *a))
@@ -215,7 +271,9 @@ def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
         m, state = adam.step(m, grad, state, value)
     np.testing.assert_allclose(info.values[-1], value, rtol=1e-10)
     np.testing.assert_allclose(fitted.inducing, m.inducing, rtol=1e-9)
-    np.testing.assert_allclose(fitted.posterior.scale_tril, m.posterior.scale_tril, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        fitted.posterior.scale_tril, m.posterior.scale_tril, rtol=1e-7, atol=1e-9
+    )
 
 
 class OwnPass(Pass):
@@ -250,7 +308,9 @@ def test_posteriors_of_users_with_passes_of_their_own(rng, monkeypatch):
     X = rng.standard_normal((30, 2))
     m, plain = model(rng, fs.Whitened, fs.Gaussian(0.1)), fs.Whitened.start_from
     expected = fs.natural_step_and_grad(m, X, X[:, 0])
-    monkeypatch.setattr(fs.Whitened, "start_from", lambda self, *a, **k: OwnPass(plain(self, *a, **k)))
+    monkeypatch.setattr(
+        fs.Whitened, "start_from", lambda self, *a, **k: OwnPass(plain(self, *a, **k))
+    )
     found = fs.natural_step_and_grad(m, X, X[:, 0])
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-10)
     np.testing.assert_allclose(found[3].inducing, expected[3].inducing, rtol=1e-8, atol=1e-10)
@@ -258,7 +318,11 @@ def test_posteriors_of_users_with_passes_of_their_own(rng, monkeypatch):
     asked = []
     monkeypatch.setattr(fs.Whitened, "random_quantities", ("probes",))
     monkeypatch.setattr(fs.Whitened, "draw", lambda self, name, value, M, dtype, rng: value)
-    monkeypatch.setattr(fs.Whitened, "start_from", lambda self, *a, probes=None: asked.append(probes) or plain(self, *a))
+    monkeypatch.setattr(
+        fs.Whitened,
+        "start_from",
+        lambda self, *a, probes=None: asked.append(probes) or plain(self, *a),
+    )
     monkeypatch.setattr(fs.models, "RANDOM_QUANTITIES", fs.models.RANDOM_QUANTITIES | {"probes"})
     fs.natural_step_and_grad(m, X, X[:, 0], probes=2)
     assert asked == [2, 2]

@@ -37,12 +37,17 @@ def test_the_plain_step_up_to_second_order(rng, kind, batch):
     for size in (1e-2, 1e-3):
         new = fs.natural_update(q, bar, size)
         mean, tril = (x.reshape(-1, *x.shape[len(batch) :]) for x in (new.mean, new.scale_tril))
-        fields = (x.reshape(-1, *x.shape[len(batch) :]) for x in (q.mean, q.scale_tril, bar.mean, bar.scale_tril))
+        fields = (
+            x.reshape(-1, *x.shape[len(batch) :])
+            for x in (q.mean, q.scale_tril, bar.mean, bar.scale_tril)
+        )
         due = [plain(*one, size) for one in zip(*fields, strict=True)]
         errors.append([max(np.abs(m - d[0]).max() for m, d in zip(mean, due, strict=True)),
                        max(np.abs(W @ W.T - d[1]).max() for W, d in zip(tril, due, strict=True))])  # fmt: skip
         np.testing.assert_array_equal(np.triu(new.scale_tril, 1), 0)
-    assert (np.array(errors[1]) < 0.02 * np.array(errors[0])).all() and (np.array(errors[1]) < 1e-3).all()
+    assert (np.array(errors[1]) < 0.02 * np.array(errors[0])).all() and (
+        np.array(errors[1]) < 1e-3
+    ).all()
     if kind is fs.InverseFreeWhitened:
         assert new.inverse_root is q.inverse_root
 
@@ -63,7 +68,9 @@ def test_wild_gradients_stay_in_the_cone(dtype):
     """10^4 of them, of all sizes and signs: no eigenvalue of the precision falls below half of what it was."""
     rng, P = generator(3), 2500
     for exponent in (-1, 1, 4, 12):
-        q = fs.Whitened(rng.standard_normal((P, M)).astype(dtype), lower_factor(rng, P, M).astype(dtype))
+        q = fs.Whitened(
+            rng.standard_normal((P, M)).astype(dtype), lower_factor(rng, P, M).astype(dtype)
+        )
         bar = gradient(rng, q, 10.0**exponent)
         new = fs.natural_update(q, bar, float(rng.uniform(0.01, 1)))
         assert new.mean.dtype == new.scale_tril.dtype == dtype and np.isfinite(new.mean).all()
@@ -76,7 +83,9 @@ def test_sets_one_by_one(rng):
     parts = [gaussian(rng, fs.Whitened, 2) for _ in range(2)]
     q = fs.WhitenedOrthogonal(*(x for part in parts for x in (part.mean, part.scale_tril)))
     bars = [gradient(rng, part) for part in parts]
-    new = fs.natural_update(q, fs.WhitenedOrthogonal(*(x for part in bars for x in (part.mean, part.scale_tril))), 0.3)
+    new = fs.natural_update(
+        q, fs.WhitenedOrthogonal(*(x for part in bars for x in (part.mean, part.scale_tril))), 0.3
+    )
     for name, part, bar in zip("uv", parts, bars, strict=True):
         due = fs.natural_update(part, bar, 0.3)
         np.testing.assert_array_equal(getattr(new, f"mean_{name}"), due.mean)
@@ -90,32 +99,61 @@ def test_it_climbs_where_the_closed_form_does(rng):
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
     _, grad = fs.elbo_and_grad(model, X, Y)
     due, _ = fs.natural_step(model, X, Y, step_size=1e-4)
-    holed = fs.replace(grad.posterior, scale_tril=grad.posterior.scale_tril + np.triu(np.full((M, M), np.nan), 1))
+    holed = fs.replace(
+        grad.posterior, scale_tril=grad.posterior.scale_tril + np.triu(np.full((M, M), np.nan), 1)
+    )
     for bar in (grad.posterior, holed):
         new = fs.natural_update(q, bar, 1e-4)
-        np.testing.assert_allclose(new.mean - q.mean, due.posterior.mean - q.mean, rtol=0.05, atol=1e-7)
-        np.testing.assert_allclose(new.scale_tril - q.scale_tril, due.posterior.scale_tril - q.scale_tril, rtol=0.05, atol=1e-5)
+        np.testing.assert_allclose(
+            new.mean - q.mean, due.posterior.mean - q.mean, rtol=0.05, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            new.scale_tril - q.scale_tril,
+            due.posterior.scale_tril - q.scale_tril,
+            rtol=0.05,
+            atol=1e-5,
+        )
 
 
 def test_refusals(rng):
     q = gaussian(rng)
     bar = gradient(rng, q)
     cases = [
-        (fs.LikelihoodForm(np.zeros(M), np.ones(M)), "LikelihoodForm posterior can not .* its S~ is diagonal"),
-        (fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)), "Relaxed posterior can not .* its S~ is diagonal"),
+        (
+            fs.LikelihoodForm(np.zeros(M), np.ones(M)),
+            "LikelihoodForm posterior can not .* its S~ is diagonal",
+        ),
+        (
+            fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)),
+            "Relaxed posterior can not .* its S~ is diagonal",
+        ),
         (fs.DualSites(np.zeros(M), np.eye(M)), "DualSites posterior can not .* it holds sites"),
-        (fs.Decoupled(np.zeros(M), np.eye(M), np.zeros(2)), "Decoupled posterior can not .* no factor beside mean_v"),
+        (
+            fs.Decoupled(np.zeros(M), np.eye(M), np.zeros(2)),
+            "Decoupled posterior can not .* no factor beside mean_v",
+        ),
     ]
     for posterior, message in cases:
         with pytest.raises(TypeError, match=message):
             fs.natural_update(posterior, posterior, 0.1)
-    with pytest.raises(TypeError, match="`posterior_bar` must be a Whitened as the posterior is.*got Marginal"):
+    with pytest.raises(
+        TypeError, match="`posterior_bar` must be a Whitened as the posterior is.*got Marginal"
+    ):
         fs.natural_update(q, fs.Marginal(bar.mean, bar.scale_tril), 0.1)
     with pytest.raises(TypeError, match=r"`posterior_bar.mean` is None; ask for it in `wrt`"):
         fs.natural_update(q, fs.replace(bar, mean=None), 0.1)
-    with pytest.raises(ValueError, match=r"`posterior_bar.mean` must have shape \(5,\) as the posterior, got \(4,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"`posterior_bar.mean` must have shape \(5,\) as the posterior, got \(4,\)",
+    ):
         fs.natural_update(q, fs.replace(bar, mean=bar.mean[1:]), 0.1)
-    with pytest.raises(ValueError, match=r"`posterior_bar.scale_tril` contains nan at index \(1, 0\)"):
-        fs.natural_update(q, fs.replace(bar, scale_tril=np.where(np.eye(M, k=-1) > 0, np.nan, bar.scale_tril)), 0.1)
+    with pytest.raises(
+        ValueError, match=r"`posterior_bar.scale_tril` contains nan at index \(1, 0\)"
+    ):
+        fs.natural_update(
+            q,
+            fs.replace(bar, scale_tril=np.where(np.eye(M, k=-1) > 0, np.nan, bar.scale_tril)),
+            0.1,
+        )
     with pytest.raises(ValueError, match="`step_size` must be positive, got 0"):
         fs.natural_update(q, bar, 0.0)

@@ -76,7 +76,8 @@ def test_trend():
     for value in (4.0, 4.0, 4.0):
         trend = trend.observe(value, 0.9, 0.0)
     assert trend.smoothed == pytest.approx(4.0, rel=1e-14)
-    trend = Trend().observe(-100.0, 0.0, 0.1).observe(-95.0, 0.0, 0.1)  # five is not more than a tenth of a hundred
+    # five is not more than a tenth of a hundred
+    trend = Trend().observe(-100.0, 0.0, 0.1).observe(-95.0, 0.0, 0.1)
     assert (trend.best, trend.waited) == (-100.0, 1.0)
     assert trend.observe(-89.0, 0.0, 0.1).waited == 0.0
 
@@ -86,7 +87,9 @@ def test_what_counts_as_a_schedule():
     assert sizes(schedules.as_schedule(lambda count: 1 / (1 + count)), (0, 1)) == [1.0, 0.5]
     ramp = schedules.log_linear(0.1, 1, 5)
     assert schedules.as_schedule(ramp) is ramp
-    with pytest.raises(TypeError, match="`step_size` must be a number, a schedule or a function.*got str"):
+    with pytest.raises(
+        TypeError, match="`step_size` must be a number, a schedule or a function.*got str"
+    ):
         schedules.as_schedule("fast")
     with pytest.raises(ValueError, match="`step_size` must be finite, got nan"):
         schedules.as_schedule(math.nan)
@@ -99,13 +102,22 @@ def test_what_counts_as_a_schedule():
     [
         (lambda: schedules.constant(0), "`value` must be positive and finite, got 0"),
         (lambda: schedules.log_linear(0, 1, 5), "`start` must be positive"),
-        (lambda: schedules.log_linear(1, 1, 0.5), "`steps` must be a whole number of at least 1, got 0.5"),
+        (
+            lambda: schedules.log_linear(1, 1, 0.5),
+            "`steps` must be a whole number of at least 1, got 0.5",
+        ),
         (lambda: schedules.cosine(1, 0, 5), "cosine: `end` must be positive and finite, got 0"),
         (lambda: schedules.exponential(1, 1.5), "`rate` must lie between 0 and 1"),
         (lambda: schedules.exponential(1, 0.5, smallest=2), "`smallest` must lie between 0 and 1"),
         (lambda: schedules.plateau(1, patience=0), "`patience` must be a whole number"),
-        (lambda: schedules.exponential(1, 0.5, math.nan), "`steps` must be a whole number of at least 1, got nan"),
-        (lambda: schedules.plateau(1, smoothing=1), "`smoothing` must be at least 0 and less than 1, got 1"),
+        (
+            lambda: schedules.exponential(1, 0.5, math.nan),
+            "`steps` must be a whole number of at least 1, got nan",
+        ),
+        (
+            lambda: schedules.plateau(1, smoothing=1),
+            "`smoothing` must be at least 0 and less than 1, got 1",
+        ),
     ],
 )
 def test_messages(make, message):

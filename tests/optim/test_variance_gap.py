@@ -21,7 +21,14 @@ def test_the_interval_holds_the_exact_variance_for_every_factor(rng, M, N):
     A, Kuf, kff, s, exact = problem(rng, M, N)
     best = oracle.inverse_factor(A)
     holes = np.triu(np.full((M, M), np.nan), 1)
-    tried = [best, 1e-3 * np.eye(M), np.eye(M), 5 * np.eye(M), np.diag(np.diag(A) ** -0.5), np.tril(rng.standard_normal((M, M)))]
+    tried = [
+        best,
+        1e-3 * np.eye(M),
+        np.eye(M),
+        5 * np.eye(M),
+        np.diag(np.diag(A) ** -0.5),
+        np.tril(rng.standard_normal((M, M))),
+    ]
     tried += [best + e * np.tril(rng.standard_normal((M, M))) for e in (1e-8, 1e-4, 1e-2, 1.0)]
     tried += [fs.inverse_factor(A, max_steps=n)[0] for n in range(8)]
     for L in tried:
@@ -80,7 +87,12 @@ def test_the_rule_says_when_rounding_ends_it(rng):
     A, Kuf, _, s, _ = problem(rng, 40, 20, s=1e-3)
     rule = fs.variance_gap(Kuf, s, noise_variance=0.1, tolerance=1e-9)
     L, info = fs.inverse_factor(A.astype("f"), gap=rule)
-    assert info.reason == "rounding" and not info.converged and info.steps < 40 and np.isfinite(L).all()
+    assert (
+        info.reason == "rounding"
+        and not info.converged
+        and info.steps < 40
+        and np.isfinite(L).all()
+    )
     assert 2e-10 < info.gap < np.inf and info.certified
 
 
@@ -88,18 +100,48 @@ def test_bad_arguments(rng):
     A, Kuf, kff, s, _ = problem(rng, 4, 3)
     L = np.eye(4)
     for call, message in [
-        (lambda: fs.variance_interval(A + np.triu(np.ones((4, 4)), 1), L, Kuf, kff, s), "`A` must be symmetric"),
-        (lambda: fs.variance_interval(A, np.diag([1.0, 0.0, 1.0, 1.0]), Kuf, kff, s), "`L` has a zero on its diagonal"),
-        (lambda: fs.variance_interval(A, np.diag([1.0, np.nan, 1.0, 1.0]), Kuf, kff, s), "diagonal of L.*nan"),
+        (
+            lambda: fs.variance_interval(A + np.triu(np.ones((4, 4)), 1), L, Kuf, kff, s),
+            "`A` must be symmetric",
+        ),
+        (
+            lambda: fs.variance_interval(A, np.diag([1.0, 0.0, 1.0, 1.0]), Kuf, kff, s),
+            "`L` has a zero on its diagonal",
+        ),
+        (
+            lambda: fs.variance_interval(A, np.diag([1.0, np.nan, 1.0, 1.0]), Kuf, kff, s),
+            "diagonal of L.*nan",
+        ),
         (lambda: fs.variance_interval(np.stack([A, A]), L, Kuf, kff, s), "must be single matrices"),
-        (lambda: fs.variance_interval(A, L, Kuf[:3], kff, s), r"`Kuf` must have shape \(M, N\) with M = 4, got \(3, 3\)"),
-        (lambda: fs.variance_interval(A, L, Kuf, kff[:2], s), r"`kff` must have one entry.*\(2,\) for \(4, 3\)"),
+        (
+            lambda: fs.variance_interval(A, L, Kuf[:3], kff, s),
+            r"`Kuf` must have shape \(M, N\) with M = 4, got \(3, 3\)",
+        ),
+        (
+            lambda: fs.variance_interval(A, L, Kuf, kff[:2], s),
+            r"`kff` must have one entry.*\(2,\) for \(4, 3\)",
+        ),
         (lambda: fs.variance_interval(A, L, Kuf * np.inf, kff, s), "`Kuf` contains"),
-        (lambda: fs.variance_interval(A, L, Kuf, kff, 0.0), "`smallest` must be a positive lower bound"),
-        (lambda: fs.variance_gap(Kuf, -1.0, noise_variance=1.0, tolerance=1.0), "`smallest` must be a positive lower bound"),
-        (lambda: fs.variance_gap(Kuf, s, noise_variance=0.0, tolerance=1.0), "`noise_variance` must be positive"),
-        (lambda: fs.variance_gap(Kuf, s, noise_variance=1.0, tolerance=0.0), "`tolerance` must be positive"),
-        (lambda: fs.variance_gap(Kuf, s, noise_variance=1.0, tolerance=1.0, num_data=2), "`num_data` is 2, smaller"),
+        (
+            lambda: fs.variance_interval(A, L, Kuf, kff, 0.0),
+            "`smallest` must be a positive lower bound",
+        ),
+        (
+            lambda: fs.variance_gap(Kuf, -1.0, noise_variance=1.0, tolerance=1.0),
+            "`smallest` must be a positive lower bound",
+        ),
+        (
+            lambda: fs.variance_gap(Kuf, s, noise_variance=0.0, tolerance=1.0),
+            "`noise_variance` must be positive",
+        ),
+        (
+            lambda: fs.variance_gap(Kuf, s, noise_variance=1.0, tolerance=0.0),
+            "`tolerance` must be positive",
+        ),
+        (
+            lambda: fs.variance_gap(Kuf, s, noise_variance=1.0, tolerance=1.0, num_data=2),
+            "`num_data` is 2, smaller",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             call()

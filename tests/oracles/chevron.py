@@ -22,7 +22,10 @@ def parts(C_bar, k):
 
 def row_parts(C_bar, rows, k):
     """The same row by row, for C_bar (n, m): line i belongs to row ``rows[i]``."""
-    dense_bar, diagonal_bar = np.zeros((len(rows), k), C_bar.dtype), np.zeros(len(rows), C_bar.dtype)
+    dense_bar, diagonal_bar = (
+        np.zeros((len(rows), k), C_bar.dtype),
+        np.zeros(len(rows), C_bar.dtype),
+    )
     for i, g in enumerate(rows):
         dense_bar[i, : min(k, g + 1)] = C_bar[i, : min(k, g + 1)]
         if g >= k:

@@ -47,7 +47,12 @@ def slope_matern52(r):
 
 
 PROFILE = {"rbf": rbf, "matern12": matern12, "matern32": matern32, "matern52": matern52}
-SLOPE = {"rbf": slope_rbf, "matern12": slope_matern12, "matern32": slope_matern32, "matern52": slope_matern52}
+SLOPE = {
+    "rbf": slope_rbf,
+    "matern12": slope_matern12,
+    "matern32": slope_matern32,
+    "matern52": slope_matern52,
+}
 
 
 def stationary(family, X1, X2, variance, lengthscales):
@@ -87,7 +92,9 @@ def matrix(covariance, X1, X2):
     """The dense definition of any tree of covariances."""
     name = kind(covariance)
     if name in ("sum", "product"):
-        return {"sum": np.add, "product": np.multiply}[name].reduce([matrix(part, X1, X2) for part in covariance.parts])
+        return {"sum": np.add, "product": np.multiply}[name].reduce(
+            [matrix(part, X1, X2) for part in covariance.parts]
+        )
     if name in ("linear", "constant"):
         return {"linear": linear, "constant": constant}[name](X1, X2, covariance.variance)
     return stationary(name, X1, X2, covariance.variance, covariance.lengthscales)
@@ -114,7 +121,16 @@ def matrix_vjp(K_bar, covariance, X1, X2, prefix=""):
     if name == "linear":
         each = K_bar[:, :, None] * X1[:, None, :] * X2[None, :, :]
         variance_bar = each.sum((0, 1)) if np.ndim(variance) else each.sum()
-        X1_bar, X2_bar = ((K_bar[:, :, None] * X2[None]).sum(1), (K_bar[:, :, None] * X1[:, None]).sum(0))
+        X1_bar, X2_bar = (
+            (K_bar[:, :, None] * X2[None]).sum(1),
+            (K_bar[:, :, None] * X1[:, None]).sum(0),
+        )
         return {prefix + "variance": variance_bar}, X1_bar * variance, X2_bar * variance
-    X1_bar, X2_bar, variance_bar, lengthscales_bar = stationary_vjp(K_bar, name, X1, X2, variance, covariance.lengthscales)
-    return {prefix + "variance": variance_bar, prefix + "lengthscales": lengthscales_bar}, X1_bar, X2_bar
+    X1_bar, X2_bar, variance_bar, lengthscales_bar = stationary_vjp(
+        K_bar, name, X1, X2, variance, covariance.lengthscales
+    )
+    return (
+        {prefix + "variance": variance_bar, prefix + "lengthscales": lengthscales_bar},
+        X1_bar,
+        X2_bar,
+    )

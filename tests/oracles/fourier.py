@@ -24,7 +24,10 @@ def uniform(word, dtype):
 
 
 def two_normals(a, b, dtype):
-    radius, angle = np.sqrt(-2 * np.log(uniform(a, dtype))), 8 * np.arctan(dtype(1)) * uniform(b, dtype)
+    radius, angle = (
+        np.sqrt(-2 * np.log(uniform(a, dtype))),
+        8 * np.arctan(dtype(1)) * uniform(b, dtype),
+    )
     return radius * np.cos(angle), radius * np.sin(angle)
 
 
@@ -45,13 +48,17 @@ def frequency(family, seed, index, D, dtype):
 
 
 def frequencies(family, seed, indices, D, dtype=np.longdouble):
-    return np.array([frequency(family, seed, int(i), D, dtype) for i in indices], dtype).reshape(len(indices), D)
+    return np.array([frequency(family, seed, int(i), D, dtype) for i in indices], dtype).reshape(
+        len(indices), D
+    )
 
 
 def features(omega, X, num, variance, lengthscales):
     """Phi (N, 2 n): cosines in the even columns, sines in the odd ones."""
     phase = (X / lengthscales) @ omega.T
-    return np.sqrt(variance / num) * np.stack([np.cos(phase), np.sin(phase)], axis=-1).reshape(len(X), 2 * len(omega))
+    return np.sqrt(variance / num) * np.stack([np.cos(phase), np.sin(phase)], axis=-1).reshape(
+        len(X), 2 * len(omega)
+    )
 
 
 def gradients(omega, X, U, W, num, variance, lengthscales):
@@ -64,4 +71,10 @@ def gradients(omega, X, U, W, num, variance, lengthscales):
     U_bar, W_bar = W @ Phi.T, U @ Phi
     variance_bar = (W * W_bar).sum() / (2 * variance)
     lengthscales_bar = -(X_bar * X).sum(0) / lengthscales
-    return X_bar, U_bar, W_bar, variance_bar, lengthscales_bar if np.ndim(lengthscales) else lengthscales_bar.sum()
+    return (
+        X_bar,
+        U_bar,
+        W_bar,
+        variance_bar,
+        lengthscales_bar if np.ndim(lengthscales) else lengthscales_bar.sum(),
+    )

@@ -1,7 +1,10 @@
-"""Gaussian processes by their definitions: dense, slow, obvious. Imports nothing of the package under test.
+"""Gaussian processes by their definitions: dense, slow, obvious.
 
-``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. All of it works in the dtype of
-its arguments, and is analytic in them: in extended precision, and by complex steps, it is the truth that gradients are held to.
+Imports nothing of the package under test.
+
+``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. All
+of it works in the dtype of its arguments, and is analytic in them: in extended precision, and by
+complex steps, it is the truth that gradients are held to.
 """
 
 import numpy as np
@@ -103,7 +106,9 @@ def exact_predict(k, X, y, noise, Xs):
 def titsias_bound(Kuu, Kuf, kff, y, noise):
     """log N(y | 0, Qff + noise I) - tr(Kff - Qff) / (2 noise), Qff = Kfu Kuu^-1 Kuf."""
     Qff = Kuf.T @ solve(Kuu, Kuf)
-    return log_normal(y, np.zeros_like(y), Qff + noise * np.eye(len(y))) - (kff.sum() - np.trace(Qff)) / (2 * noise)
+    return log_normal(y, np.zeros_like(y), Qff + noise * np.eye(len(y))) - (
+        kff.sum() - np.trace(Qff)
+    ) / (2 * noise)
 
 
 def optimal_q(Kuu, Kuf, y, noise):
@@ -136,7 +141,9 @@ def gauss_hermite(log_density, mean, var, points):
     """Sum over the data of E log p(y | f), f ~ N(mean, var), by the Gauss-Hermite rule; log_density(f) takes (N,) to (N,)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     weights = weights / np.sqrt(2 * np.pi)
-    return sum(w * log_density(mean + np.sqrt(var) * z).sum() for z, w in zip(nodes, weights, strict=True))
+    return sum(
+        w * log_density(mean + np.sqrt(var) * z).sum() for z, w in zip(nodes, weights, strict=True)
+    )
 
 
 def gaussian_expectation(y, noise, mean, var):

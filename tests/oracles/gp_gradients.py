@@ -1,9 +1,10 @@
 """Value and gradients of the bounds in plain NumPy, no pass saved: from covariance blocks, and whole for an ARD RBF.
 
-The formulas are the direct ones (every matrix written out, inverses formed where they appear), so they share no arrangement with
-the package, and nothing of it is imported. They work in the dtype of their arguments: float64 as the truth of problems too large
-for differences of the definition, float32 as the plain evaluation of an accuracy budget. ``test_gradient_oracles.py`` holds them
-to differences of the definitions in ``gp.py``.
+The formulas are the direct ones (every matrix written out, inverses formed where they appear), so
+they share no arrangement with the package, and nothing of it is imported. They work in the dtype of
+their arguments: float64 as the truth of problems too large for differences of the definition,
+float32 as the plain evaluation of an accuracy budget. ``test_gradient_oracles.py`` holds them to
+differences of the definitions in ``gp.py``.
 """
 
 from functools import partial
@@ -30,7 +31,11 @@ def to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscale
         Z_bar[:, d] = -(both + (Euf * to_X).sum(axis=1)) / lengthscales[d] ** 2
         lengthscales_bar[d] = ((Euu * to_Z**2).sum() + (Euf * to_X**2).sum()) / lengthscales[d] ** 3
     variance_bar = (Euu.sum() + Euf.sum()) / variance + kff_bar.sum()
-    return {"covariance.variance": variance_bar, "covariance.lengthscales": lengthscales_bar, "inducing": Z_bar}
+    return {
+        "covariance.variance": variance_bar,
+        "covariance.lengthscales": lengthscales_bar,
+        "inducing": Z_bar,
+    }
 
 
 def _through_data(term, marginals, scale):
@@ -43,12 +48,16 @@ def _through_data(term, marginals, scale):
 def whitened_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
     """Whitened SVGP, q(v) = N(m, W W') for each row of ``means`` (P, M) and ``trils``, u = chol(Kuu) v.
 
-    The value; cotangents of Kuu, Kuf, kff, means, trils; derivatives in the parameters of the data term.
+    The value; cotangents of Kuu, Kuf, kff, means, trils; derivatives in the parameters of the data
+    term.
     """
     L, eye = np.linalg.cholesky(Kuu), np.eye(len(Kuu), dtype=Kuu.dtype)
     inverse, Lam = solve_triangular(L, eye, lower=True), solve_triangular(L, Kuf, lower=True)
     prior = kff - (Lam**2).sum(axis=0)
-    marginals = [(Lam.T @ m, prior + ((W.T @ Lam) ** 2).sum(axis=0)) for m, W in zip(means, trils, strict=True)]
+    marginals = [
+        (Lam.T @ m, prior + ((W.T @ Lam) ** 2).sum(axis=0))
+        for m, W in zip(means, trils, strict=True)
+    ]
     value, a, b, own = _through_data(term, marginals, scale)
     Lam_bar, mean_bars, tril_bars = np.zeros_like(Lam), [], []
     for m, W, ap, bp in zip(means, trils, a, b, strict=True):
@@ -59,7 +68,15 @@ def whitened_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
     C = np.tril(Lam_bar @ Lam.T)
     C[np.diag_indices_from(C)] /= 2
     Kuu_bar = -0.5 * inverse.T @ (C + C.T) @ inverse
-    return value, Kuu_bar, inverse.T @ Lam_bar, b.sum(axis=0), np.stack(mean_bars), np.stack(tril_bars), own
+    return (
+        value,
+        Kuu_bar,
+        inverse.T @ Lam_bar,
+        b.sum(axis=0),
+        np.stack(mean_bars),
+        np.stack(tril_bars),
+        own,
+    )
 
 
 def marginal_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
@@ -69,14 +86,19 @@ def marginal_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
     inverse = inverse.T @ inverse
     Psi, log_det = inverse @ Kuf, np.log(np.diag(L)).sum()
     prior = kff - (Kuf * Psi).sum(axis=0)
-    marginals = [(Psi.T @ m, prior + (Psi * (W @ W.T @ Psi)).sum(axis=0)) for m, W in zip(means, trils, strict=True)]
+    marginals = [
+        (Psi.T @ m, prior + (Psi * (W @ W.T @ Psi)).sum(axis=0))
+        for m, W in zip(means, trils, strict=True)
+    ]
     value, a, b, own = _through_data(term, marginals, scale)
     Kuu_bar, Kuf_bar, mean_bars, tril_bars = np.zeros_like(Kuu), np.zeros_like(Kuf), [], []
     for m, W, ap, bp in zip(means, trils, a, b, strict=True):
         S, alpha = W @ W.T, inverse @ m
         G, Pa = (Psi * bp) @ Psi.T, Psi @ ap
         KSG = inverse @ S @ G
-        value -= 0.5 * (np.trace(inverse @ S) + m @ alpha - len(m)) - np.log(np.diag(W)).sum() + log_det
+        value -= (
+            0.5 * (np.trace(inverse @ S) + m @ alpha - len(m)) - np.log(np.diag(W)).sum() + log_det
+        )
         Kuu_bar += (
             G - KSG - KSG.T - 0.5 * (np.outer(alpha, Pa) + np.outer(Pa, alpha)) + 0.5 * np.outer(alpha, alpha)
             + 0.5 * inverse @ S @ inverse - 0.5 * inverse
@@ -89,8 +111,13 @@ def marginal_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
 
 def _rbf_svgp(bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale):
     K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
-    term, trils = partial(likelihood_gradients.gaussian, y, variance=noise), np.tril(scale_tril)[None]
-    value, Kuu_bar, Kuf_bar, kff_bar, mean_bars, tril_bars, own = bars(Kuu, Kuf, kff, mean[None], trils, term, scale)
+    term, trils = (
+        partial(likelihood_gradients.gaussian, y, variance=noise),
+        np.tril(scale_tril)[None],
+    )
+    value, Kuu_bar, Kuf_bar, kff_bar, mean_bars, tril_bars, own = bars(
+        Kuu, Kuf, kff, mean[None], trils, term, scale
+    )
     grad = to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscales)
     grad["posterior.mean"], grad["posterior.scale_tril"] = mean_bars[0], tril_bars[0]
     return value, grad | {f"likelihood.{name}": bar for name, bar in own.items()}
@@ -98,12 +125,16 @@ def _rbf_svgp(bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, ji
 
 def whitened(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale=1.0):
     """Value and gradients by path of the whitened SVGP with an RBF covariance and Gaussian noise."""
-    return _rbf_svgp(whitened_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale)
+    return _rbf_svgp(
+        whitened_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale
+    )
 
 
 def marginal(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale=1.0):
     """The same for the unwhitened SVGP."""
-    return _rbf_svgp(marginal_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale)
+    return _rbf_svgp(
+        marginal_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale
+    )
 
 
 def collapsed_bars(Kuu, Kuf, kff, y, noise):
@@ -116,10 +147,14 @@ def collapsed_bars(Kuu, Kuf, kff, y, noise):
     v = B_inverse @ (Lam @ y) / noise
     w, e = inverse.T @ v, y - Lam.T @ v
     trace = kff.sum() - (Lam**2).sum()
-    value = -0.5 * (n * (LOG_2PI + np.log(noise)) + np.linalg.slogdet(B)[1] + y @ e / noise + trace / noise)
+    value = -0.5 * (
+        n * (LOG_2PI + np.log(noise)) + np.linalg.slogdet(B)[1] + y @ e / noise + trace / noise
+    )
     Kuf_bar = (np.outer(w, e) + inverse.T @ (eye - B_inverse) @ Lam) / noise
     Kuu_bar = -0.5 * (np.outer(w, w) + inverse.T @ (B - 2 * eye + B_inverse) @ inverse)
-    noise_bar = (e @ e + trace) / (2 * noise**2) - (n - len(Kuu) + np.trace(B_inverse)) / (2 * noise)
+    noise_bar = (e @ e + trace) / (2 * noise**2) - (n - len(Kuu) + np.trace(B_inverse)) / (
+        2 * noise
+    )
     return value, Kuu_bar, Kuf_bar, np.full_like(y, -0.5 / noise), noise_bar
 
 

@@ -1,4 +1,7 @@
-"""Dense, obvious forms of the natural-gradient update towards chol(A^-1). Imports nothing of fastsvgp."""
+"""Dense, obvious forms of the natural-gradient update towards chol(A^-1).
+
+Imports nothing of fastsvgp.
+"""
 
 import numpy as np
 
@@ -22,7 +25,9 @@ def step(A, L, g):
 def objective(A, L):
     """KL[N(0, L L') || N(0, A^-1)], eq. (5)."""
     M = len(A)
-    return (np.trace(A @ L @ L.T) - M - np.linalg.slogdet(A)[1] - 2 * np.log(np.abs(np.diag(L))).sum()) / 2
+    return (
+        np.trace(A @ L @ L.T) - M - np.linalg.slogdet(A)[1] - 2 * np.log(np.abs(np.diag(L))).sum()
+    ) / 2
 
 
 def inverse_factor(A):

@@ -1,7 +1,10 @@
-"""Bounds in the form of a likelihood by their definitions: L-SVGP, R-SVGP and the trace estimate. Imports nothing of fastsvgp.
+"""Bounds in the form of a likelihood by their definitions: L-SVGP, R-SVGP and the trace estimate.
 
-``Kuu`` includes the jitter. ``mean`` is (P, M). Formulas as printed in the inverse-free paper; K~ = Kuu + diag(variance). The
-definitions are analytic and work in the dtype of their arguments, as those of ``gp.py`` do.
+Imports nothing of fastsvgp.
+
+``Kuu`` includes the jitter. ``mean`` is (P, M). Formulas as printed in the inverse-free paper; K~ =
+Kuu + diag(variance). The definitions are analytic and work in the dtype of their arguments, as
+those of ``gp.py`` do.
 """
 
 import numpy as np
@@ -40,7 +43,11 @@ def kl_bound(Kuu, mean, variance, T, preconditioned=True, probes=None, P=None):
     Kt = Kuu + np.diag(variance)
     B = preconditioner(Kuu, variance, T)
     w = mean @ (B if P is None else P) if preconditioned else mean
-    traces = np.trace(Kt @ T) - np.trace(B @ Kuu) if probes is None else traces_by_probes(Kuu, variance, T, probes)
+    traces = (
+        np.trace(Kt @ T) - np.trace(B @ Kuu)
+        if probes is None
+        else traces_by_probes(Kuu, variance, T, probes)
+    )
     logs = log_det(T) + np.log(variance).sum()
     return 0.5 * (len(mean) * (traces - len(Kuu) - logs) + np.sum((w @ Kuu) * w))
 
@@ -57,10 +64,13 @@ def traces_by_probes(Kuu, variance, T, probes):
 # --- value and gradients for one output with Gaussian noise, by the recipes of the direct formulas --------------------------
 
 
-def gaussian_bars(Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tril=None, probes=None):
+def gaussian_bars(
+    Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tril=None, probes=None
+):
     """The bound and its derivatives {"Kuu", "Kuf", "kff", "mean", "variance", "noise"}; preconditioned, L held fixed.
 
-    L-SVGP without ``inverse_tril``; with probes the traces become <Q, .> in the coordinates of L, Q the mean of z z'.
+    L-SVGP without ``inverse_tril``; with probes the traces become <Q, .> in the coordinates of L, Q
+    the mean of z z'.
     """
     M, n, L = len(Kuu), len(y), inverse_tril
     Kt = Kuu + np.diag(variance)
@@ -69,7 +79,9 @@ def gaussian_bars(Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tr
     w, Psi, S = B @ mean, B @ Kuf, np.diag(variance)
     residual, var = y - Kuf.T @ w, kff - (Kuf * Psi).sum(axis=0)
     a, b = scale * residual / noise, np.full(n, -0.5 * scale / noise, y.dtype)
-    data = -0.5 * scale * (n * np.log(2 * np.pi * noise) + (residual @ residual + var.sum()) / noise)
+    data = (
+        -0.5 * scale * (n * np.log(2 * np.pi * noise) + (residual @ residual + var.sum()) / noise)
+    )
     noise_bar = scale * ((residual @ residual + var.sum()) / (2 * noise**2) - n / (2 * noise))
     w_bar = Kuf @ a - Kuu @ w
     if L is None:
@@ -80,7 +92,10 @@ def gaussian_bars(Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tr
         Q = eye if probes is None else probes @ probes.T / probes.shape[1]
         traces = np.trace(Q @ (E @ E - E + 2 * R - E @ R)) - M
         log_T = 2 * np.log(np.diag(L)).sum()
-        prior, noises = -L @ (2 * E - eye - R) @ Q @ L.T / 2, -np.diag(L @ (2 * eye - E) @ Q @ L.T) / 2
+        prior, noises = (
+            -L @ (2 * E - eye - R) @ Q @ L.T / 2,
+            -np.diag(L @ (2 * eye - E) @ Q @ L.T) / 2,
+        )
     value = data - 0.5 * (traces - log_T - np.log(variance).sum() + w @ Kuu @ w)
     TK = Psi if L is None else T @ Kuf
     cross = np.outer(T @ w_bar, T @ mean)

@@ -1,4 +1,7 @@
-"""The inverse-free whitened bound by its definition: dense, obvious. Imports nothing of the package under test."""
+"""The inverse-free whitened bound by its definition: dense, obvious.
+
+Imports nothing of the package under test.
+"""
 
 import numpy as np
 from oracles.linear_algebra import log_det
@@ -28,7 +31,9 @@ def kl_bound(K, T, m, S):
     A = T.T @ K @ T
     M = len(K)
     d = np.sqrt(((A - np.eye(M)) ** 2).sum())
-    return (m @ A @ m - log_det(S) + np.trace((S - 3 * np.eye(M) + A) @ A) + M - d - np.log(1 - d)) / 2
+    return (
+        m @ A @ m - log_det(S) + np.trace((S - 3 * np.eye(M) + A) @ A) + M - d - np.log(1 - d)
+    ) / 2
 
 
 def cotangents(K, R, m, W, Kuf, a, b, kappa):

@@ -1,8 +1,9 @@
 """Expected log densities and their derivatives, as one would write them down in NumPy, in the dtype of the marginals.
 
-Each function takes targets and marginals ``mean``, ``var`` ((N,) or (P, N); (C, N) for classes) and returns the sum over the data
-of E log p(y | f), its derivatives in mean and variance, and a dictionary of those in the likelihood's own parameters. Quadrature
-rules and sample points are those of the definition under test: the float64 result is the exact derivative of the same rule.
+Each function takes targets and marginals ``mean``, ``var`` ((N,) or (P, N); (C, N) for classes) and
+returns the sum over the data of E log p(y | f), its derivatives in mean and variance, and a
+dictionary of those in the likelihood's own parameters. Quadrature rules and sample points are those
+of the definition under test: the float64 result is the exact derivative of the same rule.
 """
 
 import numpy as np
@@ -41,7 +42,12 @@ def bernoulliprobit(Y, mean, var, num_nodes):
 
 def bernoullilogit(Y, mean, var, num_nodes):
     sign = (2 * Y - 1).astype(mean.dtype)
-    return *by_quadrature(lambda F: log_expit(sign * F), lambda F: sign * expit(-sign * F), mean, var, num_nodes)[:3], {}
+    return (
+        *by_quadrature(
+            lambda F: log_expit(sign * F), lambda F: sign * expit(-sign * F), mean, var, num_nodes
+        )[:3],
+        {},
+    )
 
 
 def poisson(Y, mean, var, exposure, num_nodes):
@@ -64,7 +70,11 @@ def studentt(Y, mean, var, scale, df, num_nodes):
     normaliser = gammaln((df + 1) / 2) - gammaln(df / 2) - np.log(df * np.pi) / 2
 
     def log_density(F):
-        return normaliser.astype(F.dtype) - np.log(scale) - (df + 1) / 2 * np.log1p(((Y - F) / scale) ** 2 / df)
+        return (
+            normaliser.astype(F.dtype)
+            - np.log(scale)
+            - (df + 1) / 2 * np.log1p(((Y - F) / scale) ** 2 / df)
+        )
 
     def slope(F):
         return (df + 1) * (Y - F) / (df * scale**2 + (Y - F) ** 2)

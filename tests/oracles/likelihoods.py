@@ -38,8 +38,22 @@ def decimal_log_gamma(x, log_2pi):
     shift = Decimal(0)
     while x < 60:
         shift, x = shift + x.ln(), x + 1
-    bernoulli = [(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798), (-174611, 330)]
-    series = sum(Decimal(p) / q / (2 * k * (2 * k - 1) * x ** (2 * k - 1)) for k, (p, q) in enumerate(bernoulli, 1))
+    bernoulli = [
+        (1, 6),
+        (-1, 30),
+        (1, 42),
+        (-1, 30),
+        (5, 66),
+        (-691, 2730),
+        (7, 6),
+        (-3617, 510),
+        (43867, 798),
+        (-174611, 330),
+    ]
+    series = sum(
+        Decimal(p) / q / (2 * k * (2 * k - 1) * x ** (2 * k - 1))
+        for k, (p, q) in enumerate(bernoulli, 1)
+    )
     return (x - Decimal("0.5")) * x.ln() - x + log_2pi / 2 + series - shift
 
 
@@ -47,7 +61,10 @@ def student_t_constant(scale, df):
     """The logarithm of the density of ``scale`` t at 0, in long double, with as many digits as ``df`` asks for."""
     with localcontext() as context:
         context.prec = 60 + 2 * max(0, int(log10(df)))
-        a, pi60 = Decimal(df) / 2, Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+        a, pi60 = (
+            Decimal(df) / 2,
+            Decimal("3.14159265358979323846264338327950288419716939937510582097494459"),
+        )
         gammas = [decimal_log_gamma(x, (2 * pi60).ln()) for x in (a + Decimal("0.5"), a)]
         value = gammas[0] - gammas[1] - (Decimal(df) * pi60).ln() / 2 - Decimal(scale).ln()
         return np.longdouble(str(value.quantize(Decimal("1e-30"))))
@@ -56,7 +73,9 @@ def student_t_constant(scale, df):
 def student_t_wide(y, f, scale, df):
     """``student_t`` in long double, for any df and arrays f."""
     scale, df = np.longdouble(scale), np.longdouble(df)
-    return student_t_constant(float(scale), float(df)) - (df + 1) / 2 * np.log1p(((y - f) / scale) ** 2 / df)
+    return student_t_constant(float(scale), float(df)) - (df + 1) / 2 * np.log1p(
+        ((y - f) / scale) ** 2 / df
+    )
 
 
 def poisson_wide(y, f, exposure):
@@ -102,7 +121,14 @@ def expectation(g, mean, var, at=()):
     edges = sorted(edges + [a for a in at if edges[0] < a < edges[-1]])
     total = 0.0
     for a, b in zip(edges, edges[1:], strict=False):
-        total += quad(lambda f: g(f) * exp(gaussian(f, mean, var)), a, b, epsabs=1e-13, epsrel=1e-12, limit=200)[0]
+        total += quad(
+            lambda f: g(f) * exp(gaussian(f, mean, var)),
+            a,
+            b,
+            epsabs=1e-13,
+            epsrel=1e-12,
+            limit=200,
+        )[0]
     return total
 
 
@@ -113,7 +139,9 @@ def expected_log_prob(log_density, y, mean, var):
 def log_density(log_density, y, mean, var):
     """log E p(y | f); scaled to the largest value of the integrand, so that nothing is lost where all are tiny."""
     sd = np.sqrt(var)
-    edges = np.unique(np.concatenate([mean + 12 * sd * np.linspace(-1, 1, 49), np.linspace(mean - 12 * sd, y, 9)]))
+    edges = np.unique(
+        np.concatenate([mean + 12 * sd * np.linspace(-1, 1, 49), np.linspace(mean - 12 * sd, y, 9)])
+    )
     logs = [log_density(y, f) + gaussian(f, mean, var) for f in edges]
     top = max(logs)
 
@@ -121,7 +149,9 @@ def log_density(log_density, y, mean, var):
         return exp(log_density(y, f) + gaussian(f, mean, var) - top)
 
     pieces = zip(edges, edges[1:], strict=False)
-    return top + np.log(sum(quad(integrand, a, b, epsabs=1e-13, epsrel=1e-11, limit=200)[0] for a, b in pieces))
+    return top + np.log(
+        sum(quad(integrand, a, b, epsabs=1e-13, epsrel=1e-11, limit=200)[0] for a, b in pieces)
+    )
 
 
 def largest(mean, var):
@@ -143,4 +173,6 @@ def softmax(mean, var, num=60):
     f = np.asarray(mean)[:, None, None, None] + np.sqrt(var)[:, None, None, None] * nodes
     top = f.max(axis=0)
     e = np.exp(f - top)
-    return (weights * (top + np.log(e.sum(axis=0)))).sum(), (weights * e / e.sum(axis=0)).sum(axis=(1, 2, 3))
+    return (weights * (top + np.log(e.sum(axis=0)))).sum(), (weights * e / e.sum(axis=0)).sum(
+        axis=(1, 2, 3)
+    )

@@ -1,7 +1,8 @@
 """Linear algebra as textbooks print it, for small symmetric positive definite matrices of any dtype.
 
-Also of those that LAPACK does not know: extended precision, and complex numbers without conjugation, so that what is analytic in
-its arguments stays so and can be differentiated by a complex step.
+Also of those that LAPACK does not know: extended precision, and complex numbers without
+conjugation, so that what is analytic in its arguments stays so and can be differentiated by a
+complex step.
 """
 
 import numpy as np

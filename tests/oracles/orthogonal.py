@@ -1,7 +1,9 @@
-"""SOLVE-GP by its definition: two independent Gaussians u = f(Z) and v, what O knows beyond them. Imports nothing of the package.
+"""SOLVE-GP by its definition: two independent Gaussians u = f(Z) and v, what O knows beyond them.
 
-``K`` is the prior covariance of (Z, O), ``K_f`` (M + M2, N) that with the function; q(u) q(v) is N(m_u, S_u) N(m_v, S_v), and v
-has the prior covariance of f(O) given u. Analytic in all of it.
+Imports nothing of the package.
+
+``K`` is the prior covariance of (Z, O), ``K_f`` (M + M2, N) that with the function; q(u) q(v) is
+N(m_u, S_u) N(m_v, S_v), and v has the prior covariance of f(O) given u. Analytic in all of it.
 """
 
 import numpy as np
@@ -27,7 +29,9 @@ def joint(K, K_f, Kff, m_u, S_u, m_v, S_v):
 
 def kl(K, m_u, S_u, m_v, S_v):
     M = len(m_u)
-    return kl_gaussians(m_u, S_u, np.zeros_like(m_u), K[:M, :M]) + kl_gaussians(m_v, S_v, np.zeros_like(m_v), rest(K, M)[0])
+    return kl_gaussians(m_u, S_u, np.zeros_like(m_u), K[:M, :M]) + kl_gaussians(
+        m_v, S_v, np.zeros_like(m_v), rest(K, M)[0]
+    )
 
 
 def unwhitened(K, m_u, W_u, m_v, W_v):

@@ -13,7 +13,9 @@ def gather(X, geometry):
     """(N, P, d)."""
     H, W, C, h, w, _ = geometry
     images = X.reshape(len(X), H, W, C)
-    return np.stack([images[:, i : i + h, j : j + w].reshape(len(X), -1) for i, j in places(geometry)], 1)
+    return np.stack(
+        [images[:, i : i + h, j : j + w].reshape(len(X), -1) for i, j in places(geometry)], 1
+    )
 
 
 def sums(k, Z, X, A, geometry):
@@ -40,7 +42,13 @@ def parts(covariance, like):
     def of(part):
         return lambda a, b: 1 if part is None else covariances.matrix(part, a, b)
 
-    return geometry, weights, where, of(covariance.patch_covariance), of(covariance.location_covariance)
+    return (
+        geometry,
+        weights,
+        where,
+        of(covariance.patch_covariance),
+        of(covariance.location_covariance),
+    )
 
 
 def split(Z, geometry):
@@ -63,4 +71,6 @@ def Kuf(covariance, U, X):
 def Kff(covariance, X, Y):
     geometry, w, where, k, of_place = parts(covariance, X)
     B = np.outer(w, w) * of_place(where, where)
-    return np.array([[(B * k(x, y)).sum() for y in gather(Y, geometry)] for x in gather(X, geometry)]).reshape(len(X), len(Y))
+    return np.array(
+        [[(B * k(x, y)).sum() for y in gather(Y, geometry)] for x in gather(X, geometry)]
+    ).reshape(len(X), len(Y))

@@ -19,12 +19,20 @@ def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
         assert kind != "symmetric" or (bar == bar.swapaxes(-1, -2)).all(), path
 
     def value(q, b):
-        mean, var, kl = definitions.moments(q, fs.replace(b, Kuu=b.Kuu + jitter * np.eye(len(b.Kuu))), **random)
-        return (f_bar.mean * mean.reshape(shape)).sum() + (f_bar.var * var.reshape(shape)).sum() + kl_bar * kl
+        mean, var, kl = definitions.moments(
+            q, fs.replace(b, Kuu=b.Kuu + jitter * np.eye(len(b.Kuu))), **random
+        )
+        return (
+            (f_bar.mean * mean.reshape(shape)).sum()
+            + (f_bar.var * var.reshape(shape)).sum()
+            + kl_bar * kl
+        )
 
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
     assert_gradient(lambda q: value(q, blocks), posterior, back.posterior, rng)
-    assert_gradient(lambda b: value(posterior, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng)
+    assert_gradient(
+        lambda b: value(posterior, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng
+    )
 
 
 def symmetric_behind(W_bar, W):

@@ -14,8 +14,17 @@ each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda 
 def problem(rng, likelihood):
     X, Z = (rng.uniform(-2, 2, (count, 2)).astype(np.float32) for count in (N, M))
     f = np.sin(3 * X[:, 0]) + np.cos(2 * X[:, 1])
-    Y = f + 0.3 * rng.standard_normal(N) if isinstance(likelihood, fs.Gaussian) else rng.random(N) < 1 / (1 + np.exp(-2 * f))
-    model = fs.SVGP(fs.RBF(np.float32(1.0), np.float32(0.7)), Z, fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))), likelihood)
+    Y = (
+        f + 0.3 * rng.standard_normal(N)
+        if isinstance(likelihood, fs.Gaussian)
+        else rng.random(N) < 1 / (1 + np.exp(-2 * f))
+    )
+    model = fs.SVGP(
+        fs.RBF(np.float32(1.0), np.float32(0.7)),
+        Z,
+        fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))),
+        likelihood,
+    )
     return in_dtype(model, np.float32), X, Y.astype(np.float32)
 
 
@@ -33,7 +42,9 @@ def steps(model, X, Y, num_data, count=4):
 def off(moments, truth):
     """Errors of mean and variance against the standard deviation, the largest of all data."""
     sd = np.sqrt(truth[1])
-    return max(np.max(np.abs(moments[0] - truth[0]) / sd), np.max(np.abs(moments[1] - truth[1]) / truth[1]))
+    return max(
+        np.max(np.abs(moments[0] - truth[0]) / sd), np.max(np.abs(moments[1] - truth[1]) / truth[1])
+    )
 
 
 def e_step_errors(rng, likelihood, num_data):
@@ -42,7 +53,9 @@ def e_step_errors(rng, likelihood, num_data):
     wide = X.astype(float), Y.astype(float)
     truth = fs.predict_f(steps(in_dtype(model, float), *wide, num_data), wide[0], jitter=JITTER)
     whitened = fs.convert(model, fs.Whitened, jitter=JITTER)
-    many, _ = fs.natural_steps(model, X, Y, steps=4, step_size=0.7, num_data=num_data, jitter=JITTER)
+    many, _ = fs.natural_steps(
+        model, X, Y, steps=4, step_size=0.7, num_data=num_data, jitter=JITTER
+    )
     assert {a.dtype for _, _, a in fs.leaves(many.posterior)} == {np.dtype(np.float32)}
     found = steps(model, X, Y, num_data), many, steps(whitened, X, Y, num_data)
     return [off(fs.predict_f(m, X, jitter=JITTER), truth) for m in found]
@@ -52,7 +65,9 @@ def e_step_errors(rng, likelihood, num_data):
 @each_likelihood
 def test_e_steps_are_as_accurate_as_those_of_q_itself(rng, likelihood, num_data):
     """By medians: a single problem with very strong sites may be ten times worse for the one, or for the other."""
-    single, many, q = np.median([e_step_errors(rng, likelihood, num_data) for _ in range(5)], axis=0)
+    single, many, q = np.median(
+        [e_step_errors(rng, likelihood, num_data) for _ in range(5)], axis=0
+    )
     assert max(single, many) < 4 * q + 2e-3
 
 
@@ -60,15 +75,27 @@ def m_step_errors(rng, likelihood, num_data):
     """Relative errors of the value and of each gradient, for sites and for q itself; after the prior has moved."""
     model, X, Y = problem(rng, likelihood)
     wide, found = (X.astype(float), Y.astype(float)), []
-    options = {"num_data": num_data, "jitter": JITTER, "wrt": ("covariance", "inducing", "likelihood")}
+    options = {
+        "num_data": num_data,
+        "jitter": JITTER,
+        "wrt": ("covariance", "inducing", "likelihood"),
+    }
     moved = fs.replace(steps(in_dtype(model, float), *wide, num_data), covariance=fs.RBF(1.5, 0.8))
     for q in (moved, fs.convert(moved, fs.Whitened, jitter=JITTER)):
         narrow = in_dtype(q, np.float32)
         truth, expected = fs.elbo_and_grad(in_dtype(narrow, float), *wide, **options)
         value, grad = fs.elbo_and_grad(narrow, X, Y, **options)
-        pairs = zip((bar for _, _, bar in fs.leaves(grad)), (bar for _, _, bar in fs.leaves(expected)), strict=True)
-        bars = [np.max(np.abs(bar - one)) / np.max(np.abs(one)) for bar, one in pairs if one is not None]
-        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {np.dtype(np.float32)}
+        pairs = zip(
+            (bar for _, _, bar in fs.leaves(grad)),
+            (bar for _, _, bar in fs.leaves(expected)),
+            strict=True,
+        )
+        bars = [
+            np.max(np.abs(bar - one)) / np.max(np.abs(one)) for bar, one in pairs if one is not None
+        ]
+        assert {bar.dtype for _, _, bar in fs.leaves(grad) if bar is not None} == {
+            np.dtype(np.float32)
+        }
         found.append([abs(value / truth - 1), *bars])
     return found
 
@@ -76,16 +103,30 @@ def m_step_errors(rng, likelihood, num_data):
 @each_size
 @each_likelihood
 def test_the_m_step(rng, likelihood, num_data):
-    """By medians. Sites that were made in float64, and are rounded; where they are very strong, as accurate as q itself is."""
+    """By medians.
+
+    Sites that were made in float64, and are rounded; where they are very strong, as accurate as q
+    itself is.
+    """
     sites, q = np.median([m_step_errors(rng, likelihood, num_data) for _ in range(7)], axis=0)
     strong = num_data > N
-    assert sites[0] < (max(2e-4, 8 * q[0]) if strong else 5e-5)  # over a dozen seeds 4.04 q[0] at most
+    # over a dozen seeds 4.04 q[0] at most
+    assert sites[0] < (max(2e-4, 8 * q[0]) if strong else 5e-5)
     assert (sites[1:] < (np.maximum(1.5e-2, 8 * q[1:]) if strong else 4e-3)).all()
 
 
 def test_where_the_papers_tying_does_not_hold(rng):
     """Its lambda_2 is rounded by more than the least eigenvalue of Kuu."""
     model, X, Y = problem(rng, fs.Gaussian(0.1))
-    good = fs.convert(steps(in_dtype(model, float), X.astype(float), Y.astype(float), 1e7), fs.DualSites, jitter=JITTER)
-    with pytest.raises(ValueError, match="`posterior.lambda2` holds no valid sites: Kuu .* or float64 .*, or AbsorbedDualSites"):
+    good = fs.convert(
+        steps(in_dtype(model, float), X.astype(float), Y.astype(float), 1e7),
+        fs.DualSites,
+        jitter=JITTER,
+    )
+    with pytest.raises(
+        ValueError,
+        match=(
+            "`posterior.lambda2` holds no valid sites: Kuu .* or float64 .*, or AbsorbedDualSites"
+        ),
+    ):
         fs.elbo(in_dtype(good, np.float32), X, Y, num_data=1e7, jitter=JITTER)

@@ -27,7 +27,9 @@ def problem(rng, kind, P=None, likelihood=None, mean=None):
     L, (m, S) = np.linalg.cholesky(A), definitions.q_of_u(q, A)
     W = np.linalg.cholesky(S)
     shape = (*batch, M)
-    whitened = fs.Whitened(np.linalg.solve(L, m.T).T.reshape(shape), np.linalg.solve(L, W).reshape(*shape, M))
+    whitened = fs.Whitened(
+        np.linalg.solve(L, m.T).T.reshape(shape), np.linalg.solve(L, W).reshape(*shape, M)
+    )
     marginal = fs.Marginal(m.reshape(shape), W.reshape(*shape, M))
     return model, fs.replace(model, posterior=whitened), fs.replace(model, posterior=marginal), X, Y
 
@@ -48,17 +50,25 @@ LIKELIHOODS = [
 
 @pytest.mark.parametrize("size", [1.0, 0.3])
 @pytest.mark.parametrize(
-    "options, likelihood", LIKELIHOODS, ids=lambda v: "+".join(v) if isinstance(v, dict) else type(v).__name__
+    "options, likelihood",
+    LIKELIHOODS,
+    ids=lambda v: "+".join(v) if isinstance(v, dict) else type(v).__name__,
 )
 @each_kind
 def test_an_e_step_is_the_natural_step_of_q(rng, kind, options, likelihood, size):
     """Of ``Whitened`` and ``Marginal``, minibatch factor included; where they back off, so do sites, to the same size."""
     model, whitened, marginal, X, Y = problem(rng, kind, likelihood=likelihood, **options)
-    stepped = [fs.natural_step(m, X, Y, step_size=size, num_data=3 * N, jitter=JITTER) for m in (model, whitened, marginal)]
+    stepped = [
+        fs.natural_step(m, X, Y, step_size=size, num_data=3 * N, jitter=JITTER)
+        for m in (model, whitened, marginal)
+    ]
     ours, info = stepped[0]
     assert type(ours.posterior) is kind
     for other, theirs in stepped[1:]:
-        assert info.value == pytest.approx(theirs.value, rel=1e-10) and info.step_size == theirs.step_size
+        assert (
+            info.value == pytest.approx(theirs.value, rel=1e-10)
+            and info.step_size == theirs.step_size
+        )
         for a, b in zip(moments_of(ours), moments_of(other), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
 
@@ -73,7 +83,9 @@ def test_a_unit_step_on_gaussian_data_is_the_optimum_from_anywhere(rng, kind):
     collapsed, truth = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
     assert value == pytest.approx(collapsed, rel=1e-10)
     np.testing.assert_allclose(grad.inducing, truth.inducing, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(grad.covariance.lengthscales, truth.covariance.lengthscales, rtol=1e-8)
+    np.testing.assert_allclose(
+        grad.covariance.lengthscales, truth.covariance.lengthscales, rtol=1e-8
+    )
     np.testing.assert_allclose(grad.likelihood.variance, truth.noise_variance, rtol=1e-8)
     np.testing.assert_allclose(grad.posterior.lambda1, 0, atol=1e-8)
 
@@ -86,37 +98,67 @@ def test_the_m_step_of_absorbed_sites_is_tighter(rng):
         best, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
         other, _ = fs.natural_step(whitened, X, Y, step_size=1.0, jitter=JITTER)
         for factor in (0.5, 2.0):
-            moved = [fs.elbo(fs.replace_at(m, "covariance.variance", factor * 1.1), X, Y, jitter=JITTER) for m in (best, other)]
+            moved = [
+                fs.elbo(fs.replace_at(m, "covariance.variance", factor * 1.1), X, Y, jitter=JITTER)
+                for m in (best, other)
+            ]
             found.setdefault(kind, []).append(moved[0] - moved[1])
     assert min(found[fs.AbsorbedDualSites]) > 0 > max(found[fs.DualSites])
 
 
-@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
+)
 def test_bounds_as_the_prior_moves(rng, likelihood):
-    """All of one value and, after a converged E-step, one gradient. With the variance moved absorbed sites are always tighter
-    than whitened q, the paper's tying never is; with the lengthscale moved they mostly are. Sites of each datum: as absorbed."""
+    """All of one value and, after a converged E-step, one gradient.
+
+    With the variance moved absorbed sites are always tighter than whitened q, the paper's tying
+    never is; with the lengthscale moved they mostly are. Sites of each datum: as absorbed."""
     tighter = {"variance": [], "lengthscales": []}
     for _ in range(5):
         X, Z = rng.uniform(-2, 2, (40, 1)), np.linspace(-2, 2, 8)[:, None]
         f = 2 * np.sin(2 * X[:, 0])
-        Y = rng.poisson(np.exp(f / 2)) if isinstance(likelihood, fs.Poisson) else rng.random(40) < 1 / (1 + np.exp(-f))
+        Y = (
+            rng.poisson(np.exp(f / 2))
+            if isinstance(likelihood, fs.Poisson)
+            else rng.random(40) < 1 / (1 + np.exp(-f))
+        )
         Y = Y.astype(float)
-        model = fs.SVGP(fs.RBF(1.0, 0.6), Z, fs.at_prior(fs.AbsorbedDualSites, fs.RBF(1.0, 0.6), Z), likelihood)
-        model, _ = fs.natural_steps(model, X, Y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12)
-        held = [model, fs.convert(model, fs.Whitened), fs.convert(model, fs.DualSites), fs.convert(model, fs.Marginal)]
+        model = fs.SVGP(
+            fs.RBF(1.0, 0.6), Z, fs.at_prior(fs.AbsorbedDualSites, fs.RBF(1.0, 0.6), Z), likelihood
+        )
+        model, _ = fs.natural_steps(
+            model, X, Y, steps=300, step_size=1.0, monotone=True, tolerance=1e-12
+        )
+        held = [
+            model,
+            fs.convert(model, fs.Whitened),
+            fs.convert(model, fs.DualSites),
+            fs.convert(model, fs.Marginal),
+        ]
         (value, grad), *others = (fs.elbo_and_grad(one, X, Y, wrt=("covariance",)) for one in held)
         for other, bars in others:
             assert other == pytest.approx(value, rel=1e-8)
-            np.testing.assert_allclose(bars.covariance.variance, grad.covariance.variance, rtol=1e-3, atol=1e-4)
-            np.testing.assert_allclose(bars.covariance.lengthscales, grad.covariance.lengthscales, rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(
+                bars.covariance.variance, grad.covariance.variance, rtol=1e-3, atol=1e-4
+            )
+            np.testing.assert_allclose(
+                bars.covariance.lengthscales, grad.covariance.lengthscales, rtol=1e-3, atol=1e-4
+            )
         each = fs.SiteSVGP(model.covariance, Z, fs.dual_parameters(model, X, Y), likelihood)
         for field, found in tighter.items():
             for factor in (0.4, 0.6, 0.8, 1.25, 1.6, 2.5):
-                covariance = fs.replace(model.covariance, **{field: getattr(model.covariance, field) * factor})
-                absorbed, whitened, dual, _ = (fs.elbo(fs.replace(one, covariance=covariance), X, Y) for one in held)
+                covariance = fs.replace(
+                    model.covariance, **{field: getattr(model.covariance, field) * factor}
+                )
+                absorbed, whitened, dual, _ = (
+                    fs.elbo(fs.replace(one, covariance=covariance), X, Y) for one in held
+                )
                 found.append((absorbed >= whitened, dual >= whitened))
                 if field == "variance":
-                    assert fs.site_bound(fs.replace(each, covariance=covariance), X, Y) == pytest.approx(absorbed, abs=1e-3)
+                    assert fs.site_bound(
+                        fs.replace(each, covariance=covariance), X, Y
+                    ) == pytest.approx(absorbed, abs=1e-3)
     assert np.mean(tighter["variance"], axis=0).tolist() == [1, 0]
     assert np.mean(tighter["lengthscales"], axis=0)[0] > 0.6
 
@@ -132,8 +174,12 @@ def test_pseudo_observations_are_absorbed_sites(rng):
     other, truth = fs.elbo_and_grad(theirs, X, Y, jitter=JITTER)
     assert value == pytest.approx(other, rel=1e-10)
     np.testing.assert_allclose(grad.inducing, truth.inducing, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(grad.covariance.lengthscales, truth.covariance.lengthscales, rtol=1e-9)
-    np.testing.assert_allclose(grad.posterior.lambda1 / s, truth.posterior.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        grad.covariance.lengthscales, truth.covariance.lengthscales, rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        grad.posterior.lambda1 / s, truth.posterior.mean, rtol=1e-9, atol=1e-10
+    )
     of_s = -(grad.posterior.lambda1 * m + grad.posterior.lambda2.diagonal()) / s**2
     np.testing.assert_allclose(of_s, truth.posterior.variance, rtol=1e-8, atol=1e-9)
 
@@ -148,9 +194,19 @@ def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind
             lambda2[1] = wrong
             wrong = lambda2
         bad = fs.replace_at(model, "posterior.lambda2", wrong)
-        message = r"`posterior.lambda2` holds no valid sites: Kuu(\^-1)? \+ lambda2 is not positive definite"
-        for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step, lambda m, X, Y: fs.fit(m, X, Y, steps=3)):
-            with pytest.raises(ValueError, match=message + (r" \(output 1\)" if P else "")) as caught:
+        message = (
+            r"`posterior.lambda2` holds no valid sites: Kuu(\^-1)? \+ lambda2 is not positive"
+            r" definite"
+        )
+        for call in (
+            fs.elbo,
+            fs.elbo_and_grad,
+            fs.natural_step,
+            lambda m, X, Y: fs.fit(m, X, Y, steps=3),
+        ):
+            with pytest.raises(
+                ValueError, match=message + (r" \(output 1\)" if P else "")
+            ) as caught:
                 call(bad, X, Y)
             assert not isinstance(caught.value, fs.NotPositiveDefinite)
     assert "jitter" not in caplog.text
@@ -160,7 +216,11 @@ def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind
         ("lambda2", holed, "`posterior.lambda2` contains nan"),
         ("lambda1", np.full(M, np.inf), "`posterior.lambda1` contains inf"),
         ("lambda2", np.zeros((M, M + 1)), r"`posterior.lambda2` must have shape \(..., M, M\)"),
-        ("lambda2", np.zeros((M + 1, M + 1)), r"`posterior` has lambda1 \(6,\) and lambda2 \(7, 7\)"),
+        (
+            "lambda2",
+            np.zeros((M + 1, M + 1)),
+            r"`posterior` has lambda1 \(6,\) and lambda2 \(7, 7\)",
+        ),
         ("lambda1", np.zeros(M - 1), r"`posterior` has lambda1 \(5,\)"),
     ):
         one = fs.replace(model, posterior=kind(np.zeros(M), np.zeros((M, M))))
@@ -178,7 +238,10 @@ def test_what_stands_above_the_diagonal_is_never_read(rng, kind):
     np.testing.assert_array_equal(grad.posterior.lambda2, other.posterior.lambda2)
     vector, unravel = fs.ravel(model)
     np.testing.assert_array_equal(unravel(vector).posterior.lambda2, clean)
-    assert unravel.slices["posterior.lambda2"].stop - unravel.slices["posterior.lambda2"].start == M * (M + 1) // 2
+    assert (
+        unravel.slices["posterior.lambda2"].stop - unravel.slices["posterior.lambda2"].start
+        == M * (M + 1) // 2
+    )
     d, h = rng.standard_normal(vector.size), 2e-5
     at = {s: fs.elbo(unravel(vector + s * h * d), X, Y, jitter=JITTER) for s in (-2, -1, 1, 2)}
     slope = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
@@ -191,7 +254,13 @@ def test_training_moves_sites_by_natural_steps_alone(rng, kind, tmp_path):
     zeros = fs.replace(model, posterior=kind(np.zeros(M), np.zeros((M, M))))
     sizes = []
     trained, info = fs.fit(
-        zeros, X, Y, steps=40, batch_size=10, rng=0, callback=lambda step, value, info: sizes.append(info.natural_step_size)
+        zeros,
+        X,
+        Y,
+        steps=40,
+        batch_size=10,
+        rng=0,
+        callback=lambda step, value, info: sizes.append(info.natural_step_size),
     )
     assert set(sizes) == {0.1} and np.mean(info.values[-5:]) > np.mean(info.values[:5])
     for (path, _, a), (_, _, b) in zip(fs.leaves(trained), fs.leaves(zeros), strict=True):
@@ -205,7 +274,19 @@ def test_training_moves_sites_by_natural_steps_alone(rng, kind, tmp_path):
     assert held.covariance.variance != zeros.covariance.variance
     ramped = []
     robust = fs.replace(zeros, likelihood=fs.StudentT(0.3, df=4.0))
-    fs.fit(robust, X, Y, steps=3, rng=0, callback=lambda step, value, info: ramped.append(info.natural_step_size))
+    fs.fit(
+        robust,
+        X,
+        Y,
+        steps=3,
+        rng=0,
+        callback=lambda step, value, info: ramped.append(info.natural_step_size),
+    )
     assert ramped[0] == pytest.approx(1e-3) and ramped == sorted(ramped)
-    with pytest.raises(ValueError, match="'posterior.lambda1' is fixed, but `natural_step_size` asks for steps of the posterior"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "'posterior.lambda1' is fixed, but `natural_step_size` asks for steps of the posterior"
+        ),
+    ):
         fs.fit(zeros, X, Y, steps=3, fixed="posterior.lambda1", natural_step_size=0.1)

@@ -16,7 +16,14 @@ def problem(rng, M, N, factor, K):
     Z, X = rng.uniform(-2, 2, (M, 2)), rng.uniform(-2, 2, (N, 2))
     _, Kuu, Kuf, kff = gp_gradients.blocks(Z, X, 1.2, np.array([0.9, 1.1]), JITTER)
     variance = rng.uniform(0.05, 0.3, M)
-    arrays = dict(Kuu=Kuu, Kuf=Kuf, kff=kff, y=rng.standard_normal(N), mean=rng.standard_normal(M), variance=variance)
+    arrays = dict(
+        Kuu=Kuu,
+        Kuf=Kuf,
+        kff=kff,
+        y=rng.standard_normal(N),
+        mean=rng.standard_normal(M),
+        variance=variance,
+    )
     if factor:
         L = np.linalg.cholesky(np.linalg.inv(Kuu + np.diag(variance)))
         arrays["inverse_tril"] = L @ (np.eye(M) + 0.1 / M * np.tril(rng.standard_normal((M, M))))
@@ -26,7 +33,9 @@ def problem(rng, M, N, factor, K):
 
 
 def plain(p):
-    value, bars = inverse_free.gaussian_bars(**p, noise=p["y"].dtype.type(0.2), scale=p["y"].dtype.type(3.0))
+    value, bars = inverse_free.gaussian_bars(
+        **p, noise=p["y"].dtype.type(0.2), scale=p["y"].dtype.type(3.0)
+    )
     return [np.asarray(value), *(np.asarray(bars[name]) for name in FIELDS)]
 
 
@@ -36,14 +45,29 @@ def ours(p):
     blocks = fs.Blocks(p["Kuu"], p["Kuf"], p["kff"])
     likelihood = fs.Gaussian(p["y"].dtype.type(0.2))
     value, (blocks_bar, posterior_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
-        blocks, posterior, likelihood, p["y"], num_data=3.0 * len(p["y"]), jitter=0.0, probes=p.get("probes")
+        blocks,
+        posterior,
+        likelihood,
+        p["y"],
+        num_data=3.0 * len(p["y"]),
+        jitter=0.0,
+        probes=p.get("probes"),
     )
-    bars = blocks_bar.Kuu, blocks_bar.Kuf, blocks_bar.kff, posterior_bar.mean, posterior_bar.variance, likelihood_bar.variance
+    bars = (
+        blocks_bar.Kuu,
+        blocks_bar.Kuf,
+        blocks_bar.kff,
+        posterior_bar.mean,
+        posterior_bar.variance,
+        likelihood_bar.variance,
+    )
     return [np.asarray(value, p["y"].dtype), *map(np.asarray, bars)]
 
 
 @pytest.mark.parametrize("M, N", [(40, 30), (20, 200)])
-@pytest.mark.parametrize("factor, K", [(False, 0), (True, 0), (True, 8)], ids=["likelihood", "relaxed", "probes"])
+@pytest.mark.parametrize(
+    "factor, K", [(False, 0), (True, 0), (True, 8)], ids=["likelihood", "relaxed", "probes"]
+)
 def test_value_and_gradients_are_within_the_budget(rng, M, N, factor, K):
     def draw():
         narrow = problem(rng, M, N, factor, K)

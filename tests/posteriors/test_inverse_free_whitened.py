@@ -34,7 +34,12 @@ def test_it_is_a_lower_bound(rng, off):
         model = fs.SVGP(covariance, Z, fs.InverseFreeWhitened(mean, W, R), fs.Gaussian(noise))
         value = fs.elbo(model, X, y, jitter=JITTER)
         m_u, S_u = oracle.q_of_u(K, T, mean, W @ W.T)
-        own = fs.SVGP(covariance, Z, fs.Marginal(m_u, np.linalg.cholesky((S_u + S_u.T) / 2)), fs.Gaussian(noise))
+        own = fs.SVGP(
+            covariance,
+            Z,
+            fs.Marginal(m_u, np.linalg.cholesky((S_u + S_u.T) / 2)),
+            fs.Gaussian(noise),
+        )
         own = fs.elbo(own, X, y, jitter=JITTER)
         assert value <= own + 1e-9 * abs(own) and value <= evidence
         assert off or value == pytest.approx(own, rel=1e-9)
@@ -56,7 +61,11 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     M, N = 7, 12
     X, Z = rng.uniform(-2, 2, (N, 2)), rng.uniform(-2, 2, (M, 2))
     Y = rng.standard_normal((N,) if P is None else (N, P))
-    Y, lik = (Y, fs.Gaussian(0.2)) if likelihood == "gaussian" else ((Y > 0).astype(int), fs.BernoulliLogit())
+    Y, lik = (
+        (Y, fs.Gaussian(0.2))
+        if likelihood == "gaussian"
+        else ((Y > 0).astype(int), fs.BernoulliLogit())
+    )
     covariance = fs.Matern52(1.3, np.array([0.9, 1.4]))
     batch = () if P is None else (P,)
     mean = rng.standard_normal((*batch, M))
@@ -66,13 +75,21 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     root = np.linalg.cholesky(np.linalg.inv(K))
     ours = fs.SVGP(covariance, Z, fs.InverseFreeWhitened(mean, W, root), lik, fs.ConstantMean(0.3))
     backwards = np.linalg.cholesky(S[..., ::-1, ::-1])
-    theirs = fs.SVGP(covariance, Z[::-1].copy(), fs.Whitened(mean[..., ::-1].copy(), backwards), lik, fs.ConstantMean(0.3))
+    theirs = fs.SVGP(
+        covariance,
+        Z[::-1].copy(),
+        fs.Whitened(mean[..., ::-1].copy(), backwards),
+        lik,
+        fs.ConstantMean(0.3),
+    )
     arguments = {"num_data": 40, "jitter": JITTER}
     value, grad = fs.elbo_and_grad(ours, X, Y, **arguments)
     truth, truth_grad = fs.elbo_and_grad(theirs, X, Y, **arguments)
     assert value == pytest.approx(truth, rel=1e-11)
     assert value == pytest.approx(fs.elbo(ours, X, Y, **arguments), rel=1e-13)
-    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * max(1, np.abs(b).max()))  # noqa: E731
+    close = lambda a, b: np.testing.assert_allclose(  # noqa: E731
+        a, b, rtol=0, atol=1e-10 * max(1, np.abs(b).max())
+    )
     close(grad.inducing, truth_grad.inducing[::-1])
     close(grad.covariance.variance, truth_grad.covariance.variance)
     close(grad.covariance.lengthscales, truth_grad.covariance.lengthscales)
@@ -80,7 +97,9 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     close(grad.posterior.mean, truth_grad.posterior.mean[..., ::-1])
     if likelihood == "gaussian":
         close(grad.likelihood.variance, truth_grad.likelihood.variance)
-    np.testing.assert_allclose(grad.posterior.inverse_root, 0, atol=1e-9 * np.abs(grad.inducing).max() / np.abs(root).max())
+    np.testing.assert_allclose(
+        grad.posterior.inverse_root, 0, atol=1e-9 * np.abs(grad.inducing).max() / np.abs(root).max()
+    )
     # the same S_bar behind both factors: W_bar = tril(2 S_bar W)
     for p in np.ndindex(batch):
         H = symmetric_behind(grad.posterior.scale_tril[p], W[p])
@@ -96,10 +115,15 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
 def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):
     """The value is off by the square of the distance, gradients by the distance itself, as those of ``Relaxed``."""
     M = 8
-    blocks, mean, tril = joint_blocks(rng, M, 10), rng.standard_normal(M), lower_factor(rng, M, off=0.1)
+    blocks, mean, tril = (
+        joint_blocks(rng, M, 10),
+        rng.standard_normal(M),
+        lower_factor(rng, M, off=0.1),
+    )
     exact = np.linalg.cholesky(np.linalg.inv(blocks.Kuu + JITTER * np.eye(M)))
     f_bar = fs.Marginals(*rng.standard_normal((2, 10)))
-    directions = np.tril(rng.standard_normal((5, M, M)))  # in one alone the leading term may happen to be small
+    # in one alone the leading term may happen to be small
+    directions = np.tril(rng.standard_normal((5, M, M)))
 
     def at(off, direction):
         q = fs.InverseFreeWhitened(mean, tril, exact @ (np.eye(M) + off * direction))
@@ -110,7 +134,9 @@ def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):
     off = []
     for size in (1e-3, 5e-4, 2.5e-4):
         values, bars = zip(*(at(size, direction) for direction in directions), strict=True)
-        off.append((np.linalg.norm(np.array(values) - value), np.linalg.norm(np.array(bars) - Kuu_bar)))
+        off.append(
+            (np.linalg.norm(np.array(values) - value), np.linalg.norm(np.array(bars) - Kuu_bar))
+        )
     orders = np.log2(np.array(off[:-1]) / np.array(off[1:]))
     np.testing.assert_allclose(orders, [[2, 1], [2, 1]], atol=0.15)
 
@@ -125,23 +151,45 @@ def test_no_decomposition_and_no_solve(rng, monkeypatch):
 
     count = 0
     for module in (kernels, cpu_cholesky, cpu_triangular, np.linalg):
-        words = ("chol", "solve", "inv", "whiten") + (("eig", "svd", "qr", "lstsq") if module is np.linalg else ())
+        words = ("chol", "solve", "inv", "whiten") + (
+            ("eig", "svd", "qr", "lstsq") if module is np.linalg else ()
+        )
         for name, function in vars(module).copy().items():
-            if callable(function) and any(word in name for word in words) and name != "cholesky_product":
+            if (
+                callable(function)
+                and any(word in name for word in words)
+                and name != "cholesky_product"
+            ):
                 monkeypatch.setattr(module, name, refused)
                 count += 1
     assert count > 20
     products = []
-    for name in ("matmul", "multiply_triangular", "tril_product", "weighted_gram", "newton_schulz_gram"):
+    for name in (
+        "matmul",
+        "multiply_triangular",
+        "tril_product",
+        "weighted_gram",
+        "newton_schulz_gram",
+    ):
         real = getattr(kernels, name)
-        monkeypatch.setattr(kernels, name, lambda *a, real=real, name=name, **k: products.append(name) or real(*a, **k))
+        monkeypatch.setattr(
+            kernels,
+            name,
+            lambda *a, real=real, name=name, **k: products.append(name) or real(*a, **k),
+        )
     assert fs.elbo_and_grad(model, X, Y, jitter=JITTER)[0] == expected
     assert len(set(products)) == 5
     fs.predict_f(model, X, jitter=JITTER)
     fs.predict_f(model, X, jitter=JITTER, full_cov=True)
     fs.kl_term_and_grad(model, jitter=JITTER)
     with pytest.raises(AssertionError, match="no decompositions"):
-        fs.elbo(fs.replace(model, posterior=fs.Whitened(model.posterior.mean, model.posterior.scale_tril)), X, Y)
+        fs.elbo(
+            fs.replace(
+                model, posterior=fs.Whitened(model.posterior.mean, model.posterior.scale_tril)
+            ),
+            X,
+            Y,
+        )
 
 
 # --- through the public door --------------------------------------------------------------------------------------------
@@ -154,7 +202,13 @@ def whole_model(rng, M=6, N=11, off=0.02):
     root, _ = fs.inverse_factor(covariance.matrix(Z) + JITTER * np.eye(M), tolerance=1e-10)
     root = root @ (np.eye(M) + off * np.tril(rng.standard_normal((M, M))))
     W = lower_factor(rng, M, off=0.2)
-    return fs.SVGP(covariance, Z, fs.InverseFreeWhitened(rng.standard_normal(M), W, root), fs.Gaussian(0.2)), X, Y
+    return (
+        fs.SVGP(
+            covariance, Z, fs.InverseFreeWhitened(rng.standard_normal(M), W, root), fs.Gaussian(0.2)
+        ),
+        X,
+        Y,
+    )
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------------
@@ -163,12 +217,28 @@ def whole_model(rng, M=6, N=11, off=0.02):
 def test_bad_input(rng):
     model, X, Y = whole_model(rng)
     for field, bad, message in [
-        ("inverse_root", np.eye(5), r"`posterior` has inverse_root \(5, 5\), but there are 6 inducing inputs"),
+        (
+            "inverse_root",
+            np.eye(5),
+            r"`posterior` has inverse_root \(5, 5\), but there are 6 inducing inputs",
+        ),
         ("inverse_root", np.eye(6)[None], r"`posterior` has inverse_root \(1, 6, 6\)"),
         ("inverse_root", -np.eye(6), "diagonal of posterior.inverse_root` must be positive"),
-        ("inverse_root", np.diag([1, 1, 0, 1, 1, 1.0]), "diagonal of posterior.inverse_root` must be positive"),
-        ("inverse_root", np.diag([1, 1, np.nan, 1, 1, 1.0]), "diagonal of posterior.inverse_root` contains nan"),
-        ("inverse_root", 10 * np.eye(6), "`posterior.inverse_root` is too far.*less than 1; take inverse_factor"),
+        (
+            "inverse_root",
+            np.diag([1, 1, 0, 1, 1, 1.0]),
+            "diagonal of posterior.inverse_root` must be positive",
+        ),
+        (
+            "inverse_root",
+            np.diag([1, 1, np.nan, 1, 1, 1.0]),
+            "diagonal of posterior.inverse_root` contains nan",
+        ),
+        (
+            "inverse_root",
+            10 * np.eye(6),
+            "`posterior.inverse_root` is too far.*less than 1; take inverse_factor",
+        ),
         ("inverse_root", 0.01 * np.eye(6), "`posterior.inverse_root` is too far"),
         ("mean", np.zeros(5), "`posterior` has mean"),
         ("scale_tril", -np.eye(6), "diagonal of posterior.scale_tril` must be positive"),
@@ -180,7 +250,8 @@ def test_bad_input(rng):
     with pytest.raises(ValueError, match="`posterior.inverse_root` contains nan"):
         fs.elbo(fs.replace_at(model, "posterior.inverse_root", below), X, Y)
     far = fs.replace_at(model, "posterior.inverse_root", 0.01 * np.eye(6))
-    assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()  # predictions need no divergence
+    # predictions need no divergence
+    assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()
 
 
 def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
@@ -188,7 +259,10 @@ def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
     M, N, jitter, errors = 60, 400, 3e-4, []
     for _ in range(25):  # one in ten is off by ten times the median: a gradient near zero
         X = rng.uniform(-2, 2, (N, 2)).astype("f")
-        Z, Y = X[:M] + np.float32(0.01) * rng.standard_normal((M, 2)).astype("f"), np.sin(2 * X[:, 0])
+        Z, Y = (
+            X[:M] + np.float32(0.01) * rng.standard_normal((M, 2)).astype("f"),
+            np.sin(2 * X[:, 0]),
+        )
         K = fs.RBF().matrix(Z.astype(float)) + jitter * np.eye(M)
         assert 2e4 < np.linalg.cond(K) < 1e5
         root, _ = fs.inverse_factor(K.astype("f"), np.linalg.cholesky(np.linalg.inv(K)).astype("f"))
@@ -200,7 +274,9 @@ def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
             for dtype in (np.float32, np.float64):
                 q = kind(*(a.astype("f").astype(dtype) for a in (mean, tril, *factor)))
                 model = fs.SVGP(fs.RBF(), Z.astype(dtype), q, fs.Gaussian(0.1))
-                grads.append(fs.elbo_and_grad(model, X.astype(dtype), Y.astype(dtype), jitter=jitter)[1])
+                grads.append(
+                    fs.elbo_and_grad(model, X.astype(dtype), Y.astype(dtype), jitter=jitter)[1]
+                )
             pairs = [(g.inducing, g.covariance.lengthscales) for g in grads]
             return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(*pairs, strict=True)]
 

@@ -9,7 +9,9 @@ from posterior_problems import LIKELIHOODS
 
 import fastsvgp as fs
 
-each_form = pytest.mark.parametrize("preconditioned", [True, False], ids=["preconditioned", "plain"])
+each_form = pytest.mark.parametrize(
+    "preconditioned", [True, False], ids=["preconditioned", "plain"]
+)
 
 
 def posterior_of(mean, variance, preconditioned):
@@ -34,7 +36,9 @@ def model_of(rng, M=7, D=2, P=None, likelihood=None, preconditioned=True, dtype=
 def same_q(model, jitter):
     """The Whitened and the Marginal model with the same q(u)."""
     M = len(model.inducing)
-    Kuu = gp.rbf(model.covariance.variance, model.covariance.lengthscales)(model.inducing, model.inducing) + jitter * np.eye(M)
+    Kuu = gp.rbf(model.covariance.variance, model.covariance.lengthscales)(
+        model.inducing, model.inducing
+    ) + jitter * np.eye(M)
     q = model.posterior
     m, S = inverse_free.q_of_u(Kuu, np.atleast_2d(q.mean), q.variance, q.preconditioned)
     W = np.linalg.cholesky((S + S.T) / 2)
@@ -53,12 +57,22 @@ def test_it_is_the_bound_of_its_q(rng, likelihood, P, draw, preconditioned):
     X, jitter = rng.uniform(-2, 2, (11, 2)), 1e-6
     Y = draw(rng, 11)
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=40.0, jitter=jitter)
-    np.testing.assert_allclose(fs.elbo(model, X, Y, num_data=40.0, jitter=jitter), value, rtol=1e-13)
+    np.testing.assert_allclose(
+        fs.elbo(model, X, Y, num_data=40.0, jitter=jitter), value, rtol=1e-13
+    )
     for other in same_q(model, jitter):
-        np.testing.assert_allclose(fs.elbo(other, X, Y, num_data=40.0, jitter=jitter), value, rtol=1e-8)
-        for ours, theirs in zip(fs.predict_f(model, X, full_cov=True), fs.predict_f(other, X, full_cov=True), strict=True):
+        np.testing.assert_allclose(
+            fs.elbo(other, X, Y, num_data=40.0, jitter=jitter), value, rtol=1e-8
+        )
+        for ours, theirs in zip(
+            fs.predict_f(model, X, full_cov=True),
+            fs.predict_f(other, X, full_cov=True),
+            strict=True,
+        ):
             np.testing.assert_allclose(ours, theirs, atol=1e-8)
-        np.testing.assert_allclose(fs.predict_log_density(model, X, Y), fs.predict_log_density(other, X, Y), atol=1e-8)
+        np.testing.assert_allclose(
+            fs.predict_log_density(model, X, Y), fs.predict_log_density(other, X, Y), atol=1e-8
+        )
     assert_gradient(lambda m: definitions.elbo(m, X, Y, 40 / 11, jitter), model, grad, rng)
 
 
@@ -72,7 +86,9 @@ def test_pseudo_targets_are_the_exact_posterior_and_every_q_stays_below_it(rng):
 
     def bound(m, s, preconditioned=True):
         q = posterior_of(m, s, preconditioned)
-        return fs.elbo(fs.SVGP(fs.RBF(1.1, np.array([0.9])), X, q, fs.Gaussian(noise)), X, y, jitter=1e-9)
+        return fs.elbo(
+            fs.SVGP(fs.RBF(1.1, np.array([0.9])), X, q, fs.Gaussian(noise)), X, y, jitter=1e-9
+        )
 
     np.testing.assert_allclose(bound(y, np.full(12, noise)), exact, atol=1e-6)
     for _ in range(20):
@@ -92,10 +108,20 @@ def test_it_needs_no_jitter_where_inducing_inputs_coincide(rng):
 def test_clear_errors(rng):
     model = model_of(rng)
     X, y = rng.uniform(-2, 2, (5, 2)), rng.standard_normal(5)
-    for bad, message in ((0.0, "must be positive"), (-1.0, "must be positive"), (np.nan, "contains nan")):
+    for bad, message in (
+        (0.0, "must be positive"),
+        (-1.0, "must be positive"),
+        (np.nan, "contains nan"),
+    ):
         variance = model.posterior.variance.copy()
         variance[2] = bad
         with pytest.raises(ValueError, match=f"posterior.variance.*{message}"):
             fs.elbo(fs.replace_at(model, "posterior.variance", variance), X, y)
     with pytest.raises(TypeError, match="`preconditioned`"):
-        fs.elbo(fs.replace(model, posterior=posterior_of(model.posterior.mean, model.posterior.variance, "no")), X, y)
+        fs.elbo(
+            fs.replace(
+                model, posterior=posterior_of(model.posterior.mean, model.posterior.variance, "no")
+            ),
+            X,
+            y,
+        )

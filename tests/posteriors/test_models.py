@@ -16,9 +16,16 @@ def model_of(rng, name, P=None, dtype=np.float64):
     """``(model, X, Y, random quantities)``."""
     Z, X = rng.uniform(-2, 2, (7, 2)), rng.uniform(-2, 2, (11, 2)).astype(dtype)
     batch = () if P is None else (P,)
-    model = fs.SVGP(fs.Matern52(1.3, np.array([0.9, 1.4])), Z, None, fs.Gaussian(0.2), fs.ConstantMean(0.3))
+    model = fs.SVGP(
+        fs.Matern52(1.3, np.array([0.9, 1.4])), Z, None, fs.Gaussian(0.2), fs.ConstantMean(0.3)
+    )
     model, random = in_model(rng, name, model, batch)
-    return fs.tree_map(lambda a: np.asarray(a, dtype)[()], model), X, rng.standard_normal((11, *batch)).astype(dtype), random
+    return (
+        fs.tree_map(lambda a: np.asarray(a, dtype)[()], model),
+        X,
+        rng.standard_normal((11, *batch)).astype(dtype),
+        random,
+    )
 
 
 @one_or_two
@@ -36,7 +43,9 @@ def test_predictions_of_all_forms_agree(rng, name, P):
     np.testing.assert_allclose(y_var, var + 0.2, atol=1e-12)
     density = -0.5 * (np.log(2 * np.pi * y_var) + (Y - y_mean) ** 2 / y_var)
     expected = density if P is None else density.sum(axis=1)
-    np.testing.assert_allclose(fs.predict_log_density(model, X, Y, **options), expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        fs.predict_log_density(model, X, Y, **options), expected, rtol=1e-9, atol=1e-10
+    )
     blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
     for full_cov, truth in ((False, (mean, var)), (True, (joint_mean, cov))):
         found = fs.predict_from_blocks(blocks, model.posterior, full_cov=full_cov, **options)
@@ -61,7 +70,9 @@ def test_a_file_gives_back_the_model(rng, name, dtype, P, tmp_path):
     loaded = fs.load(tmp_path / "model.npz")
     assert type(loaded.posterior) is type(model.posterior)
     settings = [field for field, kind in model.posterior._record_fields if kind == "static"]
-    assert [getattr(loaded.posterior, s) for s in settings] == [getattr(model.posterior, s) for s in settings]
+    assert [getattr(loaded.posterior, s) for s in settings] == [
+        getattr(model.posterior, s) for s in settings
+    ]
     for (path, _, a), (_, _, b) in zip(fs.leaves(loaded), fs.leaves(model), strict=True):
         assert a.dtype == b.dtype == dtype, path
         np.testing.assert_array_equal(a, b, err_msg=path)
@@ -81,7 +92,9 @@ def test_float32_stays_float32_and_near_the_truth(rng, name, P):
         *fs.predict_f(model, X), *fs.predict_f(model, X, full_cov=True), *fs.predict_y(model, X), fs.sample_f(model, X, rng=0),
         fs.predict_log_density(model, X, Y), fs.predict_quantiles(model, X, 0.3),
     ]  # fmt: skip
-    assert {a.dtype for a in (X_bar, *predictions, *(bar for _, _, bar in fs.leaves(grad)))} == {np.dtype(np.float32)}
+    assert {a.dtype for a in (X_bar, *predictions, *(bar for _, _, bar in fs.leaves(grad)))} == {
+        np.dtype(np.float32)
+    }
 
 
 @each_posterior
@@ -89,7 +102,8 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
     model, X, Y, random = model_of(rng, name)
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, **random)
     for (path, _, bar), (_, _, value) in zip(fs.leaves(grad), fs.leaves(model), strict=True):
-        step = 1e-4 / np.abs(bar).max() * bar  # a step back beside it: near a maximum curvature decides about one alone
+        # a step back beside it: near a maximum curvature decides about one alone
+        step = 1e-4 / np.abs(bar).max() * bar
         both = (fs.replace_at(model, path, moved) for moved in (value + step, value - step))
         ahead, back = (fs.elbo(moved, X, Y, jitter=JITTER, **random) for moved in both)
         assert ahead > back, path
@@ -99,5 +113,7 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
 def test_the_class_says_what_its_fields_are(rng, name):
     q = ROWS[name].make(rng, np.eye(3))
     fields = {field for field, _ in q._record_fields}
-    assert {*q.natural_fields, *q.held_fields} <= fields and (q.inverse_field is None or q.inverse_field in fields)
+    assert {*q.natural_fields, *q.held_fields} <= fields and (
+        q.inverse_field is None or q.inverse_field in fields
+    )
     assert q.num_sets == 1 and set(ROWS[name].random(rng, 3)) <= set(q.random_quantities)

@@ -32,17 +32,23 @@ def problem(rng, kind, M, M2, N, P=None):
         tril = lower_factor(rng, *batch, m, off=0.3 / np.sqrt(m))
         fields += [rng.standard_normal((*batch, m)), tril + np.triu(np.full((m, m), np.nan), 1)]
     u = M + M2
-    blocks = fs.Blocks(K[:u, :u].copy(), K[:u, u:].copy(), K[u:, u:].diagonal().copy(), K[u:, u:].copy())
+    blocks = fs.Blocks(
+        K[:u, :u].copy(), K[:u, u:].copy(), K[u:, u:].diagonal().copy(), K[u:, u:].copy()
+    )
     return kind(*fields[: len(kind._record_fields)]), blocks
 
 
 def cleaned(q):
     """Without the NaN."""
-    return fs.replace(q, **{path: np.tril(value) for path, kind, value in fs.leaves(q) if kind == "tril"})
+    return fs.replace(
+        q, **{path: np.tril(value) for path, kind, value in fs.leaves(q) if kind == "tril"}
+    )
 
 
 def outputs(q, blocks):
-    return definitions.orthogonal_outputs(q, blocks.Kuu + JITTER * np.eye(len(blocks.Kuu)), type(q).__name__)
+    return definitions.orthogonal_outputs(
+        q, blocks.Kuu + JITTER * np.eye(len(blocks.Kuu)), type(q).__name__
+    )
 
 
 @each_shape
@@ -57,9 +63,12 @@ def test_marginals_joint_and_kl_by_definition(rng, kind, M, M2, N, P):
     kl = 0.0
     for p, moments in enumerate(outputs(q, blocks)):
         truth = orthogonal.joint(A, blocks.Kuf, blocks.Kff, *moments)
-        of_stack = gp.joint(A, blocks.Kuf, blocks.Kff, *orthogonal.stacked(A, *moments))  # the same q, of f(Z, O)
+        # the same q, of f(Z, O)
+        of_stack = gp.joint(A, blocks.Kuf, blocks.Kff, *orthogonal.stacked(A, *moments))
         kl += orthogonal.kl(A, *moments)
-        for got, want, same in zip((np.atleast_2d(mean)[p], cov if P is None else cov[p]), truth, of_stack, strict=True):
+        for got, want, same in zip(
+            (np.atleast_2d(mean)[p], cov if P is None else cov[p]), truth, of_stack, strict=True
+        ):
             np.testing.assert_allclose(got, want, atol=1e-10)
             np.testing.assert_allclose(got, same, atol=1e-9)
         np.testing.assert_allclose(np.atleast_2d(f.mean)[p], truth[0], atol=1e-10)
@@ -81,7 +90,11 @@ def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
     def value(q, b):
         b = fs.replace(b, Kuu=b.Kuu + JITTER * np.eye(len(b.Kuu)))
         mean, var, kl = definitions.moments(q, b)
-        return (f_bar.mean * mean.reshape(shape)).sum() + (f_bar.var * var.reshape(shape)).sum() + kl_bar * kl
+        return (
+            (f_bar.mean * mean.reshape(shape)).sum()
+            + (f_bar.var * var.reshape(shape)).sum()
+            + kl_bar * kl
+        )
 
     clean = cleaned(q)
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
@@ -104,7 +117,9 @@ def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind,
         posterior_bar, Kuu_bar = work.finish(-0.7)
         np.testing.assert_allclose(np.hstack(Kuf_bars), whole.Kuf, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(Kuu_bar, whole.Kuu, rtol=1e-9, atol=1e-10)
-        for (path, _, a), (_, _, b) in zip(fs.leaves(posterior_bar), fs.leaves(whole.posterior), strict=True):
+        for (path, _, a), (_, _, b) in zip(
+            fs.leaves(posterior_bar), fs.leaves(whole.posterior), strict=True
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=path)
     for name, _, exact in fs.leaves(whole.posterior):
         some = through(q, blocks, need=(f"posterior.{name}",))
@@ -118,11 +133,17 @@ def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind,
         for block in ("Kuf", "Kuu"):
             assert (getattr(some, block) is None) == (block not in blocks_of)
             if block in blocks_of:
-                np.testing.assert_allclose(getattr(some, block), getattr(whole, block), rtol=1e-10, atol=1e-11)
+                np.testing.assert_allclose(
+                    getattr(some, block), getattr(whole, block), rtol=1e-10, atol=1e-11
+                )
 
 
-@pytest.mark.parametrize("need", [("posterior", "blocks"), ("blocks.Kuf",), ("blocks", "posterior.mean_v")], ids="+".join)
-@pytest.mark.parametrize("kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "need", [("posterior", "blocks"), ("blocks.Kuf",), ("blocks", "posterior.mean_v")], ids="+".join
+)
+@pytest.mark.parametrize(
+    "kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__
+)
 def test_both_forms_agree(rng, kind, need):
     """The long form, in runs too, gives what the batch form gives; it is taken for long batches whose blocks are needed."""
     q, blocks = problem(rng, kind, 12, 7, 60)
@@ -144,7 +165,10 @@ def test_both_forms_agree(rng, kind, need):
             if other is not None:
                 np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-10)
     assert type(q.start(blocks.Kuu, JITTER, 1000, ("posterior",))) is ours.StackedPass
-    assert type(problem(rng, kind, 5, 3, 1, 2)[0].start(blocks.Kuu[:8, :8], JITTER, 1000, need)) is ours.StackedPass
+    assert (
+        type(problem(rng, kind, 5, 3, 1, 2)[0].start(blocks.Kuu[:8, :8], JITTER, 1000, need))
+        is ours.StackedPass
+    )
 
 
 @pytest.mark.parametrize("P", [None, 3])
@@ -158,9 +182,14 @@ def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
         tril[..., :4, :4], tril[..., 4:, 4:] = np.tril(q.scale_tril_u), np.tril(q.scale_tril_v)
         one = fs.Whitened(np.concatenate([q.mean_u, q.mean_v], axis=-1), tril)
     else:
-        means, covs = zip(*(orthogonal.stacked(A, *moments) for moments in outputs(q, blocks)), strict=True)
+        means, covs = zip(
+            *(orthogonal.stacked(A, *moments) for moments in outputs(q, blocks)), strict=True
+        )
         batch = q.mean_u.shape[:-1]
-        one = fs.Marginal(np.stack(means).reshape(*batch, 10), np.linalg.cholesky(np.stack(covs)).reshape(*batch, 10, 10))
+        one = fs.Marginal(
+            np.stack(means).reshape(*batch, 10),
+            np.linalg.cholesky(np.stack(covs)).reshape(*batch, 10, 10),
+        )
     two, same = through(q, blocks), through(one, blocks)
     np.testing.assert_allclose(two.f.mean, same.f.mean, atol=1e-10)
     np.testing.assert_allclose(two.f.var, same.f.var, atol=1e-10)
@@ -169,7 +198,9 @@ def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
         np.testing.assert_allclose(two.Kuf, same.Kuf, atol=1e-9)
         np.testing.assert_allclose(two.Kuu, same.Kuu, atol=1e-9)
         np.testing.assert_allclose(two.posterior.mean_v, same.posterior.mean[..., 4:], atol=1e-10)
-        np.testing.assert_allclose(two.posterior.scale_tril_v, same.posterior.scale_tril[..., 4:, 4:], atol=1e-10)
+        np.testing.assert_allclose(
+            two.posterior.scale_tril_v, same.posterior.scale_tril[..., 4:, 4:], atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -200,9 +231,15 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
         Lam = np.linalg.solve(L, b.Kuf)
         mean, var = 0, b.kff
         m_v = L[M:, M:].T @ q.weights_v if kind is fs.DecoupledWeights else q.mean_v
-        for at, m, W in ((slice(0, M), q.mean_u, q.scale_tril_u), (slice(M, None), m_v, getattr(q, "scale_tril_v", None))):
+        for at, m, W in (
+            (slice(0, M), q.mean_u, q.scale_tril_u),
+            (slice(M, None), m_v, getattr(q, "scale_tril_v", None)),
+        ):
             if kind in (fs.Orthogonal, fs.Decoupled):
-                m, W = np.linalg.solve(L[at, at], m), None if W is None else np.linalg.solve(L[at, at], np.tril(W))
+                m, W = (
+                    np.linalg.solve(L[at, at], m),
+                    (None if W is None else np.linalg.solve(L[at, at], np.tril(W))),
+                )
             mean = mean + m @ Lam[at]
             if W is not None:
                 var = var - (Lam[at] ** 2).sum(0) + ((np.tril(W).T @ Lam[at]) ** 2).sum(0)
@@ -212,9 +249,20 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
         q, b = problem(rng, kind, 20, 13, 50)
         q32, b32 = (fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, b))
         back = through(q32, b32, lambda f: f)
-        leaves = [back.Kuu, back.Kuf, back.f.mean, back.f.var, *(a for _, _, a in fs.leaves(back.posterior))]
+        leaves = [
+            back.Kuu,
+            back.Kuf,
+            back.f.mean,
+            back.f.var,
+            *(a for _, _, a in fs.leaves(back.posterior)),
+        ]
         assert {a.dtype for a in leaves} == {np.dtype(np.float32)}
-        return by_name(("mean", "var"), (back.f.mean, back.f.var), plain(np.float32, q32, b32), plain(np.float64, q, b))
+        return by_name(
+            ("mean", "var"),
+            (back.f.mean, back.f.var),
+            plain(np.float32, q32, b32),
+            plain(np.float64, q, b),
+        )
 
     assert_within_budget(draw, problems=9)
 
@@ -242,10 +290,15 @@ def test_the_algebra_takes_any_number_of_sets(rng):
         tril[edge : edge + m, edge : edge + m] = np.tril(W)
         edge += m
     assert q.check_size(*sizes) == () and q.set_sizes(9) == sizes
-    two, same = through(q, blocks), through(fs.Whitened(np.concatenate([m for m, _ in parts]), tril), blocks)
+    two, same = (
+        through(q, blocks),
+        through(fs.Whitened(np.concatenate([m for m, _ in parts]), tril), blocks),
+    )
     np.testing.assert_allclose(two.Kuu, same.Kuu, atol=1e-10)
     np.testing.assert_allclose(two.Kuf, same.Kuf, atol=1e-10)
-    np.testing.assert_allclose(two.posterior.scale_tril_w, same.posterior.scale_tril[7:, 7:], atol=1e-11)
+    np.testing.assert_allclose(
+        two.posterior.scale_tril_w, same.posterior.scale_tril[7:, 7:], atol=1e-11
+    )
 
 
 @each_kind
@@ -254,8 +307,14 @@ def test_sizes_are_checked(rng, kind):
     assert q.check_size(4, 3) == (2,)
     of_v = q.fields_of("v")[0]
     for wrong, message in (
-        ({of_v: np.zeros((2, 4))}, rf"{of_v} \(2, 4\), but that set has 3 inducing inputs: use \(3,\), or \(P, 3\) with"),
-        ({of_v: np.zeros(3)}, rf"{of_v} \(3,\), but that set has 3 .*with P outputs in every field"),
+        (
+            {of_v: np.zeros((2, 4))},
+            rf"{of_v} \(2, 4\), but that set has 3 inducing inputs: use \(3,\), or \(P, 3\) with",
+        ),
+        (
+            {of_v: np.zeros(3)},
+            rf"{of_v} \(3,\), but that set has 3 .*with P outputs in every field",
+        ),
         ({"scale_tril_u": np.zeros((2, 4, 3))}, r"scale_tril_u \(2, 4, 3\), but that set has 4"),
     ):
         wrong = fs.replace(q, **wrong)
@@ -265,7 +324,10 @@ def test_sizes_are_checked(rng, kind):
     model = fs.SVGP(fs.RBF(), pair, q, fs.Gaussian(0.1))
     X, Y = rng.standard_normal((5, 2)), rng.standard_normal((5, 2))
     assert np.isfinite(fs.elbo(model, X, Y))
-    with pytest.raises(TypeError, match=f"`inducing` is an array, one set .*, and a {kind.__name__} posterior takes 2"):
+    with pytest.raises(
+        TypeError,
+        match=f"`inducing` is an array, one set .*, and a {kind.__name__} posterior takes 2",
+    ):
         fs.elbo(fs.replace(model, inducing=pair.Z), X, Y)
 
 
@@ -279,7 +341,11 @@ def model_of(rng, kind, P=None, likelihood=None, covariance=None):
     pair = fs.InducingPair(rng.uniform(-2, 2, (5, 2)), rng.uniform(-2, 2, (3, 2)))
     covariance = covariance or fs.Matern32(1.3, np.array([0.8, 1.2]))
     X, Y = rng.uniform(-2, 2, (17, 2)), rng.standard_normal((17,) if P is None else (17, P))
-    return fs.SVGP(covariance, pair, q, likelihood or fs.StudentT(0.4, df=4.0), fs.ConstantMean(0.3)), X, Y
+    return (
+        fs.SVGP(covariance, pair, q, likelihood or fs.StudentT(0.4, df=4.0), fs.ConstantMean(0.3)),
+        X,
+        Y,
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -296,7 +362,9 @@ def test_gradients_of_the_whole_model(rng, kind, P):
     assert_gradient(definition, model, grad, rng)
     d = rng.standard_normal(X.shape)
     slope = nine_point(lambda s: fs.elbo(model, X + s * d, Y, num_data=60, jitter=JITTER))
-    assert slope == pytest.approx(np.vdot(X_bar, d), rel=1e-8, abs=1e-8 * np.linalg.norm(X_bar) * np.linalg.norm(d))
+    assert slope == pytest.approx(
+        np.vdot(X_bar, d), rel=1e-8, abs=1e-8 * np.linalg.norm(X_bar) * np.linalg.norm(d)
+    )
 
 
 @pytest.mark.parametrize("P", [None, 3])
@@ -305,22 +373,36 @@ def test_the_joint_model_is_the_same(rng, kind, P):
     model, X, Y = model_of(rng, kind, P)
     joint = fs.to_joint(model, jitter=JITTER)
     assert type(joint.posterior) is (fs.Marginal if kind.unwhitens else fs.Whitened)
-    assert fs.elbo(joint, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(model, X, Y, jitter=JITTER), rel=1e-10)
+    assert fs.elbo(joint, X, Y, jitter=JITTER) == pytest.approx(
+        fs.elbo(model, X, Y, jitter=JITTER), rel=1e-10
+    )
     for full_cov in (False, True):
-        for a, b in zip(*(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (joint, model)), strict=True):
+        for a, b in zip(
+            *(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (joint, model)),
+            strict=True,
+        ):
             np.testing.assert_allclose(a, b, atol=1e-9)
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER)
     _, same = fs.elbo_and_grad(joint, X, Y, jitter=JITTER)
     if kind is fs.WhitenedOrthogonal:
-        np.testing.assert_allclose(np.vstack([grad.inducing.Z, grad.inducing.O]), same.inducing, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(grad.covariance.lengthscales, same.covariance.lengthscales, rtol=1e-8)
-    with pytest.raises(TypeError, match="to_joint: a (Whitened|Marginal) posterior has one set of inducing inputs already"):
+        np.testing.assert_allclose(
+            np.vstack([grad.inducing.Z, grad.inducing.O]), same.inducing, rtol=1e-8, atol=1e-8
+        )
+        np.testing.assert_allclose(
+            grad.covariance.lengthscales, same.covariance.lengthscales, rtol=1e-8
+        )
+    with pytest.raises(
+        TypeError,
+        match="to_joint: a (Whitened|Marginal) posterior has one set of inducing inputs already",
+    ):
         fs.to_joint(joint)
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
 @pytest.mark.parametrize(
-    "kind", [*KINDS, fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda kind: kind.__name__
+    "kind",
+    [*KINDS, fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites],
+    ids=lambda kind: kind.__name__,
 )
 def test_a_start_at_the_prior(rng, kind, outputs):
     model, X, Y = model_of(rng, fs.Orthogonal, outputs)
@@ -335,18 +417,29 @@ def test_a_start_at_the_prior(rng, kind, outputs):
     mean, cov = fs.predict_f(model, X, full_cov=True, jitter=JITTER)
     np.testing.assert_array_equal(mean, 0)
     K = model.covariance.Kff(X)
-    np.testing.assert_allclose(cov, K if outputs is None else np.stack([K] * outputs), atol=1e-2)  # the jitter of Kuu
+    # the jitter of Kuu
+    np.testing.assert_allclose(cov, K if outputs is None else np.stack([K] * outputs), atol=1e-2)
 
 
 def test_what_at_prior_refuses(rng):
     model, _, _ = model_of(rng, fs.Orthogonal)
-    with pytest.raises(TypeError, match="at_prior: `kind` must be Whitened, .* or DecoupledWeights, got LikelihoodForm"):
+    with pytest.raises(
+        TypeError,
+        match="at_prior: `kind` must be Whitened, .* or DecoupledWeights, got LikelihoodForm",
+    ):
         fs.at_prior(fs.LikelihoodForm, model.covariance, model.inducing)
     with pytest.raises(TypeError, match="at_prior: `kind` must be .*, got Orthogonal"):
         fs.at_prior(model.posterior, model.covariance, model.inducing)
-    with pytest.raises(TypeError, match="`inducing` is a record InducingPair of 2 sets .*, and a Whitened posterior takes one"):
+    with pytest.raises(
+        TypeError,
+        match=(
+            "`inducing` is a record InducingPair of 2 sets .*, and a Whitened posterior takes one"
+        ),
+    ):
         fs.at_prior(fs.Whitened, model.covariance, model.inducing)
-    with pytest.raises(TypeError, match="`inducing` is an array, one set .*, and a Orthogonal posterior takes 2"):
+    with pytest.raises(
+        TypeError, match="`inducing` is an array, one set .*, and a Orthogonal posterior takes 2"
+    ):
         fs.at_prior(fs.Orthogonal, model.covariance, model.inducing.Z)
     with pytest.raises(ValueError, match="`outputs` must be a whole number of at least 1"):
         fs.at_prior(fs.Orthogonal, model.covariance, model.inducing, outputs=0)
@@ -375,7 +468,9 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
         trained, info = fs.fit(model, X, Y, steps=30, rng=0, **settings)
         assert info.values[-1] > info.values[0]
         for name in ("Z", "O"):
-            assert not np.array_equal(getattr(trained.inducing, name), getattr(model.inducing, name))
+            assert not np.array_equal(
+                getattr(trained.inducing, name), getattr(model.inducing, name)
+            )
 
 
 @each_kind
@@ -385,20 +480,47 @@ def test_inputs_that_are_there_twice_are_named(rng, kind):
     O = pair.O.copy()  # noqa: E741
     O[2] = pair.Z[4]
     cases = [
-        (fs.InducingPair(pair.Z, O), r"^`inducing.O\[2\]` and `inducing.Z\[4\]` are the same inputs: move .* not positive def"),
-        (fs.InducingPair(pair.Z, pair.O[[0, 1, 0]]), r"`inducing.O\[2\]` and `inducing.O\[0\]` are the same inputs"),
+        (
+            fs.InducingPair(pair.Z, O),
+            (
+                r"^`inducing.O\[2\]` and `inducing.Z\[4\]` are the same inputs: move .* not"
+                r" positive def"
+            ),
+        ),
+        (
+            fs.InducingPair(pair.Z, pair.O[[0, 1, 0]]),
+            r"`inducing.O\[2\]` and `inducing.O\[0\]` are the same inputs",
+        ),
     ]
     if kind is fs.DecoupledWeights:  # factorises Kuu alone
-        assert all(np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y, jitter=0.0)) for wrong, _ in cases)
+        assert all(
+            np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y, jitter=0.0))
+            for wrong, _ in cases
+        )
         twice = fs.InducingPair(pair.Z[[0, 1, 2, 3, 1]], pair.O)
-        cases = [(twice, r"^`inducing.Z\[4\]` and `inducing.Z\[1\]` are the same inputs: move .* not positive def")]
+        cases = [
+            (
+                twice,
+                (
+                    r"^`inducing.Z\[4\]` and `inducing.Z\[1\]` are the same inputs: move .* not"
+                    r" positive def"
+                ),
+            )
+        ]
     for wrong, message in cases:
         for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
             with pytest.raises(fs.NotPositiveDefinite, match=message):
                 call(fs.replace(model, inducing=wrong), X, Y, jitter=0.0)
-        assert np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y))  # with the default jitter it is its definition
-    one = fs.replace(model, inducing=pair.Z[[0, 1, 2, 1]], posterior=fs.at_prior(fs.Whitened, model.covariance, pair.Z[:4]))
-    with pytest.raises(fs.NotPositiveDefinite, match=r"`inducing\[3\]` and `inducing\[1\]` are the same inputs"):
+        # with the default jitter it is its definition
+        assert np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y))
+    one = fs.replace(
+        model,
+        inducing=pair.Z[[0, 1, 2, 1]],
+        posterior=fs.at_prior(fs.Whitened, model.covariance, pair.Z[:4]),
+    )
+    with pytest.raises(
+        fs.NotPositiveDefinite, match=r"`inducing\[3\]` and `inducing\[1\]` are the same inputs"
+    ):
         fs.elbo(one, X, Y, jitter=0.0)
     apart = fs.replace(one, inducing=pair.Z[:4], covariance=fs.Linear())  # of rank two
     with pytest.raises(fs.NotPositiveDefinite, match="^the 4 x 4 matrix is not positive definite"):
@@ -415,9 +537,14 @@ def test_with_the_prior_on_what_is_left_over_it_is_the_posterior_on_the_first_se
     model = fs.replace(model, posterior=fs.replace(prior, **fields))
     one = (fs.Marginal if kind.unwhitens else fs.Whitened)(*fields.values())
     on_Z = fs.replace(model, inducing=model.inducing.Z, posterior=one)
-    assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(on_Z, X, Y, jitter=JITTER), rel=1e-10)
+    assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(
+        fs.elbo(on_Z, X, Y, jitter=JITTER), rel=1e-10
+    )
     for full_cov in (False, True):
-        for a, b in zip(*(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (model, on_Z)), strict=True):
+        for a, b in zip(
+            *(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (model, on_Z)),
+            strict=True,
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
 
 
@@ -425,10 +552,17 @@ def test_with_the_prior_on_what_is_left_over_it_is_the_posterior_on_the_first_se
 def test_shards_make_the_whole_and_chunks_the_predictions(rng, kind):
     model, X, Y = model_of(rng, kind, 2)
     value, grad = fs.data_term_and_grad(model, X, Y, jitter=JITTER)
-    shards = [fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER) for at in (slice(0, 6), slice(6, 7), slice(7, 17))]
+    shards = [
+        fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER)
+        for at in (slice(0, 6), slice(6, 7), slice(7, 17))
+    ]
     assert sum(part for part, _ in shards) == pytest.approx(value, rel=1e-12)
     total = fs.tree_map(lambda *bars: sum(bars), *(bars for _, bars in shards))
     for (path, _, a), (_, _, b) in zip(fs.leaves(total), fs.leaves(grad), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=path)
-    for a, b in zip(fs.predict_y(model, X, chunk_size=4, jitter=JITTER), fs.predict_y(model, X, jitter=JITTER), strict=True):
+    for a, b in zip(
+        fs.predict_y(model, X, chunk_size=4, jitter=JITTER),
+        fs.predict_y(model, X, jitter=JITTER),
+        strict=True,
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)

@@ -41,7 +41,8 @@ SHAPES = [
 each_posterior = pytest.mark.parametrize("name", ROWS)
 every_posterior = pytest.mark.parametrize("name", EVERY)  # those of two sets of inducing inputs too
 each_shape = pytest.mark.parametrize("M, N, P", SHAPES)
-each_length = pytest.mark.parametrize("N", [5, 20, 60])  # of a batch: where an algebra has several forms, each is taken
+# of a batch: where an algebra has several forms, each is taken
+each_length = pytest.mark.parametrize("N", [5, 20, 60])
 one_or_two = pytest.mark.parametrize("P", [None, 2])
 
 
@@ -52,7 +53,9 @@ def fields_of(posterior):
 def assert_close(a, b, tolerance=1e-10, name=""):
     assert (a is None) == (b is None), name
     if a is not None:
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, np.abs(b).max(initial=0)), err_msg=name)
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=tolerance * max(1, np.abs(b).max(initial=0)), err_msg=name
+        )
 
 
 def assert_same_pass(ours, theirs, but=()):
@@ -79,11 +82,19 @@ def test_marginals_joint_and_kl_by_definition(rng, name, M, N, P):
     np.testing.assert_allclose(f.var, var.reshape(*batch, N), atol=1e-10)
     np.testing.assert_allclose(work.kl(), kl, rtol=1e-10, atol=1e-10)
     joint = q.start(blocks.Kuu, JITTER).joint(blocks.Kuf, blocks.Kff)
-    assert joint.mean.shape == (*batch, N) and joint.cov.shape == (*batch, N, N) and work.clamped == 0
+    assert (
+        joint.mean.shape == (*batch, N) and joint.cov.shape == (*batch, N, N) and work.clamped == 0
+    )
     np.testing.assert_allclose(joint.cov, joint.cov.swapaxes(-1, -2), rtol=0, atol=1e-14)
-    ours = zip(joint.mean.reshape(P or 1, N), joint.cov.reshape(P or 1, N, N), *definitions.q_of_u(q, A), strict=True)
+    ours = zip(
+        joint.mean.reshape(P or 1, N),
+        joint.cov.reshape(P or 1, N, N),
+        *definitions.q_of_u(q, A),
+        strict=True,
+    )
     least = 0.0
-    for mean, cov, m, S in ours:  # the marginals are those of one q(u), and the KL term is its own, or above it
+    # the marginals are those of one q(u), and the KL term is its own, or above it
+    for mean, cov, m, S in ours:
         for a, b in zip((mean, cov), gp.joint(A, blocks.Kuf, blocks.Kff, m, S), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-10)
         least += gp.kl_gaussians(m, S, np.zeros(M), A)
@@ -107,11 +118,18 @@ def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
     work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars(whole.f)
     runs = [slice(0, 3), slice(3, 3), slice(3, N)]
     parts = [work.project(blocks.Kuf[:, run], blocks.kff[run]) for run in runs]
-    f = fs.Marginals(*(np.concatenate([getattr(part.f, name) for part in parts], axis=-1) for name in ("mean", "var")))
+    f = fs.Marginals(
+        *(
+            np.concatenate([getattr(part.f, name) for part in parts], axis=-1)
+            for name in ("mean", "var")
+        )
+    )
     pulled = [work.pull(part.rows, fs.tree_map(lambda x, run=run: x[..., run], f_bar))
               for part, run in reversed(list(zip(parts, runs, strict=True)))]  # fmt: skip
     kl = work.kl()
-    assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), np.hstack(pulled[::-1]), work.clamped), whole)
+    assert_same_pass(
+        type(whole)(f, kl, *work.finish(-0.7), np.hstack(pulled[::-1]), work.clamped), whole
+    )
 
 
 @each_length
@@ -140,7 +158,11 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_b
         assert_same_pass(some, whole, but=("Kuu", "Kuf")) if need == ("posterior",) else None
         for field in fields:
             asked = "posterior" in need or f"posterior.{field}" in need
-            assert_close(getattr(some.posterior, field), getattr(whole.posterior, field) if asked else None, name=field)
+            assert_close(
+                getattr(some.posterior, field),
+                getattr(whole.posterior, field) if asked else None,
+                name=field,
+            )
         assert_close(some.Kuu, whole.Kuu if "blocks" in need else None, name=f"Kuu for {need}")
         assert_close(some.Kuf, whole.Kuf if "blocks" in need else None, name=f"Kuf for {need}")
     forward = q.start(blocks.Kuu, JITTER, N, **random)
@@ -152,13 +174,23 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_b
 def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
     q, blocks, random = problem(rng, name, 6, 20, 2)
     f_bar = fs.Marginals(*rng.standard_normal((2, 2, 20)))
-    given = [*fs.leaves(q), *fs.leaves(blocks), *fs.leaves(f_bar), *(("probes", "", a) for a in random.values())]
+    given = [
+        *fs.leaves(q),
+        *fs.leaves(blocks),
+        *fs.leaves(f_bar),
+        *(("probes", "", a) for a in random.values()),
+    ]
     before = [a.copy() for _, _, a in given]
     first = through(q, blocks, f_bar, **random)
     q.start(blocks.Kuu, JITTER).joint(blocks.Kuf, blocks.Kff)
     for (path, _, a), b in zip(given, before, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
-    results = [*fs.leaves(first.f), *fs.leaves(first.posterior), ("Kuu", "", first.Kuu), ("Kuf", "", first.Kuf)]
+    results = [
+        *fs.leaves(first.f),
+        *fs.leaves(first.posterior),
+        ("Kuu", "", first.Kuu),
+        ("Kuf", "", first.Kuf),
+    ]
     for path, _, result in results:
         assert not any(np.shares_memory(result, a) for _, _, a in given), path
 
@@ -170,6 +202,7 @@ def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
 @each_posterior
 def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
     """Plain NumPy in float32 sets the budget, by the definition or the plain recipe."""
+
     def plain(dtype, q, blocks, f_bar):
         q, b, f_bar = (fs.tree_map(lambda a: a.astype(dtype), tree) for tree in (q, blocks, f_bar))
         A = b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype)
@@ -178,15 +211,25 @@ def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
     def draw():
         q, blocks, random = problem(rng, name, M, N)
         f_bar = fs.Marginals(rng.standard_normal(N), -rng.random(N))
-        single, narrow, bar = (fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, blocks, f_bar))
-        back = through(single, narrow, bar, -1.0, **{key: a.astype(np.float32) for key, a in random.items()})
+        single, narrow, bar = (
+            fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, blocks, f_bar)
+        )
+        back = through(
+            single, narrow, bar, -1.0, **{key: a.astype(np.float32) for key, a in random.items()}
+        )
         fast = {"mean": back.f.mean, "var": back.f.var, "bar.Kuu": back.Kuu, "bar.Kuf": back.Kuf}
         fast |= {f"bar.posterior.{path}": bar for path, _, bar in fs.leaves(back.posterior)}
         assert {a.dtype for a in fast.values()} == {np.dtype(np.float32)}
-        double = through(*(fs.tree_map(lambda a: a.astype(float), tree) for tree in (single, narrow, bar)), -1.0, **random)
+        double = through(
+            *(fs.tree_map(lambda a: a.astype(float), tree) for tree in (single, narrow, bar)),
+            -1.0,
+            **random,
+        )
         assert abs(back.kl - double.kl) <= 1e-5 * (M + abs(double.kl))  # M terms that cancel
         rough, truth = plain(np.float32, q, blocks, f_bar), plain(np.float64, q, blocks, f_bar)
-        return by_name(truth, [fast[key] for key in truth], [rough[key] for key in truth], truth.values())
+        return by_name(
+            truth, [fast[key] for key in truth], [rough[key] for key in truth], truth.values()
+        )
 
     assert_within_budget(draw, problems=9)
 
@@ -195,14 +238,17 @@ def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
 def test_variances_below_rounding_are_raised_and_counted(name, rng):
     M, eps = 4, np.finfo(float).eps
     q, random = EVERY[name].certain(M), EVERY[name].random(rng, M)
-    blocks = fs.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
+    # the first two are inducing inputs
+    blocks = fs.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))
     work = q.start(blocks.Kuu, 0.0, 3, **random)
     np.testing.assert_array_equal(work.project(blocks.Kuf, blocks.kff).f.var, [eps, eps, 1.0])
     assert work.clamped == 2
     work.project(blocks.Kuf[:, :1], blocks.kff[:1])
     assert work.clamped == 3
     joint = q.start(blocks.Kuu, 0.0)
-    np.testing.assert_array_equal(joint.joint(blocks.Kuf, np.diag(blocks.kff)).cov, np.diag([eps, eps, 1.0]))
+    np.testing.assert_array_equal(
+        joint.joint(blocks.Kuf, np.diag(blocks.kff)).cov, np.diag([eps, eps, 1.0])
+    )
     assert joint.clamped == 2
 
 
@@ -214,11 +260,19 @@ def test_sizes_are_checked(rng, name):
         q = ROWS[name].make(rng, np.eye(M), batch)
         assert q.check_size(M) == batch
         for size in (1, M - 1, M + 1):
-            with pytest.raises(ValueError, match="`posterior` has mean .* but there are|`posterior` has .* but there are"):
+            with pytest.raises(
+                ValueError,
+                match="`posterior` has mean .* but there are|`posterior` has .* but there are",
+            ):
                 q.check_size(size)
         for field in fields_of(q):
             value = getattr(q, field)
-            for wrong in (value[..., 1:], np.stack([np.stack([value] * 2)] * 2), np.zeros(()), value[:0]):
+            for wrong in (
+                value[..., 1:],
+                np.stack([np.stack([value] * 2)] * 2),
+                np.zeros(()),
+                value[:0],
+            ):
                 with pytest.raises(ValueError, match="`posterior` has "):
                     fs.replace(q, **{field: wrong}).check_size(M)
 
@@ -239,7 +293,9 @@ def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     kls = first.kl(), second.kl()
     Kuf_bars = first.pull(rows, bars_of(f)), second.pull(others, bars_of(g))
     ends = first.finish(-0.7), second.finish(-0.7)
-    for q, got, kl, Kuf_bar, end, work in zip((one, two), (f, g), kls, Kuf_bars, ends, (first, second), strict=True):
+    for q, got, kl, Kuf_bar, end, work in zip(
+        (one, two), (f, g), kls, Kuf_bars, ends, (first, second), strict=True
+    ):
         separate = through(q, blocks, **random)
         assert_same_pass(type(separate)(got, kl, *end, Kuf_bar, work.clamped), separate)
     third = one.start_from(prior, N, ALL, **random)  # the prior has been left as it was
@@ -276,8 +332,11 @@ def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
 # --- natural steps ----------------------------------------------------------------------------------------------------
 
 
-NATURAL = [name for name in ROWS if ROWS[name].make(np.random.default_rng(0), np.eye(2)).natural_fields]
-MOMENTS = [name for name in NATURAL if "sites" not in name]  # those whose fields are a mean and a factor
+NATURAL = [
+    name for name in ROWS if ROWS[name].make(np.random.default_rng(0), np.eye(2)).natural_fields
+]
+# those whose fields are a mean and a factor
+MOMENTS = [name for name in NATURAL if "sites" not in name]
 
 
 @pytest.mark.parametrize("step", [1.0, 0.3])
@@ -312,7 +371,10 @@ def test_natural_step_by_definition(rng, name, P, step):
 def test_posteriors_without_natural_steps_say_why(rng, name):
     q = ROWS[name].make(rng, np.eye(4))
     model = fs.SVGP(fs.RBF(), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1))
-    message = f"natural_step: a {type(q).__name__} posterior can not take natural-gradient steps, because it would .*adam"
+    message = (
+        f"natural_step: a {type(q).__name__} posterior can not take natural-gradient steps, because"
+        " it would .*adam"
+    )
     with pytest.raises(TypeError, match=message):
         fs.natural_step(model, rng.standard_normal((3, 2)), np.zeros(3))
     with pytest.raises(NotImplementedError):

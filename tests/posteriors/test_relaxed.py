@@ -8,12 +8,22 @@ import pytest
 import scipy.linalg
 from derivatives import along, assert_restricted, extended
 from oracles import inverse_free
-from posterior_problems import JITTER, LIKELIHOODS, ROWS, in_model, near_inverse_factor, problem, through
+from posterior_problems import (
+    JITTER,
+    LIKELIHOODS,
+    ROWS,
+    in_model,
+    near_inverse_factor,
+    problem,
+    through,
+)
 
 import fastsvgp as fs
 from fastsvgp import kernels
 
-each_form = pytest.mark.parametrize("preconditioned", [True, False], ids=["preconditioned", "plain"])
+each_form = pytest.mark.parametrize(
+    "preconditioned", [True, False], ids=["preconditioned", "plain"]
+)
 
 
 def square(L):
@@ -35,10 +45,17 @@ def test_estimates_are_unbiased_and_exact_with_orthogonal_probes(rng, name):
     posterior, blocks, _ = problem(rng, name, 4, 3, 2)
     f_bar = fs.Marginals(*rng.standard_normal((2, 2, 3)))
     exact = everything(posterior, blocks, f_bar)
-    every = [everything(posterior, blocks, f_bar, probes=np.array(z)[:, None]) for z in itertools.product([-1.0, 1.0], repeat=4)]
+    every = [
+        everything(posterior, blocks, f_bar, probes=np.array(z)[:, None])
+        for z in itertools.product([-1.0, 1.0], repeat=4)
+    ]
     assert np.std(every, axis=0).max() > 1e-3
     np.testing.assert_allclose(np.mean(every, axis=0), exact, atol=1e-11)
-    np.testing.assert_allclose(everything(posterior, blocks, f_bar, probes=scipy.linalg.hadamard(4) * 1.0), exact, atol=1e-11)
+    np.testing.assert_allclose(
+        everything(posterior, blocks, f_bar, probes=scipy.linalg.hadamard(4) * 1.0),
+        exact,
+        atol=1e-11,
+    )
 
 
 def test_probes_are_drawn_from_the_rng(rng):
@@ -57,7 +74,10 @@ def test_where_memory_runs_out_the_probes_are_named(rng, monkeypatch):
 
     model, X, y = model_of(rng)
     monkeypatch.setattr(fs.Relaxed, "draw", nothing_left)
-    for call in (lambda: fs.elbo(model, X, y, probes=2**24), lambda: fs.kl_term_and_grad(model, probes=2**24)):
+    for call in (
+        lambda: fs.elbo(model, X, y, probes=2**24),
+        lambda: fs.kl_term_and_grad(model, probes=2**24),
+    ):
         with pytest.raises(MemoryError, match="`probes` 16777216, `probes` drives it"):
             call()
 
@@ -78,21 +98,29 @@ def model_of(rng, M=7, P=None, likelihood=None, preconditioned=True, error=0.1, 
 
 def as_likelihood_form(model):
     q = model.posterior
-    return fs.replace(model, posterior=fs.LikelihoodForm(q.mean, q.variance, preconditioned=q.preconditioned))
+    return fs.replace(
+        model, posterior=fs.LikelihoodForm(q.mean, q.variance, preconditioned=q.preconditioned)
+    )
 
 
 @each_form
 @pytest.mark.parametrize("likelihood, P, draw", LIKELIHOODS, ids=lambda x: type(x).__name__)
 def test_proposition_2(rng, likelihood, P, draw, preconditioned):
     """At T = K~^-1, held fixed, value and all gradients are those of L-SVGP."""
-    model, X, _ = model_of(rng, P=P, likelihood=likelihood, preconditioned=preconditioned, error=0.0)
+    model, X, _ = model_of(
+        rng, P=P, likelihood=likelihood, preconditioned=preconditioned, error=0.0
+    )
     Y = draw(rng, 11)
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=40.0, jitter=1e-6)
-    truth, truth_grad = fs.elbo_and_grad(as_likelihood_form(model), X, Y, num_data=40.0, jitter=1e-6)
+    truth, truth_grad = fs.elbo_and_grad(
+        as_likelihood_form(model), X, Y, num_data=40.0, jitter=1e-6
+    )
     np.testing.assert_allclose(value, truth, rtol=1e-12)
     bars = {path: bar for path, _, bar in fs.leaves(grad)}
     for path, _, bar in fs.leaves(truth_grad):
-        np.testing.assert_allclose(bars[path], bar, rtol=1e-10, atol=1e-10 * max(1.0, np.abs(bar).max()), err_msg=path)
+        np.testing.assert_allclose(
+            bars[path], bar, rtol=1e-10, atol=1e-10 * max(1.0, np.abs(bar).max()), err_msg=path
+        )
     if not preconditioned:  # T maximises the bound there; a preconditioned mean moves with T
         np.testing.assert_allclose(bars["posterior.inverse_tril"], 0, atol=1e-9)
 
@@ -106,11 +134,17 @@ def test_the_naive_preconditioner_fails_proposition_2(rng):
 
     def bound(s, T=None, P=None, at=inverse_free.kl_bound):
         f, cov = inverse_free.marginals(Kuu, blocks.Kuf, blocks.Kff, m, s, T=T, P=P)
-        kl = at(Kuu, m, s, T, P=P) if T is not None else inverse_free.kl(*inverse_free.q_of_u(Kuu, m, s), Kuu)
+        kl = (
+            at(Kuu, m, s, T, P=P)
+            if T is not None
+            else inverse_free.kl(*inverse_free.q_of_u(Kuu, m, s), Kuu)
+        )
         return np.sum(a * f) + b @ cov.diagonal() - kl
 
     def gradient(*held):
-        return np.array([along(lambda s: bound(s, *held), extended(variance), d)[1] for d in np.eye(5)])
+        return np.array(
+            [along(lambda s: bound(s, *held), extended(variance), d)[1] for d in np.eye(5)]
+        )
 
     truth = gradient()
     assert np.linalg.norm(gradient(T) - truth) <= 1e-10 * np.linalg.norm(truth)
@@ -137,7 +171,9 @@ def test_it_is_below_the_log_marginal_likelihood(rng):
     for _ in range(20):
         model, X, y = model_of(rng, error=rng.uniform(0, 2))
         A = model.covariance.matrix(X) + 0.2 * np.eye(11)
-        exact = -0.5 * (y @ np.linalg.solve(A, y) + np.linalg.slogdet(A)[1] + 11 * np.log(2 * np.pi))
+        exact = -0.5 * (
+            y @ np.linalg.solve(A, y) + np.linalg.slogdet(A)[1] + 11 * np.log(2 * np.pi)
+        )
         assert fs.elbo(model, X, y) < exact
 
 
@@ -150,7 +186,8 @@ def test_it_is_never_too_sure(rng):
 def test_matrix_products_are_all_it_takes(rng, monkeypatch):
     """No factorisation and no solve: of ours, of SciPy's, of NumPy's."""
     model, X, y = model_of(rng, M=70)
-    step = fs.elbo_and_grad(model, X, y, probes=4, rng=0)[0], fs.elbo_and_grad(model, X, y)[0]  # compiled, and imported
+    # compiled, and imported
+    step = fs.elbo_and_grad(model, X, y, probes=4, rng=0)[0], fs.elbo_and_grad(model, X, y)[0]
     fs.predict_f(model, X)
 
     def refuse(*args, **kwargs):
@@ -158,7 +195,11 @@ def test_matrix_products_are_all_it_takes(rng, monkeypatch):
 
     words = ("cholesky", "solve", "inverse", "whitening", "potr", "trsm", "trtri")
     refused = 0
-    for module in (kernels, sys.modules["fastsvgp.kernels.cpu.common.blas"], sys.modules["fastsvgp.kernels.cpu.common.blocked"]):
+    for module in (
+        kernels,
+        sys.modules["fastsvgp.kernels.cpu.common.blas"],
+        sys.modules["fastsvgp.kernels.cpu.common.blocked"],
+    ):
         for name in [name for name in dir(module) if any(word in name for word in words)]:
             monkeypatch.setattr(module, name, refuse)
             refused += 1
@@ -177,7 +218,13 @@ def test_matrix_products_are_all_it_takes(rng, monkeypatch):
 
 
 def flat(grad):
-    parts = (grad.covariance.variance, grad.covariance.lengthscales, grad.inducing, grad.posterior.mean, grad.posterior.variance)
+    parts = (
+        grad.covariance.variance,
+        grad.covariance.lengthscales,
+        grad.inducing,
+        grad.posterior.mean,
+        grad.posterior.variance,
+    )
     return np.concatenate([np.ravel(p) for p in parts])
 
 
@@ -186,7 +233,10 @@ def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned
     """Errors against the gradient of L-SVGP: d for the exact gradient, d^2 for the direction; the table of the spec."""
     model, X, y = model_of(rng, M=20, preconditioned=preconditioned, error=0.0)
     truth = flat(fs.elbo_and_grad(as_likelihood_form(model), X, y)[1])
-    noise, start = np.tril(rng.standard_normal((20, 20))) / 20, np.tril(model.posterior.inverse_tril)
+    noise, start = (
+        np.tril(rng.standard_normal((20, 20))) / 20,
+        np.tril(model.posterior.inverse_tril),
+    )
     errors = []
     for size in (1e-1, 1e-2, 1e-3):
         near = fs.replace_at(model, "posterior.inverse_tril", start @ (np.eye(20) + size * noise))
@@ -194,7 +244,9 @@ def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned
         assert results[1][1].posterior.inverse_tril is None
         for value, _ in results:
             np.testing.assert_allclose(value, fs.elbo(near, X, y), rtol=1e-12)
-        errors.append([np.linalg.norm(flat(grad) - truth) / np.linalg.norm(truth) for _, grad in results])
+        errors.append(
+            [np.linalg.norm(flat(grad) - truth) / np.linalg.norm(truth) for _, grad in results]
+        )
     exact, direction = np.array(errors).T
     assert (direction < exact).all()
     np.testing.assert_allclose(exact[1:] / exact[:-1], 0.1, rtol=0.3)
@@ -204,7 +256,11 @@ def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned
 def test_the_direction_by_definition(rng):
     """Recipe 4.5 of the spec with J := P."""
     posterior, blocks, _ = problem(rng, "relaxed", 6, 5, 2)
-    mean, variance, f_bar = posterior.mean, posterior.variance, fs.Marginals(rng.standard_normal((2, 5)), -rng.random((2, 5)))
+    mean, variance, f_bar = (
+        posterior.mean,
+        posterior.variance,
+        fs.Marginals(rng.standard_normal((2, 5)), -rng.random((2, 5))),
+    )
     back = through(posterior, blocks, f_bar, -1.0, direction="likelihood")
     Kuu = blocks.Kuu + JITTER * np.eye(6)
     J = inverse_free.preconditioner(Kuu, variance, square(posterior.inverse_tril))
@@ -214,14 +270,20 @@ def test_the_direction_by_definition(rng):
     H = (Psi * b) @ Psi.T + 2 * (J @ np.diag(variance / 2) @ J - J / 2) - (cross + cross.T) / 2
     np.testing.assert_allclose(back.Kuu, H - w.T @ w / 2, atol=1e-11)
     np.testing.assert_allclose(back.Kuf, w.T @ f_bar.mean - 2 * Psi * b, atol=1e-11)
-    np.testing.assert_allclose(back.posterior.variance, H.diagonal() - J.diagonal() + 1 / variance, atol=1e-11)
+    np.testing.assert_allclose(
+        back.posterior.variance, H.diagonal() - J.diagonal() + 1 / variance, atol=1e-11
+    )
     np.testing.assert_allclose(back.posterior.mean, w_bar @ J, atol=1e-11)
     assert back.posterior.inverse_tril is None
     for field in ("mean", "variance"):
-        only = through(posterior, blocks, f_bar, -1.0, need=(f"posterior.{field}",), direction="likelihood")
+        only = through(
+            posterior, blocks, f_bar, -1.0, need=(f"posterior.{field}",), direction="likelihood"
+        )
         assert only.Kuu is None and only.Kuf is None
         assert [path for path, _, bar in fs.leaves(only.posterior) if bar is not None] == [field]
-        np.testing.assert_allclose(getattr(only.posterior, field), getattr(back.posterior, field), atol=1e-11)
+        np.testing.assert_allclose(
+            getattr(only.posterior, field), getattr(back.posterior, field), atol=1e-11
+        )
 
 
 @each_form
@@ -229,7 +291,9 @@ def test_far_from_the_inverse_the_direction_is_the_gradient(rng, preconditioned)
     """From d = 1 on."""
     model, X, y = model_of(rng, P=2, preconditioned=preconditioned)
     far = fs.replace_at(model, "posterior.inverse_tril", 2 * model.posterior.inverse_tril)
-    (value, grad), (other, direction) = (call(far, X, y, num_data=40) for call in (fs.elbo_and_grad, fs.likelihood_direction))
+    (value, grad), (other, direction) = (
+        call(far, X, y, num_data=40) for call in (fs.elbo_and_grad, fs.likelihood_direction)
+    )
     assert value == other
     for (path, _, a), (_, _, b) in zip(fs.leaves(direction), fs.leaves(grad), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
@@ -253,18 +317,30 @@ def test_other_posteriors_have_no_such_direction(rng, name):
     model, X, y = model_of(rng)
     model, _ = in_model(rng, name, model)
     kind = type(model.posterior).__name__
-    message = f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's"
+    message = (
+        f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
+        " elbo_and_grad's"
+    )
     with pytest.raises(TypeError, match=message):
         fs.likelihood_direction(model, X, y)
 
 
 def test_what_the_direction_does_not_take(rng):
     model, X, y = model_of(rng)
-    with pytest.raises(TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"):
+    with pytest.raises(
+        TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"
+    ):
         fs.likelihood_direction(model, X, y, probes=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'direction'"):
-        fs.Relaxed(model.posterior.mean, model.posterior.variance, model.posterior.inverse_tril, direction="likelihood")
-    with pytest.raises(TypeError, match="elbo_and_grad has no option `direction` for SVGP; it takes"):
+        fs.Relaxed(
+            model.posterior.mean,
+            model.posterior.variance,
+            model.posterior.inverse_tril,
+            direction="likelihood",
+        )
+    with pytest.raises(
+        TypeError, match="elbo_and_grad has no option `direction` for SVGP; it takes"
+    ):
         fs.elbo_and_grad(model, X, y, direction="likelihood")
 
 
@@ -279,10 +355,20 @@ def test_clear_errors(rng):
         with pytest.raises(error, match=message):
             fs.elbo(model if path is None else fs.replace_at(model, path, value), X, y, **options)
 
-    for diagonal, message in ((0.0, "must be positive"), (-1.0, "must be positive"), (np.nan, "nan"), (np.inf, "inf")):
+    for diagonal, message in (
+        (0.0, "must be positive"),
+        (-1.0, "must be positive"),
+        (np.nan, "nan"),
+        (np.inf, "inf"),
+    ):
         L = np.tril(q.inverse_tril)
         L[3, 3] = diagonal
-        fails(ValueError, f"diagonal of posterior.inverse_tril.*{message}", "posterior.inverse_tril", L)
+        fails(
+            ValueError,
+            f"diagonal of posterior.inverse_tril.*{message}",
+            "posterior.inverse_tril",
+            L,
+        )
     L = np.tril(q.inverse_tril)
     L[3, 1] = np.nan
     fails(ValueError, "posterior.inverse_tril.*nan", "posterior.inverse_tril", L)
@@ -290,7 +376,11 @@ def test_clear_errors(rng):
     fails(ValueError, "posterior.variance.*must be positive", "posterior.variance", np.zeros(7))
     fails(ValueError, "`posterior` has mean", "posterior.variance", np.ones((7, 7)))
     for probes in (np.ones(7), np.ones((6, 2)), np.ones((7, 0))):
-        fails(ValueError, r"`probes` must have one row for each of the 7 inducing inputs.*\(7, K\)", probes=probes)
+        fails(
+            ValueError,
+            r"`probes` must have one row for each of the 7 inducing inputs.*\(7, K\)",
+            probes=probes,
+        )
     for probes in (np.zeros((7, 2)), np.full((7, 2), np.nan), rng.standard_normal((7, 2))):
         fails(ValueError, "`probes` must hold.*alone", probes=probes)
     for probes in (0, -1, 2.5):

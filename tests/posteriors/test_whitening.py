@@ -14,7 +14,13 @@ def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
     if isinstance(work, whitened_pass.SmallWhitening):
         return "small"
-    return "long" if isinstance(work, whitened_pass.LongWhitening) else "Gram" if work.gram_form else "batch"
+    return (
+        "long"
+        if isinstance(work, whitened_pass.LongWhitening)
+        else "Gram"
+        if work.gram_form
+        else "batch"
+    )
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -25,9 +31,16 @@ def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypat
         assert form_of(posterior, blocks, columns, ("blocks",)) == (form if P is None else "long")
         assert form_of(posterior, blocks, columns, ("posterior",)) == "Gram"
     monkeypatch.setattr(whitened_pass, "SMALL", 0)
-    for columns, form in ((0, "batch"), (9 * (P or 1), "batch"), (10 * (P or 1), "Gram"), (25 * (P or 1), "long")):
+    for columns, form in (
+        (0, "batch"),
+        (9 * (P or 1), "batch"),
+        (10 * (P or 1), "Gram"),
+        (25 * (P or 1), "long"),
+    ):
         assert form_of(posterior, blocks, columns, ("blocks",)) == form
-        assert form_of(posterior, blocks, columns, ("posterior",)) == ("Gram" if form == "long" else form)
+        assert form_of(posterior, blocks, columns, ("posterior",)) == (
+            "Gram" if form == "long" else form
+        )
         assert form_of(posterior, blocks, columns, ("natural_step",)) == "Gram"
 
 
@@ -63,7 +76,14 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
 def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
     """Passes that take kept rows up again do no solve with the batch, and no second factorisation."""
     posterior, blocks, _ = problem(rng, "whitened", 6, 20)
-    prior, counts = Prior(blocks.Kuu, JITTER), {"cholesky": 0, "multiply_triangular": 0, "inverse_triangular": 0}
+    prior, counts = (
+        Prior(blocks.Kuu, JITTER),
+        {
+            "cholesky": 0,
+            "multiply_triangular": 0,
+            "inverse_triangular": 0,
+        },
+    )
     for name in counts:
         plain = getattr(whitened_pass.kernels, name)
 
@@ -93,11 +113,21 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
         monkeypatch.setattr(whitened_pass, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
-            assert isinstance(work, whitened_pass.SmallWhitening) == (small > 0 and need != ("blocks.Kuu",))
+            assert isinstance(work, whitened_pass.SmallWhitening) == (
+                small > 0 and need != ("blocks.Kuu",)
+            )
             for start, stop in ((0, 11), (11, 11), (11, 19)):
-                f, rows = work.project(blocks.Kuf[:, start:stop].copy(), blocks.kff[start:stop].copy())
-                weights = np.linspace(*signs, 19)[start:stop] * (1.5 + np.cos(np.arange(start, stop)))
-                found += [f.mean, f.var, work.pull(rows, fs.replace(f, mean=np.sin(f.mean), var=weights))]
+                f, rows = work.project(
+                    blocks.Kuf[:, start:stop].copy(), blocks.kff[start:stop].copy()
+                )
+                weights = np.linspace(*signs, 19)[start:stop] * (
+                    1.5 + np.cos(np.arange(start, stop))
+                )
+                found += [
+                    f.mean,
+                    f.var,
+                    work.pull(rows, fs.replace(f, mean=np.sin(f.mean), var=weights)),
+                ]
             bars = work.finish(-0.7)
             found += [bars.Kuu, *(a for _, _, a in fs.leaves(bars.posterior))]
             results.append(found)
@@ -116,6 +146,10 @@ def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
         work = q.start(K, dtype(0.1), 9, ALL)
         kff = np.where(np.arange(9) < 6, 0.5, 1.5).astype(dtype)
         f, _ = work.project(K, kff)
-        assert isinstance(work, whitened_pass.SmallWhitening) and f.var.dtype == dtype and work.clamped == 6
+        assert (
+            isinstance(work, whitened_pass.SmallWhitening)
+            and f.var.dtype == dtype
+            and work.clamped == 6
+        )
         np.testing.assert_array_equal(f.var[:6], np.finfo(dtype).eps * kff[:6])
         assert f.var[6:].min() > 0.4

@@ -41,12 +41,20 @@ def changed(name, make):
 
 
 MODELS = {
-    "`covariance` RBF then, Matern12 now": changed("covariance", lambda m: fs.Matern12(1.0, m.covariance.lengthscales)),
-    "`posterior` Whitened then, Marginal now": changed("posterior", lambda m: fs.at_prior(fs.Marginal, m.covariance, m.inducing)),
+    "`covariance` RBF then, Matern12 now": changed(
+        "covariance", lambda m: fs.Matern12(1.0, m.covariance.lengthscales)
+    ),
+    "`posterior` Whitened then, Marginal now": changed(
+        "posterior", lambda m: fs.at_prior(fs.Marginal, m.covariance, m.inducing)
+    ),
     "`likelihood` Gaussian then, Laplace now": changed("likelihood", lambda m: fs.Laplace(0.1)),
     "`mean` None then, ConstantMean now": changed("mean", lambda m: fs.ConstantMean(0.1)),
-    "`covariance.lengthscales` of shape (2,) then, of shape () now": changed("covariance", lambda m: fs.RBF(1.0, 1.0)),
-    "`covariance` RBF then, Sum now": changed("covariance", lambda m: fs.Sum((m.covariance, fs.Linear()))),
+    "`covariance.lengthscales` of shape (2,) then, of shape () now": changed(
+        "covariance", lambda m: fs.RBF(1.0, 1.0)
+    ),
+    "`covariance` RBF then, Sum now": changed(
+        "covariance", lambda m: fs.Sum((m.covariance, fs.Linear()))
+    ),
     "`inducing` of shape (5, 2) then, of shape (3, 2) now": lambda m: fs.replace(
         m, inducing=m.inducing[:3], posterior=fs.Whitened(np.zeros(3), np.eye(3))
     ),
@@ -58,15 +66,26 @@ def test_another_model_is_refused_and_named(tmp_path, rng, said):
     model, X, Y = problem(rng)
     path = checkpoint(tmp_path, model, X, Y)
     message = refused(MODELS[said](model), X, Y, path, said)
-    assert "c.npz holds another model: " in message and "Resume with its own, fs.load(path).model, as `model`" in message
+    assert (
+        "c.npz holds another model: " in message
+        and "Resume with its own, fs.load(path).model, as `model`" in message
+    )
     straight, _ = fs.fit(model, X, Y, steps=4, **OPTIONS)
-    for start in (model, fs.load(path).model, fs.replace(model, covariance=fs.RBF(7.0, np.full(2, 0.3)))):
+    for start in (
+        model,
+        fs.load(path).model,
+        fs.replace(model, covariance=fs.RBF(7.0, np.full(2, 0.3))),
+    ):
         assert_same(fs.fit(start, X, Y, steps=4, resume=path, **OPTIONS)[0], straight)
 
 
 def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
     model, X, Y = problem(rng)
-    model = fs.replace(model, covariance=fs.Sum((fs.RBF(1.0, 1.0), fs.Linear())), likelihood=fs.StudentT(0.3, df=4.0))
+    model = fs.replace(
+        model,
+        covariance=fs.Sum((fs.RBF(1.0, 1.0), fs.Linear())),
+        likelihood=fs.StudentT(0.3, df=4.0),
+    )
     path = checkpoint(tmp_path, model, X, Y)
     three = fs.replace(model, covariance=fs.Sum((*model.covariance.parts, fs.Linear())))
     refused(three, X, Y, path, "`covariance.parts` 2 parts then, 3 parts now")
@@ -74,7 +93,9 @@ def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
     refused(other, X, Y, path, "`covariance.parts.1` Linear then, Matern32 now")
     said = "`likelihood.df` 4.0 then, 5.0 now; `likelihood.num_nodes` 20 then, 24 now"
     refused(fs.replace(model, likelihood=fs.StudentT(0.1, df=5.0, num_nodes=24)), X, Y, path, said)
-    fs.fit(fs.replace(model, likelihood=fs.StudentT(0.9, df=4)), X, Y, steps=3, resume=path, **OPTIONS)
+    fs.fit(
+        fs.replace(model, likelihood=fs.StudentT(0.9, df=4)), X, Y, steps=3, resume=path, **OPTIONS
+    )
 
 
 def test_a_wider_dtype_is_refused(tmp_path, rng):
@@ -102,12 +123,16 @@ def test_every_way_of_training_compares(tmp_path, rng, kind):
         other = fs.replace(model, basis=fs.replace(model.basis, seed=model.basis.seed + 1))
     else:
         model, X, Y = em_problem(rng)
-        other = fs.replace(model, posterior=fs.at_prior(fs.Marginal, model.covariance, model.inducing))
+        other = fs.replace(
+            model, posterior=fs.at_prior(fs.Marginal, model.covariance, model.inducing)
+        )
         train = functools.partial(fs.em, **options, rounds=1, m_iterations=2)
     train(model, X, Y, checkpoint=path)
     with pytest.raises(ValueError, match="holds another model: .* then, .* now"):
         train(other, X, Y, resume=path)
-    with pytest.raises(ValueError, match="was made with other settings: `jitter` 1e-06 then, 0.0001 now"):
+    with pytest.raises(
+        ValueError, match="was made with other settings: `jitter` 1e-06 then, 0.0001 now"
+    ):
         train(model, X, Y, resume=path, jitter=1e-4)
     if kind != "sgpr":  # which draws nothing
         with pytest.raises(ValueError, match="was made with other settings: `rng` 3 then, 4 now"):
@@ -165,7 +190,10 @@ def test_other_settings_are_refused_and_named(tmp_path, rng, said):
     then, now = SETTINGS[said]
     path = checkpoint(tmp_path, model, X, Y, **then)
     message = refused(model, X, Y, path, said, **now)
-    assert "c.npz was made with other settings: " in message and "start from its model, fs.load(path).model" in message
+    assert (
+        "c.npz was made with other settings: " in message
+        and "start from its model, fs.load(path).model" in message
+    )
     straight, _ = fs.fit(model, X, Y, steps=4, **OPTIONS | then)
     assert_same(fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | then)[0], straight)
 
@@ -177,18 +205,39 @@ def test_updates_of_an_inverse_and_random_quantities_are_compared(tmp_path, rng)
     path = checkpoint(tmp_path, model, X, Y, probes=4)
     refused(model, X, Y, path, "`probes` 4 then, 8 now", probes=8)
     updates = fs.inverse_updates(tolerance=1e-2)
-    refused(model, X, Y, path, "`inverse_updates.tolerance` 0.001 then, 0.01 now", probes=4, inverse_updates=updates)
-    fs.fit(model, X, Y, steps=3, resume=path, probes=4, inverse_updates=fs.inverse_updates(), **OPTIONS)
+    refused(
+        model,
+        X,
+        Y,
+        path,
+        "`inverse_updates.tolerance` 0.001 then, 0.01 now",
+        probes=4,
+        inverse_updates=updates,
+    )
+    fs.fit(
+        model, X, Y, steps=3, resume=path, probes=4, inverse_updates=fs.inverse_updates(), **OPTIONS
+    )
 
 
 SAME = {
     "the defaults by name": ({}, {"optimiser": fs.adam(0.01), "jitter": 1e-6, "smoothing": 0.98}),
-    "a constant schedule": ({"natural_step_size": 0.1}, {"natural_step_size": fs.schedules.constant(0.1)}),
-    "fixed in another place": ({"fixed": "inducing"}, {"optimiser": fs.adam(fixed=("inducing", "inducing"))}),
+    "a constant schedule": (
+        {"natural_step_size": 0.1},
+        {"natural_step_size": fs.schedules.constant(0.1)},
+    ),
+    "fixed in another place": (
+        {"fixed": "inducing"},
+        {"optimiser": fs.adam(fixed=("inducing", "inducing"))},
+    ),
     "no seed": ({}, {"rng": None}),
     "a generator": ({}, {"rng": np.random.default_rng(9)}),
-    "what only looks on": ({}, {"callback": lambda *_: False, "validate": lambda m: 1.0, "patience": 9, "graph": False}),
-    "the same function, made again": tuple({"optimiser": fs.adam(lambda count: 0.01 / (1 + count))} for _ in range(2)),
+    "what only looks on": (
+        {},
+        {"callback": lambda *_: False, "validate": lambda m: 1.0, "patience": 9, "graph": False},
+    ),
+    "the same function, made again": tuple(
+        {"optimiser": fs.adam(lambda count: 0.01 / (1 + count))} for _ in range(2)
+    ),
     "one's own optimiser": tuple({"optimiser": SignAscent(0.01)} for _ in range(2)),
 }
 
@@ -199,7 +248,9 @@ def test_what_does_not_change_the_course_may_differ(tmp_path, rng, case):
     then, now = SAME[case]
     path = checkpoint(tmp_path, model, X, Y, **then)
     straight, _ = fs.fit(model, X, Y, steps=4, **OPTIONS | then)
-    resumed, info = fs.fit(model, X, Y, steps=4, resume=path, checkpoint=tmp_path / "d.npz", **OPTIONS | now)
+    resumed, info = fs.fit(
+        model, X, Y, steps=4, resume=path, checkpoint=tmp_path / "d.npz", **OPTIONS | now
+    )
     assert_same(resumed, straight)
     assert info.steps == 4
 
@@ -210,7 +261,12 @@ def test_a_longer_training_may_stretch_its_schedules_and_no_other(tmp_path, rng)
     def options(total, length):
         size = fs.schedules.cosine(0.1, 0.01, length)
         slow = fs.by_field(fs.adam(size), {"inducing": fs.adam()}, after={"inducing": length // 2})
-        return {"optimiser": slow, "natural_step_size": RAMP(0.01, 0.1, length), "steps": total, **OPTIONS}
+        return {
+            "optimiser": slow,
+            "natural_step_size": RAMP(0.01, 0.1, length),
+            "steps": total,
+            **OPTIONS,
+        }
 
     path = tmp_path / "c.npz"
 
@@ -219,11 +275,18 @@ def test_a_longer_training_may_stretch_its_schedules_and_no_other(tmp_path, rng)
 
     fs.fit(model, X, Y, checkpoint=path, callback=stop, **options(10, 10))
     assert fs.fit(model, X, Y, resume=path, **options(20, 20))[1].steps == 20
-    assert_same(fs.fit(model, X, Y, resume=path, **options(10, 10))[0], fs.fit(model, X, Y, **options(10, 10))[0])
-    with pytest.raises(ValueError, match="`optimiser.parts.0.after` 5 then, 10 now; .*step_size.steps` 10 then, 20 now"):
+    assert_same(
+        fs.fit(model, X, Y, resume=path, **options(10, 10))[0],
+        fs.fit(model, X, Y, **options(10, 10))[0],
+    )
+    with pytest.raises(
+        ValueError,
+        match="`optimiser.parts.0.after` 5 then, 10 now; .*step_size.steps` 10 then, 20 now",
+    ):
         fs.fit(model, X, Y, resume=path, **options(10, 20))
     fs.fit(model, X, Y, resume=path, checkpoint=path, **options(12, 20))
-    with pytest.raises(ValueError, match="`natural_step_size.steps` 20 then, 10 now"):  # those that went on count from then on
+    # those that went on count from then on
+    with pytest.raises(ValueError, match="`natural_step_size.steps` 20 then, 10 now"):
         fs.fit(model, X, Y, resume=path, **options(12, 10))
 
 
@@ -261,9 +324,16 @@ def test_of_an_earlier_version_what_it_kept_is_compared(tmp_path, rng):
     without(path)
     straight, _ = fs.fit(model, X, Y, steps=4, **OPTIONS)
     assert_same(fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS)[0], straight)
-    assert fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | {"jitter": 1e-4})[1].steps == 4  # it does not say
+    # it does not say
+    assert fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | {"jitter": 1e-4})[1].steps == 4
     refused(model, X, Y, path, "`rng` 3 then, 5 now", rng=5)
-    refused(fs.replace(model, likelihood=fs.Laplace(0.1)), X, Y, path, "`likelihood` Gaussian then, Laplace now")
+    refused(
+        fs.replace(model, likelihood=fs.Laplace(0.1)),
+        X,
+        Y,
+        path,
+        "`likelihood` Gaussian then, Laplace now",
+    )
     refused(model, X, Y, path, "was made with another optimiser", optimiser=fs.sgd(0.01))
     fs.fit(model, X, Y, steps=3, resume=path, checkpoint=path, **OPTIONS)  # now it says
     refused(model, X, Y, path, "`jitter` 1e-06 then, 0.0001 now", jitter=1e-4)
@@ -273,9 +343,18 @@ def test_a_setting_that_a_checkpoint_lacks_is_not_compared(tmp_path, rng):
     model, X, Y = problem(rng)
     path = checkpoint(tmp_path, model, X, Y)
     without(path, "optimiser.beta1", "jitter")
-    again, _ = fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | {"optimiser": fs.adam(beta1=0.8), "jitter": 1e-4})
+    again, _ = fs.fit(
+        model,
+        X,
+        Y,
+        steps=4,
+        resume=path,
+        **OPTIONS | {"optimiser": fs.adam(beta1=0.8), "jitter": 1e-4},
+    )
     assert np.isfinite(fs.elbo(again, X, Y))
-    refused(model, X, Y, path, "`optimiser.beta2` 0.999 then, 0.99 now", optimiser=fs.adam(beta2=0.99))
+    refused(
+        model, X, Y, path, "`optimiser.beta2` 0.999 then, 0.99 now", optimiser=fs.adam(beta2=0.99)
+    )
 
 
 # --- what is told of a setting ---------------------------------------------------------------------------------------------
@@ -299,15 +378,22 @@ def told(value):
 
 
 def test_values_are_compared_as_far_as_they_can_be():
-    one, other = Preconditioned(np.eye(2), cache={"a": 1}), Preconditioned(np.eye(2), cache={"b": 2}, fixed=("inducing",))
+    one, other = (
+        Preconditioned(np.eye(2), cache={"a": 1}),
+        Preconditioned(np.eye(2), cache={"b": 2}, fixed=("inducing",)),
+    )
     assert asked.differences(told(one), told(other)) == []
     (words,) = asked.differences(told(one), told(Preconditioned(2 * np.eye(2))))
     assert words.startswith("`it.matrix` an array float64 (2, 2) ")
-    assert asked.differences(told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))) == ["`it.rate` 0.1 then, 0.2 now"]
+    assert asked.differences(told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))) == [
+        "`it.rate` 0.1 then, 0.2 now"
+    ]
     assert asked.differences(told(Opaque(1)), told(Opaque(2))) == []
     assert asked.differences(told(Opaque(1)), told(one)) == ["`it` Opaque then, Preconditioned now"]
     assert asked.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
     assert asked.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
     assert asked.differences(told(float("nan")), told(float("nan"))) == []
     assert asked.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
-    assert asked.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == ["`it.lengthscales` 2.0 then, 3.0 now"]
+    assert asked.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
+        "`it.lengthscales` 2.0 then, 3.0 now"
+    ]

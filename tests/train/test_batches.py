@@ -21,11 +21,15 @@ def test_each_row_once_an_epoch(N, size):
         assert X.shape == (min(size, N), 1)
         np.testing.assert_array_equal(X[:, 0] * 10, Y)
         rows.append(X[:, 0].astype(int))
-    np.testing.assert_array_equal(np.bincount(np.concatenate(rows), minlength=N), np.full(N, steps * min(size, N) // N))
+    np.testing.assert_array_equal(
+        np.bincount(np.concatenate(rows), minlength=N), np.full(N, steps * min(size, N) // N)
+    )
 
 
 @pytest.mark.parametrize("N, size", [(10, 3), (17, 5), (12, 4), (5, 5)])
-@pytest.mark.parametrize("make", [lambda batches: batches, lambda batches: OnDevice(batches, np.zeros(1))])
+@pytest.mark.parametrize(
+    "make", [lambda batches: batches, lambda batches: OnDevice(batches, np.zeros(1))]
+)
 def test_bad_entries_of_a_batch_are_found_in_the_data(N, size, make):
     batches = make(Batches(*data(N), size, seed=3))
     for step in range(3 * N):

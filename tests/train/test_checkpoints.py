@@ -50,9 +50,19 @@ def test_once_a_minute(tmp_path, rng, monkeypatch, which):
     model, options = starts[which]
     clock = Clock(monkeypatch, tmp_path / "c.npz")
     fs.fit(model, X, Y, steps=10, checkpoint=tmp_path / "c.npz", callback=clock.step, **options)
-    assert clock.written == [4, 7, 10, 10]  # the callback comes after: 75 s are over when the fourth step ends; and at the end
+    # the callback comes after: 75 s are over when the fourth step ends; and at the end
+    assert clock.written == [4, 7, 10, 10]
     clock.written.clear()
-    fs.fit(model, X, Y, steps=10, checkpoint=tmp_path / "d.npz", callback=clock.step, checkpoint_every=4, **options)
+    fs.fit(
+        model,
+        X,
+        Y,
+        steps=10,
+        checkpoint=tmp_path / "d.npz",
+        callback=clock.step,
+        checkpoint_every=4,
+        **options,
+    )
     assert clock.written == [4, 8, 10]
 
 
@@ -77,7 +87,10 @@ def test_another_file_there_is_kept_and_said_so(tmp_path, rng, caplog, which):
     assert not caplog.records and os.listdir(tmp_path) == ["c.npz"] and fs.load(path).step == 5
     fs.fit(model, X, Y, steps=4, checkpoint=path, checkpoint_every=1, **options)
     assert (fs.load(path).step, fs.load(f"{path}.previous").step) == (4, 5)
-    assert f"c.npz is there already: the first checkpoint of this training moves it to {path}.previous" in caplog.text
+    assert (
+        f"c.npz is there already: the first checkpoint of this training moves it to {path}.previous"
+        in caplog.text
+    )
     assert f"(resume={str(path)!r} would go on from it)" in caplog.text
 
 
@@ -85,7 +98,9 @@ def test_a_file_is_kept_only_when_there_is_something_to_write_over_it(tmp_path, 
     (start, _), X, Y = both(rng)
     (tmp_path / "c.npz").write_text("of the user")
     with pytest.raises(ValueError, match="`X` contains nan"):
-        fs.fit(start[0], np.full_like(X, np.nan), Y, steps=2, checkpoint=tmp_path / "c.npz", **start[1])
+        fs.fit(
+            start[0], np.full_like(X, np.nan), Y, steps=2, checkpoint=tmp_path / "c.npz", **start[1]
+        )
     assert os.listdir(tmp_path) == ["c.npz"] and (tmp_path / "c.npz").read_text() == "of the user"
 
 
@@ -100,7 +115,9 @@ def test_leftovers_of_killed_processes_go(tmp_path, rng):
 def test_paths_are_no_numbers(tmp_path, rng):
     (start, _), X, Y = both(rng)
     for name in ("checkpoint", "resume"):
-        with pytest.raises(TypeError, match=rf"`{name}` must be a path \(text or os.PathLike\), got 1"):
+        with pytest.raises(
+            TypeError, match=rf"`{name}` must be a path \(text or os.PathLike\), got 1"
+        ):
             fs.fit(start[0], X, Y, steps=1, **{name: 1})
 
 
@@ -109,7 +126,9 @@ def test_paths_are_no_numbers(tmp_path, rng):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
-def test_a_signal_that_ends_the_process_finds_a_checkpoint_written(tmp_path, rng, monkeypatch, number, which):
+def test_a_signal_that_ends_the_process_finds_a_checkpoint_written(
+    tmp_path, rng, monkeypatch, number, which
+):
     starts, X, Y = both(rng)
     model, options = starts[which]
     delivered = []
@@ -124,7 +143,9 @@ def test_a_signal_that_ends_the_process_finds_a_checkpoint_written(tmp_path, rng
     before = signal.signal(number, signal.SIG_DFL)
     try:
         monkeypatch.setattr(signals.signal, "raise_signal", ended)
-        _, info = fs.fit(model, X, Y, steps=9, checkpoint=tmp_path / "c.npz", callback=stop, **options)
+        _, info = fs.fit(
+            model, X, Y, steps=9, checkpoint=tmp_path / "c.npz", callback=stop, **options
+        )
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
         signal.signal(number, before)
@@ -135,7 +156,14 @@ def test_without_a_checkpoint_the_signals_are_left_alone(rng):
     (start, _), X, Y = both(rng)
     seen = []
     before = signal.getsignal(signal.SIGTERM)
-    fs.fit(start[0], X, Y, steps=1, callback=lambda *_: seen.append(signal.getsignal(signal.SIGTERM)), **start[1])
+    fs.fit(
+        start[0],
+        X,
+        Y,
+        steps=1,
+        callback=lambda *_: seen.append(signal.getsignal(signal.SIGTERM)),
+        **start[1],
+    )
     assert seen == [before]
 
 
@@ -168,15 +196,24 @@ def test_other_data_are_refused_and_named(tmp_path, rng, which):
     for other, said in (
         ((one_cell, Y), "the numbers in `X` are others. Resume"),
         ((X, -Y), "the numbers in `Y` are others. Resume"),
-        ((X[::-1], Y[::-1]), "the numbers in `X` are others; the numbers in `Y` are others. Resume"),
+        (
+            (X[::-1], Y[::-1]),
+            "the numbers in `X` are others; the numbers in `Y` are others. Resume",
+        ),
         ((wide, Y), "`X` had shape (60, 2) then, (60, 3) now. Resume"),
         ((X.astype(np.float32), Y), "`X` had dtype float64 then, float32 now. Resume"),
     ):
         with pytest.raises(ValueError, match="was made with other data: ") as caught:
             fs.fit(model, *other, steps=3, resume=path, **options)
-        assert said in str(caught.value) and "start again from its model, fs.load(path).model" in str(caught.value)
+        assert said in str(
+            caught.value
+        ) and "start again from its model, fs.load(path).model" in str(caught.value)
     expected, _ = fs.fit(model, X, Y, steps=3, **options)
-    for same in ((X.copy(), Y.tolist()), (np.asfortranarray(X), Y[::-1].copy()[::-1]), (X.astype(">f8"), Y)):
+    for same in (
+        (X.copy(), Y.tolist()),
+        (np.asfortranarray(X), Y[::-1].copy()[::-1]),
+        (X.astype(">f8"), Y),
+    ):
         got, _ = fs.fit(model, *same, steps=3, resume=path, **options)
         if which == 0:
             assert_same(got, expected)
@@ -192,14 +229,18 @@ def without_digest(path):
     np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(tmp_path, rng, caplog):
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(
+    tmp_path, rng, caplog
+):
     (start, _), X, Y = both(rng)
     path = tmp_path / "c.npz"
     fs.fit(start[0], X, Y, steps=2, checkpoint=path, **start[1])
     without_digest(path)
     got, _ = fs.fit(start[0], X, Y, steps=4, resume=path, checkpoint=path, **start[1])
     assert_same(got, fs.fit(start[0], X, Y, steps=4, **start[1])[0])
-    (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (message,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert "c.npz holds no digest of its data" in message
     with pytest.raises(ValueError, match="was made with other data"):  # now it has one
         fs.fit(start[0], X, -Y, steps=4, resume=path, **start[1])
@@ -237,19 +278,34 @@ def test_large_arrays_are_compared_by_some_rows_too(rng, monkeypatch):
     X = rng.standard_normal((1000, 3))
     other = X.copy()
     other[1] += 1  # not among the 256
-    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == ["the numbers in `X` are others"]
+    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == [
+        "the numbers in `X` are others"
+    ]
     monkeypatch.setattr(data_digests, "WHOLE", X.nbytes - 1)
     assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == []
     other[0] += 1
-    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == ["the numbers in `X` are others"]
+    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == [
+        "the numbers in `X` are others"
+    ]
 
 
 def test_a_note_is_kept(tmp_path, rng):
     (start, _), X, Y = both(rng)
     path = tmp_path / "c.npz"
-    fs.fit(start[0], X, Y, steps=1, checkpoint=path, note={"inputs": ("a", "b"), "mean": np.float64(0.1)}, **start[1])
+    fs.fit(
+        start[0],
+        X,
+        Y,
+        steps=1,
+        checkpoint=path,
+        note={"inputs": ("a", "b"), "mean": np.float64(0.1)},
+        **start[1],
+    )
     assert fs.load(path).note == {"inputs": ["a", "b"], "mean": 0.1}
     fs.fit(start[0], X, Y, steps=2, checkpoint=path, resume=path, **start[1])
     assert fs.load(path).note == {"inputs": ["a", "b"], "mean": 0.1}
-    with pytest.raises(TypeError, match="fit: `note` can not be stored .*it must be numbers, text, or lists and dicts"):
+    with pytest.raises(
+        TypeError,
+        match="fit: `note` can not be stored .*it must be numbers, text, or lists and dicts",
+    ):
         fs.fit(start[0], X, Y, steps=1, note={1, 2}, **start[1])

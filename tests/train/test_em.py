@@ -45,7 +45,14 @@ def bound_of(model, X, y):
 def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
     model, X, y = problem(rng, kind, likelihood)
     found, info = fs.em(model, X, y, rounds=4, m_iterations=8)
-    assert info.steps == len(info.values) == len(info.e_values) == len(info.e_steps) == len(info.m_evaluations) <= 4
+    assert (
+        info.steps
+        == len(info.values)
+        == len(info.e_values)
+        == len(info.e_steps)
+        == len(info.m_evaluations)
+        <= 4
+    )
     climbed = np.ravel(np.column_stack([info.e_values, info.values]))
     assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
     assert bound_of(found, X, y) == pytest.approx(info.values[-1], rel=1e-12)
@@ -64,11 +71,26 @@ def test_absorbed_sites_need_three_rounds(rng):
     """To within 0.01 nats of the best there is; q(u) itself, whitened, does not in as many."""
     ahead = []
     for likelihood in (fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
-        held, ends = ("inducing",) if isinstance(likelihood, fs.BernoulliLogit | fs.Poisson) else ("inducing", "likelihood"), {}
+        held, ends = (
+            (
+                ("inducing",)
+                if isinstance(likelihood, fs.BernoulliLogit | fs.Poisson)
+                else ("inducing", "likelihood")
+            ),
+            {},
+        )
         for kind in (fs.AbsorbedDualSites, fs.SiteSVGP, fs.Whitened):
-            model, X, y = problem(np.random.default_rng(3), kind, likelihood, variance=4.0, lengthscale=0.4)
+            model, X, y = problem(
+                np.random.default_rng(3), kind, likelihood, variance=4.0, lengthscale=0.4
+            )
             ends[kind] = fs.em(model, X, y, rounds=3, m_iterations=50, fixed=held)[1].values[-1]
-        model, X, y = problem(np.random.default_rng(3), fs.AbsorbedDualSites, likelihood, variance=4.0, lengthscale=0.4)
+        model, X, y = problem(
+            np.random.default_rng(3),
+            fs.AbsorbedDualSites,
+            likelihood,
+            variance=4.0,
+            lengthscale=0.4,
+        )
         _, info = fs.em(model, X, y, rounds=60, m_iterations=100, fixed=held, tolerance=1e-9)
         best = max(info.values[-1], *ends.values())
         assert ends[fs.AbsorbedDualSites] > best - 0.01 and ends[fs.SiteSVGP] > best - 0.01
@@ -80,10 +102,16 @@ def test_with_gaussian_noise_it_climbs_the_collapsed_bound(rng):
     model, X, y = problem(rng)
     found, info = fs.em(model, X, y, rounds=1, m_iterations=0)
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
-    assert info.e_values[0] == info.values[0] == pytest.approx(fs.collapsed_bound(sgpr, X, y), rel=1e-10)
+    assert (
+        info.e_values[0]
+        == info.values[0]
+        == pytest.approx(fs.collapsed_bound(sgpr, X, y), rel=1e-10)
+    )
     found, info = fs.em(model, X, y, rounds=200, m_iterations=50, tolerance=1e-4, fixed="inducing")
     _, collapsed = fs.fit(sgpr, X, y, fixed="inducing")
-    assert info.reason == "converged" and info.values[-1] == pytest.approx(collapsed.values[-1], abs=0.05)
+    assert info.reason == "converged" and info.values[-1] == pytest.approx(
+        collapsed.values[-1], abs=0.05
+    )
 
 
 @each_kind
@@ -93,19 +121,27 @@ def test_what_is_fixed_is_held(rng, kind):
     found, info = fs.em(model, X, y, rounds=2, fixed=(*inducing, "covariance.variance"))
     for name in inducing:
         np.testing.assert_array_equal(getattr(found, name), getattr(model, name))
-    assert found.covariance.variance == model.covariance.variance and found.covariance.lengthscales != 0.6
+    assert (
+        found.covariance.variance == model.covariance.variance
+        and found.covariance.lengthscales != 0.6
+    )
     found, info = fs.em(model, X, y, rounds=3, fixed=(*inducing, "covariance", "likelihood"))
     assert info.m_evaluations.tolist() == [0] * info.steps and info.reason == "converged"
 
 
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
+)
 def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
     """Without noise: a batch moves its own sites alone."""
     model, X, y = problem(rng, kind, likelihood)
     whole, _ = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=0.5)
     found, info = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=1.0, batch_size=13)
-    assert bound_of(found, X, y) == pytest.approx(bound_of(whole, X, y), abs=1e-4) and info.e_steps[0] % 5 == 0
+    assert (
+        bound_of(found, X, y) == pytest.approx(bound_of(whole, X, y), abs=1e-4)
+        and info.e_steps[0] % 5 == 0
+    )
     found, info = fs.em(model, X, y, rounds=3, m_iterations=5, batch_size=13)
     climbed = np.ravel(np.column_stack([info.e_values, info.values]))
     assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
@@ -119,12 +155,16 @@ def test_an_epoch_that_goes_too_far_is_taken_back(rng, kind):
     y = rng.poisson(np.exp(5 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
     found, info = fs.em(model, X, y, rounds=2, m_iterations=3, batch_size=13)
     climbed = np.ravel(np.column_stack([info.e_values, info.values]))
-    assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max() and climbed[0] > bound_of(model, X, y)
+    assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max() and climbed[0] > bound_of(
+        model, X, y
+    )
 
 
 def test_an_optimiser_in_the_place_of_lbfgs(rng):
     model, X, y = problem(rng)
-    found, info = fs.em(model, X, y, rounds=3, optimiser=fs.adam(0.02), m_iterations=15, fixed="inducing")
+    found, info = fs.em(
+        model, X, y, rounds=3, optimiser=fs.adam(0.02), m_iterations=15, fixed="inducing"
+    )
     assert info.m_evaluations.tolist() == [15] * 3 and info.values[-1] > info.e_values[0]
     np.testing.assert_array_equal(found.inducing, model.inducing)
 
@@ -140,14 +180,17 @@ def test_checkpoints_go_on_as_if_nothing_had_been(rng, tmp_path, kind):
         np.testing.assert_array_equal(a, b, err_msg=path)
     for name in ("values", "e_values", "e_steps", "m_evaluations"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(info, name))
-    with pytest.raises(ValueError, match="^`resume`: .* was made with other data"):  # not of ``fit``
+    # not of ``fit``
+    with pytest.raises(ValueError, match="^`resume`: .* was made with other data"):
         fs.em(model, X + 1, y, resume=tmp_path / "c.npz")
 
 
 def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
     model, X, y = problem(rng)
     told = []
-    found, info = fs.em(model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: told.append(a) or len(told) == 2)
+    found, info = fs.em(
+        model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: told.append(a) or len(told) == 2
+    )
     assert info.reason == "callback" and info.steps == 2 and [t[0] for t in told] == [1, 2]
     assert told[-1][1] == info.values[-1] and told[-1][2].model is found
     with at_call(module, "natural_steps", 3):
@@ -168,11 +211,23 @@ def test_bad_input(rng):
         ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1"),
         ({"optimiser": "adam"}, TypeError, "em: `optimiser` must"),
         ({"fixed": "lengthscale"}, ValueError, "`fixed` names 'lengthscale', which is no field"),
-        ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number from 0, a seed"),
-            ({"rng": -1}, TypeError, "em: `rng` must be a whole number from 0, a seed, got -1"),
+        (
+            {"rng": np.random.default_rng(0)},
+            TypeError,
+            "em: `rng` must be a whole number from 0, a seed",
+        ),
+        ({"rng": -1}, TypeError, "em: `rng` must be a whole number from 0, a seed, got -1"),
         ({"callback": 3}, TypeError, "em: `callback` must be a function"),
-        ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
-        ({"model": sgpr}, TypeError, "em: `model` must be a fastsvgp.SVGP, SiteSVGP or VGP, got SGPR"),
+        (
+            {"model": relaxed},
+            TypeError,
+            "natural_steps: a Relaxed posterior is none of Whitened, Marginal",
+        ),
+        (
+            {"model": sgpr},
+            TypeError,
+            "em: `model` must be a fastsvgp.SVGP, SiteSVGP or VGP, got SGPR",
+        ),
         ({"Y": y[:-1]}, ValueError, "`Y` must have one row for each"),
         ({"checkpoint": "nowhere/c.npz"}, ValueError, "`checkpoint` is to be written to .*nowhere"),
     ):

@@ -27,7 +27,10 @@ def problem(rng, N=60, D=2, dtype=np.float64, likelihood=None, outputs=()):
     Y = (np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)).astype(dtype)
     if outputs:
         Y = np.stack([Y + i for i in range(outputs[0])], axis=1)
-    posterior = fs.Whitened(np.zeros(outputs + (M,), dtype), np.broadcast_to(np.eye(M, dtype=dtype), outputs + (M, M)).copy())
+    posterior = fs.Whitened(
+        np.zeros(outputs + (M,), dtype),
+        np.broadcast_to(np.eye(M, dtype=dtype), outputs + (M, M)).copy(),
+    )
     model = fs.SVGP(
         covariance=fs.RBF(variance=1.0, lengthscales=np.ones(D, dtype)), inducing=X[:M].copy(), posterior=posterior,
         likelihood=likelihood or fs.Gaussian(variance=0.1),
@@ -76,7 +79,11 @@ class Masking:
     """What netCDF4 does: rows come as masked arrays."""
 
     def __init__(self, values, hidden):
-        self._values, self.shape, self.dtype = np.ma.masked_array(values, hidden), values.shape, values.dtype
+        self._values, self.shape, self.dtype = (
+            np.ma.masked_array(values, hidden),
+            values.shape,
+            values.dtype,
+        )
 
     def __len__(self):
         return len(self._values)
@@ -103,7 +110,10 @@ def test_what_a_mask_hides_and_what_is_no_number_is_refused_as_by_the_bound(rng,
         (list(masked), "is a masked array"),
         (data[name].astype(object), "must hold real numbers, got dtype object"),
         (data[name].astype(str), "must hold real numbers, got dtype <U"),
-        (data[name].astype(object).tolist()[:-1] + [None if name == "Y" else [None, None]], "dtype object"),
+        (
+            data[name].astype(object).tolist()[:-1] + [None if name == "Y" else [None, None]],
+            "dtype object",
+        ),
     ):
         for start, options in ((model, {"batch_size": batch_size}), (sgpr, {})):
             with pytest.raises(TypeError, match=f"`{name}` {said}|`{name}` .*{said}"):
@@ -111,7 +121,10 @@ def test_what_a_mask_hides_and_what_is_no_number_is_refused_as_by_the_bound(rng,
     with pytest.raises(TypeError, match=f"`{name}` is a masked array"):
         fs.elbo(model, **data | {name: masked})
     expected = fs.fit(model, X, Y, steps=4, batch_size=batch_size, rng=0)[0]
-    assert_same(fs.fit(model, **data | {name: masked.data}, steps=4, batch_size=batch_size, rng=0)[0], expected)
+    assert_same(
+        fs.fit(model, **data | {name: masked.data}, steps=4, batch_size=batch_size, rng=0)[0],
+        expected,
+    )
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------------
@@ -144,7 +157,9 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
     straight, info = fs.fit(model, X, Y, steps=30, checkpoint=tmp_path / "straight.npz", **options)
     path = tmp_path / "half.npz"
     fs.fit(model, X, Y, steps=13, checkpoint=path, **options)
-    resumed, again = fs.fit(model, X, Y, steps=30, resume=path, checkpoint=path, **{**options, "rng": None})
+    resumed, again = fs.fit(
+        model, X, Y, steps=30, resume=path, checkpoint=path, **{**options, "rng": None}
+    )
     assert_same(straight, resumed)
     np.testing.assert_array_equal(info.values, again.values)
     np.testing.assert_array_equal(info.scores, again.scores)
@@ -161,10 +176,14 @@ def cast(tree, dtype):
 def assert_mixed_dtypes_train_in_the_wide_one(tmp_path, model, X, Y, **options):
     """Model and data of different dtypes: all arrays are wide from the first step on, and resuming is bitwise."""
     narrow = cast(model, np.float32), X.astype(np.float32), Y.astype(np.float32)
-    wide = tuple(cast(a, np.float64) if isinstance(a, type(model)) else a.astype(np.float64) for a in narrow)
+    wide = tuple(
+        cast(a, np.float64) if isinstance(a, type(model)) else a.astype(np.float64) for a in narrow
+    )
     expected, expected_info = fs.fit(*wide, steps=6, **options)
     for which in ((0, 1, 1), (1, 0, 0), (0, 0, 1), (0, 1, 0)):
-        model, X, Y = (pair[i] for pair, i in zip(zip(narrow, wide, strict=True), which, strict=True))
+        model, X, Y = (
+            pair[i] for pair, i in zip(zip(narrow, wide, strict=True), which, strict=True)
+        )
         path = tmp_path / "half.npz"
         half, _ = fs.fit(model, X, Y, steps=3, checkpoint=path, **options)
         got, info = fs.fit(model, X, Y, steps=6, **options)
@@ -185,7 +204,9 @@ def test_mixed_dtypes_train_in_the_wide_one(tmp_path, rng, name):
 
 def test_labels_have_no_say_in_the_dtype(rng):
     model, X, Y = classes(rng)
-    got, _ = fs.fit(cast(model, np.float32), X.astype(np.float32), Y, steps=2, natural_step_size=0.1)
+    got, _ = fs.fit(
+        cast(model, np.float32), X.astype(np.float32), Y, steps=2, natural_step_size=0.1
+    )
     assert {v.dtype for _, _, v in leaves(got) if np.ndim(v)} == {np.dtype(np.float32)}
 
 
@@ -205,7 +226,11 @@ def test_resume_after_an_interrupt_and_a_crash(tmp_path, rng):
     with pytest.raises(RuntimeError, match="crash") as caught:
         fs.fit(model, X, Y, steps=12, batch_size=16, resume=path, checkpoint=path, callback=stop)
     (note,) = caught.value.__notes__
-    assert note == f"fastsvgp.fit had done 9 of 12 steps; {path} holds the state after step 9, from which training can be resumed"
+    assert (
+        note
+        == f"fastsvgp.fit had done 9 of 12 steps; {path} holds the state after step 9, from which"
+        " training can be resumed"
+    )
     resumed, _ = fs.fit(model, X, Y, steps=12, batch_size=16, resume=path)
     assert_same(straight, resumed)
 
@@ -236,14 +261,24 @@ def signalling(monkeypatch, module, name, at, times):
 @pytest.mark.parametrize("times, steps", [(1, 4), (2, 3), (3, 3)])
 @pytest.mark.parametrize("name", ["elbo_and_grad", "natural_step_and_grad"])
 @pytest.mark.parametrize("total", [10, 4])  # the signal may come in the last step
-def test_the_first_ctrl_c_waits_for_the_end_of_the_step(tmp_path, rng, monkeypatch, name, times, steps, total):
+def test_the_first_ctrl_c_waits_for_the_end_of_the_step(
+    tmp_path, rng, monkeypatch, name, times, steps, total
+):
     model, X, Y = problem(rng)
-    options = {"batch_size": 16, "rng": 0, "natural_step_size": 0.1 if name == "natural_step_and_grad" else None}
+    options = {
+        "batch_size": 16,
+        "rng": 0,
+        "natural_step_size": 0.1 if name == "natural_step_and_grad" else None,
+    }
     expected, _ = fs.fit(model, X, Y, steps=steps, **options)
     signalling(monkeypatch, minibatch, name, 4, times)
-    with interrupts.remembered(ending=True) if total == 4 else contextlib.nullcontext():  # as on the command line
+    # as on the command line
+    with interrupts.remembered(ending=True) if total == 4 else contextlib.nullcontext():
         got, info = fs.fit(model, X, Y, steps=total, checkpoint=tmp_path / "c.npz", **options)
-    assert info.interrupted and info.steps == steps == len(info.values) == fs.load(tmp_path / "c.npz").step
+    assert (
+        info.interrupted
+        and info.steps == steps == len(info.values) == fs.load(tmp_path / "c.npz").step
+    )
     assert_same(expected, got)
     monkeypatch.undo()
     resumed, _ = fs.fit(model, X, Y, steps=12, resume=tmp_path / "c.npz", **options)
@@ -261,7 +296,10 @@ def test_an_interrupted_validation_is_made_up_for(tmp_path, rng):
 
     straight, all_info = fs.fit(model, X, Y, steps=18, validate=score, **options)
     path = tmp_path / "c.npz"
-    for raised, ended in ((KeyboardInterrupt, contextlib.nullcontext()), (RuntimeError, pytest.raises(RuntimeError))):
+    for raised, ended in (
+        (KeyboardInterrupt, contextlib.nullcontext()),
+        (RuntimeError, pytest.raises(RuntimeError)),
+    ):
         calls = []
 
         def validate(m, raised=raised, calls=calls):
@@ -292,15 +330,27 @@ def test_an_interrupt_in_the_last_validation_keeps_what_was_trained(tmp_path, rn
         return 1.0
 
     options = {"batch_size": 16, "rng": 0}
-    got, info = fs.fit(model, X, Y, steps=3, validate=validate, checkpoint=tmp_path / "c.npz", **options)
-    assert info.interrupted and info.steps == 3 == fs.load(tmp_path / "c.npz").step and len(info.scores) == (signals == 1)
+    got, info = fs.fit(
+        model, X, Y, steps=3, validate=validate, checkpoint=tmp_path / "c.npz", **options
+    )
+    assert (
+        info.interrupted
+        and info.steps == 3 == fs.load(tmp_path / "c.npz").step
+        and len(info.scores) == (signals == 1)
+    )
     assert_same(got, fs.fit(model, X, Y, steps=3, **options)[0])
 
 
 @pytest.mark.parametrize("start", ["svgp", "sgpr"])
-def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(tmp_path, rng, monkeypatch, start):
+def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(
+    tmp_path, rng, monkeypatch, start
+):
     model, X, Y = problem(rng)
-    model, options = (model, {"batch_size": 16}) if start == "svgp" else (fs.SGPR(model.covariance, model.inducing, 0.1), {})
+    model, options = (
+        (model, {"batch_size": 16})
+        if start == "svgp"
+        else (fs.SGPR(model.covariance, model.inducing, 0.1), {})
+    )
     path = tmp_path / "c.npz"
     fs.fit(model, X, Y, steps=2, checkpoint=path, **options)
     before = path.read_bytes()
@@ -328,7 +378,9 @@ def test_an_interrupt_that_python_drops_ends_the_training_all_the_same(rng):
     model, X, Y = problem(rng)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
     for start, options in ((model, {"batch_size": 16, "rng": 0}), (sgpr, {})):
-        _, info = fs.fit(start, X, Y, steps=10, callback=in_the_callback_of_a_weak_reference, **options)
+        _, info = fs.fit(
+            start, X, Y, steps=10, callback=in_the_callback_of_a_weak_reference, **options
+        )
         assert info.interrupted and info.steps == 3
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -363,16 +415,23 @@ def test_wrong_checkpoints(tmp_path, rng):
         fs.fit(model, X, Y, steps=3, batch_size=17, resume=path)
     with pytest.raises(ValueError, match="was made with num_data 60, here it is 59"):
         fs.fit(model, X[:59], Y[:59], steps=3, batch_size=16, resume=path)
-    with pytest.raises(ValueError, match="was made with other settings: the optimiser moves inducing then and not now"):
+    with pytest.raises(
+        ValueError,
+        match="was made with other settings: the optimiser moves inducing then and not now",
+    ):
         fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, fixed="inducing")
-    with pytest.raises(ValueError, match="`optimiser` Adam then, SGD now; `optimiser.step_size` 0.01 then, 0.1 now"):
+    with pytest.raises(
+        ValueError, match="`optimiser` Adam then, SGD now; `optimiser.step_size` 0.01 then, 0.1 now"
+    ):
         fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, optimiser=fs.sgd(0.1))
     fs.save(path, model)
     with pytest.raises(fs.DataFileError, match="holds a SVGP, not a checkpoint"):
         fs.fit(model, X, Y, steps=3, resume=path)
     with pytest.raises(FileNotFoundError):
         fs.fit(model, X, Y, steps=3, resume=tmp_path / "none.npz")
-    with pytest.raises(ValueError, match="`checkpoint` is to be written to .*which is not a folder"):
+    with pytest.raises(
+        ValueError, match="`checkpoint` is to be written to .*which is not a folder"
+    ):
         fs.fit(model, X, Y, steps=3, checkpoint=tmp_path / "no" / "c.npz")
 
 
@@ -390,9 +449,15 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, rng, monkeypatch, caplo
 
     monkeypatch.setattr(os, "fsync", full)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
-        _, info = fs.fit(model, X, Y, steps=8, batch_size=16, resume=path, checkpoint=path, checkpoint_every=2)
+        _, info = fs.fit(
+            model, X, Y, steps=8, batch_size=16, resume=path, checkpoint=path, checkpoint_every=2
+        )
     assert info.steps == 8 and path.read_bytes() == before and os.listdir(tmp_path) == ["c.npz"]
-    assert "could not write the checkpoint" in caplog.text and "step 6" in caplog.text and "No space left" in caplog.text
+    assert (
+        "could not write the checkpoint" in caplog.text
+        and "step 6" in caplog.text
+        and "No space left" in caplog.text
+    )
     monkeypatch.undo()
     assert fs.load(path).step == 4
 
@@ -413,12 +478,18 @@ def test_more_jitter_is_tried_and_logged(rng, monkeypatch, caplog):
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
     seen = []
     with caplog.at_level(logging.WARNING, "fastsvgp"):
-        _, info = fs.fit(model, X, Y, steps=2, callback=lambda step, value, info: seen.append(info.jitter))
+        _, info = fs.fit(
+            model, X, Y, steps=2, callback=lambda step, value, info: seen.append(info.jitter)
+        )
     assert info.retries == 2
     np.testing.assert_allclose(seen, [1e-4, 1e-4])
     messages = [r.getMessage() for r in caplog.records]
-    assert len(messages) == 4 and messages[0].startswith("step 1: the 5 x 5 matrix is not positive definite")
-    assert messages[0].endswith("trying it again with jitter 1e-05") and messages[3].startswith("step 2")
+    assert len(messages) == 4 and messages[0].startswith(
+        "step 1: the 5 x 5 matrix is not positive definite"
+    )
+    assert messages[0].endswith("trying it again with jitter 1e-05") and messages[3].startswith(
+        "step 2"
+    )
 
 
 def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
@@ -426,7 +497,11 @@ def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 1.0))
     with pytest.raises(fs.NotPositiveDefinite, match="with jitter 0.001 ") as caught:
         fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
-    assert caught.value.__notes__ == ["fastsvgp.fit had done 0 of 2 steps"] and os.listdir(tmp_path) == []  # nothing was reached
+    # nothing was reached
+    assert (
+        caught.value.__notes__ == ["fastsvgp.fit had done 0 of 2 steps"]
+        and os.listdir(tmp_path) == []
+    )
 
 
 def test_from_no_jitter_to_the_default():
@@ -454,20 +529,30 @@ def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypat
         return (np.nan if len(calls) == 4 else value), grad
 
     monkeypatch.setattr(minibatch, "elbo_and_grad", spoiled)
-    with pytest.raises(ValueError, match="the bound is nan at step 4.*step size.*standardise") as caught:
+    with pytest.raises(
+        ValueError, match="the bound is nan at step 4.*step size.*standardise"
+    ) as caught:
         fs.fit(model, X, Y, steps=9, checkpoint=path, checkpoint_every=2)
     assert fs.load(path).step == 2 and "holds the state after step 2," in caught.value.__notes__[0]
     calls.clear()
     with pytest.raises(ValueError, match="the bound is nan at step 4") as caught:
         fs.fit(model, X, Y, steps=9, checkpoint=tmp_path / "other.npz")
-    assert caught.value.__notes__ == ["fastsvgp.fit had done 3 of 9 steps"] and not (tmp_path / "other.npz").exists()
+    assert (
+        caught.value.__notes__ == ["fastsvgp.fit had done 3 of 9 steps"]
+        and not (tmp_path / "other.npz").exists()
+    )
 
 
 @pytest.mark.parametrize("row", [0, 17, 42])
-@pytest.mark.parametrize("options", [
-    {"batch_size": 16}, {"batch_size": 16, "natural_step_size": 0.1}, {"batch_size": 60},
-    {"batch_size": 8, "natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 16},
+        {"batch_size": 16, "natural_step_size": 0.1},
+        {"batch_size": 60},
+        {"batch_size": 8, "natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
+    ],
+)
 def test_bad_data_are_found_by_the_bound_and_named_by_their_row(tmp_path, rng, row, options):
     def refused(model, X, Y, message):
         for seed in range(3):  # in the batch of another step
@@ -488,14 +573,26 @@ def test_bad_data_are_found_by_the_bound_and_named_by_their_row(tmp_path, rng, r
     model, X, labels = classes(rng)
     refused(model, X, spoiled(labels, row, 3), rf"integer labels .* got 3 at index {row}\. Number")
     model, X, Y = problem(rng, outputs=(2,), likelihood=fs.Poisson())
-    refused(model, X, spoiled(np.ones(Y.shape), (row, 1), -1), rf"counts; got -1\.0 at index \({row}, 1\)\.")
+    refused(
+        model,
+        X,
+        spoiled(np.ones(Y.shape), (row, 1), -1),
+        rf"counts; got -1\.0 at index \({row}, 1\)\.",
+    )
 
 
 def test_bad_entries_of_what_a_callback_computes_are_its_own(rng):
     model, X, Y = problem(rng)
     bad = np.where(np.arange(60) == 3, np.nan, Y)
     with pytest.raises(ValueError, match="`Y` contains nan at index 3;"):
-        fs.fit(model, X, Y, epochs=1, batch_size=16, callback=lambda step, value, info: fs.elbo(info.model, X, bad))
+        fs.fit(
+            model,
+            X,
+            Y,
+            epochs=1,
+            batch_size=16,
+            callback=lambda step, value, info: fs.elbo(info.model, X, bad),
+        )
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------------
@@ -509,19 +606,35 @@ def test_the_callback(rng):
         seen.append((step, value, info))
         return step == 3
 
-    got, info = fs.fit(model, X, Y, steps=10, batch_size=20, callback=callback, natural_step_size=0.25, optimiser=fs.adam(0.02))
+    got, info = fs.fit(
+        model,
+        X,
+        Y,
+        steps=10,
+        batch_size=20,
+        callback=callback,
+        natural_step_size=0.25,
+        optimiser=fs.adam(0.02),
+    )
     assert [s for s, _, _ in seen] == [1, 2, 3] and info.reason == "callback" and info.steps == 3
     np.testing.assert_array_equal(info.values, [v for _, v, _ in seen])
     last = seen[-1][2]
     assert_same(last.model, got)
-    assert (last.epoch, last.step_size, last.natural_step_size, last.jitter) == (1.0, 0.02, 0.25, 1e-6)
+    assert (last.epoch, last.step_size, last.natural_step_size, last.jitter) == (
+        1.0,
+        0.02,
+        0.25,
+        1e-6,
+    )
     assert last.smoothed == info.smoothed and 0 < last.seconds <= info.seconds
 
 
 def test_patience(rng):
     model, X, Y = problem(rng)
     still = fs.adam(0.0)
-    _, info = fs.fit(model, X, Y, steps=100, optimiser=still, patience=7, smoothing=0.0, tolerance=1e-9)
+    _, info = fs.fit(
+        model, X, Y, steps=100, optimiser=still, patience=7, smoothing=0.0, tolerance=1e-9
+    )
     assert info.reason == "patience" and info.steps == 8
     _, info = fs.fit(model, X, Y, steps=5, optimiser=still, patience=7)
     assert info.reason == "steps"
@@ -536,7 +649,9 @@ def test_validation_keeps_the_best_model(rng):
         models.append(m)
         return next(scores)
 
-    best, info = fs.fit(model, X, Y, steps=100, batch_size=16, validate=validate, validate_every=3, patience=3)
+    best, info = fs.fit(
+        model, X, Y, steps=100, batch_size=16, validate=validate, validate_every=3, patience=3
+    )
     assert info.reason == "patience" and info.steps == 15
     np.testing.assert_array_equal(info.scores, [[3, 1], [6, 5], [9, 2], [12, 3], [15, 4]])
     assert_same(best, models[1])
@@ -563,8 +678,14 @@ def test_fixed_fields_stay_and_are_never_differentiated(rng, monkeypatch):
     model, X, Y = problem(rng)
     asked = []
     real = minibatch.natural_step_and_grad
-    monkeypatch.setattr(minibatch, "natural_step_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k))
-    got, _ = fs.fit(model, X, Y, steps=3, fixed=("inducing", "covariance.variance"), natural_step_size=0.1)
+    monkeypatch.setattr(
+        minibatch,
+        "natural_step_and_grad",
+        lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k),
+    )
+    got, _ = fs.fit(
+        model, X, Y, steps=3, fixed=("inducing", "covariance.variance"), natural_step_size=0.1
+    )
     assert asked == [("covariance.lengthscales", "likelihood.variance")] * 3
     np.testing.assert_array_equal(got.inducing, model.inducing)
     assert got.covariance.variance == 1.0 and (got.covariance.lengthscales != 1.0).all()
@@ -579,33 +700,52 @@ def test_natural_steps_alone_reach_the_collapsed_bound(rng):
     got, _ = fs.fit(model, X, Y, steps=3, natural_step_size=1.0, fixed=everything)
     np.testing.assert_allclose(fs.elbo(got, X, Y), best, rtol=1e-9)
     falling = fs.schedules.exponential(0.5, 0.97)
-    got, info = fs.fit(model, X, Y, steps=150, natural_step_size=falling, fixed=everything, batch_size=20)
+    got, info = fs.fit(
+        model, X, Y, steps=150, natural_step_size=falling, fixed=everything, batch_size=20
+    )
     assert best - 0.05 * abs(best) < fs.elbo(got, X, Y) < best
 
 
-@pytest.mark.parametrize("natural, e_steps, m_steps", [(0.2, 3, 2), (0.2, 1, 3), (0.2, 4, 1), (None, 1, 3)])
-@pytest.mark.parametrize("kind", [fs.Whitened, fs.AbsorbedDualSites, fs.WhitenedOrthogonal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "natural, e_steps, m_steps", [(0.2, 3, 2), (0.2, 1, 3), (0.2, 4, 1), (None, 1, 3)]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [fs.Whitened, fs.AbsorbedDualSites, fs.WhitenedOrthogonal],
+    ids=lambda kind: kind.__name__,
+)
 def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_steps, m_steps):
     """As written out: a batch for each natural step, the optimiser's first step on the last of them, others on new ones."""
     model, X, Y = problem(rng)
     if kind is fs.WhitenedOrthogonal:
         pair = fs.InducingPair(model.inducing, X[:4])
-        model = fs.replace(model, inducing=pair, posterior=fs.at_prior(kind, model.covariance, pair))
+        model = fs.replace(
+            model, inducing=pair, posterior=fs.at_prior(kind, model.covariance, pair)
+        )
     elif kind is fs.AbsorbedDualSites:
         model = fs.convert(model, kind)
     sites = () if kind is not fs.AbsorbedDualSites else ("posterior",)
     if sites and natural is None:
         natural = 0.1  # unasked
     options = {"batch_size": 16, "rng": 3, "optimiser": fs.adam(0.02)}
-    got, info = fs.fit(model, X, Y, steps=4, natural_step_size=natural, e_steps=e_steps, m_steps=m_steps, **options)
-    batches, optimiser = Batches(X, Y, 16, 3), fs.adam(0.02, fixed=() if natural is None else ("posterior",))
+    got, info = fs.fit(
+        model, X, Y, steps=4, natural_step_size=natural, e_steps=e_steps, m_steps=m_steps, **options
+    )
+    batches, optimiser = (
+        Batches(X, Y, 16, 3),
+        fs.adam(0.02, fixed=() if natural is None else ("posterior",)),
+    )
     state, values, at = optimiser.init(model), [], 0
     for _ in range(4):
         for i in range(e_steps if natural else 0):
-            model, told = fs.natural_step(model, *batches.at(at + i), step_size=natural, num_data=60)
+            model, told = fs.natural_step(
+                model, *batches.at(at + i), step_size=natural, num_data=60
+            )
         at += e_steps - 1
         for i in range(m_steps):
-            value, grad = fs.elbo_and_grad(model, *batches.at(at + i), num_data=60, wrt=optimiser.paths(model))
+            value, grad = fs.elbo_and_grad(
+                model, *batches.at(at + i), num_data=60, wrt=optimiser.paths(model)
+            )
             model, state = optimiser.step(model, grad, state, value)
         at += m_steps
         values.append(value)
@@ -618,14 +758,24 @@ def test_epochs_of_rounds(rng):
     model, X, Y = problem(rng)
     told = []
     options = {"e_steps": 2, "m_steps": 2, "natural_step_size": 0.1, "batch_size": 10}
-    _, info = fs.fit(model, X, Y, epochs=2, callback=lambda step, value, info: told.append(info.epoch), **options)
+    _, info = fs.fit(
+        model, X, Y, epochs=2, callback=lambda step, value, info: told.append(info.epoch), **options
+    )
     assert info.steps == 4 and told == [0.5, 1.0, 1.5, 2.0]
-    with pytest.raises(ValueError, match="fit: `e_steps` of 2 are natural steps of the posterior; give `natural_step_size`"):
+    with pytest.raises(
+        ValueError,
+        match="fit: `e_steps` of 2 are natural steps of the posterior; give `natural_step_size`",
+    ):
         fs.fit(model, X, Y, steps=1, e_steps=2)
     for name in ("e_steps", "m_steps"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, got 0"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must be a whole number of at least 1, got 0"
+        ):
             fs.fit(model, X, Y, steps=1, natural_step_size=0.1, **{name: 0})
-        with pytest.raises(ValueError, match=f"fit: an SGPR is trained on all data by L-BFGS-B; `{name}` would have no effect"):
+        with pytest.raises(
+            ValueError,
+            match=f"fit: an SGPR is trained on all data by L-BFGS-B; `{name}` would have no effect",
+        ):
             fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, **{name: 2})
 
 
@@ -650,7 +800,11 @@ def test_a_natural_step_that_backs_off_is_logged(rng, caplog):
     assert min(taken) < 30 and "the natural step of 30 would leave the cone; took" in caplog.text
 
 
-@pytest.mark.parametrize("make", [problem, classes, lambda rng: problem(rng, outputs=(2,))], ids=["one", "classes", "two"])
+@pytest.mark.parametrize(
+    "make",
+    [problem, classes, lambda rng: problem(rng, outputs=(2,))],
+    ids=["one", "classes", "two"],
+)
 def test_adam_climbs(rng, make):
     model, X, Y = make(rng)
     start = fs.elbo(model, X, Y)
@@ -670,9 +824,14 @@ def test_memmap(tmp_path, rng):
 
 def test_seeds(rng):
     model, X, Y = problem(rng)
-    a, b, c = (fs.fit(model, X, Y, steps=3, batch_size=16, rng=seed)[1].values for seed in (1, np.random.default_rng(5), 2))
+    a, b, c = (
+        fs.fit(model, X, Y, steps=3, batch_size=16, rng=seed)[1].values
+        for seed in (1, np.random.default_rng(5), 2)
+    )
     assert (a != c).any()
-    np.testing.assert_array_equal(b, fs.fit(model, X, Y, steps=3, batch_size=16, rng=np.random.default_rng(5))[1].values)
+    np.testing.assert_array_equal(
+        b, fs.fit(model, X, Y, steps=3, batch_size=16, rng=np.random.default_rng(5))[1].values
+    )
 
 
 @record
@@ -692,22 +851,42 @@ def test_an_optimiser_of_ones_own(tmp_path, rng):
     options = {"batch_size": 16, "rng": 0, "checkpoint": tmp_path / "c.npz"}
     seen = []
     got, _ = fs.fit(
-        model, X, Y, steps=60, optimiser=SignAscent(0.01), callback=lambda step, value, i: seen.append(i.step_size), **options
+        model,
+        X,
+        Y,
+        steps=60,
+        optimiser=SignAscent(0.01),
+        callback=lambda step, value, i: seen.append(i.step_size),
+        **options,
     )
     assert fs.elbo(got, X, Y) > fs.elbo(model, X, Y) + 5 and seen == [0.01] * 60
-    np.testing.assert_array_equal(got.posterior.scale_tril, model.posterior.scale_tril)  # it moves no such thing
+    # it moves no such thing
+    np.testing.assert_array_equal(got.posterior.scale_tril, model.posterior.scale_tril)
     assert type(fs.load(tmp_path / "c.npz").optimiser).__name__ == "SignState"
-    for other, kind in ((fs.adam(), "Adam"), (fs.by_field(SignAscent(0.01), {}), "ByField"), (Renamed(0.01), "Renamed")):
+    for other, kind in (
+        (fs.adam(), "Adam"),
+        (fs.by_field(SignAscent(0.01), {}), "ByField"),
+        (Renamed(0.01), "Renamed"),
+    ):
         with pytest.raises(ValueError, match=f"`optimiser` SignAscent then, {kind} now"):
             fs.fit(model, X, Y, steps=61, optimiser=other, resume=tmp_path / "c.npz", **options)
     with pytest.raises(ValueError, match="all fields are fixed"):
-        fs.fit(model, X, Y, steps=1, optimiser=SignAscent(0.1), fixed=("covariance", "inducing", "likelihood", "posterior.mean"))
+        fs.fit(
+            model,
+            X,
+            Y,
+            steps=1,
+            optimiser=SignAscent(0.1),
+            fixed=("covariance", "inducing", "likelihood", "posterior.mean"),
+        )
 
     class Stateless(SignAscent):
         def init(self, model):
             return None
 
-    with pytest.raises(TypeError, match="`init` of the optimiser Stateless must return a record .* got None"):
+    with pytest.raises(
+        TypeError, match="`init` of the optimiser Stateless must return a record .* got None"
+    ):
         fs.fit(model, X, Y, steps=1, optimiser=Stateless(0.1))
 
 
@@ -726,7 +905,11 @@ def test_the_posterior_says_which_fields_which_steps_move(rng, monkeypatch):
     asked = []
     for name in ("elbo_and_grad", "natural_step_and_grad"):
         real = getattr(minibatch, name)
-        monkeypatch.setattr(minibatch, name, lambda *a, wrt, real=real, **k: asked.append(wrt) or real(*a, wrt=wrt, **k))
+        monkeypatch.setattr(
+            minibatch,
+            name,
+            lambda *a, wrt, real=real, **k: asked.append(wrt) or real(*a, wrt=wrt, **k),
+        )
     fields = model.posterior.mean, model.posterior.scale_tril
     held, _ = fs.fit(fs.replace(model, posterior=WithHeldFactor(*fields)), X, Y, steps=2)
     np.testing.assert_array_equal(held.posterior.scale_tril, np.eye(M))
@@ -759,17 +942,30 @@ def test_messages(rng):
         fs.fit(model, X, Y, steps=1, epochs=1)
     with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
         fs.fit(model, X, Y[:-1], steps=1)
-    for wrong, name in ((model.covariance, "RBF"), (X, "ndarray"), (None, "NoneType"), (fs.SVGP, "type")):
+    for wrong, name in (
+        (model.covariance, "RBF"),
+        (X, "ndarray"),
+        (None, "NoneType"),
+        (fs.SVGP, "type"),
+    ):
         kinds = "DeepGP, OrthogonalSGPR, QSGP, SGPR or SVGP"
         with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
-    with pytest.raises(TypeError, match="`posterior` of the model must be a record such as fastsvgp.Whitened.*, got NoneType"):
+    with pytest.raises(
+        TypeError,
+        match="`posterior` of the model must be a record such as fastsvgp.Whitened.*, got NoneType",
+    ):
         fs.fit(fs.replace(model, posterior=None), X, Y, steps=1)
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got 0"):
+    with pytest.raises(
+        ValueError, match="`batch_size` must be a whole number of at least 1, got 0"
+    ):
         fs.fit(model, X, Y, steps=1, batch_size=0)
     for name in ("steps", "batch_size", "patience", "validate_every", "checkpoint_every"):
         for wrong in ("many", 2.5, True, [1]):
-            with pytest.raises((ValueError, TypeError), match=f"`{name}` must be a whole number of at least [01], got"):
+            with pytest.raises(
+                (ValueError, TypeError),
+                match=f"`{name}` must be a whole number of at least [01], got",
+            ):
                 fs.fit(model, X, Y, **{"steps": 1, name: wrong})
     with pytest.raises(TypeError, match="`epochs` must be a number, got 'many'"):
         fs.fit(model, X, Y, epochs="many")
@@ -789,7 +985,9 @@ def test_messages(rng):
         for much in (10**22, 10**400):
             with pytest.raises(ValueError, match=rf"fit: `{name}` must be at most 10\*\*15"):
                 fs.fit(model, X, Y, **{"steps": 1, name: much})
-    with pytest.raises(ValueError, match=r"`epochs` of 1e\+300 are 6e\+301 steps; at most 10\*\*15"):
+    with pytest.raises(
+        ValueError, match=r"`epochs` of 1e\+300 are 6e\+301 steps; at most 10\*\*15"
+    ):
         fs.fit(model, X, Y, epochs=1e300, batch_size=1)
     with pytest.raises(ValueError, match="`epochs` must be finite, got inf"):
         fs.fit(model, X, Y, epochs=10**400)
@@ -801,7 +999,10 @@ def test_messages(rng):
     assert stopped.reason == "callback" and stopped.steps == 2
     with pytest.raises(TypeError, match="`callback` must be a function, got 3"):
         fs.fit(model, X, Y, steps=1, callback=3)
-    with pytest.raises(TypeError, match=r"fit: `optimiser` must be an optimiser: fs.adam\(0.01\); got the text 'adam'"):
+    with pytest.raises(
+        TypeError,
+        match=r"fit: `optimiser` must be an optimiser: fs.adam\(0.01\); got the text 'adam'",
+    ):
         fs.fit(model, X, Y, steps=1, optimiser="adam")
 
 

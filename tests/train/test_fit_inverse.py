@@ -25,7 +25,11 @@ def problem(rng, kind="Relaxed", dtype=np.float64, likelihood=None):
         "Whitened": lambda: fs.Whitened(pseudo[0], 0.8 * eye),
     }[kind]()
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(2, dtype))
-    return fs.SVGP(covariance, X[:M].copy(), posterior, likelihood or fs.Gaussian(variance=0.1)), X, Y
+    return (
+        fs.SVGP(covariance, X[:M].copy(), posterior, likelihood or fs.Gaussian(variance=0.1)),
+        X,
+        Y,
+    )
 
 
 def assert_same(a, b):
@@ -35,7 +39,9 @@ def assert_same(a, b):
 
 def residual(model):
     A, _ = model.posterior.inverse_of(model.covariance.matrix(model.inducing), 1e-6)
-    return oracle.residual(A.astype(float), getattr(model.posterior, model.posterior.inverse_field).astype(float))
+    return oracle.residual(
+        A.astype(float), getattr(model.posterior, model.posterior.inverse_field).astype(float)
+    )
 
 
 GENTLE = {"optimiser": fs.gentle_inducing(fs.adam(0.02), after=8, step_size=5e-3, patience=4)}
@@ -70,7 +76,9 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
 @pytest.mark.parametrize("kind", ["Relaxed", "InverseFreeWhitened"])
 def test_a_step_is_a_refreshed_factor_and_an_adam_step(rng, kind):
     model, X, Y = problem(rng, kind)
-    got, info = fs.fit(model, X, Y, steps=4, optimiser=fs.adam(0.05), inverse_updates=fs.inverse_updates(1e-4))
+    got, info = fs.fit(
+        model, X, Y, steps=4, optimiser=fs.adam(0.05), inverse_updates=fs.inverse_updates(1e-4)
+    )
     field = f"posterior.{model.posterior.inverse_field}"
     optimiser = fs.adam(0.05, fixed=field)
     state = optimiser.init(model)
@@ -96,7 +104,9 @@ def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
         for tolerance in (1e-3, 1e-10):
             updates = fs.inverse_updates(tolerance, direction=direction)
             got, again = fs.fit(relaxed, X, Y, inverse_updates=updates, **options)
-            errors[direction, tolerance] = np.abs(again.values - info.values).max() / np.abs(info.values).max()
+            errors[direction, tolerance] = (
+                np.abs(again.values - info.values).max() / np.abs(info.values).max()
+            )
             if tolerance == 1e-10:
                 np.testing.assert_allclose(got.inducing, exact.inducing, atol=1e-7)
                 np.testing.assert_allclose(got.posterior.mean, exact.posterior.mean, atol=1e-7)
@@ -107,10 +117,19 @@ def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
 def test_inducing_inputs_rest_at_first_and_are_not_differentiated(rng, monkeypatch):
     model, X, Y = problem(rng)
     asked, real = [], minibatch.elbo_and_grad
-    monkeypatch.setattr(minibatch, "elbo_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k))
+    monkeypatch.setattr(
+        minibatch, "elbo_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k)
+    )
     places = []
     optimiser = fs.gentle_inducing(fs.adam(0.02), after=3)
-    fs.fit(model, X, Y, steps=5, optimiser=optimiser, callback=lambda step, value, info: places.append(info.model.inducing) and 0)
+    fs.fit(
+        model,
+        X,
+        Y,
+        steps=5,
+        optimiser=optimiser,
+        callback=lambda step, value, info: places.append(info.model.inducing) and 0,
+    )
     assert ["inducing" in wrt for wrt in asked] == [False, False, False, True, True]
     assert not any("posterior.inverse_tril" in wrt for wrt in asked)
     assert [np.array_equal(Z, model.inducing) for Z in places] == [True, True, True, False, False]
@@ -119,7 +138,9 @@ def test_inducing_inputs_rest_at_first_and_are_not_differentiated(rng, monkeypat
 def test_nothing_moves_yet(rng):
     model, X, Y = problem(rng, "Whitened")
     names = ("covariance", "inducing", "posterior", "likelihood")
-    everything = fs.by_field(fs.adam(), dict.fromkeys(names, fs.adam()), after=dict.fromkeys(names, 2))
+    everything = fs.by_field(
+        fs.adam(), dict.fromkeys(names, fs.adam()), after=dict.fromkeys(names, 2)
+    )
     got, info = fs.fit(model, X, Y, steps=3, optimiser=everything)
     value = fs.elbo(model, X, Y)
     np.testing.assert_allclose(info.values, [value, value, value], rtol=1e-12)
@@ -135,7 +156,9 @@ def test_a_factor_may_be_held_or_left_to_the_optimiser(rng, kind):
     before = getattr(model.posterior, field)
     held, _ = fs.fit(model, X, Y, steps=2, fixed=("inducing", "covariance", f"posterior.{field}"))
     np.testing.assert_array_equal(getattr(held.posterior, field), before)
-    with pytest.raises(ValueError, match=f"'posterior.{field}' is fixed, but `inverse_updates` asks"):
+    with pytest.raises(
+        ValueError, match=f"'posterior.{field}' is fixed, but `inverse_updates` asks"
+    ):
         fs.fit(model, X, Y, steps=2, fixed="posterior", inverse_updates=fs.inverse_updates())
     moved, _ = fs.fit(model, X, Y, steps=2, inverse_updates=False, fixed="posterior.mean")
     assert not np.array_equal(getattr(moved.posterior, field), before)
@@ -164,13 +187,32 @@ def test_bad_arguments(rng):
         fs.fit(whitened, X, Y, steps=1, inverse_updates=fs.inverse_updates())
     with pytest.raises(ValueError, match="`nats` counts"):
         labels = fs.replace(model, likelihood=fs.BernoulliLogit())
-        fs.fit(labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0))
-    with pytest.raises(TypeError, match="`probes` is no random quantity of a Whitened posterior, which has none: leave it out"):
+        fs.fit(
+            labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0)
+        )
+    with pytest.raises(
+        TypeError,
+        match=(
+            "`probes` is no random quantity of a Whitened posterior, which has none: leave it out"
+        ),
+    ):
         fs.fit(whitened, X, Y, steps=1, probes=4)
-    with pytest.raises(ValueError, match="`probes` estimate the gradient, but .* asks for direction 'likelihood'; drop one"):
-        fs.fit(model, X, Y, steps=1, probes=4, inverse_updates=fs.inverse_updates(direction="likelihood"))
+    with pytest.raises(
+        ValueError,
+        match="`probes` estimate the gradient, but .* asks for direction 'likelihood'; drop one",
+    ):
+        fs.fit(
+            model,
+            X,
+            Y,
+            steps=1,
+            probes=4,
+            inverse_updates=fs.inverse_updates(direction="likelihood"),
+        )
     free, _, _ = problem(rng, "InverseFreeWhitened")
-    with pytest.raises(ValueError, match="a InverseFreeWhitened posterior has no direction 'likelihood'"):
+    with pytest.raises(
+        ValueError, match="a InverseFreeWhitened posterior has no direction 'likelihood'"
+    ):
         fs.fit(free, X, Y, steps=1, inverse_updates=fs.inverse_updates(direction="likelihood"))
     with pytest.raises(ValueError, match="`probes` must be a whole number"):
         fs.fit(model, X, Y, steps=1, probes=0)

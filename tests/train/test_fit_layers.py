@@ -33,7 +33,11 @@ def with_last(model, posterior):
 def sites(rng):
     model, X, Y = problem(rng)
     inducing = model.layers[-1].inducing
-    return with_last(model, fs.at_prior(fs.AbsorbedDualSites, model.layers[-1].covariance, inducing)), X, Y
+    return (
+        with_last(model, fs.at_prior(fs.AbsorbedDualSites, model.layers[-1].covariance, inducing)),
+        X,
+        Y,
+    )
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------------
@@ -74,7 +78,10 @@ def test_what_a_checkpoint_was_made_with(tmp_path, rng):
     fs.fit(model, X, Y, steps=1, checkpoint=path, **options)
     with pytest.raises(ValueError, match="num_samples 2, here it is 4"):
         fs.fit(model, X, Y, steps=2, resume=path, num_samples=4, **options)
-    with pytest.raises(ValueError, match="`natural_step_size` None then, 0.1 now; the optimiser moves layers.0.posterior.mean"):
+    with pytest.raises(
+        ValueError,
+        match="`natural_step_size` None then, 0.1 now; the optimiser moves layers.0.posterior.mean",
+    ):
         fs.fit(model, X, Y, steps=2, resume=path, natural_step_size=0.1, **options)
 
 
@@ -89,7 +96,10 @@ def test_an_interrupt_keeps_the_last_whole_step(tmp_path, rng):
     kept, info = fs.fit(model, X, Y, steps=6, callback=stop, checkpoint=path, **options)
     assert info.interrupted and info.steps == 3
     assert_same(fs.load(path).model, kept)
-    assert_same(fs.fit(model, X, Y, steps=6, resume=path, **options)[0], fs.fit(model, X, Y, steps=6, **options)[0])
+    assert_same(
+        fs.fit(model, X, Y, steps=6, resume=path, **options)[0],
+        fs.fit(model, X, Y, steps=6, **options)[0],
+    )
 
 
 # --- a step -------------------------------------------------------------------------------------------------------------------
@@ -99,7 +109,9 @@ def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
     """With all fixed but the noise, at a step size of nothing, and all rows in a batch, values differ by the draws alone."""
     model, X, Y = problem(rng)
     hidden, last = model.layers
-    wide = fs.replace(hidden, posterior=fs.replace(hidden.posterior, scale_tril=np.array(2 * [0.5 * np.eye(M)])))
+    wide = fs.replace(
+        hidden, posterior=fs.replace(hidden.posterior, scale_tril=np.array(2 * [0.5 * np.eye(M)]))
+    )
     model = fs.replace(model, layers=(wide, last), likelihood=fs.Gaussian(2.0))
     model = with_last(model, fs.Whitened(np.array([1.0, -1.0, 1.0, -1.0]), 0.5 * np.eye(M)))
     still = {"optimiser": fs.sgd(1e-300), "fixed": "layers", "batch_size": N, "steps": 30}
@@ -117,12 +129,16 @@ def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monke
     calls = []
 
     def noted(function):
-        return lambda *args, **options: calls.append((function.__name__, options)) or function(*args, **options)
+        return lambda *args, **options: (
+            calls.append((function.__name__, options)) or function(*args, **options)
+        )
 
     for name in ("natural_step", "elbo_and_grad"):
         monkeypatch.setattr(minibatch, name, noted(getattr(minibatch, name)))
     adam = fs.adam(0.01)
-    found, info = fs.fit(model, X, Y, steps=1, batch_size=16, natural_step_size=0.3, optimiser=adam, rng=2)
+    found, info = fs.fit(
+        model, X, Y, steps=1, batch_size=16, natural_step_size=0.3, optimiser=adam, rng=2
+    )
     (first, options), (second, more) = calls
     assert (first, second) == ("natural_step", "elbo_and_grad")
     assert options["rng"] == more["rng"]  # one set of draws
@@ -132,7 +148,9 @@ def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monke
     held = adam.fixing(["layers.1.posterior", "layers.0.posterior"])
     expected, _ = held.step(stepped, grad, held.init(stepped))
     hidden = fs.natural_update(stepped.layers[0].posterior, grad.layers[0].posterior, 0.3)
-    expected = fs.replace(expected, layers=(fs.replace(expected.layers[0], posterior=hidden), expected.layers[1]))
+    expected = fs.replace(
+        expected, layers=(fs.replace(expected.layers[0], posterior=hidden), expected.layers[1])
+    )
     assert_same(found, expected, 1e-12)
     assert info.values[0] == pytest.approx(value, rel=1e-12)
 
@@ -141,7 +159,13 @@ def test_natural_steps_climb_faster(rng):
     """At all rows and few draws: after as many steps the bound is higher with natural steps in all layers than without."""
     model, X, Y = problem(rng)
     reached = [
-        fs.elbo(fs.fit(model, X, Y, steps=25, batch_size=N, natural_step_size=size, rng=0)[0], X, Y, rng=1, num_samples=32)
+        fs.elbo(
+            fs.fit(model, X, Y, steps=25, batch_size=N, natural_step_size=size, rng=0)[0],
+            X,
+            Y,
+            rng=1,
+            num_samples=32,
+        )
         for size in (None, 0.2)
     ]
     assert reached[1] > reached[0] + 10
@@ -153,12 +177,23 @@ def test_hidden_means_stay_unless_they_are_asked_for(rng):
     assert isinstance(mean, fs.LinearMean)
     options = {"steps": 2, "batch_size": 16, "rng": 0, "natural_step_size": 0.1}
     assert_same(fs.fit(model, X, Y, **options)[0].layers[0].mean, mean)
-    assert (fs.fit(model, X, Y, fixed=(), **options)[0].layers[0].mean.weights != mean.weights).all()
+    assert (
+        fs.fit(model, X, Y, fixed=(), **options)[0].layers[0].mean.weights != mean.weights
+    ).all()
 
 
 def test_what_is_fixed_stays(rng):
     model, X, Y = problem(rng)
-    found, _ = fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0, fixed=["layers.0", "likelihood"])
+    found, _ = fs.fit(
+        model,
+        X,
+        Y,
+        steps=2,
+        batch_size=16,
+        natural_step_size=0.1,
+        rng=0,
+        fixed=["layers.0", "likelihood"],
+    )
     assert_same(found.layers[0], model.layers[0])
     assert_same(found.likelihood, model.likelihood)
     only, _ = fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0, fixed=[
@@ -200,16 +235,29 @@ def residuals(model):
 def test_every_factor_of_an_inverse_is_kept(rng):
     told = []
     model, X, Y = problem(rng, fs.Relaxed, 3)
-    trained, _ = fs.fit(model, X, Y, steps=6, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse))
+    trained, _ = fs.fit(
+        model, X, Y, steps=6, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse)
+    )
     assert max(residuals(trained)) <= 1e-3
     assert all(len(infos) == 3 and all(info.converged for info in infos) for infos in told)
     middle = fs.deep_gp(X, model.likelihood, 3, M, rng=1).layers[1]
     mixed = fs.replace(model, layers=(model.layers[0], middle, model.layers[2]))
-    trained, _ = fs.fit(mixed, X, Y, steps=4, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse))
+    trained, _ = fs.fit(
+        mixed, X, Y, steps=4, batch_size=16, rng=0, callback=lambda *a: told.append(a[2].inverse)
+    )
     assert max(residuals(trained)) <= 1e-3
     assert told[-1][1] is None
     held = "layers.2.posterior.inverse_tril"
-    trained, _ = fs.fit(mixed, X, Y, steps=2, batch_size=16, rng=0, fixed=held, inverse_updates=fs.inverse_updates(1e-8))
+    trained, _ = fs.fit(
+        mixed,
+        X,
+        Y,
+        steps=2,
+        batch_size=16,
+        rng=0,
+        fixed=held,
+        inverse_updates=fs.inverse_updates(1e-8),
+    )
     first, last = residuals(trained)
     assert first <= 1e-8 < last
 
@@ -226,7 +274,11 @@ def hidden_sites(rng):
 
 def diagonal_below(rng):
     model, X, Y = problem(rng)
-    return fs.replace(model, layers=(problem(rng, fs.LikelihoodForm)[0].layers[0], model.layers[1])), X, Y
+    return (
+        fs.replace(model, layers=(problem(rng, fs.LikelihoodForm)[0].layers[0], model.layers[1])),
+        X,
+        Y,
+    )
 
 
 REFUSED = {
@@ -264,7 +316,9 @@ def test_num_samples_is_for_deep_models(rng):
     model, X, Y = problem(rng, layers=1)
     (layer,) = model.layers
     svgp = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, model.likelihood)
-    with pytest.raises(ValueError, match="`num_samples` counts draws of hidden layers, and a SVGP has none"):
+    with pytest.raises(
+        ValueError, match="`num_samples` counts draws of hidden layers, and a SVGP has none"
+    ):
         fs.fit(svgp, X, Y, steps=1, num_samples=4)
 
 
@@ -282,8 +336,12 @@ def test_a_gradient_that_is_not_finite_ends_it(rng, monkeypatch):
     def broken(*args, **options):
         value, grad = plain(*args, **options)
         q = fs.replace(grad.layers[0].posterior, mean=np.full((2, M), np.nan))
-        return value, fs.replace(grad, layers=(fs.replace(grad.layers[0], posterior=q), grad.layers[1]))
+        return value, fs.replace(
+            grad, layers=(fs.replace(grad.layers[0], posterior=q), grad.layers[1])
+        )
 
     monkeypatch.setattr(minibatch, "elbo_and_grad", broken)
-    with pytest.raises(fs.errors.Diverged, match=r"NaN or infinity in 'layers.0.posterior' at step 1"):
+    with pytest.raises(
+        fs.errors.Diverged, match=r"NaN or infinity in 'layers.0.posterior' at step 1"
+    ):
         fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0)

@@ -21,7 +21,13 @@ def problem(rng, name="fourier", likelihood=None, k=0, dtype=np.float64):
     if not isinstance(likelihood, fs.Gaussian):
         Y = Y > 0
     model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
-    return fs.tree_map(lambda value: dtype(value) if np.ndim(value) == 0 else value.astype(dtype), model), X, Y.astype(dtype)
+    return (
+        fs.tree_map(
+            lambda value: dtype(value) if np.ndim(value) == 0 else value.astype(dtype), model
+        ),
+        X,
+        Y.astype(dtype),
+    )
 
 
 def assert_same(a, b):
@@ -47,7 +53,11 @@ RUNS = {
         {},
         {
             "fixed": "posterior.columns",
-            "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(fs.schedules.exponential(0.1, 0.9))}, after={"basis": 3}),
+            "optimiser": fs.by_field(
+                fs.adagrad(0.1),
+                {"basis": fs.adam(fs.schedules.exponential(0.1, 0.9))},
+                after={"basis": 3},
+            ),
         },
     ),
     "posterior fixed": ({}, {"fixed": "posterior", "control": 5}),
@@ -60,31 +70,54 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     monkeypatch.setattr(qsgp, "SHARE", 1)
     about, options = RUNS[run]
     model, X, Y = problem(rng, **about)
-    given, options = fs.tree_map(np.copy, model), {"batch_size": 16, "basis_size": 10, "rng": 3} | options
+    given, options = (
+        fs.tree_map(np.copy, model),
+        {"batch_size": 16, "basis_size": 10, "rng": 3} | options,
+    )
     whole, info = fs.fit(model, X, Y, steps=9, **options)
     path = tmp_path / "state.npz"
     fs.fit(model, X, Y, steps=4, checkpoint=path, **options)
     resumed, also = fs.fit(model, X, Y, steps=9, resume=path, **options)
     assert_same(whole, resumed)
     np.testing.assert_array_equal(info.values, also.values)
-    assert_same(fs.tree_map(np.asarray, model), fs.tree_map(np.asarray, given))  # what came is not written to
-    moved = {path for (path, _, x), (_, _, y) in zip(leaves(model), leaves(whole), strict=True) if not np.array_equal(x, y, True)}
+    # what came is not written to
+    assert_same(fs.tree_map(np.asarray, model), fs.tree_map(np.asarray, given))
+    moved = {
+        path
+        for (path, _, x), (_, _, y) in zip(leaves(model), leaves(whole), strict=True)
+        if not np.array_equal(x, y, True)
+    }
     assert ("posterior.mean" in moved) != (run == "posterior fixed")
-    assert ("basis.covariance.lengthscales" in moved) == (run in ("hyperparameters", "posterior fixed"))
+    assert ("basis.covariance.lengthscales" in moved) == (
+        run in ("hyperparameters", "posterior fixed")
+    )
     assert all(np.asarray(value).dtype == X.dtype for _, _, value in leaves(whole))
 
 
 @pytest.mark.parametrize(
-    "name, k, jitter", [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)]
+    "name, k, jitter",
+    [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)],
 )
-def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k, jitter, monkeypatch):
-    monkeypatch.setattr(qsgp, "RENEWAL", 2)  # taken anew, with the jitter of the steps, or moved with the posterior
+def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(
+    rng, name, k, jitter, monkeypatch
+):
+    # taken anew, with the jitter of the steps, or moved with the posterior
+    monkeypatch.setattr(qsgp, "RENEWAL", 2)
     monkeypatch.setattr(qsgp, "SHARE", 0)
     model, X, Y = problem(rng, name, k=k)
     control = fs.kriged_control(model, X[:7], jitter=jitter)
     seen = []
-    options = {"control": control, "closed_form_every": 0, "basis_size": 10, "batch_size": N, "rng": 5, "jitter": jitter}
-    found, info = fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options)
+    options = {
+        "control": control,
+        "closed_form_every": 0,
+        "basis_size": 10,
+        "batch_size": N,
+        "rng": 5,
+        "jitter": jitter,
+    }
+    found, info = fs.fit(
+        model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options
+    )
     held = ("basis.covariance", "likelihood") + (() if name == "fourier" else ("basis.inducing",))
     optimiser, there = fs.adagrad(0.1, fixed=held), model
     state = optimiser.init(model)
@@ -92,7 +125,9 @@ def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, na
         units = 10 // model.basis.width
         sample = fs.draw_basis_sample(model.basis, units, rng=(5, step))
         exact = fs.kriged_control(there, X[:7], jitter=jitter)
-        value, grad, _ = fs.sampled_bound_and_grad(there, X, Y, sample, jitter=jitter, control=exact, wrt=optimiser.paths(there))
+        value, grad, _ = fs.sampled_bound_and_grad(
+            there, X, Y, sample, jitter=jitter, control=exact, wrt=optimiser.paths(there)
+        )
         np.testing.assert_allclose(info.values[step], value, rtol=1e-9)
         there, state = optimiser.step(there, grad, state, value)
     for (path, _, x), (_, _, y) in zip(leaves(found), leaves(there), strict=True):
@@ -108,7 +143,9 @@ def test_a_paired_control_learns_its_coefficient_and_is_kept_in_the_checkpoint(r
     path = tmp_path / "state.npz"
     fs.fit(model, X, Y, steps=3, checkpoint=path, **options)
     kept = fs.load(path).control
-    assert not np.array_equal(kept.coefficient, control.coefficient) and not np.array_equal(kept.values, control.values)
+    assert not np.array_equal(kept.coefficient, control.coefficient) and not np.array_equal(
+        kept.values, control.values
+    )
     assert_same(fs.fit(model, X, Y, steps=6, resume=path, **options)[0], whole)
 
 
@@ -135,7 +172,9 @@ def test_callbacks_and_validations_see_a_view_and_the_best_model_is_a_copy(rng):
     assert not np.shares_memory(best.posterior.mean, views[0])
 
 
-def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_checkpoint_too(rng, tmp_path):
+def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_checkpoint_too(
+    rng, tmp_path
+):
     _, X, Y = problem(rng)
     m = 10**6
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
@@ -144,7 +183,9 @@ def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_che
     fs.fit(model, X, Y, steps=1, **options)  # compiles
     tracemalloc.start()
     try:
-        _, info = fs.fit(model, X, Y, steps=3, checkpoint=tmp_path / "state.npz", checkpoint_every=1, **options)
+        _, info = fs.fit(
+            model, X, Y, steps=3, checkpoint=tmp_path / "state.npz", checkpoint_every=1, **options
+        )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -154,10 +195,17 @@ def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_che
 def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
     model, X, Y = problem(rng)
     found, _ = fs.fit(model, X, Y, steps=150, batch_size=N, basis_size=M, rng=0)
-    np.testing.assert_allclose(found.posterior.diagonal, fs.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.posterior.diagonal, fs.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-12
+    )
     exact, _ = fs.optimal_weights(model, X, Y)
     gap = fs.weight_bound(exact, X, Y) - fs.weight_bound(found, X, Y)
-    assert 0 <= gap < 0.2 * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+    assert (
+        0
+        <= gap
+        < 0.2
+        * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+    )
 
 
 def test_a_closed_form_has_the_jitter_of_the_steps(rng):
@@ -173,17 +221,32 @@ def test_closed_forms_of_precisions_too(rng):
     found, _ = fs.fit(model, X, Y, steps=1, closed_form_every=1, optimiser=fs.adagrad(1e-12), rng=0)
     diagonal = fs.optimal_diagonal(model, X)
     np.testing.assert_allclose(found.posterior.diagonal, diagonal.posterior.diagonal, rtol=1e-9)
-    np.testing.assert_allclose(found.basis.precision, fs.optimal_precision(diagonal).basis.precision, rtol=1e-9)
-    held, _ = fs.fit(model, X, Y, steps=1, closed_form_every=1, fixed=("basis", "likelihood"), rng=0)
+    np.testing.assert_allclose(
+        found.basis.precision, fs.optimal_precision(diagonal).basis.precision, rtol=1e-9
+    )
+    held, _ = fs.fit(
+        model, X, Y, steps=1, closed_form_every=1, fixed=("basis", "likelihood"), rng=0
+    )
     np.testing.assert_array_equal(held.basis.precision, model.basis.precision)
 
 
 def test_the_spread_of_f_is_followed_where_the_tangent_bound_needs_it(rng, tmp_path):
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     path = tmp_path / "state.npz"
-    fs.fit(model, X, Y, steps=4, batch_size=20, basis_size=M, optimiser=fs.adagrad(1e-9), checkpoint=path, rng=0)
+    fs.fit(
+        model,
+        X,
+        Y,
+        steps=4,
+        batch_size=20,
+        basis_size=M,
+        optimiser=fs.adagrad(1e-9),
+        checkpoint=path,
+        rng=0,
+    )
     _, var = fs.predict_f(model, X)
-    spread = fs.load(path).spread  # all functions each time, and a posterior that stays: variances as they are
+    # all functions each time, and a posterior that stays: variances as they are
+    spread = fs.load(path).spread
     np.testing.assert_allclose(spread, var, rtol=1e-6)
 
 
@@ -195,10 +258,15 @@ def test_learning_hyperparameters_is_warned_of(rng, caplog):
         assert not caplog.records
         fs.fit(model, X, Y, fixed="likelihood", **options)
     (message,) = (record.getMessage() for record in caplog.records)
-    assert "basis.covariance.variance, basis.covariance.lengthscales are learned" in message and "0 of 40 columns" in message
+    assert (
+        "basis.covariance.variance, basis.covariance.lengthscales are learned" in message
+        and "0 of 40 columns" in message
+    )
 
 
-def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(rng, tmp_path, monkeypatch):
+def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(
+    rng, tmp_path, monkeypatch
+):
     model, X, Y = problem(rng)
     options = {"steps": 5, "batch_size": 16, "basis_size": 10, "rng": 0}
     path, taken = tmp_path / "state.npz", []
@@ -235,10 +303,18 @@ CASES = [
     ({"control": -1}, ValueError, "`control`"),
     ({"control": 61}, ValueError, "asks for 61 points, but there are 60 rows"),
     ({"control": "kriged"}, (TypeError, ValueError), "`control`"),
-    ({"closed_form_every": 5, "fixed": "posterior.diagonal"}, ValueError, "`posterior.diagonal` is fixed"),
+    (
+        {"closed_form_every": 5, "fixed": "posterior.diagonal"},
+        ValueError,
+        "`posterior.diagonal` is fixed",
+    ),
     ({"fixed": ("basis", "posterior", "likelihood")}, ValueError, "all fields are fixed"),
     ({"optimiser": "adam"}, TypeError, "`optimiser` must be an optimiser"),
-    ({"optimiser": fs.adam()}, TypeError, "'posterior.mean' has a gradient for some rows alone, which fastsvgp.adagrad"),
+    (
+        {"optimiser": fs.adam()},
+        TypeError,
+        "'posterior.mean' has a gradient for some rows alone, which fastsvgp.adagrad",
+    ),
 ]
 
 
@@ -266,7 +342,9 @@ def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_
         fs.fit(model, X, Y, steps=1, closed_form_every=5)
     model, X, Y = problem(rng, "inducing")
     for fixed in ((), "posterior.mean", ("basis.covariance", "likelihood")):
-        with pytest.raises(ValueError, match=r"samples do not tell log\|S\|.*name 'basis' in `fixed`"):
+        with pytest.raises(
+            ValueError, match=r"samples do not tell log\|S\|.*name 'basis' in `fixed`"
+        ):
             fs.fit(model, X, Y, steps=1, fixed=fixed)
     model, X, Y = problem(rng)
     bad = Y.copy()
@@ -279,7 +357,9 @@ def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_
                           ({"basis_size": 10, "control": 6}, "another `control`")):  # fmt: skip
         with pytest.raises(ValueError, match=said):
             fs.fit(model, X, Y, steps=4, resume=path, **options)
-    svgp = fs.SVGP(fs.RBF(1.0, 1.0), X[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)), fs.Gaussian(0.1))
+    svgp = fs.SVGP(
+        fs.RBF(1.0, 1.0), X[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)), fs.Gaussian(0.1)
+    )
     sgpr = fs.SGPR(fs.RBF(1.0, 1.0), X[:4].copy(), 0.1)
     for other in (svgp, sgpr):
         with pytest.raises(ValueError, match="`basis_size` would have no effect"):

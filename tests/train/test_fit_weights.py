@@ -24,7 +24,12 @@ def deep(model):
     return fs.DeepGP(layers, model.likelihood)
 
 
-MOVES = [{}, {"natural_step_size": 0.3}, {"natural_step_size": 0.3, "e_steps": 3}, {"natural_step_size": 0.3, "m_steps": 2}]
+MOVES = [
+    {},
+    {"natural_step_size": 0.3},
+    {"natural_step_size": 0.3, "e_steps": 3},
+    {"natural_step_size": 0.3, "m_steps": 2},
+]
 ids = "adam", "natural", "e-steps", "m-steps"
 
 
@@ -72,7 +77,9 @@ def test_a_weight_for_each_target(rng):
     W = (rng.uniform(size=Y.shape) < 0.3).astype(float)
     W[:3] = 0
     Y[W == 0] = np.nan
-    trained, info = fs.fit(model, X, Y, weights=W, steps=200, batch_size=8, rng=0, optimiser=fs.adam(0.05))
+    trained, info = fs.fit(
+        model, X, Y, weights=W, steps=200, batch_size=8, rng=0, optimiser=fs.adam(0.05)
+    )
     assert np.isfinite(info.values).all()
     assert fs.elbo(trained, X, Y, weights=W) > fs.elbo(model, X, Y, weights=W) + 10
 
@@ -95,11 +102,17 @@ def batch_rows(batches, steps):
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 20, 100])
-@pytest.mark.parametrize("make", [lambda batches: batches, lambda batches: OnDevice(batches, np.zeros(1))])
+@pytest.mark.parametrize(
+    "make", [lambda batches: batches, lambda batches: OnDevice(batches, np.zeros(1))]
+)
 def test_batches_bring_the_weights_of_their_rows(size, make):
     rows = np.arange(30)
     counting = rows[rows % 3 > 0]
-    batches = make(Batches(OnDisk(rows[:, None].astype(float)), OnDisk(10.0 * rows), size, 5, rows % 3).reseeded(3))
+    batches = make(
+        Batches(
+            OnDisk(rows[:, None].astype(float)), OnDisk(10.0 * rows), size, 5, rows % 3
+        ).reseeded(3)
+    )
     assert batches.num_data == len(counting) and batches.size == min(size, len(counting))
     seen = np.concatenate(list(batch_rows(batches, 2 * len(counting))))
     found, often = np.unique(seen, return_counts=True)
@@ -137,10 +150,26 @@ def test_resuming_with_the_weights(rng, tmp_path, kind):
     }
     for words, weights in cases.items():
         with pytest.raises(ValueError, match=f"was made with other data: .*{words}"):
-            fs.fit(model, X, filled if weights is None else Y, weights=weights, steps=end, resume=path, **options)
+            fs.fit(
+                model,
+                X,
+                filled if weights is None else Y,
+                weights=weights,
+                steps=end,
+                resume=path,
+                **options,
+            )
     fs.fit(model, X, filled, steps=4, checkpoint=tmp_path / "plain.npz", **options)
     with pytest.raises(ValueError, match="there were no `weights` then, there are now"):
-        fs.fit(model, X, filled, weights=np.ones(N), steps=end, resume=tmp_path / "plain.npz", **options)
+        fs.fit(
+            model,
+            X,
+            filled,
+            weights=np.ones(N),
+            steps=end,
+            resume=tmp_path / "plain.npz",
+            **options,
+        )
 
 
 def test_updates_of_an_inverse(rng):
@@ -152,5 +181,7 @@ def test_updates_of_an_inverse(rng):
         _, info = fs.fit(model, X, Y, weights=w, batch_size=N, **options)
         _, other = fs.fit(model, X[rows], Y[rows], batch_size=len(rows), **options)
         np.testing.assert_allclose(info.values, other.values, rtol=1e-9)
-    with pytest.raises(ValueError, match="`nats` of `inverse_updates` count each row once, and there are `weights`"):
+    with pytest.raises(
+        ValueError, match="`nats` of `inverse_updates` count each row once, and there are `weights`"
+    ):
         fs.fit(model, X, Y, weights=w, steps=5, inverse_updates=fs.inverse_updates(nats=0.1))

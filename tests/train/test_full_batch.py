@@ -26,7 +26,10 @@ def test_it_converges_and_every_iteration_is_better(rng):
     value, grad = fs.collapsed_bound_and_grad(got, X, Y)
     assert value == info.values[-1] == info.smoothed
     vector, unravel = fs.ravel(got)
-    assert np.abs(unravel.pullback(vector, grad)).max() < 1e-2 and 0.05 < got.noise_variance**0.5 < 0.15
+    assert (
+        np.abs(unravel.pullback(vector, grad)).max() < 1e-2
+        and 0.05 < got.noise_variance**0.5 < 0.15
+    )
 
 
 @pytest.mark.parametrize("options", [{"steps": 0}, {"steps": 4}, {"steps": 4, "jitter": 1e-3}, {}])
@@ -36,14 +39,20 @@ def test_the_svgp_to_predict_with_comes_along(rng, monkeypatch, kind, options):
     if kind is fs.OrthogonalSGPR:
         model = kind(model.covariance, fs.InducingPair(X[:4].copy(), X[4:7].copy()), 0.5)
     passes, plain, reached = [], lbfgs.optimal_svgp, []
-    monkeypatch.setattr(lbfgs, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o))
+    monkeypatch.setattr(
+        lbfgs, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o)
+    )
     weights = rng.integers(0, 3, len(X)).astype(float)
     for more in ({}, {"weights": weights}):
-        got, info = fs.fit(model, X, Y, callback=lambda step, *_: reached.append(step), **options, **more)
+        got, info = fs.fit(
+            model, X, Y, callback=lambda step, *_: reached.append(step), **options, **more
+        )
         jitter = {"jitter": options["jitter"]} if "jitter" in options else {}
         assert_same(info.svgp, fs.optimal_svgp(got, X, Y, **jitter, **more))
         np.testing.assert_allclose(
-            fs.elbo(info.svgp, X, Y, **jitter, **more), fs.collapsed_bound(got, X, Y, **jitter, **more), rtol=1e-9
+            fs.elbo(info.svgp, X, Y, **jitter, **more),
+            fs.collapsed_bound(got, X, Y, **jitter, **more),
+            rtol=1e-9,
         )
         assert passes == [len(reached)]  # one, when all steps are done
         passes.clear()
@@ -65,7 +74,9 @@ def test_only_a_collapsed_bound_has_an_svgp_beside_its_model(tmp_path, rng):
     assert_same(again.svgp, info.svgp)
 
 
-def test_the_last_pass_takes_more_jitter_too_and_loses_nothing_where_it_fails(rng, monkeypatch, caplog):
+def test_the_last_pass_takes_more_jitter_too_and_loses_nothing_where_it_fails(
+    rng, monkeypatch, caplog
+):
     model, X, Y = problem(rng)
     plain = lbfgs.optimal_svgp
     monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 0.9e-4))
@@ -91,7 +102,8 @@ def test_an_interrupt_of_the_last_pass_keeps_the_model(rng, monkeypatch):
 
     _, info = fs.fit(model, X, Y, steps=9, callback=stop)
     assert info.interrupted and info.steps == 3
-    assert_same(info.svgp, fs.optimal_svgp(expected, X, Y))  # a first Ctrl-C ends the iterations only
+    # a first Ctrl-C ends the iterations only
+    assert_same(info.svgp, fs.optimal_svgp(expected, X, Y))
     monkeypatch.setattr(lbfgs, "optimal_svgp", interrupted)
     got, info = fs.fit(model, X, Y, steps=3)
     assert info.interrupted and info.steps == 3 and info.svgp is None
@@ -152,7 +164,8 @@ def test_the_first_ctrl_c_waits_for_the_end_of_the_iteration(rng, monkeypatch, t
 
     fs.fit(model, X, Y, steps=6, callback=callback)
     monkeypatch.undo()
-    signalling(monkeypatch, lbfgs, "collapsed_bound_and_grad", ends[3] + 1, times)  # the first of the fifth iteration
+    # the first of the fifth iteration
+    signalling(monkeypatch, lbfgs, "collapsed_bound_and_grad", ends[3] + 1, times)
     got, info = fs.fit(model, X, Y)
     assert info.interrupted and info.steps == 6 - times == len(info.values)
     assert_same(got, models[info.steps - 1])
@@ -180,7 +193,9 @@ def test_an_error_keeps_what_was_reached(tmp_path, rng):
     with pytest.raises(RuntimeError, match="crash") as caught:
         fs.fit(model, X, Y, checkpoint=path, callback=crash)
     (note,) = caught.value.__notes__
-    assert note.startswith(f"fastsvgp.fit had done 4 of 1000 iterations; {path} holds the state after iteration 4, ")
+    assert note.startswith(
+        f"fastsvgp.fit had done 4 of 1000 iterations; {path} holds the state after iteration 4, "
+    )
     assert fs.load(path).step == 4
 
 
@@ -205,7 +220,10 @@ def test_the_line_search_comes_back_from_where_nothing_can_be_computed(rng, monk
 
 def test_messages(rng):
     model, X, Y = problem(rng)
-    with pytest.raises(ValueError, match="an SGPR is trained on all data.*`batch_size`, `patience` would have no effect"):
+    with pytest.raises(
+        ValueError,
+        match="an SGPR is trained on all data.*`batch_size`, `patience` would have no effect",
+    ):
         fs.fit(model, X, Y, batch_size=10, patience=3)
     with pytest.raises(ValueError, match="nothing to train"):
         fs.fit(model, X, Y, fixed=("covariance", "inducing", "noise_variance"))

@@ -22,9 +22,13 @@ def problem(rng, name="absorbed-sites", P=None, likelihood=None, mean=None):
 
 
 def assert_same_posterior(a, b, rtol=1e-9):
-    for (path, kind, x), (_, _, y) in zip(fs.leaves(a.posterior), fs.leaves(b.posterior), strict=True):
+    for (path, kind, x), (_, _, y) in zip(
+        fs.leaves(a.posterior), fs.leaves(b.posterior), strict=True
+    ):
         lower = kind in ("tril", "symmetric")
-        np.testing.assert_allclose(*(np.tril(v) if lower else v for v in (x, y)), rtol=rtol, atol=1e-9, err_msg=path)
+        np.testing.assert_allclose(
+            *(np.tril(v) if lower else v for v in (x, y)), rtol=rtol, atol=1e-9, err_msg=path
+        )
 
 
 @pytest.mark.parametrize("P, likelihood, mean", [
@@ -51,7 +55,9 @@ def test_they_are_the_steps_one_by_one(rng, monkeypatch, name, P, likelihood, me
         monkeypatch.setattr(bound, "PART_NUMBERS", 1)
         for keep in (2**26, 0):
             monkeypatch.setattr(ours, "KEEP_NUMBERS", keep)
-            many, infos = fs.natural_steps(model, X, Y, steps=5, step_size=0.4, num_data=2 * N, jitter=JITTER)
+            many, infos = fs.natural_steps(
+                model, X, Y, steps=5, step_size=0.4, num_data=2 * N, jitter=JITTER
+            )
             assert infos[-1].value == pytest.approx(info.value, rel=1e-9)
             assert_same_posterior(many, one)
 
@@ -63,17 +69,22 @@ def test_data_that_are_read_row_by_row(rng, tmp_path):
     batches = [np.arange(0, N, 3), np.arange(1, N, 5)]
     found, truth = (fs.natural_steps(model, data, Y, rows=batches)[0] for data in (lazy, X))
     assert_same_posterior(found, truth, 1e-13)
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)  # the data decide on the dtype
+    # the data decide on the dtype
+    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
     found, _ = fs.natural_steps(narrow, lazy, Y, rows=batches)
     assert found.posterior.lambda2.dtype == np.float64
 
 
-@pytest.mark.parametrize("likelihood", [fs.StudentT(0.3, df=3.0), fs.Poisson(exposure=1.0)], ids=["student", "poisson"])
+@pytest.mark.parametrize(
+    "likelihood", [fs.StudentT(0.3, df=3.0), fs.Poisson(exposure=1.0)], ids=["student", "poisson"]
+)
 def test_monotone_steps_never_lower_the_bound(rng, likelihood):
     model, X, Y = problem(rng, likelihood=likelihood)
     Y = np.floor(200 * np.abs(Y)) if isinstance(likelihood, fs.Poisson) else 3 * Y
     zeros = fs.replace(model, posterior=fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))))
-    found, infos = fs.natural_steps(zeros, X, Y, steps=500, step_size=1.0, monotone=True, tolerance=1e-7)
+    found, infos = fs.natural_steps(
+        zeros, X, Y, steps=500, step_size=1.0, monotone=True, tolerance=1e-7
+    )
     values = [info.value for info in infos]
     assert len(infos) < 500 and np.diff(values).min() > -1e-6 * max(map(abs, values))
     assert fs.elbo(found, X, Y) >= values[-1] - 1e-6
@@ -103,20 +114,44 @@ def test_bad_input(rng):
     model, X, Y = problem(rng)
     relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     for change, error, message in (
-        ({"step_size": 0.0}, ValueError, "natural_steps: `step_size` must be above 0 and at most 1, got 0"),
+        (
+            {"step_size": 0.0},
+            ValueError,
+            "natural_steps: `step_size` must be above 0 and at most 1, got 0",
+        ),
         ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1, got 1.5"),
         ({"steps": -1}, ValueError, "`steps` must be a whole number of at least 0, got -1"),
-        ({"rows": [[0, 3, 0]]}, ValueError, "`rows` has row 0 more than once in a step; give each once"),
-        ({"rows": [[0, N]]}, ValueError, f"`rows` must hold row numbers, 0 to {N - 1}, in an array for each step"),
+        (
+            {"rows": [[0, 3, 0]]},
+            ValueError,
+            "`rows` has row 0 more than once in a step; give each once",
+        ),
+        (
+            {"rows": [[0, N]]},
+            ValueError,
+            f"`rows` must hold row numbers, 0 to {N - 1}, in an array for each step",
+        ),
         ({"rows": [[-1]]}, ValueError, "`rows` must hold row numbers"),
         ({"rows": [[]]}, ValueError, "`rows` must hold row numbers"),
         ({"rows": [0, 1]}, ValueError, "`rows` must hold row numbers"),
-        ({"rows": [[0]], "tolerance": 0.1}, ValueError, "`tolerance` must be zero or more, and without `rows`, got 0.1"),
+        (
+            {"rows": [[0]], "tolerance": 0.1},
+            ValueError,
+            "`tolerance` must be zero or more, and without `rows`, got 0.1",
+        ),
         ({"tolerance": -1.0}, ValueError, "`tolerance` must be zero or more"),
         ({"monotone": 1}, TypeError, "`monotone` must be True or False"),
         ({"num_data": 3}, ValueError, "`num_data` is 3, smaller than the batch of 40"),
-        ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
-        ({"Y": Y[:-1]}, ValueError, "`X` and `Y` must have the same number of rows, at least one, got 40 and 39"),
+        (
+            {"model": relaxed},
+            TypeError,
+            "natural_steps: a Relaxed posterior is none of Whitened, Marginal",
+        ),
+        (
+            {"Y": Y[:-1]},
+            ValueError,
+            "`X` and `Y` must have the same number of rows, at least one, got 40 and 39",
+        ),
     ):
         with pytest.raises(error, match=message):
             fs.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
@@ -138,10 +173,15 @@ def test_sites_of_data_step_by_step(rng, kind, P):
         assert told.value == pytest.approx(info.value, rel=1e-12) and told[1:] == info[1:]
     np.testing.assert_allclose(together.sites.lambda1, one.sites.lambda1, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(together.sites.lambda2, one.sites.lambda2, rtol=1e-11, atol=1e-11)
-    climbed, infos = fs.natural_steps(model, X, Y, steps=200, step_size=1.0, monotone=True, tolerance=1e-9)
+    climbed, infos = fs.natural_steps(
+        model, X, Y, steps=200, step_size=1.0, monotone=True, tolerance=1e-9
+    )
     assert np.diff([info.value for info in infos]).min() >= -1e-8 and len(infos) < 200
     assert fs.site_bound(climbed, X, Y) == pytest.approx(infos[-1].value, abs=1e-6)
-    for bad, message in (({"rows": [[1]], "monotone": True}, "leave `rows` out"), ({"rows": [[1, 1]]}, "row 1 more than once")):
+    for bad, message in (
+        ({"rows": [[1]], "monotone": True}, "leave `rows` out"),
+        ({"rows": [[1, 1]]}, "row 1 more than once"),
+    ):
         with pytest.raises(ValueError, match=message):
             fs.natural_steps(model, X, Y, **bad)
 
@@ -154,16 +194,23 @@ def test_a_bad_row_is_named_and_rows_must_be_arrays(rng):
     with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
         fs.natural_steps(model, X, Y, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)))
     for rows in (5, np.arange(5)):
-        with pytest.raises(TypeError, match="`rows` must hold an array of row numbers for each step, as"):
+        with pytest.raises(
+            TypeError, match="`rows` must hold an array of row numbers for each step, as"
+        ):
             fs.natural_steps(model, X, Y, rows=rows)
 
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_sites_in_float32_that_were_strong_leave_no_rounding_behind(rng, batched):
-    X, Y = rng.uniform(-2, 2, (200, 1)).astype(np.float32), rng.standard_normal(200).astype(np.float32)
+    X, Y = (
+        rng.uniform(-2, 2, (200, 1)).astype(np.float32),
+        rng.standard_normal(200).astype(np.float32),
+    )
     sites = fs.Sites(np.zeros(200, np.float32), np.full(200, 1e6, np.float32))
     Z = np.linspace(-2, 2, 10, dtype=np.float32)[:, None]
-    model = fs.SiteSVGP(fs.RBF(np.float32(1), np.float32(0.7)), Z, sites, fs.Gaussian(np.float32(0.1)))
+    model = fs.SiteSVGP(
+        fs.RBF(np.float32(1), np.float32(0.7)), Z, sites, fs.Gaussian(np.float32(0.1))
+    )
     rows = {"rows": [np.arange(i % 10, 200, 10) for i in range(30)]} if batched else {"steps": 3}
     found, infos = fs.natural_steps(model, X, Y, step_size=1.0, **rows)
     once, _ = fs.natural_step(model, X, Y, step_size=1.0)
@@ -175,7 +222,14 @@ def test_sites_in_float32_that_were_strong_leave_no_rounding_behind(rng, batched
 def test_without_room_for_the_projections_of_all_data(rng, monkeypatch):
     monkeypatch.setattr(site_svgp, "KEEP_NUMBERS", 0)
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)
-    model = fs.SiteSVGP(fs.RBF(1.0, 0.7), np.linspace(-2, 2, 6)[:, None], fs.Sites(*np.zeros((2, 40))), fs.Gaussian(0.1))
+    model = fs.SiteSVGP(
+        fs.RBF(1.0, 0.7),
+        np.linspace(-2, 2, 6)[:, None],
+        fs.Sites(*np.zeros((2, 40))),
+        fs.Gaussian(0.1),
+    )
     found, infos = fs.natural_steps(model, X, Y, steps=3, step_size=1.0)
     assert infos[1].value == pytest.approx(infos[2].value, rel=1e-9)
-    assert fs.site_bound(found, X, Y) == pytest.approx(fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y))
+    assert fs.site_bound(found, X, Y) == pytest.approx(
+        fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
+    )

@@ -32,9 +32,17 @@ class InPlace(Steps):
     unit = "round"
 
     def __init__(self, state, limit=100, amid=lambda step: None):
-        self._array, self._limit, self._amid, self._whole = np.array(state.model.count), limit, amid, True
+        self._array, self._limit, self._amid, self._whole = (
+            np.array(state.model.count),
+            limit,
+            amid,
+            True,
+        )
         self._kind = type(state.model)
-        self.snapshot, self.copies = Snapshot(self._model, lambda: {"natural": Tally(self._array[:1].copy())}), 0
+        self.snapshot, self.copies = (
+            Snapshot(self._model, lambda: {"natural": Tally(self._array[:1].copy())}),
+            0,
+        )
 
     def _model(self):
         if not self._whole:
@@ -49,10 +57,19 @@ class InPlace(Steps):
             self._amid(step)
             self._array[1:] += 1
             self._whole = True
-            record(-(float(self._array[0] - 6) ** 2), step == 1, epoch=step, step_size=None, natural_step_size=None, jitter=0.0)
+            record(
+                -(float(self._array[0] - 6) ** 2),
+                step == 1,
+                epoch=step,
+                step_size=None,
+                natural_step_size=None,
+                jitter=0.0,
+            )
 
 
-def recorder(start=None, path=None, resume=None, every=None, limit=100, amid=lambda step: None, **changes):
+def recorder(
+    start=None, path=None, resume=None, every=None, limit=100, amid=lambda step: None, **changes
+):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
     plan = Plan(steps=9, callback=None, patience=None, tolerance=0.0, smoothing=0.0, validate=None, validate_every=2,
@@ -70,11 +87,17 @@ def test_what_was_kept_is_not_written_over(tmp_path):
             written.append(fs.load(path))
 
     written = []
-    training, _ = recorder(path=path, every=7, callback=callback, validate=lambda model: -abs(model.count[0] - 4.5))
+    training, _ = recorder(
+        path=path, every=7, callback=callback, validate=lambda model: -abs(model.count[0] - 4.5)
+    )
     best, info = training.run()
-    np.testing.assert_array_equal([model.count for model in seen], np.repeat(np.arange(1.0, 10)[:, None], 3, axis=1))
+    np.testing.assert_array_equal(
+        [model.count for model in seen], np.repeat(np.arange(1.0, 10)[:, None], 3, axis=1)
+    )
     np.testing.assert_array_equal(best.count, [4, 4, 4])
-    np.testing.assert_array_equal(info.scores, [[2, -2.5], [4, -0.5], [6, -1.5], [8, -3.5], [9, -4.5]])
+    np.testing.assert_array_equal(
+        info.scores, [[2, -2.5], [4, -0.5], [6, -1.5], [8, -3.5], [9, -4.5]]
+    )
     np.testing.assert_array_equal(info.values, [-25, -16, -9, -4, -1, 0, -1, -4, -9])
     assert (info.steps, info.reason, info.retries) == (9, "steps", 1)
     for state, step in ((written[0], 7), (fs.load(path), 9)):
@@ -94,7 +117,10 @@ def test_nothing_is_copied_that_nobody_asks_for():
 
 
 def test_steps_end_by_themselves_or_out_of_patience():
-    assert [recorder(limit=3)[0].run()[1].reason, recorder(steps=3, limit=3)[0].run()[1].reason] == ["converged", "steps"]
+    assert [
+        recorder(limit=3)[0].run()[1].reason,
+        recorder(steps=3, limit=3)[0].run()[1].reason,
+    ] == ["converged", "steps"]
     _, info = recorder(patience=2)[0].run()
     assert info.reason == "patience" and info.steps == 8
     assert recorder(patience=2, steps=8)[0].run()[1].reason == "steps"
@@ -159,7 +185,12 @@ def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):
     data, path = (np.zeros((4, 1)), np.zeros(4)), tmp_path / "c.npz"
     options = {"epochs": 2, "fixed": "count", "checkpoint": path}
     seen = []
-    stopped, info = fs.fit(Registered(np.zeros(2)), *data, callback=lambda step, *_: seen.append(step) or step == 4, **options)
+    stopped, info = fs.fit(
+        Registered(np.zeros(2)),
+        *data,
+        callback=lambda step, *_: seen.append(step) or step == 4,
+        **options,
+    )
     assert info.reason == "callback" and seen == [1, 2, 3, 4]
     np.testing.assert_array_equal(stopped.count, [4, 4])
     model, info = fs.fit(Registered(np.zeros(2)), *data, resume=path, note="on", **options)

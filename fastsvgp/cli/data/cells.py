@@ -4,7 +4,10 @@ import re
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
-THOUSANDS = "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are decimal commas)"
+THOUSANDS = (
+    "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are"
+    " decimal commas)"
+)
 
 
 def is_number(cell):

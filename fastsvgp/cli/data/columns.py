@@ -1,7 +1,7 @@
 """Inputs made of the columns of a file: text becomes one-hot, a date three numbers, missing values are filled in.
 
-What is learnt of the training rows (levels, medians, forms of dates, which columns had gaps) is an ``Encoding``, kept beside the
-model: it makes the same inputs of any later file.
+What is learnt of the training rows (levels, medians, forms of dates, which columns had gaps) is an
+``Encoding``, kept beside the model: it makes the same inputs of any later file.
 """
 
 import logging
@@ -39,9 +39,10 @@ class Raw:
 class Column:
     """How a column becomes inputs.
 
-    Text has ``levels``: an input for each, 1 where a cell is that level, and one for all other text. A number has a ``median``,
-    which stands where it is missing, or None where that is refused. ``date`` says how a cell is written whose number is its day;
-    its month and weekday are inputs too. ``gaps``: one more input is 1 where the value is missing.
+    Text has ``levels``: an input for each, 1 where a cell is that level, and one for all other
+    text. A number has a ``median``, which stands where it is missing, or None where that is
+    refused. ``date`` says how a cell is written whose number is its day; its month and weekday are
+    inputs too. ``gaps``: one more input is 1 where the value is missing.
     """
 
     name: str
@@ -52,7 +53,11 @@ class Column:
 
     @property
     def input_names(self):
-        own = [self.name] if self.levels is None else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
+        own = (
+            [self.name]
+            if self.levels is None
+            else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
+        )
         own += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
         return own + [f"{self.name}={GAP}"] * self.gaps
 
@@ -98,15 +103,27 @@ class Encoding:
     def matrix(self, raw):
         """Inputs (N, D) float64."""
         parts = [
-            column.inputs_of_numbers(raw.numbers[:, j]) if column.levels is None else column.inputs_of_text(raw.text[j])
+            (
+                column.inputs_of_numbers(raw.numbers[:, j])
+                if column.levels is None
+                else column.inputs_of_text(raw.text[j])
+            )
             for j, column in enumerate(self.columns)
         ]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def read(self, table, positions):
         """Inputs (N, D) of a later file, whose columns stand at ``positions``; what is other than in training is noted."""
-        text = {i for i, column in zip(positions, self.columns, strict=True) if column.levels is not None}
-        known = {i: column.date for i, column in zip(positions, self.columns, strict=True) if column.date is not None}
+        text = {
+            i
+            for i, column in zip(positions, self.columns, strict=True)
+            if column.levels is not None
+        }
+        known = {
+            i: column.date
+            for i, column in zip(positions, self.columns, strict=True)
+            if column.date is not None
+        }
         raw = read_raw(table, positions, text, known, self.missing, optional=False)
         for j, column in enumerate(self.columns):
             if column.levels is None:
@@ -123,9 +140,15 @@ class Encoding:
             yield f"text columns, one input for each level and one for other text: {shown(texts)}"
         for column in self.columns:
             if column.date is not None:
-                yield f"column {column.name!r}: dates ({column.date}), read as day number, month, weekday"
+                yield (
+                    f"column {column.name!r}: dates ({column.date}), read as day number, month,"
+                    " weekday"
+                )
         if gaps:
-            yield f"missing values filled in (--missing median), and an input that says where: {shown(gaps)}"
+            yield (
+                "missing values filled in (--missing median), and an input that says where:"
+                f" {shown(gaps)}"
+            )
 
     def to_json(self):
         return asdict(self)
@@ -138,13 +161,21 @@ class Encoding:
         columns = [Column(**column) for column in values["columns"]]
         columns = [replace(column, date=_dates(column.date)) for column in columns]
         for column in columns:
-            texts = isinstance(column.levels, list) and all(isinstance(level, str) for level in [column.name, *column.levels])
+            texts = isinstance(column.levels, list) and all(
+                isinstance(level, str) for level in [column.name, *column.levels]
+            )
             number = type(column.median) in (int, float) and abs(column.median) < LARGEST
             fills = number if values["missing"] == "median" else column.median is None
             if column.date is not None:  # of which Python must be able to tell the month
-                fills = fills and (column.median is None or dates.FIRST <= column.median <= dates.LAST)
+                fills = fills and (
+                    column.median is None or dates.FIRST <= column.median <= dates.LAST
+                )
                 texts = False
-            right = texts and column.median is None if column.levels is not None else isinstance(column.name, str) and fills
+            right = (
+                texts and column.median is None
+                if column.levels is not None
+                else isinstance(column.name, str) and fills
+            )
             if not right or type(column.gaps) is not bool:
                 raise ValueError(f"encoding of {column.name!r:.60}")
         return cls(columns, values["missing"])
@@ -181,7 +212,8 @@ def learn(raw, rows, missing):
 def _check_some(name, present, num_rows):
     if not len(present):
         raise UsageError(
-            f"--missing median: column {name!r} is missing in all {num_rows} training rows; leave it out with --ignore {name}"
+            f"--missing median: column {name!r} is missing in all {num_rows} training rows; leave"
+            f" it out with --ignore {name}"
         )
 
 
@@ -198,7 +230,9 @@ def read_raw(table, positions, text, known, missing, optional=True):
     numbers[:, plain] = table.inputs([positions[j] for j in plain], optional, missing)
     cells = {j: _present(table, i) for j, i in enumerate(positions) if i in text}
     for j, column in cells.items():
-        _check_there(table, positions[j], column, missing, "--missing median makes a level of them", optional)
+        _check_there(
+            table, positions[j], column, missing, "--missing median makes a level of them", optional
+        )
     of_dates = {j: known[i] for j, i in enumerate(positions) if i in known}
     for j, form in of_dates.items():
         numbers[:, j] = _days(table, positions[j], form, missing, optional)
@@ -214,8 +248,9 @@ def _check_there(table, i, cells, missing, todo, optional):
     if missing == "error" and None in cells:
         name, row = table.names[i], cells.index(None)
         raise DataFileError(
-            f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in these cells or remove their "
-            f"rows, or {todo if optional else 'fit again with --missing median'}"
+            f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in"
+            " these cells or remove their rows, or"
+            f" {todo if optional else 'fit again with --missing median'}"
         )
 
 
@@ -232,7 +267,12 @@ def _days(table, i, form, missing, optional):
     where = f"{table.path}, {table.place(row)}, column {name!r}: {cells[row]!r} is no date ({form})"
     more = f" (the first of {count} such cells)" if count > 1 else ""
     if missing == "error" or count > (1 - dates.SHARE) * there.sum():
-        todo = f", leave them empty and give --missing median, or leave out the column: --ignore {name}" if optional else ""
+        todo = (
+            ", leave them empty and give --missing median, or leave out the column: --ignore"
+            f" {name}"
+            if optional
+            else ""
+        )
         raise DataFileError(f"{where}{more}; correct such cells{todo}")
     log.warning("%s%s; it counts as missing", where, more)
     return days
@@ -245,15 +285,18 @@ def text_columns(table, positions):
         name, cells = table.names[i], table.text[i]
         first, place = table.first_text(i)
         if commas(cells):
-            raise UsageError(f"{table.path}: text is in column {name!r} ({first!r}, {place}); {commas(cells)}")
+            raise UsageError(
+                f"{table.path}: text is in column {name!r} ({first!r}, {place}); {commas(cells)}"
+            )
         present = [cell for cell in cells if not is_missing(cell)]
         values = {float(cell) for cell in present if is_number(cell)}
         count = sum(map(is_number, present))
         codes = len(values) <= LEVELS and all(value == np.round(value) for value in values)
         if 2 * count > len(present) and not codes:
             raise UsageError(
-                f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r} ({place}) is not; correct such "
-                f"cells, leave them empty where the value is missing (see --missing), or leave out the column: --ignore {name}"
+                f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r}"
+                f" ({place}) is not; correct such cells, leave them empty where the value is"
+                f" missing (see --missing), or leave out the column: --ignore {name}"
             )
     return text
 
@@ -267,7 +310,8 @@ def date_columns(table, text):
             known[i] = found
         elif odd is not None:
             log.warning(
-                "%s, column %r: %r and %r are no dates of one form, so it stays text; write all of them as YYYY-MM-DD",
+                "%s, column %r: %r and %r are no dates of one form, so it stays text; write all of"
+                " them as YYYY-MM-DD",
                 *(table.path, table.names[i], *odd),
             )
     return known
@@ -279,8 +323,8 @@ def date_columns(table, text):
 def _note_many(name, counts):
     if len(counts) > LEVELS:
         log.warning(
-            "text column %r has %d levels in the training rows: the %d most frequent are inputs, the others one input %s; "
-            "--ignore %s leaves it out",
+            "text column %r has %d levels in the training rows: the %d most frequent are inputs,"
+            " the others one input %s; --ignore %s leaves it out",
             *(name, len(counts), LEVELS, OTHER, name),
         )
 
@@ -289,8 +333,16 @@ def _note_filled(table, column, missing):
     count = int(missing.sum())
     if count and not column.gaps:
         log.warning(
-            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in with the training median, %s",
-            *(table.path, column.name, count, "s"[: count != 1], table.place(int(missing.argmax())), column.median_words),
+            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in"
+            " with the training median, %s",
+            *(
+                table.path,
+                column.name,
+                count,
+                "s"[: count != 1],
+                table.place(int(missing.argmax())),
+                column.median_words,
+            ),
         )
 
 
@@ -300,6 +352,7 @@ def _note_unseen(table, column, cells):
     if rows:
         cell = GAP if cells[rows[0]] is None else repr(cells[rows[0]])
         log.warning(
-            "%s, column %r: %d of %d rows hold none of the levels that are inputs (%s, %s); they count as %s",
+            "%s, column %r: %d of %d rows hold none of the levels that are inputs (%s, %s); they"
+            " count as %s",
             *(table.path, column.name, len(rows), len(cells), cell, table.place(rows[0]), OTHER),
         )

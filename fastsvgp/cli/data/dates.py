@@ -12,13 +12,25 @@ from .cells import is_missing
 SHARE = 0.9  # of the cells that are not missing; a column with fewer dates is text
 YEARS = range(1500, 2501)  # 9999-12-31 stands for "never", and 0001-01-01 for "unknown"
 EPOCH = datetime.date(1970, 1, 1).toordinal()
-FIRST, LAST = (datetime.date(year, 1, 1).toordinal() - EPOCH for year in (YEARS.start - 1, YEARS.stop + 1))
-MONTHS = "january february march april may june july august september october november december".split()
+FIRST, LAST = (
+    datetime.date(year, 1, 1).toordinal() - EPOCH for year in (YEARS.start - 1, YEARS.stop + 1)
+)
+MONTHS = (
+    "january february march april may june july august september october november december".split()
+)
 MONTHS = {name: k for k, month in enumerate(MONTHS, 1) for name in (month, month[:3])} | {"sept": 9}
 
-CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d+)?))?(?: ?(?P<half>[ap])\.?m\.?)?"
+CLOCK = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d+)?))?(?:"
+    r" ?(?P<half>[ap])\.?m\.?)?"
+)
 ZONE = r" ?(?:z|utc|gmt|(?P<zone>[+-]\d\d(?::?\d\d)?))"
-NAMED = {"Y": r"(?P<year>\d{4})", "M": r"(?P<month>\d{1,2})", "D": r"(?P<day>\d{1,2})", "B": r"(?P<month>[a-z]{3,9})\.?"}
+NAMED = {
+    "Y": r"(?P<year>\d{4})",
+    "M": r"(?P<month>\d{1,2})",
+    "D": r"(?P<day>\d{1,2})",
+    "B": r"(?P<month>[a-z]{3,9})\.?",
+}
 PARTS = "year", "month", "day", "hour", "minute", "second", "half", "zone"
 LAYOUTS = {
     "YYYY-MM-DD": "Y-M-D",
@@ -33,11 +45,18 @@ LAYOUTS = {
     "Mon DD, YYYY": "B D,? Y",
 }
 FORMS = {
-    form: re.compile(re.sub("[YMDB]", lambda part: NAMED[part[0]], layout) + f"(?:,?[t ] *{CLOCK}(?:{ZONE})?)?", re.ASCII | re.I)
+    form: re.compile(
+        re.sub("[YMDB]", lambda part: NAMED[part[0]], layout) + f"(?:,?[t ] *{CLOCK}(?:{ZONE})?)?",
+        re.ASCII | re.I,
+    )
     for form, layout in LAYOUTS.items()
 }
 TWINS = {"MM/DD/YYYY": "DD/MM/YYYY", "MM-DD-YYYY": "DD-MM-YYYY"}  # told apart by days above 12
-FAMILIES = [(form, TWINS[form]) if form in TWINS else (form,) for form in FORMS if form not in TWINS.values()]
+FAMILIES = [
+    (form, TWINS[form]) if form in TWINS else (form,)
+    for form in FORMS
+    if form not in TWINS.values()
+]
 
 
 @dataclass(frozen=True)
@@ -57,10 +76,16 @@ def find(cells):
     for family in FAMILIES:
         read = _read(family, counts)
         if read:
-            able = [form for k, form in enumerate(family) if all(days[k] is not None for days in read.values())]
+            able = [
+                form
+                for k, form in enumerate(family)
+                if all(days[k] is not None for days in read.values())
+            ]
             if able:
                 return Dates(able[0], len(able) > 1), None
-            return None, [next(cell for cell, days in read.items() if days[k] is None) for k in (1, 0)]
+            return None, [
+                next(cell for cell, days in read.items() if days[k] is None) for k in (1, 0)
+            ]
     return None, None
 
 
@@ -79,7 +104,10 @@ def _read(family, counts):
 
 
 def days_of(cell, form):
-    """Days from 1970-01-01, the time of day as a fraction; in UTC if the cell names a zone. None where it is no such date."""
+    """Days from 1970-01-01, the time of day as a fraction; in UTC if the cell names a zone.
+
+    None where it is no such date.
+    """
     found = FORMS[form].fullmatch(cell)
     if found is None:
         return None

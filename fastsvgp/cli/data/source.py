@@ -11,7 +11,9 @@ STANDARD_INPUT = "-"
 
 
 class Source:
-    """The bytes of a table. What is no file on a disk, such as a pipe, gives them once: they are read here and kept.
+    """The bytes of a table.
+
+    What is no file on a disk, such as a pipe, gives them once: they are read here and kept.
 
     ``name`` is what messages call it.
     """
@@ -36,7 +38,9 @@ class Source:
         file = self.open()
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        return io.TextIOWrapper(_Unzipped(file) if zipped else file, encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(
+            _Unzipped(file) if zipped else file, encoding="utf-8-sig", newline=""
+        )
 
 
 class _Unzipped(gzip.GzipFile):

@@ -1,7 +1,8 @@
 """Tables of data from files: csv, csv.gz, npy and npz become one ``Table`` of numbers and text columns.
 
-A csv of plain numbers goes through NumPy's C reader. Whatever that refuses (quotes, text columns, missing cells, ragged
-rows) is read again cell by cell, which is slower and knows the line of every row.
+A csv of plain numbers goes through NumPy's C reader. Whatever that refuses (quotes, text columns,
+missing cells, ragged rows) is read again cell by cell, which is slower and knows the line of every
+row.
 """
 
 import csv
@@ -30,9 +31,10 @@ DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space":
 class Table:
     """Rows and columns of a file.
 
-    ``numbers`` (N, C) float64, NaN where a cell is missing or text; ``text`` maps the columns that hold text to their N
-    cells; ``named`` says whether the column names came from the file; ``target`` is the ``y`` of an npz file, or None;
-    ``image_shape`` (H, W, C) where the rows are images of an array (N, H, W) or (N, H, W, C), row by row, channels last.
+    ``numbers`` (N, C) float64, NaN where a cell is missing or text; ``text`` maps the columns that
+    hold text to their N cells; ``named`` says whether the column names came from the file;
+    ``target`` is the ``y`` of an npz file, or None; ``image_shape`` (H, W, C) where the rows are
+    images of an array (N, H, W) or (N, H, W, C), row by row, channels last.
     """
 
     path: str
@@ -60,16 +62,28 @@ class Table:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            raise UsageError(f"{option}: {self.path} has {len(matching)} columns named {column!r}; give the index of one, from 0")
+            raise UsageError(
+                f"{option}: {self.path} has {len(matching)} columns named {column!r}; give the"
+                " index of one, from 0"
+            )
         try:
             index = int(column)
         except ValueError:
             close = difflib.get_close_matches(column, self.names, n=1)
             hint = f"; did you mean {close[0]!r}?" if close and self.named else ""
-            kind = f"columns {shown(self.names)}" if self.named else f"no header, columns 0 to {self.num_columns - 1}"
-            raise UsageError(f"{option}: no column {column!r} in {self.path} ({kind}){hint}") from None
+            kind = (
+                f"columns {shown(self.names)}"
+                if self.named
+                else f"no header, columns 0 to {self.num_columns - 1}"
+            )
+            raise UsageError(
+                f"{option}: no column {column!r} in {self.path} ({kind}){hint}"
+            ) from None
         if not -self.num_columns <= index < self.num_columns:
-            raise UsageError(f"{option}: no column {index} in {self.path}: its columns are 0 to {self.num_columns - 1}")
+            raise UsageError(
+                f"{option}: no column {index} in {self.path}: its columns are 0 to"
+                f" {self.num_columns - 1}"
+            )
         return index % self.num_columns
 
     def place(self, row):
@@ -84,26 +98,37 @@ class Table:
     def inputs(self, columns, optional=True, missing="error"):
         """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way.
 
-        ``optional``: whether the error may advise to leave a column out. ``missing``: "median" where values may be missing, as
-        NaN; None where that cannot be had, and is no advice.
+        ``optional``: whether the error may advise to leave a column out. ``missing``: "median"
+        where values may be missing, as NaN; None where that cannot be had, and is no advice.
         """
         texts = [i for i in columns if i in self.text]
         if texts:
             cells = [self.first_text(i) for i in texts]
             pairs = list(zip(texts, cells, strict=True))
-            named = ", ".join(f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6])
+            named = ", ".join(
+                f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6]
+            )
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
             todo = commas([cell for i in texts for cell in self.text[i]])
             if todo is None:
                 ignored = ",".join(self.names[i] for i in texts[:6])
-                todo = "write them as numbers" + (f", or leave them out with --ignore {ignored}" if optional else "")
+                todo = "write them as numbers" + (
+                    f", or leave them out with --ignore {ignored}" if optional else ""
+                )
             raise UsageError(
-                f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]} {named}{more}; {todo}"
+                f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]}"
+                f" {named}{more}; {todo}"
             )
         X = np.ascontiguousarray(self.numbers[:, columns])
         advice = ", or leave the column out with --ignore" if optional else ""
-        filling = ", or fill them in with --missing median" if optional else ", or fit again with --missing median"
-        self._check_finite(X, columns, advice, filling if missing == "error" else "", holes=missing == "median")
+        filling = (
+            ", or fill them in with --missing median"
+            if optional
+            else ", or fit again with --missing median"
+        )
+        self._check_finite(
+            X, columns, advice, filling if missing == "error" else "", holes=missing == "median"
+        )
         return X
 
     def cells(self, column):
@@ -124,18 +149,27 @@ class Table:
         if finite.all():
             return
         row, j = np.unravel_index(np.argmin(finite), X.shape)
-        last = columns[j] == self.num_columns - 1 and self.names[-1] in (f"x{columns[j]}", f"column {columns[j]}")
+        last = columns[j] == self.num_columns - 1 and self.names[-1] in (
+            f"x{columns[j]}",
+            f"column {columns[j]}",
+        )
         if last and self.layout is not None and np.isnan(X[:, j]).all():
             raise DataFileError(
-                f"{self.path}: the last column is without a name and empty in all rows; lines that end with a delimiter look "
-                "like this: remove it there, in all lines"
+                f"{self.path}: the last column is without a name and empty in all rows; lines that"
+                " end with a delimiter look like this: remove it there, in all lines"
             )
         value, bad = X[row, j], int(finite.size - finite.sum())
-        what = "missing or NaN" if np.isnan(value) else "infinite" if np.isinf(value) else f"{value:g}, too large to be squared"
+        what = (
+            "missing or NaN"
+            if np.isnan(value)
+            else "infinite"
+            if np.isinf(value)
+            else f"{value:g}, too large to be squared"
+        )
         raise DataFileError(
-            f"{self.path}, {self.place(row)}, column {self.names[columns[j]]!r}: the value is {what}"
-            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows{advice}"
-            + (filling if np.isnan(value) else "")
+            f"{self.path}, {self.place(row)}, column {self.names[columns[j]]!r}: the value is"
+            f" {what}{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells"
+            f" or remove their rows{advice}" + (filling if np.isnan(value) else "")
         )
 
     def target_column(self, column):
@@ -148,7 +182,8 @@ class Table:
         missing = next((row for row, cell in enumerate(cells) if is_missing(cell)), None)
         if missing is not None:
             raise DataFileError(
-                f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing; fill it in or remove the row"
+                f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing;"
+                " fill it in or remove the row"
             )
         return np.array(cells)
 
@@ -168,13 +203,13 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     Parameters
     ----------
     path : path-like
-        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped or not. A pipe may bring
-        any of these; "-" is standard input.
+        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped
+        or not. A pipe may bring any of these; "-" is standard input.
     delimiter : str
         "auto", a name of ``DELIMITERS``, or one character.
     header : str
-        "auto", "yes" or "no": whether the first line holds column names. What "auto" makes of a line with numbers in it, which
-        may be either, is logged as a warning.
+        "auto", "yes" or "no": whether the first line holds column names. What "auto" makes of a
+        line with numbers in it, which may be either, is logged as a warning.
     images : bool
         Whether an array may be of images, (N, H, W) or (N, H, W, C).
 
@@ -185,7 +220,8 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     Raises
     ------
     DataFileError
-        The file cannot be read as a table; the message has its name, and the line where there is one.
+        The file cannot be read as a table; the message has its name, and the line where there is
+        one.
     """
     name = os.fspath(path)
     try:
@@ -199,11 +235,13 @@ def read_table(path, delimiter="auto", header="auto", images=False):
             return _read_npy(source, images)
         return _read_text(source, delimiter, header)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataFileError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+        raise DataFileError(
+            f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{name} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read, "
-            "text as UTF-8"
+            f"{name} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and"
+            " npz files can be read, text as UTF-8"
         ) from error
 
 
@@ -216,7 +254,9 @@ def _read_npy(source, images):
         with source.open() as file:
             array = np.load(file, allow_pickle=False)
     except DAMAGED as error:
-        raise DataFileError(f"{path}: {error}; an npy file of data must be a plain array of numbers") from error
+        raise DataFileError(
+            f"{path}: {error}; an npy file of data must be a plain array of numbers"
+        ) from error
     return _from_array(path, array, "the array", images)
 
 
@@ -230,17 +270,24 @@ def _read_npz(source, images):
             y = np.char.decode(y, "utf-8") if y is not None and y.dtype.kind == "S" else y
     except DAMAGED as error:
         raise DataFileError(
-            f"{path}: {error}; an npz file of data must be undamaged, with plain arrays of numbers or text and no pickled objects"
+            f"{path}: {error}; an npz file of data must be undamaged, with plain arrays of numbers"
+            " or text and no pickled objects"
         ) from error
     if "__fastsvgp__" in names:
         raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
     if X is None:
-        raise DataFileError(f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns) and y")
+        raise DataFileError(
+            f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns)"
+            " and y"
+        )
     table = _from_array(path, X, "X", images)
     if y is not None:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.shape != (table.num_rows,):
-            raise DataFileError(f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must be one value per row")
+            raise DataFileError(
+                f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must be one"
+                " value per row"
+            )
         if y.dtype.kind not in "fiubU":
             raise DataFileError(f"{path}: y must be numbers, booleans or text, got dtype {y.dtype}")
         table.target = y
@@ -252,8 +299,13 @@ def _from_array(path, array, name, images):
     right = array.ndim == 2 or images and of_images
     if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
         due = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
-        hint = "; images are for models of patches: --patch-shape" if of_images and not images else ""
-        raise DataFileError(f"{path}: {name} must be numbers of shape {due}, got {array.dtype} of shape {array.shape}{hint}")
+        hint = (
+            "; images are for models of patches: --patch-shape" if of_images and not images else ""
+        )
+        raise DataFileError(
+            f"{path}: {name} must be numbers of shape {due}, got {array.dtype} of shape"
+            f" {array.shape}{hint}"
+        )
     shape = (*array.shape[1:], 1)[:3] if of_images else None
     array = np.asarray(array.reshape(len(array), -1), np.float64)
     return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
@@ -272,7 +324,9 @@ def _read_text(source, delimiter, header):
         with source.open_text() as file:
             for _ in range(layout.skip):
                 next(file)
-            numbers = np.loadtxt(_nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2)
+            numbers = np.loadtxt(
+                _nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2
+            )
         lines, text = None, {}
         if names and numbers.shape[1] != len(names):
             raise ValueError("ragged")
@@ -280,7 +334,11 @@ def _read_text(source, delimiter, header):
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
         numbers, text, lines = _read_cells(source, layout)
-    names = [n or f"column {i}" for i, n in enumerate(names)] if names else [f"x{i}" for i in range(numbers.shape[1])]
+    names = (
+        [n or f"column {i}" for i, n in enumerate(names)]
+        if names
+        else [f"x{i}" for i in range(numbers.shape[1])]
+    )
     return Table(path, names, layout.header is not None, numbers, text, None, lines, layout, source)
 
 
@@ -296,18 +354,23 @@ def _delimiter(delimiter, head):
         return DELIMITERS[delimiter]
     if delimiter != "auto":
         if len(delimiter) != 1 or delimiter in "\r\n":
-            raise UsageError(f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got {delimiter!r}")
+            raise UsageError(
+                f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got"
+                f" {delimiter!r}"
+            )
         return delimiter
     sample = [line for line in head if line.strip() and not line.startswith("#")][:20]
 
     def agreement(candidate):
         widths = [len(cells) for _, cells in _split(sample, candidate)]
-        if candidate is None and widths and widths[0] == 1:  # a name above text of several words, or dates with times
+        # a name above text of several words, or dates with times
+        if candidate is None and widths and widths[0] == 1:
             return 0
         width, count = max(Counter(widths).items(), key=lambda item: item[1], default=(1, 0))
         return count if width > 1 else 0
 
-    best = max(DELIMITERS.values(), key=agreement)  # the first of the best: a tab or semicolon beats the comma inside a cell
+    # the first of the best: a tab or semicolon beats the comma inside a cell
+    best = max(DELIMITERS.values(), key=agreement)
     return best if sample and agreement(best) else ","
 
 
@@ -321,48 +384,74 @@ def _split(lines, delimiter):
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     start = 1
     for cells in reader:
-        if cells and not (len(cells) == 1 and not cells[0].strip()) and not cells[0].startswith("#"):
+        if (
+            cells
+            and not (len(cells) == 1 and not cells[0].strip())
+            and not cells[0].startswith("#")
+        ):
             yield start, [cell.strip() for cell in cells]
         start = reader.line_num + 1
 
 
 def _layout(path, head, delimiter, header):
     rows = list(_split(head, delimiter))
-    comments = [line for line in itertools.takewhile(lambda text: text.startswith("#") or not text.strip(), head)]
+    comments = [
+        line
+        for line in itertools.takewhile(lambda text: text.startswith("#") or not text.strip(), head)
+    ]
     if not rows:
         raise DataFileError(f"{path} is empty: it holds no rows of data")
     first_line, first = rows[0]
-    if header == "yes" or (header == "auto" and _is_header(path, first, [cells for _, cells in rows[1:]])):
+    if header == "yes" or (
+        header == "auto" and _is_header(path, first, [cells for _, cells in rows[1:]])
+    ):
         skip = rows[1][0] - 1 if len(rows) > 1 else first_line
         return Layout(delimiter, skip, first)
-    return Layout(delimiter, first_line - 1, _commented_header(comments, delimiter, len(first)) if header == "auto" else None)
+    return Layout(
+        delimiter,
+        first_line - 1,
+        _commented_header(comments, delimiter, len(first)) if header == "auto" else None,
+    )
 
 
 def _is_header(path, first, following):
     """Whether the first row holds names; said where it may be either.
 
-    It does where all cells are text, or some stand where the next row has a number. The counts 0, 1, 2... are names as pandas
-    writes them, but a row of data where all that follows is whole as well.
+    It does where all cells are text, or some stand where the next row has a number. The counts 0,
+    1, 2... are names as pandas writes them, but a row of data where all that follows is whole as
+    well.
     """
     if all(map(is_name, first)):
         return True
-    clear = not any(map(is_number, first))  # but some cells are empty, or say that a value is missing
-    above = any(is_name(cell) and is_number(below) for cell, below in zip(first, *following[:1] or [[]], strict=False))
+    # but some cells are empty, or say that a value is missing
+    clear = not any(map(is_number, first))
+    above = any(
+        is_name(cell) and is_number(below)
+        for cell, below in zip(first, *following[:1] or [[]], strict=False)
+    )
     if clear and above:
         return True
     counts = len(first) > 2 and first == [str(i) for i in range(len(first))]
-    whole = all(cell.lstrip("+-").isdigit() or is_missing(cell) for row in following for cell in row)
+    whole = all(
+        cell.lstrip("+-").isdigit() or is_missing(cell) for row in following for cell in row
+    )
     blanks = clear and any(first) and all(is_name(cell) or not cell for cell in first)
     named = above or blanks or counts and not whole
     if named or counts:
-        say = "column names; --header no makes it a row of data" if named else "a row of data; --header yes makes it column names"
+        say = (
+            "column names; --header no makes it a row of data"
+            if named
+            else "a row of data; --header yes makes it column names"
+        )
         log.warning("%s: the first line (%s) is taken for %s", path, shown(first), say)
     return named
 
 
 def _commented_header(comments, delimiter, width):
     """Column names in a # line right above the data, as numpy.savetxt writes them."""
-    cells = next((cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), [])
+    cells = next(
+        (cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), []
+    )
     return cells if len(cells) == width and not any(map(is_number, cells)) else None
 
 
@@ -385,12 +474,24 @@ def _read_cells(source, layout):
     for line, cells in _rows(source, layout):
         width = width or len(cells)
         if len(cells) != width:
-            reference = f"the header names {width} columns" if layout.header else f"line {lines[0]} has {width}"
+            reference = (
+                f"the header names {width} columns"
+                if layout.header
+                else f"line {lines[0]} has {width}"
+            )
             if len(cells) == width + 1 and not cells[-1]:
-                advice = f"the line ends with the delimiter {layout.delimiter!r}: remove it there, in all such lines"
+                advice = (
+                    f"the line ends with the delimiter {layout.delimiter!r}: remove it there, in"
+                    " all such lines"
+                )
             else:
-                advice = "every row must have as many cells (is the delimiter right? see --delimiter)"
-            raise DataFileError(f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; {advice}")
+                advice = (
+                    "every row must have as many cells (is the delimiter right? see --delimiter)"
+                )
+            raise DataFileError(
+                f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference};"
+                f" {advice}"
+            )
         rows.append(cells)
         lines.append(line)
     if not rows:
@@ -402,7 +503,10 @@ def _read_cells(source, layout):
         except ValueError:
             present = [not is_missing(cell) for cell in cells]
             if all(is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
-                numbers[:, j] = [float(cell) if there else np.nan for cell, there in zip(cells, present, strict=True)]
+                numbers[:, j] = [
+                    float(cell) if there else np.nan
+                    for cell, there in zip(cells, present, strict=True)
+                ]
             else:
                 text[j] = list(cells)
     return numbers, text, lines

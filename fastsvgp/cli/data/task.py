@@ -15,19 +15,20 @@ from .cells import commas, is_number
 from .tables import read_table
 
 log = logging.getLogger("fastsvgp")
-ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
+# of columns that say which row it is
+ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}
 
 
 @dataclass
 class Task:
     """What is to be learnt.
 
-    ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
-    that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
-    file says so.
+    ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test``
+    (N,) bool marks the rows that are held out. ``reason`` says in words why this likelihood was
+    chosen. ``image_shape`` is (H, W, C) where the file says so.
 
-    Inputs that hold text, dates or missing values are ``raw`` until ``split`` says which rows are for training; ``X``,
-    ``input_names`` and ``encoding`` are then made of them.
+    Inputs that hold text, dates or missing values are ``raw`` until ``split`` says which rows are
+    for training; ``X``, ``input_names`` and ``encoding`` are then made of them.
     """
 
     X: np.ndarray | None
@@ -67,7 +68,8 @@ def load_task(
     Parameters
     ----------
     path, target_file : path-like
-        ``target_file`` holds the target in the rows' order; without it the target is a column of ``path`` (or ``y`` of an npz).
+        ``target_file`` holds the target in the rows' order; without it the target is a column of
+        ``path`` (or ``y`` of an npz).
     target : str, optional
         Name or index of the target column; default the last.
     ignore : sequence of str
@@ -80,18 +82,23 @@ def load_task(
         "error", or "median" for inputs that may miss values.
     """
     if images and missing != "error":
-        raise UsageError(f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be missing; leave it out")
+        raise UsageError(
+            f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be"
+            " missing; leave it out"
+        )
     table = read_table(path, delimiter, header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
     if position in ignored:
-        raise UsageError(f"--ignore: {name!r} is the target; ignore inputs only, or choose another --target")
+        raise UsageError(
+            f"--ignore: {name!r} is the target; ignore inputs only, or choose another --target"
+        )
     columns = [i for i in columns if i != position]
     if not columns:
         raise UsageError(
-            f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of them the target "
-            f"{name!r}; give the target with --target or --target-file"
+            f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of"
+            f" them the target {name!r}; give the target with --target or --target-file"
         )
     if len(columns) > 1:
         for column in columns:
@@ -119,14 +126,29 @@ def _note_row_names(table, column):
     unnamed = not table.named or name == f"column {column}"
     first = values[0]
     counts = (
-        column == 0 and unnamed and len(values) > 2 and first in (0, 1) and np.array_equal(values, first + np.arange(len(values)))
+        column == 0
+        and unnamed
+        and len(values) > 2
+        and first in (0, 1)
+        and np.array_equal(values, first + np.arange(len(values)))
     )
-    label = name.lower() in ROW_NAMES and np.all(values == np.round(values)) and len(np.unique(values)) == len(values)
+    label = (
+        name.lower() in ROW_NAMES
+        and np.all(values == np.round(values))
+        and len(np.unique(values)) == len(values)
+    )
     if counts or label:
         which = (
-            f"the first column counts the rows from {first:g}, as an index does" if counts else f"column {name!r} names the rows"
+            f"the first column counts the rows from {first:g}, as an index does"
+            if counts
+            else f"column {name!r} names the rows"
         )
-        log.warning("%s: %s; it is an input here: --ignore %s leaves it out", table.path, which, column if unnamed else name)
+        log.warning(
+            "%s: %s; it is an input here: --ignore %s leaves it out",
+            table.path,
+            which,
+            column if unnamed else name,
+        )
 
 
 def _find_target(table, target, target_file, columns, delimiter, header):
@@ -136,22 +158,37 @@ def _find_target(table, target, target_file, columns, delimiter, header):
         if other.target is not None and target is not None:
             raise UsageError(f"--target: {other.path} has the target as y; leave --target out")
         if other.target is None and target is None and other.num_columns > 1:
-            raise UsageError(f"--target-file: {other.path} has {other.num_columns} columns; say which one with --target")
-        values = other.target if other.target is not None else other.target_column(other.index_of(target or "0", "--target"))
+            raise UsageError(
+                f"--target-file: {other.path} has {other.num_columns} columns; say which one with"
+                " --target"
+            )
+        values = (
+            other.target
+            if other.target is not None
+            else other.target_column(other.index_of(target or "0", "--target"))
+        )
         if len(values) != table.num_rows:
-            raise DataFileError(f"--target-file: {other.path} has {len(values)} rows, but {table.path} has {table.num_rows}")
+            raise DataFileError(
+                f"--target-file: {other.path} has {len(values)} rows, but {table.path} has"
+                f" {table.num_rows}"
+            )
         name = other.names[other.index_of(target or "0", "--target")] if other.named else "y"
         return values, name, None
     if table.target is not None:
         if target is not None:
-            raise UsageError(f"--target: {table.path} already has the target as y; leave --target out")
+            raise UsageError(
+                f"--target: {table.path} already has the target as y; leave --target out"
+            )
         return table.target, "y", None
     if table.image_shape is not None:
-        raise UsageError(f"{table.path} holds images, and no y beside X; give the target with --target-file")
+        raise UsageError(
+            f"{table.path} holds images, and no y beside X; give the target with --target-file"
+        )
     if target is None:
         if table.num_columns == 1:
             raise UsageError(
-                f"{table.path} has one column only, so there is no target; give one with --target-file, or the right --delimiter"
+                f"{table.path} has one column only, so there is no target; give one with"
+                " --target-file, or the right --delimiter"
             )
         position = columns[-1] if columns else table.num_columns - 1
     else:
@@ -179,15 +216,22 @@ def interpret_target(values, name, likelihood=None):
     usable = np.abs(values) < LARGEST if values.dtype.kind == "f" else np.True_
     if not usable.all():
         row = int(np.argmin(usable))
-        what = f"{values[row]:g}" + (", too large to be squared," if np.isfinite(values[row]) else "")
-        raise DataFileError(f"the target {name!r} is {what} in row {row}; fill it in or remove the row")
+        what = f"{values[row]:g}" + (
+            ", too large to be squared," if np.isfinite(values[row]) else ""
+        )
+        raise DataFileError(
+            f"the target {name!r} is {what} in row {row}; fill it in or remove the row"
+        )
     distinct = np.unique(values)
     if len(values) < 2:
-        raise UsageError(f"there is {len(values)} row of data only; at least three are needed to learn and to test")
+        raise UsageError(
+            f"there is {len(values)} row of data only; at least three are needed to learn and to"
+            " test"
+        )
     if len(distinct) < 2:
         raise UsageError(
-            f"the target {name!r} is constant: all {len(values)} values are {distinct[0]}, so there is nothing to "
-            "learn; choose another column with --target"
+            f"the target {name!r} is constant: all {len(values)} values are {distinct[0]}, so there"
+            " is nothing to learn; choose another column with --target"
         )
     if likelihood is None:
         likelihood, reason = choose_likelihood(values)
@@ -197,25 +241,28 @@ def interpret_target(values, name, likelihood=None):
     if kind in ("regression", "counts"):
         if values.dtype.kind in "US":
             raise UsageError(
-                f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as {str(values[0])!r}; "
-                f"choose a classification likelihood ({shown(BINARY | MULTICLASS)}) or another --target"
+                f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as"
+                f" {str(values[0])!r}; choose a classification likelihood"
+                f" ({shown(BINARY | MULTICLASS)}) or another --target"
             )
         y = values.astype(np.float64)
         if kind == "counts" and (y.min() < 0 or np.any(y != np.round(y))):
             raise UsageError(
-                f"--likelihood poisson needs counts 0, 1, 2..., but the target {name!r} runs from {y.min():g} to "
-                f"{y.max():g}{'' if np.any(y < 0) else ' with fractions'}; choose {shown(REGRESSION)}"
+                f"--likelihood poisson needs counts 0, 1, 2..., but the target {name!r} runs from"
+                f" {y.min():g} to {y.max():g}{'' if np.any(y < 0) else ' with fractions'}; choose"
+                f" {shown(REGRESSION)}"
             )
         return y, likelihood, reason, None
     if kind == "binary" and len(distinct) != 2:
         raise UsageError(
-            f"--likelihood {likelihood} needs two classes, but the target {name!r} has {len(distinct)} values: "
-            f"{shown(map(class_name, distinct), 5)}; choose {shown(MULTICLASS)} or {shown(REGRESSION)}"
+            f"--likelihood {likelihood} needs two classes, but the target {name!r} has"
+            f" {len(distinct)} values: {shown(map(class_name, distinct), 5)}; choose"
+            f" {shown(MULTICLASS)} or {shown(REGRESSION)}"
         )
     if 2 * len(distinct) > len(values) or len(distinct) > 1000:
         raise UsageError(
-            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too many for classes; "
-            + _instead_of_classes(values)
+            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too"
+            " many for classes; " + _instead_of_classes(values)
         )
     y = np.searchsorted(distinct, values)
     return y, likelihood, reason, [class_name(value) for value in distinct]
@@ -232,7 +279,10 @@ def _instead_of_classes(values):
         return "it is text that reads as numbers: store it as numbers"
     if len(odd) < len(values):
         numbers = len(values) - len(odd)
-        return f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose another --target"
+        return (
+            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose"
+            " another --target"
+        )
     return "choose another --target"
 
 
@@ -258,17 +308,25 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
         order = np.random.default_rng([seed, num]).permutation(num)
         task.test = np.zeros(num, bool)
         task.test[order[:count]] = True
-        task.split = f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
+        task.split = (
+            f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
+        )
     if num - task.test.sum() < 2:
-        raise UsageError(f"rows left for training: {num - task.test.sum()}; at least two are needed")
+        raise UsageError(
+            f"rows left for training: {num - task.test.sum()}; at least two are needed"
+        )
     if len(np.unique(task.y[~task.test])) < 2:
         raise UsageError(
-            f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
-            "--test-mask) or another --target"
+            f"the target {task.target_name!r} is constant over the training rows; choose another"
+            " split (--seed, --test-mask) or another --target"
         )
     if task.raw is not None:
         task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
-        task.X, task.input_names, task.raw = task.encoding.matrix(task.raw), task.encoding.input_names, None
+        task.X, task.input_names, task.raw = (
+            task.encoding.matrix(task.raw),
+            task.encoding.input_names,
+            None,
+        )
     return task
 
 
@@ -277,14 +335,24 @@ def _read_mask(argument, num):
     path = path if colon else argument
     table = read_table(path)
     if not (colon and column) and table.num_columns > 1:
-        raise UsageError(f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0")
+        raise UsageError(
+            f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0"
+        )
     column = column if colon and column else "0"
     values = table.target_column(table.index_of(column, "--test-mask"))
     if table.num_rows != num:
-        raise DataFileError(f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}")
-    wrong = next((value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))), None)
+        raise DataFileError(
+            f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}"
+        )
+    wrong = next(
+        (value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))),
+        None,
+    )
     if wrong is not None:
-        raise DataFileError(f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got {class_name(wrong)}")
+        raise DataFileError(
+            f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got"
+            f" {class_name(wrong)}"
+        )
     return values == 1
 
 

@@ -28,19 +28,26 @@ def evaluate(fitted, task):
         return metrics.classification(y, prediction.probabilities, log_density, y_train)
     if fitted.kind == "counts":
         return metrics.counts(y, prediction.mean, log_density, y_train.mean())
-    return metrics.regression(fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale)
+    return metrics.regression(
+        fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale
+    )
 
 
 def write_metrics(folder, results):
     """Write metrics.json."""
     path = os.path.join(folder, METRICS)
     with writing(path, lambda: _model_is_there(folder)):
-        write_atomically(path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
+        write_atomically(
+            path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode())
+        )
     return path
 
 
 def _model_is_there(folder):
-    return f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the next fit"
+    return (
+        f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the"
+        " next fit"
+    )
 
 
 def parameters(model):
@@ -48,7 +55,9 @@ def parameters(model):
     return {
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
-        if value is not None and re.sub(r"^(basis|layers\.\d+)\.", "", path).split(".")[0] in ("covariance", "likelihood", "mean")
+        if value is not None
+        and re.sub(r"^(basis|layers\.\d+)\.", "", path).split(".")[0]
+        in ("covariance", "likelihood", "mean")
     }
 
 
@@ -73,7 +82,10 @@ def write_plots(folder, fitted, task, values, title):
 
 def write_page(folder, fitted, results, said, values, plotted, why_not):
     """Write report.html; ``said``: the lines that were printed of data and choices."""
-    path, text = os.path.join(folder, REPORT), page.page(fitted, results, said, values, plotted, why_not)
+    path, text = (
+        os.path.join(folder, REPORT),
+        page.page(fitted, results, said, values, plotted, why_not),
+    )
     with writing(path, lambda: _model_is_there(folder)):
         write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
     return path
@@ -85,7 +97,9 @@ def _patches(fitted):
     H, W, C, h, w, stride = covariance.geometry
     Z = sets_of(fitted.model.inducing)[0]
     windows = (H - h) // stride + 1, (W - w) // stride + 1
-    return (scale.x_mean[0] + scale.x_scale[0] * Z).reshape(-1, h, w, C), np.reshape(covariance.weights, windows)
+    return (scale.x_mean[0] + scale.x_scale[0] * Z).reshape(-1, h, w, C), np.reshape(
+        covariance.weights, windows
+    )
 
 
 def _fit_plots(fitted: Fitted, task, title):
@@ -97,18 +111,35 @@ def _fit_plots(fitted: Fitted, task, title):
         grid = _grid(task.X[:, 0])
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
-            return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
+            return {
+                "fit.png": plots.classes_1d(
+                    *parts, grid, prediction.probabilities, fitted.classes, names, title
+                )
+            }
         sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(bottom(fitted.model).inducing)
         inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
-        return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
+        return {
+            "fit.png": plots.fit_1d(
+                *parts, grid, prediction.mean, prediction.quantiles, inducing, names, title
+            )
+        }
     if not test.any():
         return {}
     X, y = task.X[test], task.y[test]
     prediction = fitted.predict(X, levels)
     if fitted.classes is None:
         at = fitted.cdf(X, y)
-        pit = (np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0)), 0) if fitted.kind == "counts" else at), at
-        figure = plots.predicted_against_true(y, prediction.mean, prediction.quantiles, pit, task.target_name, title)
+        pit = (
+            (
+                np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0)), 0)
+                if fitted.kind == "counts"
+                else at
+            ),
+            at,
+        )
+        figure = plots.predicted_against_true(
+            y, prediction.mean, prediction.quantiles, pit, task.target_name, title
+        )
     else:
         surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
         figure = plots.classification(y, prediction.probabilities, fitted.classes, title, surface)
@@ -123,5 +154,7 @@ def _grid(x, points=GRID):
 def _surface(fitted, task, names):
     gx, gy = _grid(task.X[:, 0], 120), _grid(task.X[:, 1], 120)
     corners = np.stack(np.meshgrid(gx, gy), axis=-1)
-    probabilities = fitted.predict(corners.reshape(-1, 2)).probabilities.reshape(len(gy), len(gx), -1)
+    probabilities = fitted.predict(corners.reshape(-1, 2)).probabilities.reshape(
+        len(gy), len(gx), -1
+    )
     return gx, gy, probabilities, task.X, task.y, names

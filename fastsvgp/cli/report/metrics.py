@@ -7,7 +7,8 @@ import numpy as np
 from ...recipes.remedies import Outcome, remedies
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
-TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}  # by the scale
+# by the scale
+TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -19,7 +20,8 @@ def regression(y, mean, log_density, scale):
     y, mean, log_density : (N,)
         Standardised test targets, predictive means of y, and log predictive densities.
     scale : Standardisation
-        Of the training part. The trivial predictor is its Gaussian, N(0, 1) in the standardised scale.
+        Of the training part. The trivial predictor is its Gaussian, N(0, 1) in the standardised
+        scale.
     """
     model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
     trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
@@ -28,7 +30,10 @@ def regression(y, mean, log_density, scale):
         "model": model,
         "trivial": trivial,
         "original_scale": {
-            who: {"rmse": values["rmse"] * scale.y_scale, "nlpd": values["nlpd"] + float(np.log(scale.y_scale))}
+            who: {
+                "rmse": values["rmse"] * scale.y_scale,
+                "nlpd": values["nlpd"] + float(np.log(scale.y_scale)),
+            }
             for who, values in (("model", model), ("trivial", trivial))
         },
     }
@@ -60,8 +65,14 @@ def classification(y, probabilities, log_density, train_codes):
     frequency /= frequency.sum()
     return {
         "scale": "classes",
-        "model": {"accuracy": float(np.mean(probabilities.argmax(axis=1) == y)), "nlpd": -float(np.mean(log_density))},
-        "trivial": {"accuracy": float(np.mean(frequency.argmax() == y)), "nlpd": -float(np.mean(np.log(frequency[y])))},
+        "model": {
+            "accuracy": float(np.mean(probabilities.argmax(axis=1) == y)),
+            "nlpd": -float(np.mean(log_density)),
+        },
+        "trivial": {
+            "accuracy": float(np.mean(frequency.argmax() == y)),
+            "nlpd": -float(np.mean(np.log(frequency[y]))),
+        },
     }
 
 
@@ -71,8 +82,9 @@ def coverage(below, at, levels):
     Parameters
     ----------
     below, at : (N,)
-        The predictive distribution function just below each target and at it. Between them, where they differ, a target counts by
-        the part of its probability that the interval holds (Czado, Gneiting and Held 2009): on average the level, if calibrated.
+        The predictive distribution function just below each target and at it. Between them, where
+        they differ, a target counts by the part of its probability that the interval holds (Czado,
+        Gneiting and Held 2009): on average the level, if calibrated.
     levels : (K,)
     """
     shares = []
@@ -97,8 +109,13 @@ WORDS = {
 }
 BLIND = "{}; or these inputs say little about the target"
 SPREAD = {  # of a model that is right on average, but sure or unsure where it should not be
-    "standardised": "its intervals are off: another --likelihood (student-t and laplace bear outliers); {}",
-    "counts": "its intervals are off: {}; or the counts vary by more than their rate, as a Poisson law does not",
+    "standardised": (
+        "its intervals are off: another --likelihood (student-t and laplace bear outliers); {}"
+    ),
+    "counts": (
+        "its intervals are off: {}; or the counts vary by more than their rate, as a Poisson law"
+        " does not"
+    ),
     "classes": "its probabilities are off: {}, or another --likelihood",
 }
 
@@ -106,15 +123,21 @@ SPREAD = {  # of a model that is right on average, but sure or unsure where it s
 def advice(result, num_rows, outcome):
     """What to say of a model that is no better than the trivial predictor on ``num_rows`` rows; None where it is better.
 
-    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict.
-    An accuracy must be less than that of the largest class to be worth a word: where one class is rare they are often equal.
+    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict. An accuracy must be less
+    than that of the largest class to be worth a word: where one class is rare they are often equal.
     """
     model, trivial = result["model"], result["trivial"]
-    lost = [name for name in model if (model[name] < trivial[name] if name == "accuracy" else model[name] >= trivial[name])]
+    lost = [
+        name
+        for name in model
+        if (model[name] < trivial[name] if name == "accuracy" else model[name] >= trivial[name])
+    ]
     if not lost:
         return None
     names = " and ".join(LABELS[name] for name in lost)
-    todo = (SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND).format(remedies(Outcome(**outcome), WORDS))
+    todo = (SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND).format(
+        remedies(Outcome(**outcome), WORDS)
+    )
     chance = f" (with {num_rows} held-out rows it may be chance)" if num_rows < FEW else ""
     return f"no better than the trivial predictor in {names}{chance}: {todo}"
 
@@ -130,10 +153,16 @@ def table(result, title="held-out data"):
     trivial = TRIVIAL[result["scale"]]
     blocks = [(title, result)]
     if "original_scale" in result:
-        blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]
+        blocks = [
+            (f"{title}, standardised", result),
+            (f"{title}, original scale", result["original_scale"]),
+        ]
     lines = []
     for heading, values in blocks:
         lines.append(f"  {heading:<40}" + "".join(f"{LABELS[n]:>12}" for n in names))
-        for who, row in (("model", values["model"]), (f"trivial predictor ({trivial})", values["trivial"])):
+        for who, row in (
+            ("model", values["model"]),
+            (f"trivial predictor ({trivial})", values["trivial"]),
+        ):
             lines.append(f"    {who:<38}" + "".join(f"{row[n]:>12.4g}" for n in names))
     return "\n".join(lines)

@@ -27,8 +27,12 @@ def default_folder(path):
 
 def source(path, task):
     """What tells the data of one fit from those of another: their file, and a digest of what was read from it."""
-    regular = os.path.isfile(path)  # a pipe has a name, which says nothing about what comes through it
-    return {"file": os.path.realpath(path) if regular else None, "digest": data_digests.of(X=task.X, y=task.y)}
+    # a pipe has a name, which says nothing about what comes through it
+    regular = os.path.isfile(path)
+    return {
+        "file": os.path.realpath(path) if regular else None,
+        "digest": data_digests.of(X=task.X, y=task.y),
+    }
 
 
 def check_owner(folder, now):
@@ -43,10 +47,12 @@ def check_owner(folder, now):
         then = {"file": "data that nothing there names"}
     name, old = now["file"], then.get("file")
     same_file = name is not None and old in (name, os.path.basename(name))
-    if not same_file and not ("digest" in then and not data_digests.differences(then["digest"], now["digest"])):
+    if not same_file and not (
+        "digest" in then and not data_digests.differences(then["digest"], now["digest"])
+    ):
         raise UsageError(
-            f"{folder} holds the results of {old or 'what came through a pipe'}; name another folder with --out, or write over "
-            f"them with --out {folder}"
+            f"{folder} holds the results of {old or 'what came through a pipe'}; name another"
+            f" folder with --out, or write over them with --out {folder}"
         )
 
 
@@ -65,7 +71,10 @@ def output_folder(path):
         try:
             handle = files.take_lock(lock)
         except files.InUse as error:
-            raise UsageError(f"{path} is in use by another fit ({error}); wait for its end, or choose another --out") from None
+            raise UsageError(
+                f"{path} is in use by another fit ({error}); wait for its end, or choose another"
+                " --out"
+            ) from None
     try:
         for name in (MODEL, METRICS, REPORT, CHECKPOINT, *PLOTS):
             files.clear_leftovers(os.path.join(path, name))

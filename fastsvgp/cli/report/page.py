@@ -53,7 +53,9 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         "<h2>Command</h2>",
         f"<pre>{escape(results['command'])}</pre>",
         "<h2>Data and choices</h2>",
-        _table([], [line.strip().split(maxsplit=1) for line in said if line.startswith("  ")], "th"),
+        _table(
+            [], [line.strip().split(maxsplit=1) for line in said if line.startswith("  ")], "th"
+        ),
         "<h2>Scores on held-out rows</h2>",
         *_scores(results),
         "<h2>Bound over the training</h2>",
@@ -62,17 +64,28 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         *_relevance(fitted, results),
         "<h2>Pictures</h2>",
         *([f"<p>{escape(why_no_pictures)}</p>"] if why_no_pictures else map(_picture, pictures)),
-        f"<p>Written by fastsvgp {escape(results['fastsvgp'])}; the model is in model.npz, all figures are in metrics.json.</p>",
+        (
+            f"<p>Written by fastsvgp {escape(results['fastsvgp'])}; the model is in model.npz, all"
+            " figures are in metrics.json.</p>"
+        ),
     ]
-    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{SAFE}"><title>{title}</title>'
+    head = (
+        '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy"'
+        f' content="{SAFE}"><title>{title}</title>'
+    )
     top = f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>'
     return "\n".join([top, *parts, "</body></html>\n"])
 
 
 def _warnings(results):
     if results["interrupted"]:
-        yield f'<p class="note">The training was interrupted after {results["steps"]} steps; this is the model so far.</p>'
-    if results["test"] and (said := advice(results["test"], results["test_rows"], results["outcome"])):
+        yield (
+            f'<p class="note">The training was interrupted after {results["steps"]} steps; this is'
+            " the model so far.</p>"
+        )
+    if results["test"] and (
+        said := advice(results["test"], results["test_rows"], results["outcome"])
+    ):
         yield f'<p class="note">The model is {escape(said)}.</p>'
 
 
@@ -80,19 +93,26 @@ def _table(header, rows, first="td"):
     """Cells are text, which is escaped, and numbers; ``first``: the tag of the first cell of each row."""
     lines = [_row(row, first, "td") for row in rows]
     if header:
-        above = [_Above(name) if type(cell) in (int, float) else name for name, cell in zip(header, rows[0], strict=True)]
+        above = [
+            _Above(name) if type(cell) in (int, float) else name
+            for name, cell in zip(header, rows[0], strict=True)
+        ]
         lines.insert(0, _row(above, "th", "th"))
     return "\n".join(["<table>", *lines, "</table>"])
 
 
 def _row(cells, first, tag):
     tags = [first, *[tag] * (len(cells) - 1)]
-    return "<tr>" + "".join(_cell(cell, tag) for cell, tag in zip(cells, tags, strict=True)) + "</tr>"
+    return (
+        "<tr>" + "".join(_cell(cell, tag) for cell, tag in zip(cells, tags, strict=True)) + "</tr>"
+    )
 
 
 def _cell(cell, tag):
     if isinstance(cell, _Bar):
-        return f'<{tag} class="scale"><div class="bar" style="width: {100 * cell:.1f}%"></div></{tag}>'
+        return (
+            f'<{tag} class="scale"><div class="bar" style="width: {100 * cell:.1f}%"></div></{tag}>'
+        )
     if isinstance(cell, int | float):
         return f'<{tag} class="number">{cell:{".5g" if isinstance(cell, float) else "d"}}</{tag}>'
     if isinstance(cell, _Above):
@@ -113,15 +133,18 @@ def _scores(results):
     if not test:
         yield "<p>Nothing was held out.</p>"
         return
-    blocks = [(test["scale"], test)] + ([("original", test["original_scale"])] if "original_scale" in test else [])
+    blocks = [(test["scale"], test)] + (
+        [("original", test["original_scale"])] if "original_scale" in test else []
+    )
     names = list(test["model"])
     trivial = f"trivial predictor ({TRIVIAL[test['scale']]})"
     rows = [[who, scale, *(float(values[key][name]) for name in names)]
             for scale, values in blocks for who, key in (("model", "model"), (trivial, "trivial"))]  # fmt: skip
     yield _table(["", "scale", *(LABELS[name] for name in names)], rows)
     yield (
-        f"<p>{results['test_rows']} rows. The trivial predictor knows the training targets and no input. Of RMSE and NLPD "
-        "(negative log predictive density, nats a row) less is better, of accuracy more.</p>"
+        f"<p>{results['test_rows']} rows. The trivial predictor knows the training targets and no"
+        " input. Of RMSE and NLPD (negative log predictive density, nats a row) less is better, of"
+        " accuracy more.</p>"
     )
 
 
@@ -145,23 +168,46 @@ def _relevance(fitted, results):
         return
     lengths = np.asarray(covariance.lengthscales, np.float64)
     if lengths.ndim == 0:
-        yield f"<p>All inputs share one lengthscale, {float(lengths):.4g} standard deviations (--ard gives each its own).</p>"
+        yield (
+            f"<p>All inputs share one lengthscale, {float(lengths):.4g} standard deviations (--ard"
+            " gives each its own).</p>"
+        )
         return
     constant = set(results["constant_inputs"])
     order = [d for d in np.argsort(lengths) if fitted.input_names[d] not in constant]
     shown, scale = order[:INPUTS], fitted.scale.x_scale
     names = fitted.input_names
-    rows = [[names[d], _Bar(lengths[shown[0]] / lengths[d]), float(lengths[d]), float(lengths[d] * scale[d])] for d in shown]
+    rows = [
+        [
+            names[d],
+            _Bar(lengths[shown[0]] / lengths[d]),
+            float(lengths[d]),
+            float(lengths[d] * scale[d]),
+        ]
+        for d in shown
+    ]
     if rows:
-        yield _table(["input", "relevance", "lengthscale (standard deviations)", "lengthscale (units of the data)"], rows)
+        yield _table(
+            [
+                "input",
+                "relevance",
+                "lengthscale (standard deviations)",
+                "lengthscale (units of the data)",
+            ],
+            rows,
+        )
     if len(order) > len(shown):
         yield f"<p>The other {len(order) - len(shown)} inputs have larger lengthscales.</p>"
     if constant:
-        yield f"<p>Constant over the training rows, so without information: {escape(', '.join(sorted(constant)))}.</p>"
+        yield (
+            "<p>Constant over the training rows, so without information:"
+            f" {escape(', '.join(sorted(constant)))}.</p>"
+        )
     where = " of the first layer" if isinstance(model, fs.DeepGP) else ""
     yield (
-        f"<p>Relevance is one over the lengthscale{where} of the standardised input, in parts of the largest: how fast the "
-        "function changes along it. It is no measure of cause, and inputs that say the same share it.</p>"
+        f"<p>Relevance is one over the lengthscale{where} of the standardised input, in parts of"
+        " the largest: how fast the function changes along it. It is no measure of cause, and"
+        " inputs that say the same share it.</p>"
     )
 
 
@@ -169,4 +215,7 @@ def _picture(path):
     with open(path, "rb") as file:
         data = base64.b64encode(file.read()).decode()
     caption = CAPTIONS[os.path.basename(path)]
-    return f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    return (
+        f'<figure><img alt="{caption}"'
+        f' src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    )

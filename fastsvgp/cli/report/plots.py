@@ -1,4 +1,7 @@
-"""PNG plots of a fit. Matplotlib is optional: without it every plot is skipped, with a word about how to get it."""
+"""PNG plots of a fit.
+
+Matplotlib is optional: without it every plot is skipped, with a word about how to get it.
+"""
 
 import io
 
@@ -54,7 +57,13 @@ def training_curve(values, per, title):
     if window > 1:
         ax.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.7, label="each step")
         smooth = np.convolve(values, np.full(window, 1 / window), mode="valid")
-        ax.plot(steps[window // 2 :][: len(smooth)], smooth, color=BLUE, linewidth=1.8, label=f"mean of {window} steps")
+        ax.plot(
+            steps[window // 2 :][: len(smooth)],
+            smooth,
+            color=BLUE,
+            linewidth=1.8,
+            label=f"mean of {window} steps",
+        )
         ax.legend(frameon=False, loc="lower right")
     else:
         ax.plot(steps, values, color=BLUE, linewidth=1.8, marker="o" if len(values) < 3 else None)
@@ -78,32 +87,61 @@ def fit_1d(train, test, grid, mean, interval, inducing, names, title):
     ax.scatter(*train, s=size, color=GREY, alpha=0.6, linewidths=0, label="training data")
     if len(test[0]):
         ax.scatter(*test, s=size + 4, color=ORANGE, linewidths=0, label="held-out data")
-    labels = ("inducing inputs",) if len(inducing) == 1 else ("inducing inputs Z", "inducing inputs O")
-    for inputs, height, colour, label in zip(inducing, (0.015, 0.045), ("black", ORANGE), labels, strict=False):
+    labels = (
+        ("inducing inputs",) if len(inducing) == 1 else ("inducing inputs Z", "inducing inputs O")
+    )
+    for inputs, height, colour, label in zip(
+        inducing, (0.015, 0.045), ("black", ORANGE), labels, strict=False
+    ):
         at = np.full(len(inputs), height)
-        ax.plot(inputs, at, "|", color=colour, markersize=8, transform=ax.get_xaxis_transform(), label=label)
+        ax.plot(
+            inputs,
+            at,
+            "|",
+            color=colour,
+            markersize=8,
+            transform=ax.get_xaxis_transform(),
+            label=label,
+        )
     ax.set_xlabel(names[0])
     ax.set_ylabel(names[1])
-    ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    ax.legend(
+        frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14)
+    )
     return figure
 
 
 def predicted_against_true(y, mean, interval, pit, name, title):
     """Two panels: predictive means against held-out targets, and how often central intervals hold what they promise.
 
-    ``interval`` is the pair of its ends (N,). ``pit`` is the predictive distribution function just below each target and at it: a
-    pair, which differs for counts.
+    ``interval`` is the pair of its ends (N,). ``pit`` is the predictive distribution function just
+    below each target and at it: a pair, which differs for counts.
     """
     figure, (left, right) = _figure(2, title)
     ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
     if len(y) > MANY:
-        left.hexbin(y, mean, gridsize=60, bins="log", mincnt=1, cmap="Blues", linewidths=0, extent=(*ends, *ends))
+        left.hexbin(
+            y,
+            mean,
+            gridsize=60,
+            bins="log",
+            mincnt=1,
+            cmap="Blues",
+            linewidths=0,
+            extent=(*ends, *ends),
+        )
         order = np.argsort(y)
-        shown = order[np.unique(np.searchsorted(y[order], np.linspace(*y[order[[0, -1]]], SAMPLE)))]  # spread over the targets
+        # spread over the targets
+        shown = order[np.unique(np.searchsorted(y[order], np.linspace(*y[order[[0, -1]]], SAMPLE)))]
         colour, alpha, what = ORANGE, 0.7, f"density, and {len(shown)} of {len(y)} intervals"
     else:
         left.scatter(y, mean, s=12, color=BLUE, alpha=0.7, linewidths=0)
-        shown, colour, alpha, what = slice(None), BLUE, 0.15 if len(y) > 100 else 0.3, "predicted against true"
+        shown, colour, alpha, what = (
+            slice(None),
+            BLUE,
+            0.15 if len(y) > 100 else 0.3,
+            "predicted against true",
+        )
     low, high = (np.where(np.isfinite(end), end, np.nan)[shown] for end in interval)
     left.vlines(y[shown], low, high, color=colour, alpha=alpha, linewidth=0.8)
     left.plot(ends, ends, color="black", linewidth=0.9, linestyle="--")
@@ -114,8 +152,17 @@ def predicted_against_true(y, mean, interval, pit, name, title):
     nominal = np.linspace(0, 1, 41)
     error = 2 * np.sqrt(nominal * (1 - nominal) / len(y))
     band = np.clip(nominal - error, 0, 1), np.clip(nominal + error, 0, 1)
-    right.fill_between(nominal, *band, color=GREY, alpha=0.18, linewidth=0, label=f"± 2 standard errors of {len(y)} rows")
-    right.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--", label="perfectly calibrated")
+    right.fill_between(
+        nominal,
+        *band,
+        color=GREY,
+        alpha=0.18,
+        linewidth=0,
+        label=f"± 2 standard errors of {len(y)} rows",
+    )
+    right.plot(
+        [0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--", label="perfectly calibrated"
+    )
     right.plot(nominal, coverage(*pit, nominal), color=BLUE, linewidth=1.8, label="model")
     right.set_xlabel("promised coverage of the interval")
     right.set_ylabel("share of held-out targets inside")
@@ -132,12 +179,20 @@ def inducing_patches(patches, weights, title):
     shown = np.clip((shown - low) / (high - low or 1.0), 0, 1)
     columns = int(np.ceil(np.sqrt(len(shown))))
     rows = -(-len(shown) // columns)
-    cells = np.full((rows * columns, patches.shape[1] + 1, patches.shape[2] + 1, shown.shape[-1]), 0.5)
+    cells = np.full(
+        (rows * columns, patches.shape[1] + 1, patches.shape[2] + 1, shown.shape[-1]), 0.5
+    )
     cells[: len(shown), 1:, 1:] = shown
     height, width = cells.shape[1:3]
-    mosaic = cells.reshape(rows, columns, height, width, -1).swapaxes(1, 2).reshape(rows * height, columns * width, -1)
+    mosaic = (
+        cells.reshape(rows, columns, height, width, -1)
+        .swapaxes(1, 2)
+        .reshape(rows * height, columns * width, -1)
+    )
     mosaic = np.pad(mosaic, ((0, 1), (0, 1), (0, 0)), constant_values=0.5)
-    left.imshow(mosaic[..., 0] if mosaic.shape[-1] == 1 else mosaic, cmap="gray", interpolation="nearest")
+    left.imshow(
+        mosaic[..., 0] if mosaic.shape[-1] == 1 else mosaic, cmap="gray", interpolation="nearest"
+    )
     left.set_title(f"{len(shown)} of {len(patches)} inducing patches", fontsize="medium")
     size = float(np.abs(weights).max()) or 1.0
     drawn = right.imshow(weights, cmap="RdBu_r", vmin=-size, vmax=size, interpolation="nearest")
@@ -154,23 +209,42 @@ def classes_1d(train, test, grid, probabilities, classes, names, title):
     figure, (ax,) = _figure(1, title, width=7.6)
     colours = _colours(len(classes))
     for c, name in enumerate(classes):
-        ax.plot(grid, probabilities[:, c], color=colours[c], linewidth=1.8, label=f"{names[1]} = {name}")
+        ax.plot(
+            grid, probabilities[:, c], color=colours[c], linewidth=1.8, label=f"{names[1]} = {name}"
+        )
         for (x, codes), level, alpha in ((train, -0.03, 0.35), (test, -0.07, 0.9)):
-            ax.plot(x[codes == c], np.full(np.sum(codes == c), level), "|", color=colours[c], alpha=alpha, markersize=7)
+            ax.plot(
+                x[codes == c],
+                np.full(np.sum(codes == c), level),
+                "|",
+                color=colours[c],
+                alpha=alpha,
+                markersize=7,
+            )
     ax.set_xlabel(names[0])
     ax.set_ylabel("probability")
     ax.set_ylim(-0.1, 1.05)
-    ax.set_title("Class probabilities (ticks: training rows, below them held-out rows)", fontsize="small")
+    ax.set_title(
+        "Class probabilities (ticks: training rows, below them held-out rows)", fontsize="small"
+    )
     columns = -(-len(classes) // 16)
     if columns <= 3:  # a longer legend would leave no room for the curves
-        ax.legend(frameon=False, fontsize="small", ncols=columns, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.legend(
+            frameon=False,
+            fontsize="small",
+            ncols=columns,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+        )
     return figure
 
 
 def classification(codes, probabilities, classes, title, surface=None):
     """Reliability of the probabilities, the confusion matrix, and for two inputs a map.
 
-    ``surface`` is None or ``(gx, gy, grid_probabilities (len(gy), len(gx), C), X (N, 2), X_codes, names)`` in original units.
+    ``surface`` is None or
+    ``(gx, gy, grid_probabilities (len(gy), len(gx), C), X (N, 2), X_codes, names)`` in original
+    units.
     """
     figure, axes = _figure(3 if surface is not None else 2, title, width=4.9, height=4.6)
     _reliability(axes[0], codes, probabilities, classes)
@@ -184,7 +258,11 @@ def _reliability(ax, codes, probabilities, classes):
     if len(classes) == 2:
         said, right, what = probabilities[:, 1], codes == 1, f"probability of {classes[1]!r}"
     else:
-        said, right, what = probabilities.max(axis=1), codes == probabilities.argmax(axis=1), "probability of the predicted class"
+        said, right, what = (
+            probabilities.max(axis=1),
+            codes == probabilities.argmax(axis=1),
+            "probability of the predicted class",
+        )
     edges = np.linspace(0, 1, 11)
     count, _ = np.histogram(said, edges)
     bins = merged_bins(count)[np.clip(np.digitize(said, edges) - 1, 0, 9)]
@@ -192,8 +270,16 @@ def _reliability(ax, codes, probabilities, classes):
     x, share = np.bincount(bins, said) / rows, np.bincount(bins, right) / rows
     spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (rows + 1)) / rows)
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--")
-    ax.errorbar(x, share, yerr=spread, color=BLUE, fmt="o-", markersize=4, linewidth=1.5, elinewidth=0.8)
-    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=what, ylabel="share observed (± standard error)", title="Reliability")
+    ax.errorbar(
+        x, share, yerr=spread, color=BLUE, fmt="o-", markersize=4, linewidth=1.5, elinewidth=0.8
+    )
+    ax.set(
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+        xlabel=what,
+        ylabel="share observed (± standard error)",
+        title="Reliability",
+    )
     low = ax.inset_axes([0.6, 0.08, 0.37, 0.2])
     low.bar(edges[:-1] + 0.05, count, width=0.09, color=GREY)
     low.set(xticks=[], yticks=[], title="held-out rows")
@@ -254,14 +340,25 @@ def _map(ax, classes, gx, gy, probabilities, X, codes, names):
         colours = ["#2166ac", "#b2182b"]
     else:
         rgb = np.array([_rgb(c) for c in colours])
-        ax.imshow(1 - (1 - probabilities @ rgb) * 0.6, origin="lower", extent=(gx[0], gx[-1], gy[0], gy[-1]), aspect="auto")
+        ax.imshow(
+            1 - (1 - probabilities @ rgb) * 0.6,
+            origin="lower",
+            extent=(gx[0], gx[-1], gy[0], gy[-1]),
+            aspect="auto",
+        )
     for c, name in enumerate(classes):
-        ax.scatter(*X[codes == c].T, s=16, color=colours[c], edgecolors="white", linewidths=0.4, label=name)
+        ax.scatter(
+            *X[codes == c].T, s=16, color=colours[c], edgecolors="white", linewidths=0.4, label=name
+        )
     ax.legend(fontsize="x-small", framealpha=0.8)
     ax.set(
         xlabel=names[0],
         ylabel=names[1],
-        title=f"Probability of {classes[1]!r} and the data" if len(classes) == 2 else "Classes and the data",
+        title=(
+            f"Probability of {classes[1]!r} and the data"
+            if len(classes) == 2
+            else "Classes and the data"
+        ),
     )
 
 

@@ -8,19 +8,35 @@ from ...layers.build import WIDEST
 from ..errors import UsageError
 from .names import LAYERED
 
-POSTERIORS = {"svgp": fs.Whitened, "lsvgp": fs.LikelihoodForm, "rsvgp": fs.Relaxed, "solvegp": fs.WhitenedOrthogonal}
+POSTERIORS = {
+    "svgp": fs.Whitened,
+    "lsvgp": fs.LikelihoodForm,
+    "rsvgp": fs.Relaxed,
+    "solvegp": fs.WhitenedOrthogonal,
+}
 
 
 def settle(args, num_inputs):
-    """Refuse what does not go together; the width where it is left open. One layer is a model without hidden ones."""
+    """Refuse what does not go together; the width where it is left open.
+
+    One layer is a model without hidden ones.
+    """
     if args.width is not None and (args.layers or 1) == 1:
-        raise UsageError("--width is the number of outputs of hidden layers; give --layers 2 or more, or leave it out")
+        raise UsageError(
+            "--width is the number of outputs of hidden layers; give --layers 2 or more, or leave"
+            " it out"
+        )
     if args.layers is None:
         return
     if args.method is not None and args.method not in LAYERED:
-        raise UsageError(f"--layers is for --method {', '.join(LAYERED)}; with {args.method} leave it out")
+        raise UsageError(
+            f"--layers is for --method {', '.join(LAYERED)}; with {args.method} leave it out"
+        )
     if args.patch_shape is not None:
-        raise UsageError("--layers and --patch-shape do not go together on the command line; see fastsvgp.ConvolutionalLayer")
+        raise UsageError(
+            "--layers and --patch-shape do not go together on the command line; see"
+            " fastsvgp.ConvolutionalLayer"
+        )
     args.layers = None if args.layers == 1 else args.layers
     args.width = args.layers and (args.width or min(num_inputs, WIDEST))
 
@@ -29,13 +45,27 @@ def build(X, kind, likelihood, sizes, args, rng):
     """The deep GP to start from, on standardised inputs."""
 
     def covariance(variance, lengthscales):
-        one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))  # of the distances in all columns together
+        # of the distances in all columns together
+        one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))
         return kind(variance=variance, lengthscales=lengthscales if args.ard else one)
 
     posterior = POSTERIORS[args.method]
-    return fs.deep_gp(X, likelihood, args.layers, sizes, width=args.width, covariance=covariance, posterior=posterior, rng=rng)
+    return fs.deep_gp(
+        X,
+        likelihood,
+        args.layers,
+        sizes,
+        width=args.width,
+        covariance=covariance,
+        posterior=posterior,
+        rng=rng,
+    )
 
 
 def inducing_fields(args):
     """Where the inducing inputs of the model are."""
-    return [f"layers.{number}.inducing" for number in range(args.layers)] if args.layers else ["inducing"]
+    return (
+        [f"layers.{number}.inducing" for number in range(args.layers)]
+        if args.layers
+        else ["inducing"]
+    )

@@ -1,12 +1,14 @@
 """The likelihood where the user names none: by the values of the target.
 
-Text and booleans are classes. Whole numbers (of any dtype) are classes while there are at most ``FEW`` different ones, each in
-some rows; more than that are counts or a scale: ratings, ages, years. The codes of many classes look like these, and so
-``--likelihood`` has to be given for them: the reason that is printed says what they were taken for.
+Text and booleans are classes. Whole numbers (of any dtype) are classes while there are at most
+``FEW`` different ones, each in some rows; more than that are counts or a scale: ratings, ages,
+years. The codes of many classes look like these, and so ``--likelihood`` has to be given for them:
+the reason that is printed says what they were taken for.
 
-A count starts at 0, varies about as much as a Poisson variable does (its variance is its mean where the rate is constant, and
-larger where the inputs move it), and has its longer tail to the right (a Poisson variable's skewness is 1 / sqrt(mean)). A scale
-fails one of these: digits 0 to 9 that come equally often have variance 1.8 times the mean, but no skewness.
+A count starts at 0, varies about as much as a Poisson variable does (its variance is its mean where
+the rate is constant, and larger where the inputs move it), and has its longer tail to the right (a
+Poisson variable's skewness is 1 / sqrt(mean)). A scale fails one of these: digits 0 to 9 that come
+equally often have variance 1.8 times the mean, but no skewness.
 """
 
 import numpy as np
@@ -37,7 +39,10 @@ def choose_likelihood(values):
         return "gaussian", "the target is real-valued"
     if len(distinct) <= FEW and EACH * len(distinct) <= len(values):
         return _classes(distinct, "integers")
-    what = f"the target is {len(distinct)} different whole numbers from {distinct[0]:.0f} to {distinct[-1]:.0f}"
+    what = (
+        f"the target is {len(distinct)} different whole numbers from {distinct[0]:.0f} to"
+        f" {distinct[-1]:.0f}"
+    )
     if len(distinct) > FEW and is_count(values):
         return "poisson", f"{what}, spread like counts"
     return "gaussian", f"{what}, a scale rather than classes or counts"
@@ -51,7 +56,11 @@ def is_count(values):
     variance = np.mean(central**2)
     skewness = np.mean(central**3) / variance**1.5
     low, high = VARIANCE
-    return values.min() == 0 and low * mean <= variance <= high * mean and skewness >= SKEWNESS / np.sqrt(mean)
+    return (
+        values.min() == 0
+        and low * mean <= variance <= high * mean
+        and skewness >= SKEWNESS / np.sqrt(mean)
+    )
 
 
 def _classes(distinct, what):

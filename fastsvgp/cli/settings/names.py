@@ -13,7 +13,8 @@ PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
 LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # of deep GPs
 WITH_PATCHES = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"
-LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"  # with bounds from samples
+# with bounds from samples
+LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"
 LEVELS = 20  # of a text column that have an input of their own
 POLICIES = "error", "median"  # of missing values
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS

@@ -24,9 +24,10 @@ def affinity():
 def use_device(group):
     """Have this process use a device of its own, ``cuda:{local_rank}``, and give its number.
 
-    Ranks that see the same devices take one after the other; where a launcher shows each rank one, or some, that is how many
-    there are for it. Raises on all ranks: ``ImportError`` or ``RuntimeError`` where some rank has no CuPy or no device, or where
-    ranks of a host outnumber its devices.
+    Ranks that see the same devices take one after the other; where a launcher shows each rank one,
+    or some, that is how many there are for it. Raises on all ranks: ``ImportError`` or
+    ``RuntimeError`` where some rank has no CuPy or no device, or where ranks of a host outnumber
+    its devices.
     """
     names, error = [], None
     try:
@@ -36,11 +37,14 @@ def use_device(group):
     group.all_well(error)
     everyone = group.on_host(names)
     numbers = [everyone[:rank].count(seen) for rank, seen in enumerate(everyone)]
-    taken = {seen[number] for number, seen in zip(numbers, everyone, strict=True) if number < len(seen)}
+    taken = {
+        seen[number] for number, seen in zip(numbers, everyone, strict=True) if number < len(seen)
+    }
     if len(taken) < group.local_size:
         error = RuntimeError(
-            f"{group.local_size} ranks on this host, and they see {len(set().union(*everyone))} of its devices: each needs one "
-            "of its own; start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES"
+            f"{group.local_size} ranks on this host, and they see {len(set().union(*everyone))} of"
+            " its devices: each needs one of its own; start fewer ranks a host, or look at"
+            " CUDA_VISIBLE_DEVICES"
         )
     group.all_well(error)
     number = numbers[group.local_rank]

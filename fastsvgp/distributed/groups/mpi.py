@@ -42,7 +42,8 @@ class MPIGroup:
     def sum(self, buffer):
         """The sum over the ranks, in place."""
         if len(buffer) == WORDS and not on_device(buffer):
-            self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Wait()  # MPI matches it with ``begin_sum`` of a rank that ends
+            # MPI matches it with ``begin_sum`` of a rank that ends
+            self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Wait()
             return
         _wait_for(buffer)
         self.comm.Allreduce(self._MPI.IN_PLACE, buffer)
@@ -101,8 +102,9 @@ def mpi(comm=None, rows="all", device_pointers=False):
     rows : {"all", "own"}
         Whether X and Y of a call are all rows, on every rank, or this rank's.
     device_pointers : bool
-        Whether this MPI sums arrays on devices ("CUDA-aware"). It is not guessed, for one that cannot crashes. Each rank then
-        uses a device of its own, as with ``nccl``. Otherwise the numbers of a model on a device go through pinned memory.
+        Whether this MPI sums arrays on devices ("CUDA-aware"). It is not guessed, for one that
+        cannot crashes. Each rank then uses a device of its own, as with ``nccl``. Otherwise the
+        numbers of a model on a device go through pinned memory.
 
     Returns
     -------
@@ -117,14 +119,21 @@ def mpi(comm=None, rows="all", device_pointers=False):
 
     Notes
     -----
-    Ranks of one host share its cores: where nobody has said how many threads there shall be (``set_num_threads``,
-    ``OMP_NUM_THREADS``, ``NUMBA_NUM_THREADS``), each takes its part of those that it may use.
+    Ranks of one host share its cores: where nobody has said how many threads there shall be
+    (``set_num_threads``, ``OMP_NUM_THREADS``, ``NUMBA_NUM_THREADS``), each takes its part of those
+    that it may use.
 
-    Start scripts by ``python -m mpi4py``: an error that escapes on one rank then ends all at once. A rank that ends in another
-    way, by ``sys.exit`` too, tells the others: in their next call they raise ``RemoteError``.
+    Start scripts by ``python -m mpi4py``: an error that escapes on one rank then ends all at once.
+    A rank that ends in another way, by ``sys.exit`` too, tells the others: in their next call they
+    raise ``RemoteError``.
     """
     MPI = library()
-    return MPIGroup(MPI, MPI.COMM_WORLD if comm is None else comm, rows, check.flag("device_pointers", device_pointers))
+    return MPIGroup(
+        MPI,
+        MPI.COMM_WORLD if comm is None else comm,
+        rows,
+        check.flag("device_pointers", device_pointers),
+    )
 
 
 def library(asked="mpi"):
@@ -133,12 +142,12 @@ def library(asked="mpi"):
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(
-            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library: {install_hint('mpi')}, and the "
-            f"MPI of your cluster, or {install_package('mpich')}"
+            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library:"
+            f" {install_hint('mpi')}, and the MPI of your cluster, or {install_package('mpich')}"
         ) from error
     except RuntimeError as error:  # mpi4py is there, and finds no libmpi
         raise ImportError(
-            f"{asked}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster, or install one: "
-            f"{install_package('mpich')}"
+            f"{asked}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster,"
+            f" or install one: {install_package('mpich')}"
         ) from error
     return MPI

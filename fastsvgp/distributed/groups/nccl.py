@@ -24,7 +24,9 @@ class NCCLGroup(MPIGroup):
             error = failure
         self.all_well(error)
         self.device = use_device(self)
-        self._devices = _kept(self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank))
+        self._devices = _kept(
+            self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank)
+        )
         self.sums_on_device = True
 
     def sum(self, buffer):
@@ -34,7 +36,9 @@ class NCCLGroup(MPIGroup):
             return
         _check_dtype(buffer)
         place, stream = buffer.data.ptr, cuda_devices.cupy().cuda.get_current_stream().ptr
-        self._devices.allReduce(place, place, buffer.size, self._nccl.NCCL_DOUBLE, self._nccl.NCCL_SUM, stream)
+        self._devices.allReduce(
+            place, place, buffer.size, self._nccl.NCCL_DOUBLE, self._nccl.NCCL_SUM, stream
+        )
 
     def broadcast(self, buffer):
         """The buffer of rank 0, in place, as ``sum``."""
@@ -49,13 +53,17 @@ class NCCLGroup(MPIGroup):
 def _check_dtype(buffer):
     """NCCL is told of numbers, and knows nothing of arrays."""
     if buffer.dtype != "float64":
-        raise TypeError(f"`buffer` must be float64, got {buffer.dtype}: other numbers would be read as such, beyond its end")
+        raise TypeError(
+            f"`buffer` must be float64, got {buffer.dtype}: other numbers would be read as such,"
+            " beyond its end"
+        )
 
 
 def _kept(communicator):
     """The same, never to be destroyed: that waits for the other ranks of the host.
 
-    Where this rank ends by an error they wait for it in a sum, and MPI ends them after the last Python object is gone.
+    Where this rank ends by an error they wait for it in a sum, and MPI ends them after the last
+    Python object is gone.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(communicator))
     return communicator
@@ -74,8 +82,8 @@ def nccl(comm=None, rows="all"):
     Returns
     -------
     group
-        Its ``device`` is the number of the device that this process uses from here on: that of its rank among those of the host,
-        counted among the devices that it sees.
+        Its ``device`` is the number of the device that this process uses from here on: that of its
+        rank among those of the host, counted among the devices that it sees.
 
     Raises
     ------
@@ -88,9 +96,9 @@ def nccl(comm=None, rows="all"):
 
     Notes
     -----
-    Place arrays once the group is there: ``fs.to_device(model)`` and ``cupy.asarray`` then put them on the device of the rank.
-    With a model on the device the numbers of a step are packed and summed there; five words come to the host. With a model on
-    the host this is ``mpi``.
+    Place arrays once the group is there: ``fs.to_device(model)`` and ``cupy.asarray`` then put them
+    on the device of the rank. With a model on the device the numbers of a step are packed and
+    summed there; five words come to the host. With a model on the host this is ``mpi``.
 
     No GPU has run this.
 

@@ -6,14 +6,22 @@ import numpy as np
 
 from ...errors import RemoteError
 
-ENDED = "its function returned, and other ranks still call with the group; have all ranks make the same calls"
+ENDED = (
+    "its function returned, and other ranks still call with the group; have all ranks make the same"
+    " calls"
+)
 
 
 class _Shared:
     """What the ranks of one group have together."""
 
     def __init__(self, size):
-        self.size, self.changed, self.buffers, self.result = size, threading.Condition(), [None] * size, None
+        self.size, self.changed, self.buffers, self.result = (
+            size,
+            threading.Condition(),
+            [None] * size,
+            None,
+        )
         self.turn, self.came, self.failure = 0, 0, None
 
     def meet(self):
@@ -71,7 +79,10 @@ class ThreadGroup:
         shared.meet()
         result = shared.result
         if isinstance(result, list):
-            raise ValueError(f"the ranks are not in the same call: they exchange {result} numbers; each must make the same calls")
+            raise ValueError(
+                f"the ranks are not in the same call: they exchange {result} numbers; each must"
+                " make the same calls"
+            )
         buffer[...] = result
 
     @staticmethod
@@ -87,7 +98,9 @@ class ThreadGroup:
 
     def leave(self, error=None):
         """This rank has ended: whoever waits, or will wait, for it raises ``RemoteError``."""
-        self._shared.leave(self.rank, ENDED if error is None else f"{type(error).__name__}: {error}")
+        self._shared.leave(
+            self.rank, ENDED if error is None else f"{type(error).__name__}: {error}"
+        )
 
 
 class ThreadGroups(list):
@@ -96,7 +109,8 @@ class ThreadGroups(list):
     def run(self, function):
         """``function(group)`` on all ranks, each in a thread; the list of results.
 
-        Where ranks raise, the error of the first that failed by itself is raised here, when all have ended.
+        Where ranks raise, the error of the first that failed by itself is raised here, when all
+        have ended.
         """
         results, errors = [None] * len(self), {}
         for group in self[:1]:
@@ -124,7 +138,9 @@ class ThreadGroups(list):
         for group in self[:1]:
             group.begin()  # ranks may also meet in threads that are not ours
         if errors:
-            raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[1]
+            raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[
+                1
+            ]
         return results
 
 
@@ -140,8 +156,8 @@ def threads(n, rows="all"):
     Returns
     -------
     list of n groups
-        One for each rank, to be used in a thread of its own. Its ``run(function)`` calls ``function(group)`` on all of them, and
-        returns the list of what they return.
+        One for each rank, to be used in a thread of its own. Its ``run(function)`` calls
+        ``function(group)`` on all of them, and returns the list of what they return.
 
     Notes
     -----
@@ -156,5 +172,8 @@ def threads(n, rows="all"):
 def checked_rows(rows):
     """Refuse anything but the two ways in which ranks have rows."""
     if rows not in ("all", "own"):
-        raise ValueError(f'`rows` must be "all", every rank sees all rows, or "own", X and Y are this rank\'s; got {rows!r}')
+        raise ValueError(
+            '`rows` must be "all", every rank sees all rows, or "own", X and Y are this rank\'s;'
+            f" got {rows!r}"
+        )
     return rows

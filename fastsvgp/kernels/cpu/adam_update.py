@@ -8,12 +8,29 @@ from .common.thread_pool import over_rows
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-# Ranges are sliced off first, so that loops count from zero: an index that might be negative costs LLVM gathers and scatters.
-# A division that Numba checks ("python" error model) would not vectorise either.
+# Ranges are sliced off first, so that loops count from zero: an index that might be negative costs
+# LLVM gathers and scatters. A division that Numba checks ("python" error model) would not vectorise
+# either.
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _adam(start, stop, vector, vector_bar, first, second, vector_out, first_out, second_out, step, beta1, beta2, c1, c2, epsilon):
+def _adam(
+    start,
+    stop,
+    vector,
+    vector_bar,
+    first,
+    second,
+    vector_out,
+    first_out,
+    second_out,
+    step,
+    beta1,
+    beta2,
+    c1,
+    c2,
+    epsilon,
+):
     x, g, m, v = vector[start:stop], vector_bar[start:stop], first[start:stop], second[start:stop]
     x_out, m_out, v_out = vector_out[start:stop], first_out[start:stop], second_out[start:stop]
     for k in range(x.size):

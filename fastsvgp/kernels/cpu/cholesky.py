@@ -17,7 +17,9 @@ def _factorise(A, jitter, reverse=False):
         info = blocked.cholesky(Ai)
         if info:
             pivot = len(Ai) - info if reverse else info - 1
-            raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype)
+            raise NotPositiveDefinite(
+                np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype
+            )
 
 
 def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
@@ -32,8 +34,8 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
 
 
 def cholesky_vjp(L_bar, L):
-    # A = L L' depends on itself through L alone: dL = L Phi(L^-1 dA L^-T), so A_bar = sym(L^-T Phi(L' L_bar) L^-1),
-    # which is the whitening rule with C = -L' L_bar (lower triangle).
+    # A = L L' depends on itself through L alone: dL = L Phi(L^-1 dA L^-T), so A_bar = sym(L^-T
+    # Phi(L' L_bar) L^-1), which is the whitening rule with C = -L' L_bar (lower triangle).
     def one(L_bar, L):
         C = np.tril(L_bar)
         blas.trmm(matrix(L), C, True, blas.T, -1.0)
@@ -73,7 +75,8 @@ def cholesky_inverse(L):
 
 
 def cholesky_inverse_vjp(Y_bar, L, Y):
-    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y (Y_bar + Y_bar') L^-T)
+    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y
+    # (Y_bar + Y_bar') L^-T)
     def one(Y_bar, L, Y):
         S = Y_bar + Y_bar.T
         blocked.solve_right(matrix(L), S, blas.T)
@@ -96,9 +99,10 @@ def cholesky_product(L):
 
 
 def cholesky_of_inverse(A, jitter=0.0):
-    # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 = W W' with
-    # W = (J R J)^-T = J R^-T J, which is lower.
-    R = scratch.copy(A.swapaxes(-1, -2)[..., ::-1, ::-1])  # transposed: A's lower triangle is the one that is read
+    # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 =
+    # W W' with W = (J R J)^-T = J R^-T J, which is lower.
+    # transposed: A's lower triangle is the one that is read
+    R = scratch.copy(A.swapaxes(-1, -2)[..., ::-1, ::-1])
     _factorise(R, jitter, reverse=True)
     for Ri in flat(R, 2):
         blocked.inverse(Ri)

@@ -1,7 +1,7 @@
 """CPU twin of ``newton_schulz``: the natural-gradient update of a factor towards chol(A^-1), made of triangular products.
 
-Counted on half-empty operands the update takes 6 M^3 flops. The lower triangle of E = L' A L needs only that of A L: 2/3 M^3 for
-tril(A L), 1/3 for E from it, and L F with a lower F another 1/3.
+Counted on half-empty operands the update takes 6 M^3 flops. The lower triangle of E = L' A L needs
+only that of A L: 2/3 M^3 for tril(A L), 1/3 for E from it, and L F with a lower F another 1/3.
 """
 
 import numpy as np
@@ -144,10 +144,17 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
 
     batch = np.broadcast_shapes(L_new_bar.shape[:-2], np.shape(step_size))
     sizes = np.broadcast_to(np.asarray(step_size, L.dtype), batch)[..., None, None]
-    bars = [one(*(entry(X, i) for X in (L_new_bar, A, L, D)), entry(sizes, i)[0, 0]) for i in np.ndindex(batch)]
+    bars = [
+        one(*(entry(X, i) for X in (L_new_bar, A, L, D)), entry(sizes, i)[0, 0])
+        for i in np.ndindex(batch)
+    ]
 
     def gathered(parts, X):
-        return None if parts[0] is None else summed_to(np.stack(parts).reshape((*batch, *X.shape[-2:])), X)
+        return (
+            None
+            if parts[0] is None
+            else summed_to(np.stack(parts).reshape((*batch, *X.shape[-2:])), X)
+        )
 
     A_bars, L_bars = zip(*bars, strict=True)
     return gathered(A_bars, A), gathered(L_bars, L)
@@ -203,7 +210,12 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
             L = newton_schulz_update(L, D, sizes, overwrite_d=True)
             factors.append(L)
             D, stats = newton_schulz_gram(A, L)
-    return L[None] if steps == 1 else np.array(factors, D.dtype).reshape(steps, *D.shape), D, rows, v
+    return (
+        L[None] if steps == 1 else np.array(factors, D.dtype).reshape(steps, *D.shape),
+        D,
+        rows,
+        v,
+    )
 
 
 def _next_sizes(stats, D, v, tolerance, iterations):

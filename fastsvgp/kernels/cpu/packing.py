@@ -8,7 +8,8 @@ from .common.thread_pool import over_rows
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-# One unit of work is a pair of rows, i and M - 1 - i: every pair holds M + 1 entries, so that equal ranges are equal work.
+# One unit of work is a pair of rows, i and M - 1 - i: every pair holds M + 1 entries, so that equal
+# ranges are equal work.
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

@@ -21,4 +21,13 @@ def _deflate(start, stop, factor, weights, inverse_root, column, variance):
 
 def deflate(factor, j, pivot, column, variance):
     weights, inverse_root = factor[pivot, :j].copy(), 1 / np.sqrt(variance[pivot])
-    over_rows(_deflate, variance.size, (j + 2) * variance.size, factor, weights, inverse_root, column, variance)
+    over_rows(
+        _deflate,
+        variance.size,
+        (j + 2) * variance.size,
+        factor,
+        weights,
+        inverse_root,
+        column,
+        variance,
+    )

@@ -15,7 +15,9 @@ TILE = 1024  # columns: two float64 accumulators of this length stay in the firs
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
     def one(A, B):
-        C = scratch.empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        C = scratch.empty(
+            (A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype
+        )
         if A.size == 0 or B.size == 0:
             C[:] = 0
         elif C.shape[0] == 1:  # one vector: gemm would take twice as long as gemv
@@ -260,7 +262,9 @@ def raise_to_floor(var, kff, add=False):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
-    if transpose:  # 8 x 8 tiles: each of their cache lines is read once, and loops of fixed length become vector code
+    # 8 x 8 tiles: each of their cache lines is read once, and loops of fixed length become vector
+    # code
+    if transpose:
         for i0 in range(start, stop, 8):
             tiled = i0 // 8 * 8 if i0 + 8 <= stop else 0
             for j0 in range(0, tiled, 8):
@@ -281,5 +285,14 @@ def _tril_update(start, stop, C, L, shift, transpose, out):
 
 
 def tril_update(C, L, shift, out, transpose=False):
-    over_rows(_tril_update, len(C), C.size, C, np.ascontiguousarray(L), C.dtype.type(shift), transpose, out)
+    over_rows(
+        _tril_update,
+        len(C),
+        C.size,
+        C,
+        np.ascontiguousarray(L),
+        C.dtype.type(shift),
+        transpose,
+        out,
+    )
     return out

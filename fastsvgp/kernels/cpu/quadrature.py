@@ -1,8 +1,9 @@
 """CPU twin of the Gauss-Hermite rules and the sampled log-sum-exp: see the front door for what they promise.
 
-Everything runs in float64 whatever comes in, and is cast at the end: a rule is a sum of some twenty terms that may cancel, and
-its derivative in the variance divides by the standard deviation. The fused kernels work on blocks of data that stay in the
-first-level cache, nodes outside, data inside, so that every inner loop is a contiguous row.
+Everything runs in float64 whatever comes in, and is cast at the end: a rule is a sum of some twenty
+terms that may cancel, and its derivative in the variance divides by the standard deviation. The
+fused kernels work on blocks of data that stay in the first-level cache, nodes outside, data inside,
+so that every inner loop is a contiguous row.
 """
 
 import numpy as np
@@ -15,7 +16,12 @@ from .common.thread_pool import over_rows
 
 FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
 f8 = np.float64
-LOOPS = {"nogil": True, "cache": True, "fastmath": {"contract", "nsz", "arcp"}, "error_model": "numpy"}
+LOOPS = {
+    "nogil": True,
+    "cache": True,
+    "fastmath": {"contract", "nsz", "arcp"},
+    "error_model": "numpy",
+}
 
 
 def gauss_hermite_nodes(mean, var, num):
@@ -44,7 +50,9 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
         mean_bar += w[k] * G_prime[k]
         slope += (w[k] * z[k]) * G_prime[k]
     slope /= 2 * np.sqrt(raised(mean, var))
-    return (e_bar * mean_bar).astype(mean.dtype, copy=False), (e_bar * slope).astype(mean.dtype, copy=False)
+    return (e_bar * mean_bar).astype(mean.dtype, copy=False), (e_bar * slope).astype(
+        mean.dtype, copy=False
+    )
 
 
 def _rows(*arrays):
@@ -68,7 +76,12 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
     x, g, slope, root = np.empty(block), np.empty(block), np.empty(block), np.empty(block)
     for i in range(start, stop, block):
         n = min(block, stop - i)
-        m, value, d_mean, d_var = mean[i : i + n], out[0, i : i + n], out[1, i : i + n], out[2, i : i + n]
+        m, value, d_mean, d_var = (
+            mean[i : i + n],
+            out[0, i : i + n],
+            out[1, i : i + n],
+            out[2, i : i + n],
+        )
         x, g, slope, root = x[:n], g[:n], slope[:n], root[:n]
         for j in range(n):
             value[j] = d_mean[j] = d_var[j] = f8(0.0)
@@ -89,13 +102,15 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
                 d_var[j] += wz * slope[j]
         for j in range(n):
             d_var[j] /= f8(2.0) * root[j]
-            value[j] += (var[i + j] - at[i + j]) * d_var[j]  # the linear continuation below the floor; 0 above it
+            # the linear continuation below the floor; 0 above it
+            value[j] += (var[i + j] - at[i + j]) * d_var[j]
 
 
 def largest(Y, mean, var, num, need):
     m, v = _rows(mean, var)
     Y = np.ascontiguousarray(Y, np.int64)
-    m = m - np.take_along_axis(m, Y[None], axis=0)  # only differences matter, and rounding knows sizes
+    # only differences matter, and rounding knows sizes
+    m = m - np.take_along_axis(m, Y[None], axis=0)
     at = raised(m, v)
     z, w = rule(num)
     C, N = m.shape
@@ -109,14 +124,19 @@ def largest(Y, mean, var, num, need):
 
 @njit(**LOOPS)
 def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
-    # p = sum_k w_k prod_{c != y} Phi(t_c), t_c = (f_k - m_c) / s_c, f_k = m_y + s_y z_k. With D_c = w_k phi(t_c) / s_c times the
-    # product of the *other* Phi (from products of those before c and of those after c: no division, so a Phi that underflows
-    # does no harm):
+    # p = sum_k w_k prod_{c != y} Phi(t_c), t_c = (f_k - m_c) / s_c, f_k = m_y + s_y z_k. With D_c =
+    # w_k phi(t_c) / s_c times the product of the *other* Phi (from products of those before c and
+    # of those after c: no division, so a Phi that underflows does no harm):
     #   dp/dm_c = -D_c,   dp/dv_c = -D_c t_c / (2 s_c),   dp/dm_y = sum_c D_c,   dp/dv_y = sum_c D_c z_k / (2 s_y)
     C = mean.shape[0]
     need = d_mean.shape[0] > 0
     block = min(256, max(16, 8192 // C))
-    t, Phi, phi, inverse = np.empty((C, block)), np.empty((C, block)), np.empty((C, block)), np.empty((C, block))
+    t, Phi, phi, inverse = (
+        np.empty((C, block)),
+        np.empty((C, block)),
+        np.empty((C, block)),
+        np.empty((C, block)),
+    )
     x, before, after = np.empty(block), np.empty(block), np.empty(block)
     own, m_y, s_y = np.empty(block), np.empty(block), np.empty(block)
     for i in range(start, stop, block):
@@ -133,7 +153,13 @@ def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
                 x[j] = m_y[j] + s_y[j] * z[k]
                 before[j], after[j], own[j] = w[k], f8(1.0), f8(0.0)
             for c in range(C):
-                mc, tc, pc, dc, ic = mean[c, i : i + n], t[c, :n], Phi[c, :n], phi[c, :n], inverse[c]
+                mc, tc, pc, dc, ic = (
+                    mean[c, i : i + n],
+                    t[c, :n],
+                    Phi[c, :n],
+                    phi[c, :n],
+                    inverse[c],
+                )
                 for j in range(n):
                     tc[j] = (x[j] - mc[j]) * ic[j]
                 normal_cdf.ndtr(tc, pc, dc)
@@ -169,7 +195,17 @@ def expected_logsumexp(mean, var, points, need):
     root = np.sqrt(at)
     C, N = m.shape
     value, d_mean, d_var = np.empty(N), np.zeros((C, N)), np.zeros((C, N))
-    over_rows(_expected_logsumexp, N, 2.0 * len(points) * C * N, m, root, _rows(points)[0], value, d_mean, d_var)
+    over_rows(
+        _expected_logsumexp,
+        N,
+        2.0 * len(points) * C * N,
+        m,
+        root,
+        _rows(points)[0],
+        value,
+        d_mean,
+        d_var,
+    )
     d_var /= 2 * root
     value += ((v - at) * d_var).sum(axis=0)
     if not need:
@@ -179,7 +215,8 @@ def expected_logsumexp(mean, var, points, need):
 
 @njit(**LOOPS)
 def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
-    # d_mean: average softmax; d_var: average softmax_c * point_c, which the caller divides by 2 root
+    # d_mean: average softmax; d_var: average softmax_c * point_c, which the caller divides by 2
+    # root
     C = mean.shape[0]
     block = min(256, max(16, 8192 // C))
     share = f8(1.0) / f8(points.shape[0])
@@ -206,7 +243,12 @@ def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
                 sums[j] += top[j] + normal_cdf.log1p(total[j] - f8(1.0))
                 total[j] = share / total[j]
             for c in range(C):
-                xc, d_mc, d_vc, point = x[c], d_mean[c, i : i + n], d_var[c, i : i + n], points[s, c]
+                xc, d_mc, d_vc, point = (
+                    x[c],
+                    d_mean[c, i : i + n],
+                    d_var[c, i : i + n],
+                    points[s, c],
+                )
                 for j in range(n):
                     average = xc[j] * total[j]
                     d_mc[j] += average

@@ -45,7 +45,9 @@ def _marginals(inverse, Kuf, kff, mean, tril, floor):
 
 
 def whitened_marginals(inverse, Kuf, kff, mean, tril):
-    return _marginals(inverse, plain(Kuf), plain(kff), plain(mean), plain(tril), np.finfo(Kuf.dtype).eps)
+    return _marginals(
+        inverse, plain(Kuf), plain(kff), plain(mean), plain(tril), np.finfo(Kuf.dtype).eps
+    )
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

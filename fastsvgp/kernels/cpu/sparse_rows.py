@@ -1,7 +1,9 @@
-"""Some rows of long arrays: read, added up, and moved by AdaGrad, each in one pass. On the CPU only.
+"""Some rows of long arrays: read, added up, and moved by AdaGrad, each in one pass.
 
-The reads of a gather do not wait for each other, so that several cache misses are under way at once: one loop fetches some rows
-into a buffer, another computes there, a third writes back.
+On the CPU only.
+
+The reads of a gather do not wait for each other, so that several cache misses are under way at
+once: one loop fetches some rows into a buffer, another computes there, a third writes back.
 """
 
 import math
@@ -35,8 +37,10 @@ def gather_rows(A, rows, out):
 
 @njit(**PLAIN)
 def _places(rows, order, where, first, distinct):
-    """How many distinct rows there are. ``distinct`` receives them, ``where`` the place of each row among them, and ``first``
-    whether it is the first there.
+    """How many distinct rows there are.
+
+    ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether it
+    is the first there.
     """
     count = 0
     for i in order:
@@ -66,13 +70,22 @@ def _add(start, stop, values, where, first, out):
 def sum_rows(rows, values):
     numbers = np.concatenate(rows).astype(np.int64, copy=False)
     order = np.argsort(numbers, kind="stable")  # merges what is in order already
-    where, first, distinct = np.empty_like(order), np.empty(order.size, bool), np.empty_like(numbers)
+    where, first, distinct = (
+        np.empty_like(order),
+        np.empty(order.size, bool),
+        np.empty_like(numbers),
+    )
     count = _places(numbers, order, where, first, distinct)
     shape, at = values[0].shape[1:], 0
     out, width = scratch.empty((count, *shape), values[0].dtype), math.prod(shape)
     for part in values:
         here = slice(at, at := at + len(part))
-        columns = part.reshape(len(part), width), where[here], first[here], out.reshape(count, width)
+        columns = (
+            part.reshape(len(part), width),
+            where[here],
+            first[here],
+            out.reshape(count, width),
+        )
         over_rows(_add, width, 4.0 * part.size, *columns)
     return distinct[:count].copy(), out
 
@@ -90,7 +103,11 @@ def _moved(x, total, g, size, epsilon, positive):
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
     if k == 1 and not period:
-        x, total, g = np.empty(LANES, array.dtype), np.empty(LANES, array.dtype), np.empty(LANES, array.dtype)
+        x, total, g = (
+            np.empty(LANES, array.dtype),
+            np.empty(LANES, array.dtype),
+            np.empty(LANES, array.dtype),
+        )
         for at in range(start, stop, LANES):
             count = min(LANES, stop - at)
             for i in range(count):
@@ -122,5 +139,10 @@ def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, perio
 
 
 def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
-    arguments = np.ascontiguousarray(rows, np.int64), bar, array.dtype.type(step_size), array.dtype.type(epsilon)
+    arguments = (
+        np.ascontiguousarray(rows, np.int64),
+        bar,
+        array.dtype.type(step_size),
+        array.dtype.type(epsilon),
+    )
     over_rows(_adagrad, len(rows), 30.0 * bar.size, array, sums, *arguments, positive, period)

@@ -1,8 +1,9 @@
 """One unit of each of some blocks of neighbours, as a pure function of (seed, step).
 
-The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for frequencies, whose
-streams are others. Two of the four words make a number u below 2^64; the unit is the floor(u width / 2^64)-th of its block:
-each comes with the same probability, but for width / 2^64. ``kernels_cuda/strata.cu`` has the same numbers.
+The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for
+frequencies, whose streams are others. Two of the four words make a number u below 2^64; the unit is
+the floor(u width / 2^64)-th of its block: each comes with the same probability, but for width /
+2^64. ``kernels_cuda/strata.cu`` has the same numbers.
 """
 
 import numpy as np
@@ -30,7 +31,12 @@ def _draw(num, size, seed, step, stream, units, widths):
     for first in range(0, size, LANES):
         count = min(LANES, size - first)
         for i in range(count):
-            words[0, i], words[1, i], words[2, i], words[3, i] = u8(first + i), step & _WORD, step >> _THIRTY_TWO, stream
+            words[0, i], words[1, i], words[2, i], words[3, i] = (
+                u8(first + i),
+                step & _WORD,
+                step >> _THIRTY_TWO,
+                stream,
+            )
         philox(words, count, seed & _WORD, seed >> _THIRTY_TWO)
         for i in range(count):
             b = first + i

@@ -1,7 +1,8 @@
 """CUDA twin of ``chevron``: what ``kernels_cuda/chevron.cu`` is launched with.
 
-The dense columns are read once for up to four right-hand sides. Sums over rows go through partial sums of blocks in float64; how
-many blocks depends on the rows and on the device alone, so results are the same from run to run.
+The dense columns are read once for up to four right-hand sides. Sums over rows go through partial
+sums of blocks in float64; how many blocks depends on the rows and on the device alone, so results
+are the same from run to run.
 """
 
 import math
@@ -11,21 +12,28 @@ import numpy as np
 from ...runtime import cuda_devices
 from .common import loader
 
-# as in chevron.cu: threads and lines of a block, right-hand sides at once, columns that a block of sum_blocks finishes
+# as in chevron.cu: threads and lines of a block, right-hand sides at once, columns that a block of
+# sum_blocks finishes
 BLOCK, LINES, TOGETHER, FINISHED, WARP = 256, 128, 4, 8, 32
 SHARE = 128  # the fewest rows that a block sums up
-BLOCKS_EACH = 12  # blocks that sum up, for each multiprocessor: full waves where 2, 3, 4 or 6 of them fit at a time
+# blocks that sum up, for each multiprocessor: full waves where 2, 3, 4 or 6 of them fit at a time
+BLOCKS_EACH = 12
 NULL = np.uint64(0)
 
 
 def _checked(rows, m):
-    """Indices as int64 on the device. Their range is checked only on demand: it costs a wait for the device."""
+    """Indices as int64 on the device.
+
+    Their range is checked only on demand: it costs a wait for the device.
+    """
     cp = cuda_devices.cupy()
     rows = cp.ascontiguousarray(rows, dtype=np.int64)
     if loader.checking() and rows.size:
         wrong = rows[(rows < 0) | (rows >= m)]
         if wrong.size:
-            raise IndexError(f"`rows` holds {int(wrong[0])}, but the matrix has {m} rows (0 to {m - 1})")
+            raise IndexError(
+                f"`rows` holds {int(wrong[0])}, but the matrix has {m} rows (0 to {m - 1})"
+            )
     return rows
 
 
@@ -84,7 +92,15 @@ def _product(dense, diagonal, rows, head, rest):
     for first, count, kind in _groups(len(head) if n else 0):
         part = head[first:]
         weights = *_weights(part), np.int32(_is_aligned(part)), *_weights(rest[first:])
-        _launch(f"multiply_{kind}", dense.dtype, (-(-n // LINES),), *matrix, *weights, *_weights(out[first:]), np.int32(count))
+        _launch(
+            f"multiply_{kind}",
+            dense.dtype,
+            (-(-n // LINES),),
+            *matrix,
+            *weights,
+            *_weights(out[first:]),
+            np.int32(count),
+        )
     return out
 
 
@@ -105,15 +121,36 @@ def _transposed(dense, diagonal, rows, x, head, rest):
                 *_weights(rest[first:]), *sizes)  # fmt: skip
         if k:
             sizes = np.int32(blocks), np.int32(count), np.int32(k)
-            _launch("sum_heads", dense.dtype, (-(-count * k // FINISHED),), partial, *sizes, *_weights(head[first:]))
+            _launch(
+                "sum_heads",
+                dense.dtype,
+                (-(-count * k // FINISHED),),
+                partial,
+                *sizes,
+                *_weights(head[first:]),
+            )
 
 
 def _cotangents(n, k, skip, rows, u, head, rest):
     cp = cuda_devices.cupy()
     dense_bar, diagonal_bar = cp.empty((n, k), u.dtype), cp.empty(n - skip, u.dtype)
     if n:
-        target = dense_bar, np.int32(_is_aligned(dense_bar)), diagonal_bar, np.int64(skip), rows, np.int64(n), np.int32(k)
-        weights = *_weights(u), *_weights(head), np.int32(_is_aligned(head)), *_weights(rest), np.int32(len(u))
+        target = (
+            dense_bar,
+            np.int32(_is_aligned(dense_bar)),
+            diagonal_bar,
+            np.int64(skip),
+            rows,
+            np.int64(n),
+            np.int32(k),
+        )
+        weights = (
+            *_weights(u),
+            *_weights(head),
+            np.int32(_is_aligned(head)),
+            *_weights(rest),
+            np.int32(len(u)),
+        )
         _launch("outer", u.dtype, (-(-n // LINES),), *target, *weights)
     return dense_bar, diagonal_bar
 
@@ -140,16 +177,27 @@ def gram_vjp(y_bar, dense, diagonal, x):
     products = multiply(dense, diagonal, both, True)
     half = len(both) // 2
     x_bar = multiply(dense, diagonal, products[half:], False).reshape(x.shape)
-    return *outer(dense.shape[1], both, cuda_devices.cupy().concatenate([products[half:], products[:half]])), x_bar
+    return (
+        *outer(
+            dense.shape[1],
+            both,
+            cuda_devices.cupy().concatenate([products[half:], products[:half]]),
+        ),
+        x_bar,
+    )
 
 
 def multiply_rows(dense, diagonal, rows, head, rest):
-    return _product(dense, diagonal, _checked(rows, len(dense)), _lines(head), _lines(rest)).reshape(rest.shape)
+    return _product(
+        dense, diagonal, _checked(rows, len(dense)), _lines(head), _lines(rest)
+    ).reshape(rest.shape)
 
 
 def multiply_rows_transposed(dense, diagonal, rows, x):
     lines, k = _lines(x), dense.shape[1]
-    head, rest = (cuda_devices.cupy().empty((len(lines), n), dense.dtype) for n in (k, lines.shape[1]))
+    head, rest = (
+        cuda_devices.cupy().empty((len(lines), n), dense.dtype) for n in (k, lines.shape[1])
+    )
     _transposed(dense, diagonal, _checked(rows, len(dense)), lines, head, rest)
     return head.reshape(*x.shape[:-1], k), rest.reshape(x.shape)
 
@@ -176,7 +224,14 @@ def log_det_vjp(log_det_bar, dense, diagonal, rows):
     n, matrix = _diagonal_places(dense, diagonal, rows)
     out = cp.empty(n, dense.dtype)
     if n:
-        _launch("log_diagonal_vjp", dense.dtype, (-(-n // BLOCK),), cp.asarray(log_det_bar, dtype=np.float64), *matrix, out)
+        _launch(
+            "log_diagonal_vjp",
+            dense.dtype,
+            (-(-n // BLOCK),),
+            cp.asarray(log_det_bar, dtype=np.float64),
+            *matrix,
+            out,
+        )
     return out
 
 

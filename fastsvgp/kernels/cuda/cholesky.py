@@ -1,7 +1,7 @@
 """CUDA twin of ``cholesky``: factors by cuSOLVER, solves and products by cuBLAS, and no wait inside a bound.
 
-Within a bound (see ``verdicts``) a factorisation that breaks down leaves its verdict on the device; elsewhere the caller waits
-for it, and it raises at once.
+Within a bound (see ``verdicts``) a factorisation that breaks down leaves its verdict on the device;
+elsewhere the caller waits for it, and it raises at once.
 """
 
 import math
@@ -43,14 +43,17 @@ def _turned(A, out, from_upper, shift=0.0):
     M = A.shape[-1]
     if A.size:
         blocks = A.size // (M * M) * (-(-M // TILE)) ** 2
-        _launch("turn", A.dtype, blocks, A, np.int64(M), np.int32(from_upper), A.dtype.type(shift), out)
+        _launch(
+            "turn", A.dtype, blocks, A, np.int64(M), np.int32(from_upper), A.dtype.type(shift), out
+        )
     return out
 
 
 def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
     """Lower factors of every matrix in a batch; ``reverse`` says that its rows are reversed.
 
-    Upper factors of the upper triangles are what the library finds: to it they are lower, and the faster ones.
+    Upper factors of the upper triangles are what the library finds: to it they are lower, and the
+    faster ones.
     """
     cp, M = cuda_devices.cupy(), A.shape[-1]
     if not A.flags.c_contiguous:
@@ -69,7 +72,9 @@ def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
 def _judge(U, info, jitter, reverse):
     """Leave a verdict on the factors, or raise where nobody else asks."""
     flag, M = deferred_checks.flag(), U.shape[-1]
-    _launch("check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag)
+    _launch(
+        "check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag
+    )
     if flag is None:
         info = info.get()
         if info.any():
@@ -96,7 +101,9 @@ def cholesky_vjp(L_bar, L):
     # as on the CPU: the whitening rule with C = -L' L_bar
     def one(L_bar, L):
         L, C = (_clear_upper(cuda_devices.cupy().array(A, order="C")) for A in (L, L_bar))
-        product = blas.gemm(L, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0)
+        product = blas.gemm(
+            L, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0
+        )
         return _whitening(product, L, None)
 
     return _each(one, L_bar, L)
@@ -109,7 +116,9 @@ def _whitening(C, L, inverse):
         blas.solve(L, C, transpose=True, alpha=-0.5)
         blas.solve(L, C, right=True)
     else:
-        half = blas.gemm(inverse, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5)
+        half = blas.gemm(
+            inverse, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5
+        )
         blas.gemm(half, inverse, C)
     return symmetrise(C)
 
@@ -123,7 +132,9 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
 def cholesky_inverse(L):
     def one(L):
         X = triangular.inverse_triangular(L)
-        return symmetrise(blas.gemm(X, X, cuda_devices.cupy().empty(X.shape, X.dtype), transpose_a=True))
+        return symmetrise(
+            blas.gemm(X, X, cuda_devices.cupy().empty(X.shape, X.dtype), transpose_a=True)
+        )
 
     return _each(one, L)
 
@@ -132,7 +143,9 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
     # L_bar = -tril(Y (Y_bar + Y_bar') L^-T), as on the CPU
     def one(Y_bar, L, Y):
         S = blas.solve(L, Y_bar + Y_bar.T, transpose=True, right=True)
-        return _clear_upper(blas.gemm(Y, S, cuda_devices.cupy().empty(S.shape, S.dtype), alpha=-1.0))
+        return _clear_upper(
+            blas.gemm(Y, S, cuda_devices.cupy().empty(S.shape, S.dtype), alpha=-1.0)
+        )
 
     return _each(one, Y_bar, L, Y)
 
@@ -148,6 +161,7 @@ def cholesky_product(L):
 def cholesky_of_inverse(A, jitter=0.0):
     # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
     cp = cuda_devices.cupy()
-    R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")  # transposed: A's lower triangle is the one that is read
+    # transposed: A's lower triangle is the one that is read
+    R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")
     X = triangular.inverse_triangular(_factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

@@ -13,7 +13,8 @@ BLOCKS_EACH = 4  # blocks for each multiprocessor
 def find_outside(ranges, flag):
     """Add to ``flag`` (1,) int32 where an entry of x is outside [low, high], for (x, low, high) in ``ranges``; returns it.
 
-    Any axes and strides; x beyond two axes that is not contiguous is copied. Twelve arrays of one dtype are one launch.
+    Any axes and strides; x beyond two axes that is not contiguous is copied. Twelve arrays of one
+    dtype are one launch.
     """
     dtypes = {x.dtype: None for x, _, _ in ranges if x.size}
     for dtype in dtypes:
@@ -28,17 +29,32 @@ def _launch(dtype, ranges, flag):
     for x, low, high in ranges:
         x = x if x.ndim == 2 else x.reshape(1, -1) if x.ndim < 2 else x.reshape(-1, x.shape[-1])
         (rows, columns), (row_stride, column_stride) = x.shape, (s // x.itemsize for s in x.strides)
-        arguments += [x, *map(np.int64, (rows, row_stride, columns, column_stride)), real(low), real(high)]
+        arguments += [
+            x,
+            *map(np.int64, (rows, row_stride, columns, column_stride)),
+            real(low),
+            real(high),
+        ]
         largest = max(largest, x.size)
     arguments += [NULL, *[np.int64(0)] * 4, real(0), real(0)] * (RANGES - len(ranges))
     blocks = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
-    loader.launch("deferred_checks", "find_outside", dtype, (blocks, len(ranges)), (BLOCK,), (*arguments, flag))
+    loader.launch(
+        "deferred_checks",
+        "find_outside",
+        dtype,
+        (blocks, len(ranges)),
+        (BLOCK,),
+        (*arguments, flag),
+    )
 
 
 def report(value, flag, like, raised=None):
     """(3,) float64: the value (), the flag, and a count () int64; by the module of an array's dtype, which is loaded already."""
     cp = cuda_devices.cupy()
-    found, dtype = cp.empty(3, np.float64), like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)
+    found, dtype = (
+        cp.empty(3, np.float64),
+        (like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)),
+    )
     given = *number(value, found.dtype), flag, NULL if raised is None else raised
     loader.launch("deferred_checks", "report", dtype, (1,), (1,), (*given, found))
     return found

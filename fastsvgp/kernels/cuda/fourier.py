@@ -1,9 +1,10 @@
 """CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
 
-Up to four right-hand sides (two in one of the reverse rules), or one and the squares of features, share the cosines. Sums over
-points and over frequencies go through partial sums of blocks; how many depends on the shapes and on the device alone, so results
-are the same from run to run. Where they would take too much memory, the frequencies go through in runs. Nothing waits for the
-device: parameters that live there stay there.
+Up to four right-hand sides (two in one of the reverse rules), or one and the squares of features,
+share the cosines. Sums over points and over frequencies go through partial sums of blocks; how many
+depends on the shapes and on the device alone, so results are the same from run to run. Where they
+would take too much memory, the frequencies go through in runs. Nothing waits for the device:
+parameters that live there stay there.
 """
 
 import functools
@@ -17,25 +18,33 @@ from .products import matmul
 
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
 BLOCK, SUB, FINISHED = 256, 16, 32
-TOGETHER = {"multiply": 4, "transposed": 4, "multiply_vjp": 4, "transposed_vjp": 2}  # right-hand sides at once; or one
+# right-hand sides at once; or one
+TOGETHER = {"multiply": 4, "transposed": 4, "multiply_vjp": 4, "transposed_vjp": 2}
 SQUARES = "squares_"  # kernels that take squares along, with one right-hand side
 POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
 GROUPS_EACH = 8  # blocks along points for each multiprocessor, where there are so many points
 TILE = 1 << 22  # phases that a matrix product makes at a time: they stay in the cache of the device
 PARTS = 1 << 25  # numbers that partial sums may take: 256 MiB in float64
-DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # of freedom of the Student-t spectrum; 0: normal
+# of freedom of the Student-t spectrum; 0: normal
+DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 NULL = np.uint64(0)
 
 
 def _checked(indices, num):
-    """Indices as int64 on the device. Their range is checked only on demand: it costs a wait for the device."""
+    """Indices as int64 on the device.
+
+    Their range is checked only on demand: it costs a wait for the device.
+    """
     cp = cuda_devices.cupy()
     indices = cp.ascontiguousarray(indices, dtype=np.int64)
     if loader.checking() and indices.size:
-        wrong = indices[(indices < 0) | (indices > num - 1)]  # num may be 2^63, one too many for an int64
+        # num may be 2^63, one too many for an int64
+        wrong = indices[(indices < 0) | (indices > num - 1)]
         if wrong.size:
-            raise IndexError(f"`indices` holds {int(wrong[0])}, but there are {num} frequencies (0 to {num - 1})")
+            raise IndexError(
+                f"`indices` holds {int(wrong[0])}, but there are {num} frequencies (0 to {num - 1})"
+            )
     return indices
 
 
@@ -59,7 +68,16 @@ def _launch(kernel, dtype, grid, *arguments):
 def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
     place, value = variance or (NULL, parts.dtype.type(0))
     target = out if out.flags.c_contiguous else cuda_devices.cupy().empty(out.shape, out.dtype)
-    arguments = parts, np.int32(len(parts)), np.int64(out.size), np.float64(factor), place, value, np.float64(num), target
+    arguments = (
+        parts,
+        np.int32(len(parts)),
+        np.int64(out.size),
+        np.float64(factor),
+        place,
+        value,
+        np.float64(num),
+        target,
+    )
     _launch("sum_parts", out.dtype, (-(-out.size // FINISHED),), *arguments)
     if target is not out:
         out[...] = target
@@ -96,7 +114,17 @@ class _Sums:
 def _column_products(a, b, columns, factor, divisor):
     out = cuda_devices.cupy().empty(columns, a.dtype)
     rows = np.int64(a.size // columns), np.int32(columns)
-    _launch("column_products", a.dtype, (columns,), a, b, *rows, np.float64(factor), *_parameter(divisor, a.dtype), out)
+    _launch(
+        "column_products",
+        a.dtype,
+        (columns,),
+        a,
+        b,
+        *rows,
+        np.float64(factor),
+        *_parameter(divisor, a.dtype),
+        out,
+    )
     return out
 
 
@@ -119,8 +147,21 @@ def _frequencies(family, seed, indices, D, dtype, lengthscales):
     omega = cuda_devices.cupy().empty((len(indices), D), dtype)
     tasks = len(indices) * -(-D // 4)
     if tasks:
-        spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices, np.int64(len(indices)), np.int32(D)
-        _launch("frequencies", dtype, (-(-tasks // BLOCK),), *spectrum, *_parameter(lengthscales, dtype), omega)
+        spectrum = (
+            np.int32(DEGREES[family]),
+            np.uint64(seed),
+            indices,
+            np.int64(len(indices)),
+            np.int32(D),
+        )
+        _launch(
+            "frequencies",
+            dtype,
+            (-(-tasks // BLOCK),),
+            *spectrum,
+            *_parameter(lengthscales, dtype),
+            omega,
+        )
     return omega
 
 
@@ -131,8 +172,8 @@ def _part(a, *at):
 def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u=None, v=None):
     """``(total, back, X_bar)``: W Phi' (R, N), U Phi (R, 2 n) and sum_p g omega_p / l (N, D), those that the kernel makes.
 
-    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3 n): U Phi / s, and the sums
-    sum_i u[i] cos^2.
+    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3
+    n): U Phi / s, and the sums sum_i u[i] cos^2.
     """
     cp, dtype, (N, D), n = cuda_devices.cupy(), X.dtype, X.shape, len(indices)
     squares = int(kernel.startswith(SQUARES))
@@ -157,7 +198,11 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
     scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
     sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
     widths = [here.stop - here.start for here in sides]
-    totals = [_Sums((lines + squares, N), shares, dtype, len(sides)) for lines in widths] if forward else []
+    totals = (
+        [_Sums((lines + squares, N), shares, dtype, len(sides)) for lines in widths]
+        if forward
+        else []
+    )
     X_total = _Sums((N, D), shares * len(sides), dtype) if slopes and not tiled else None
     for part, number in zip(runs, shares, strict=True):
         both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
@@ -171,10 +216,26 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
             back_parts = cp.empty((groups, together, width * length), dtype) if backward else NULL
             X_parts = NULL if X_total is None else X_total.room_for(number)
             places = X, np.int64(N), np.int32(D), *scales, *variance, np.float64(num), theta
-            weights = _part(U, here, slice(None)), _part(W, here, both), np.int32(together), np.int64(share)
+            weights = (
+                _part(U, here, slice(None)),
+                _part(W, here, both),
+                np.int32(together),
+                np.int64(share),
+            )
             name = f"{kernel}_{1 if together == 1 else step}"
             of_squares = (_part(u, slice(None)), _part(v, both)) if squares else ()
-            _launch(name, dtype, (groups, number), *spectrum, *places, *weights, forward_parts, back_parts, X_parts, *of_squares)
+            _launch(
+                name,
+                dtype,
+                (groups, number),
+                *spectrum,
+                *places,
+                *weights,
+                forward_parts,
+                back_parts,
+                X_parts,
+                *of_squares,
+            )
             if backward and squares:
                 sums = cp.empty(3 * length, dtype)
                 _sum_parts(back_parts, sums)
@@ -195,7 +256,8 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
 
 def frequencies(family, seed, indices, D, dtype):
     indices, dtype = _checked(indices, 1 << 63), np.dtype(dtype)
-    return _frequencies(family, seed, indices, D, dtype, 1 / (2 * math.pi))  # phases of unit lengthscales that are not in turns
+    # phases of unit lengthscales that are not in turns
+    return _frequencies(family, seed, indices, D, dtype, 1 / (2 * math.pi))
 
 
 def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
@@ -207,7 +269,9 @@ def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
-def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need):
+def multiply_vjp(
+    out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
+):
     spectrum = family, seed, _checked(indices, num), num, variance, lengthscales
     X_bar = w_bar = variance_bar = lengthscales_bar = None
     if {"X", "lengthscales"} & {*need}:
@@ -223,8 +287,15 @@ def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscal
     if "lengthscales" in need:
         shape = np.shape(lengthscales)
         columns = X.shape[1] if shape else 1
-        lengthscales_bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(shape)
-    return X_bar if "X" in need else None, w_bar if "w" in need else None, variance_bar, lengthscales_bar
+        lengthscales_bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(
+            shape
+        )
+    return (
+        X_bar if "X" in need else None,
+        w_bar if "w" in need else None,
+        variance_bar,
+        lengthscales_bar,
+    )
 
 
 def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
@@ -241,10 +312,14 @@ def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, nee
     count = max(0 if a is None else len(a) for a in (W, U))
     if count or not squares:
         out = multiply(X, W, *model, False) if "out" in need else None
-        asked = [name for name in cotangents if name in need] if W is not None and U is not None else []
+        asked = (
+            [name for name in cotangents if name in need] if W is not None and U is not None else []
+        )
         W_bar, others = None, (None, None, None)
         if asked:
-            X_bar, W_bar, *others = multiply_vjp(U, X, W, *model, False, [*asked, *({"W"} & need and {"w"})])
+            X_bar, W_bar, *others = multiply_vjp(
+                U, X, W, *model, False, [*asked, *({"W"} & need and {"w"})]
+            )
             others = X_bar, *others
         elif "W" in need:
             W_bar = multiply(X, U, *model, True)
@@ -264,7 +339,10 @@ def _with_squares(X, W, v, U, u, model, need):
     n, some = len(indices), [a for a in (W, U) if a is not None and len(a)]
     forward, slopes = {"out", "squares"} & need, {"X", "lengthscales"} & need
     backward = slopes or {"W", "v", "variance"} & need
-    W, U = (cp.zeros((1, size), dtype) if a is None or not len(a) else a[:1] for a, size in ((W, 2 * n), (U, N)))
+    W, U = (
+        cp.zeros((1, size), dtype) if a is None or not len(a) else a[:1]
+        for a, size in ((W, 2 * n), (U, N))
+    )
     v, u = (cp.zeros(size, dtype) if a is None else a for a, size in ((v, 2 * n), (u, N)))
     sides, scale = {"u": u, "v": v}, np.sqrt(variance / num).astype(dtype)
     total = back = X_bar = None
@@ -288,7 +366,9 @@ def _with_squares(X, W, v, U, u, model, need):
         variance_bar = ((0.5 * _sum(W * W_bar) + _sum(v * v_bar)) / variance).astype(dtype)
     if "lengthscales" in need:
         shape = np.shape(lengthscales)
-        lengthscales_bar = _column_products(_lines(X), X_bar, D if shape else 1, -1.0, lengthscales).reshape(shape)
+        lengthscales_bar = _column_products(
+            _lines(X), X_bar, D if shape else 1, -1.0, lengthscales
+        ).reshape(shape)
     own = out if some and "out" in need else None, W_bar if some and "W" in need else None
     own = *own, X_bar if "X" in need else None, variance_bar, lengthscales_bar
     return own, squares if "squares" in need else None, v_bar if "v" in need else None

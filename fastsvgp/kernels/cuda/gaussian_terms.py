@@ -15,7 +15,12 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def gaussian_term(Y, mean, var, variance, need=True, weights=None):
-    cp, dtype, count, s = cuda_devices.cupy(), mean.dtype, np.int64(mean.size), number(variance, mean.dtype)
+    cp, dtype, count, s = (
+        cuda_devices.cupy(),
+        mean.dtype,
+        np.int64(mean.size),
+        number(variance, mean.dtype),
+    )
     blocks = max(1, min(-(-mean.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()))
     mean_bar, var_bar = (cp.empty(mean.shape, dtype) if need else NULL for _ in range(2))
     value, s_bar = cp.empty(()), cp.empty((), dtype)
@@ -26,6 +31,17 @@ def gaussian_term(Y, mean, var, variance, need=True, weights=None):
         _launch("gaussian_total", dtype, 1, parts, np.int64(blocks), count, *s, value, s_bar)
     else:
         parts, weights = cp.empty((2, blocks)), cp.ascontiguousarray(weights, dtype=dtype)
-        _launch("weighted_gaussian_rows", dtype, blocks, *given, weights, *s, count, mean_bar, var_bar, parts)
+        _launch(
+            "weighted_gaussian_rows",
+            dtype,
+            blocks,
+            *given,
+            weights,
+            *s,
+            count,
+            mean_bar,
+            var_bar,
+            parts,
+        )
         _launch("weighted_gaussian_total", dtype, 1, parts, np.int64(blocks), *s, value, s_bar)
     return (value, mean_bar, var_bar, s_bar) if need else (value, None, None, None)

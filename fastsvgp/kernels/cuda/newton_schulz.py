@@ -59,16 +59,23 @@ def _contiguous(X):
 
 def _sizes(step_size, batch):
     """``(sizes, factor)``: an array on the device, or a number."""
-    if not hasattr(step_size, "ndim") or (step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")):
+    if not hasattr(step_size, "ndim") or (
+        step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")
+    ):
         return None, float(step_size)
     cp = cuda_devices.cupy()
-    return cp.ascontiguousarray(cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)), 1.0
+    return (
+        cp.ascontiguousarray(cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)),
+        1.0,
+    )
 
 
 def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     """P Q, lower, with zeros above the diagonal."""
     out = _empty(batch, P)
-    tiled.multiply(NN, P, Q, out, BETWEEN, batch=batch, left_kind=p_kind, right_kind=q_kind, upper=ZEROS)
+    tiled.multiply(
+        NN, P, Q, out, BETWEEN, batch=batch, left_kind=p_kind, right_kind=q_kind, upper=ZEROS
+    )
     return out
 
 
@@ -113,13 +120,24 @@ def newton_schulz_step(A, L, step_size, out=None):
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
-    # as in the CPU twin: C = L' G with G = tril(L_new_bar), S = Phi(C) + Phi(C)', whose lower triangle is that of C, and
+    # as in the CPU twin: C = L' G with G = tril(L_new_bar), S = Phi(C) + Phi(C)', whose lower
+    # triangle is that of C, and
     #   A_bar = -g/2 L S L',    L_bar = tril(G - g G Phi(D)') - g tril(A L S).
     batch = _broadcast(L_new_bar.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     scaled = dict(batch=batch, sizes=sizes)
     S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
-    tiled.multiply(TN, L, L_new_bar, S, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, upper=MIRRORED)
+    tiled.multiply(
+        TN,
+        L,
+        L_new_bar,
+        S,
+        FROM_ROW,
+        batch=batch,
+        left_kind=LOWER,
+        right_kind=LOWER,
+        upper=MIRRORED,
+    )
     if "L" not in need:
         _congruence(L, S, A_bar, MIRRORED, factor=-factor / 2, **scaled)
         return tiled.summed_to(A_bar, A), None
@@ -131,7 +149,17 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
     tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
     if "A" in need:
-        tiled.multiply(NT, LS, L, A_bar, UP_TO_COLUMN, right_kind=LOWER, factor=-factor / 2, upper=MIRRORED, **scaled)
+        tiled.multiply(
+            NT,
+            LS,
+            L,
+            A_bar,
+            UP_TO_COLUMN,
+            right_kind=LOWER,
+            factor=-factor / 2,
+            upper=MIRRORED,
+            **scaled,
+        )
         A_bar = tiled.summed_to(A_bar, A)
     else:
         A_bar = None
@@ -139,9 +167,21 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
 
 
 def _congruence(L, S, out, upper, **scale):
-    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = L Y' + Y L'
+    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = L Y' +
+    # Y L'
     Y = _product_of_lower(L, S, out.shape[:-2], q_kind=HALF)
-    tiled.multiply(NT, L, Y, out, UP_TO_COLUMN, left_kind=LOWER, right_kind=LOWER, both=True, upper=upper, **scale)
+    tiled.multiply(
+        NT,
+        L,
+        Y,
+        out,
+        UP_TO_COLUMN,
+        left_kind=LOWER,
+        right_kind=LOWER,
+        both=True,
+        upper=upper,
+        **scale,
+    )
 
 
 def tril_congruence(L, S):
@@ -158,7 +198,19 @@ def newton_schulz_curvature(A, L, D):
     curvature = cuda_devices.cupy().zeros(batch, np.float64)
     if P.size:
         sums = tiled.sums_of(batch, P.shape[-1])
-        tiled.multiply(NN, A, P, None, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, epilogue=INNER, base=P, sums=sums)
+        tiled.multiply(
+            NN,
+            A,
+            P,
+            None,
+            BETWEEN,
+            batch=batch,
+            left_kind=HALF,
+            right_kind=LOWER,
+            epilogue=INNER,
+            base=P,
+            sums=sums,
+        )
         _launch("sum_inner", P.dtype, len(sums), sums, np.int32(sums.shape[1]), curvature)
     return P, curvature
 
@@ -171,29 +223,49 @@ class _Power:
         self.high, self.pieces = -(-self.n // TILE), -(-self.n // BLOCK)
         v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, self.n)))
         self.parts = cp.empty((self.items, self.high, self.n), np.float64)
-        self.squares, self.following = (cp.empty((self.items, self.pieces), np.float64) for _ in range(2))
+        self.squares, self.following = (
+            cp.empty((self.items, self.pieces), np.float64) for _ in range(2)
+        )
         self.v, self.other = cp.empty(v.shape, v.dtype), cp.empty(v.shape, v.dtype)
         self._sum(np.int32(0), v, np.float64(1), None, self.v, self.squares)
 
     def _sum(self, high, *arguments):
-        _launch("sum_parts", self.v.dtype, self.items * self.pieces, self.parts, high, np.int32(self.n), *arguments)
+        _launch(
+            "sum_parts",
+            self.v.dtype,
+            self.items * self.pieces,
+            self.parts,
+            high,
+            np.int32(self.n),
+            *arguments,
+        )
 
     def iterate(self, S, shift, iterations):
         """With S of contiguous matrices, one for each item or for all."""
-        item_size, tiles = np.int64(self.n**2 if S.size > self.n**2 else 0), self.items * self.high * (self.high + 1) // 2
+        item_size, tiles = (
+            np.int64(self.n**2 if S.size > self.n**2 else 0),
+            self.items * self.high * (self.high + 1) // 2,
+        )
         high, pieces, shift = np.int32(self.high), np.int32(self.pieces), np.float64(shift)
         for _ in range(iterations):
             given = S, item_size, np.int32(self.n), self.v, self.squares, pieces, self.parts
             _launch("symmetric_times", self.v.dtype, tiles, *given)
             self._sum(high, self.v, shift, self.squares, self.other, self.following)
-            self.v, self.other, self.squares, self.following = self.other, self.v, self.following, self.squares
+            self.v, self.other, self.squares, self.following = (
+                self.other,
+                self.v,
+                self.following,
+                self.squares,
+            )
 
 
 def power_iteration(S, v, shift=0.0, iterations=3):
     cp = cuda_devices.cupy()
     batch = _broadcast(S.shape[:-2], v.shape[:-1])
     if iterations == 0 or not math.prod(batch):
-        return cp.zeros(batch, np.float64), cp.ascontiguousarray(cp.broadcast_to(v, (*batch, v.shape[-1])))
+        return cp.zeros(batch, np.float64), cp.ascontiguousarray(
+            cp.broadcast_to(v, (*batch, v.shape[-1]))
+        )
     power = _Power(v, batch)
     power.iterate(tiled.items_of(_contiguous(S), batch)[0], shift, iterations)
     return cp.sqrt(power.squares.sum(-1)).reshape(batch), power.v
@@ -202,7 +274,10 @@ def power_iteration(S, v, shift=0.0, iterations=3):
 def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
     cp, batch, n = cuda_devices.cupy(), _batch(A, L), L.shape[-1]
     items, given = math.prod(batch), start is not None
-    factors, rows = cp.empty((steps, *batch, n, n), L.dtype), cp.empty((steps + 1, *batch, 6), np.float64)
+    factors, rows = (
+        cp.empty((steps, *batch, n, n), L.dtype),
+        cp.empty((steps + 1, *batch, 6), np.float64),
+    )
     D, stats = (start[0], cp.ascontiguousarray(start[1])) if given else (_empty(batch, L), None)
     if not items:
         return factors, D, rows, v
@@ -218,7 +293,22 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         tiles = np.int32(0 if given and step == 0 else sums.shape[1])
         told = np.float64(tolerance), np.int32(step), np.int32(step < steps)
         lower, stride, item_size = tiled.items_of(L, batch)
-        _launch("decide", L.dtype, items, stats, sums, tiles, lower, stride, item_size, np.int32(n), *squares, *told, rows, sizes)
+        _launch(
+            "decide",
+            L.dtype,
+            items,
+            stats,
+            sums,
+            tiles,
+            lower,
+            stride,
+            item_size,
+            np.int32(n),
+            *squares,
+            *told,
+            rows,
+            sizes,
+        )
         if step < steps:
             before, L = L, factors[step]
             tiled.multiply(NN, before, D, L, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=before, sizes=sizes,

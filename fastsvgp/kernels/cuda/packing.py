@@ -11,7 +11,11 @@ BLOCK = 256  # as in packing.cu
 
 
 def _launch(kernel, dtype, first, size, last):
-    rows = math.prod(first.shape[:-2]) * size if kernel == "pack" else math.prod(first.shape[:-1]) * size
+    rows = (
+        math.prod(first.shape[:-2]) * size
+        if kernel == "pack"
+        else math.prod(first.shape[:-1]) * size
+    )
     if rows:
         loader.launch("packing", kernel, dtype, (rows,), (BLOCK,), (first, np.int64(size), last))
 

@@ -1,8 +1,9 @@
 """CUDA twin of ``patches``: what ``kernels_cuda/patches.cu`` is launched with.
 
-Patches are read where they lie in their image; equal ones are not merged. Nothing waits for the device, and how sums are split
-depends on the shapes and on the device alone, so results are the same from run to run. Partial sums take as many numbers as the
-blocks of the device, or as the weights of pairs, whatever the number of images.
+Patches are read where they lie in their image; equal ones are not merged. Nothing waits for the
+device, and how sums are split depends on the shapes and on the device alone, so results are the
+same from run to run. Partial sums take as many numbers as the blocks of the device, or as the
+weights of pairs, whatever the number of images.
 """
 
 import functools
@@ -15,7 +16,8 @@ from .common import loader
 from .common.scalars import NULL, number, parameter
 from .pairwise import FAMILIES, partial_sums
 
-BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32  # as in patches.cu: threads of a block, columns of a tile, its rows in either kernel
+# as in patches.cu: threads of a block, columns of a tile, its rows in either kernel
+BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32
 BLOCKS_EACH = 8  # for each multiprocessor
 SCRATCH = 1 << 24  # numbers of the partial sums of a run of images, and weights of pairs at a time
 
@@ -79,7 +81,14 @@ def gather_patches_vjp(patches_bar, geometry, windows=None):
     X_bar = cp.empty((N, H * W * C), dtype)
     if X_bar.size:
         sizes = (*geometry, _range(geometry, windows)[0], P)
-        _launch("scatter", dtype, (N, -(-H * W * C // BLOCK)), cp.ascontiguousarray(patches_bar), *map(np.int32, sizes), X_bar)
+        _launch(
+            "scatter",
+            dtype,
+            (N, -(-H * W * C // BLOCK)),
+            cp.ascontiguousarray(patches_bar),
+            *map(np.int32, sizes),
+            X_bar,
+        )
     return X_bar
 
 
@@ -93,11 +102,18 @@ def window_places(geometry, like, windows=None):
 
 
 def _pairs(model, left, right, A, half, tiles):
-    """What both kernels take. ``model`` is (family, variance, lengthscales, geometry), A (rows, columns) has any strides, a block
-    goes through so many tiles of columns.
+    """What both kernels take.
+
+    ``model`` is (family, variance, lengthscales, geometry), A (rows, columns) has any strides, a
+    block goes through so many tiles of columns.
     """
     family, variance, lengthscales, geometry = model
-    function = np.int32(FAMILIES[family]), *number(variance, A.dtype), *parameter(lengthscales, A.dtype), *_patch(geometry)
+    function = (
+        np.int32(FAMILIES[family]),
+        *number(variance, A.dtype),
+        *parameter(lengthscales, A.dtype),
+        *_patch(geometry),
+    )
     return *function, *left, *right, A, *_strides(A), np.int32(half), np.int32(tiles)
 
 
@@ -124,16 +140,33 @@ def _row_sums(model, left, right, A, N, half=False):
 def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     """Cotangents of a sum over n, i, j of bar A[i, j] k(row i, column j of image n), in a dictionary by those names in ``need``:
 
-    "sides" of the rows, (1, rows, d) or for ``each_image`` (N, rows, d), "A", "variance", "lengthscales". bar is (rows, N),
-    (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None. With ``half`` A and its cotangent are symmetric.
+    "sides" of the rows, (1, rows, d) or for ``each_image`` (N, rows, d), "A", "variance",
+    "lengthscales". bar is (rows, N), (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None.
+    With ``half`` A and its cotangent are symmetric.
     """
     _, variance, lengthscales, geometry = model
-    cp, (rows, columns), N, dtype, D = cuda_devices.cupy(), A.shape, bar.shape[-1], A.dtype, int(_patch(geometry)[0])
-    high, across, most = -(-rows // HEIGHT), -(-columns // WIDE), BLOCKS_EACH * cuda_devices.multiprocessors()
+    cp, (rows, columns), N, dtype, D = (
+        cuda_devices.cupy(),
+        A.shape,
+        bar.shape[-1],
+        A.dtype,
+        int(_patch(geometry)[0]),
+    )
+    high, across, most = (
+        -(-rows // HEIGHT),
+        -(-columns // WIDE),
+        BLOCKS_EACH * cuda_devices.multiprocessors(),
+    )
     tiles, strips = _split(across, most // (high * N) if each_image else most // high)
-    share, shares = _split(N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N))
+    share, shares = _split(
+        N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N)
+    )
     blocks, of_all = shares * high * strips, np.ndim(lengthscales) == 0
-    sides = cp.zeros((N, strips, D, rows) if each_image else (1, shares * strips, D, rows)) if "sides" in need else NULL
+    sides = (
+        cp.zeros((N, strips, D, rows) if each_image else (1, shares * strips, D, rows))
+        if "sides" in need
+        else NULL
+    )
     weights = cp.zeros((shares, rows, columns)) if "A" in need else NULL
     squares = cp.zeros((blocks, D)) if "lengthscales" in need and not of_all else NULL
     total, radial = cp.empty(blocks), cp.empty(blocks)
@@ -141,7 +174,20 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     steps = *(line[0] if axis == i else np.int64(0) for i in range(2)), step
     sizes = np.int32(N), np.int32(share), np.int32(each_image)
     pairs = _pairs(model, left, right, A, half, tiles)
-    _launch("contract", dtype, (shares, high, strips), *pairs, bar, *steps, *sizes, sides, weights, squares, total, radial)
+    _launch(
+        "contract",
+        dtype,
+        (shares, high, strips),
+        *pairs,
+        bar,
+        *steps,
+        *sizes,
+        sides,
+        weights,
+        squares,
+        total,
+        radial,
+    )
     found = {}
     if "sides" in need:
         found["sides"] = cp.empty((len(sides), rows, D), dtype)
@@ -155,7 +201,9 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
         partial_sums.sum_parts(total, variance, False, found["variance"])
     if "lengthscales" in need:
         found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
-        partial_sums.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
+        partial_sums.sum_parts(
+            radial if of_all else squares, lengthscales, not of_all, found["lengthscales"]
+        )
     return found
 
 
@@ -176,7 +224,10 @@ def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
 def _zeros(need, **arrays):
     """A place for each cotangent that is needed."""
     cp = cuda_devices.cupy()
-    return {name: cp.zeros(np.shape(a), arrays["X"].dtype) if name in need else None for name, a in arrays.items()}
+    return {
+        name: cp.zeros(np.shape(a), arrays["X"].dtype) if name in need else None
+        for name, a in arrays.items()
+    }
 
 
 def _add(bars, found):
@@ -191,18 +242,32 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     cp, P = cuda_devices.cupy(), _size(geometry, windows)
     if len(Z) * len(X) * P == 0:
         return cp.zeros((len(Z), len(X)), X.dtype)
-    rows, columns = _inducing(cp.ascontiguousarray(Z), geometry), _windows(cp.ascontiguousarray(X), geometry, windows)
+    rows, columns = (
+        _inducing(cp.ascontiguousarray(Z), geometry),
+        _windows(cp.ascontiguousarray(X), geometry, windows),
+    )
     model, A = (family, variance, lengthscales, geometry), cp.broadcast_to(A, (len(Z), P))
     return _row_sums(model, rows, columns, A, len(X)).sum(0).astype(X.dtype)
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    cp, (start, stop), model = cuda_devices.cupy(), _range(geometry, windows), (family, variance, lengthscales, geometry)
+    cp, (start, stop), model = (
+        cuda_devices.cupy(),
+        _range(geometry, windows),
+        (family, variance, lengthscales, geometry),
+    )
     bars = _zeros(need, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     if K_bar.size == 0 or start == stop:
         return tuple(bars.values())
-    Z, X, weights = cp.ascontiguousarray(Z), cp.ascontiguousarray(X), cp.broadcast_to(A, (len(Z), stop - start))
-    rows, own = _inducing(Z, geometry), {"sides" if name == "Z" else name for name in need if name != "X"}
+    Z, X, weights = (
+        cp.ascontiguousarray(Z),
+        cp.ascontiguousarray(X),
+        cp.broadcast_to(A, (len(Z), stop - start)),
+    )
+    rows, own = (
+        _inducing(Z, geometry),
+        {"sides" if name == "Z" else name for name in need if name != "X"},
+    )
     run = max(1, SCRATCH // len(Z)) if "A" in own and A.ndim == 1 else stop - start
     for first in range(start, stop, run) if own else ():
         here = first, min(stop, first + run)
@@ -226,33 +291,58 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
     X = cp.ascontiguousarray(X)
     for first, second, weights in _blocks(B, geometry, windows, others):
         rows, columns = (_windows(X, geometry, at) for at in (first, second or first))
-        total = total + _row_sums(model, rows, columns, weights, len(X), half=second is None).sum((0, 1))
+        total = total + _row_sums(model, rows, columns, weights, len(X), half=second is None).sum(
+            (0, 1)
+        )
     return total.astype(X.dtype)
 
 
-def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need):
+def patch_pair_sums_vjp(
+    k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
+):
     """Without X one side of the diagonal is enough; each patch's own cotangent wants all pairs that it is in."""
-    bars, model = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales), (family, variance, lengthscales, geometry)
+    bars, model = (
+        _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales),
+        (
+            family,
+            variance,
+            lengthscales,
+            geometry,
+        ),
+    )
     if B.size == 0 or len(X) == 0 or not need:
         return tuple(bars.values())
     X, start = cuda_devices.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
     own = {{"B": "A", "X": "sides"}.get(name, name) for name in need}
     for first, second, weights in _blocks(B, geometry, windows, others):
-        rows_of, columns_of = (functools.partial(_windows, geometry=geometry, windows=at) for at in (first, second or first))
+        rows_of, columns_of = (
+            functools.partial(_windows, geometry=geometry, windows=at)
+            for at in (first, second or first)
+        )
         if "X" not in need:
-            found = _pull(model, rows_of(X), columns_of(X), weights, k_bar, None, own, half=second is None)
+            found = _pull(
+                model, rows_of(X), columns_of(X), weights, k_bar, None, own, half=second is None
+            )
         else:
             found = _pull_images(model, X, first, columns_of, weights, k_bar, None, own)
             if second is None:
                 found["X"] *= 2
             else:
-                _add(found, _pull_images(model, X, second, rows_of, weights.T, k_bar, None, {"sides"}))
+                _add(
+                    found,
+                    _pull_images(model, X, second, rows_of, weights.T, k_bar, None, {"sides"}),
+                )
         if "B" in need:
             B_bar = found.pop("A")
             if B.ndim == 2:
                 bars["B"] += B_bar
             else:
-                _add_outer_bar(bars["B"], B, B_bar, *(slice(a - start, b - start) for a, b in (first, second or first)))
+                _add_outer_bar(
+                    bars["B"],
+                    B,
+                    B_bar,
+                    *(slice(a - start, b - start) for a, b in (first, second or first)),
+                )
         _add(bars, found)
     return tuple(bars.values())
 
@@ -271,7 +361,11 @@ def _blocks(B, geometry, windows, others):
     for i, first in enumerate(runs):
         for second in runs[: i + 1]:
             b, c = (B[u - start : v - start] for u, v in (first, second))
-            yield first, None if first == second else second, (1 if first == second else 2) * b[:, None] * c
+            yield (
+                first,
+                None if first == second else second,
+                (1 if first == second else 2) * b[:, None] * c,
+            )
 
 
 def _add_outer_bar(b_bar, b, B_bar, first, second):

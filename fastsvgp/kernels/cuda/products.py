@@ -12,7 +12,8 @@ from .common import blas, loader
 
 # as in products.cu
 BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8
-CHUNK_EACH = 2**18  # numbers for each multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
+# numbers for each multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
+CHUNK_EACH = 2**18
 BLOCKS_EACH = 8  # blocks for each multiprocessor, where a block takes what is left over
 NULL = np.uint64(0)
 
@@ -31,14 +32,20 @@ def _vector(x):
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
     if A.ndim == B.ndim == 2:
-        C = cuda_devices.cupy().empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        C = cuda_devices.cupy().empty(
+            (A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype
+        )
         return blas.gemm(A, B, C, transpose_a, transpose_b)
-    A, B = (X.swapaxes(-1, -2) if transpose else X for X, transpose in ((A, transpose_a), (B, transpose_b)))
+    A, B = (
+        X.swapaxes(-1, -2) if transpose else X
+        for X, transpose in ((A, transpose_a), (B, transpose_b))
+    )
     return cuda_devices.cupy().matmul(A, B)
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    # by a half product of A diag(w) and A: whatever the signs of the weights are, nobody needs to look
+    # by a half product of A diag(w) and A: whatever the signs of the weights are, nobody needs to
+    # look
     C = cuda_devices.cupy().empty((len(A), len(A)), A.dtype) if out is None else out
     if w.size:
         blas.lower_product(scale_columns(A, w), A, C, beta=1.0 if add else 0.0)
@@ -54,7 +61,9 @@ def chunk_numbers(like):
 def symmetrise(A):
     M = A.shape[-1]
     if A.size:
-        _launch("symmetrise", A.dtype, math.prod(A.shape[:-2]) * (-(-M // WARP)) ** 2, A, np.int64(M))
+        _launch(
+            "symmetrise", A.dtype, math.prod(A.shape[:-2]) * (-(-M // WARP)) ** 2, A, np.int64(M)
+        )
     return A
 
 
@@ -70,7 +79,16 @@ def column_moments(A, x, B=None):
     if N:
         matrices = A, _stride(A), B, _stride(B), _vector(x)
         sizes = np.int64(len(A)), np.int64(N)
-        _launch("column_moments", A.dtype, -(-N // WARP), *matrices, *sizes, dots, squares, threads=WARP * TEAMS)
+        _launch(
+            "column_moments",
+            A.dtype,
+            -(-N // WARP),
+            *matrices,
+            *sizes,
+            dots,
+            squares,
+            threads=WARP * TEAMS,
+        )
     return dots, squares
 
 
@@ -80,7 +98,18 @@ def scale_columns(A, w, out=None):
     if A.size:
         M, N = A.shape
         blocks = -(-M // BAND) * -(-N // BLOCK)
-        _launch("scale_columns", A.dtype, blocks, A, _stride(A), _vector(w), np.int64(M), np.int64(N), out, _stride(out))
+        _launch(
+            "scale_columns",
+            A.dtype,
+            blocks,
+            A,
+            _stride(A),
+            _vector(w),
+            np.int64(M),
+            np.int64(N),
+            out,
+            _stride(out),
+        )
     return out
 
 
@@ -88,12 +117,25 @@ def _combine(T, A, w, x, a, scaled, minus, with_dots):
     dots = cuda_devices.cupy().empty(len(T), T.dtype) if with_dots else NULL
     if len(T):
         vectors = (w if w is NULL else _vector(w)), _vector(x), _vector(a)
-        _launch("combine_rows", T.dtype, len(T), T, A, *vectors, np.int64(T.shape[1]), np.int32(scaled), np.int32(minus), dots)
+        _launch(
+            "combine_rows",
+            T.dtype,
+            len(T),
+            T,
+            A,
+            *vectors,
+            np.int64(T.shape[1]),
+            np.int32(scaled),
+            np.int32(minus),
+            dots,
+        )
     return dots
 
 
 def add_outer(T, x, a, w=None):
-    _combine(T, NULL, NULL if w is None else w, x, a, scaled=w is not None, minus=False, with_dots=False)
+    _combine(
+        T, NULL, NULL if w is None else w, x, a, scaled=w is not None, minus=False, with_dots=False
+    )
     return T
 
 
@@ -101,7 +143,9 @@ def add_scaled(T, A, c):
     if T.size:
         blocks = min(-(-T.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
         there = isinstance(c, cuda_devices.cupy().ndarray)
-        kernel, c = ("add_scaled_by", c.astype(T.dtype)) if there else ("add_scaled", T.dtype.type(c))
+        kernel, c = (
+            ("add_scaled_by", c.astype(T.dtype)) if there else ("add_scaled", T.dtype.type(c))
+        )
         _launch(kernel, T.dtype, blocks, T, _vector(A), c, np.int64(T.size))
     return T
 
@@ -126,7 +170,11 @@ def tril_sum_of_squares(L):
 
 def kl_from_standard(means, trils):
     cp = cuda_devices.cupy()
-    means, trils, count = cp.ascontiguousarray(means), cp.ascontiguousarray(trils), math.prod(means.shape)
+    means, trils, count = (
+        cp.ascontiguousarray(means),
+        cp.ascontiguousarray(trils),
+        math.prod(means.shape),
+    )
     rows, total = cp.empty(count), cp.zeros(())
     if count:
         _launch("row_kl", trils.dtype, count, means, trils, np.int64(trils.shape[-1]), rows)
@@ -139,10 +187,24 @@ def raise_to_floor(var, kff, add=False):
     if var.size:
         rows, columns = len(var) if var.ndim == 2 else 1, var.shape[-1]
         strides = (a // var.itemsize for a in (var.strides[0], var.strides[-1], kff.strides[0]))
-        blocks, real = min(-(-var.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()), var.dtype.type
+        blocks, real = (
+            min(-(-var.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()),
+            var.dtype.type,
+        )
         row_stride, stride, kff_stride = map(np.int64, strides)
         sizes = real(np.finfo(var.dtype).eps), np.int32(add), np.int64(rows), np.int64(columns)
-        _launch("raise_to_floor", var.dtype, blocks, var, row_stride, stride, kff, kff_stride, *sizes, count)
+        _launch(
+            "raise_to_floor",
+            var.dtype,
+            blocks,
+            var,
+            row_stride,
+            stride,
+            kff,
+            kff_stride,
+            *sizes,
+            count,
+        )
     return count
 
 

@@ -1,7 +1,7 @@
 """CUDA twin of ``quadrature``: the fused rules of ``kernels_cuda/quadrature.cu``, and array code where the integrand is any.
 
-Everything runs in float64 whatever comes in. Nodes and points are copied to a device once, for all streams: so that one copy is
-waited for.
+Everything runs in float64 whatever comes in. Nodes and points are copied to a device once, for all
+streams: so that one copy is waited for.
 """
 
 import functools
@@ -64,12 +64,17 @@ def log_gauss_hermite(log_G):
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     z, w = _nodes(len(G_prime))
     slope = _weighted(w * z, G_prime) / (2 * np.sqrt(quadrature_rules.raised(mean, var)))
-    return tuple((e_bar * bar).astype(mean.dtype, copy=False) for bar in (_weighted(w, G_prime), slope))
+    return tuple(
+        (e_bar * bar).astype(mean.dtype, copy=False) for bar in (_weighted(w, G_prime), slope)
+    )
 
 
 def _outputs(mean, need, *shapes):
     """The arrays to fill; pointers to nothing in place of all but the first where no derivative is asked for."""
-    return [cuda_devices.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL for i, shape in enumerate(shapes)]
+    return [
+        cuda_devices.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL
+        for i, shape in enumerate(shapes)
+    ]
 
 
 def _results(outputs, need):
@@ -89,7 +94,15 @@ def largest(Y, mean, var, num, need):
     outputs = _outputs(mean, need, N, (C, N), (C, N))
     if N:
         labels = cp.ascontiguousarray(Y, dtype=np.int64)
-        given = labels, *_contiguous(mean, var), np.int32(C), np.int64(N), *_nodes(num), np.int32(num), FLOOR
+        given = (
+            labels,
+            *_contiguous(mean, var),
+            np.int32(C),
+            np.int64(N),
+            *_nodes(num),
+            np.int32(num),
+            FLOOR,
+        )
         _launch("largest", mean.dtype, -(-N // BLOCK), *given, cp.empty((5, C, N)), *outputs)
     return _results(outputs, need)
 
@@ -103,6 +116,13 @@ def expected_logsumexp(mean, var, points, need):
     cp, (C, N) = cuda_devices.cupy(), mean.shape
     outputs = _outputs(mean, need, N, (C, N), (C, N))
     if N:
-        given = *_contiguous(mean, var), np.int32(C), np.int64(N), cp.ascontiguousarray(points), np.int32(len(points)), FLOOR
+        given = (
+            *_contiguous(mean, var),
+            np.int32(C),
+            np.int64(N),
+            cp.ascontiguousarray(points),
+            np.int32(len(points)),
+            FLOOR,
+        )
         _launch("expected_logsumexp", mean.dtype, N, *given, cp.empty((2, C, N)), *outputs)
     return _results(outputs, need)

@@ -1,7 +1,9 @@
-"""CUDA twin of ``sparse_rows``: what ``kernels_cuda/sparse_rows.cu`` is launched with. Nothing waits for the device.
+"""CUDA twin of ``sparse_rows``: what ``kernels_cuda/sparse_rows.cu`` is launched with.
 
-How many rows are distinct is known there alone: so what comes back is as long as what came. Rows are sorted by blocks, and the
-runs merged two by two.
+Nothing waits for the device.
+
+How many rows are distinct is known there alone: so what comes back is as long as what came. Rows
+are sorted by blocks, and the runs merged two by two.
 """
 
 import math
@@ -59,7 +61,18 @@ def sum_rows(rows, values):
     numbers = cp.cumsum(first)
     _launch("list_distinct", dtype, n, ordered, numbers, np.int64(n), distinct)
     if width:
-        _launch("add_rows", dtype, n * width, ordered, order, numbers, np.int64(n), values, np.int64(width), out)
+        _launch(
+            "add_rows",
+            dtype,
+            n * width,
+            ordered,
+            order,
+            numbers,
+            np.int64(n),
+            values,
+            np.int64(width),
+            out,
+        )
     return distinct, out
 
 
@@ -67,4 +80,6 @@ def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
     real, (n, k) = array.dtype.type, bar.shape
     if n and k:
         sizes = np.int64(k), real(step_size), real(epsilon), np.int32(positive), np.int64(period)
-        _launch("adagrad", array.dtype, n * k, array, sums, _numbers(rows), np.int64(n), bar, *sizes)
+        _launch(
+            "adagrad", array.dtype, n * k, array, sums, _numbers(rows), np.int64(n), bar, *sizes
+        )

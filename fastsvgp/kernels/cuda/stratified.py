@@ -12,5 +12,12 @@ def stratified_units(num, size, seed, step, stream, like):
     cp = cuda_devices.cupy()
     units, widths = cp.empty(size, np.int64), cp.empty(size, np.float64)
     numbers = np.int64(num), np.int64(size), np.uint64(seed), np.uint64(step), np.uint32(stream)
-    loader.launch("stratified", "draw_units", like.dtype, (-(-size // BLOCK),), (BLOCK,), (*numbers, units, widths))
+    loader.launch(
+        "stratified",
+        "draw_units",
+        like.dtype,
+        (-(-size // BLOCK),),
+        (BLOCK,),
+        (*numbers, units, widths),
+    )
     return units, widths

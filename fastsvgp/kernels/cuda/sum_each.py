@@ -15,7 +15,10 @@ def sum_each(groups, factor=1.0):
     cp, results, alike = cuda_devices.cupy(), [None] * len(groups), {}
     for i, arrays in enumerate(groups):
         first = arrays[0]
-        like = all(a.flags.c_contiguous and a.dtype == first.dtype and a.shape == first.shape for a in arrays)
+        like = all(
+            a.flags.c_contiguous and a.dtype == first.dtype and a.shape == first.shape
+            for a in arrays
+        )
         if like and len(arrays) <= TERMS:
             results[i] = cp.empty(first.shape, first.dtype)
             alike.setdefault(first.dtype, []).append((results[i], *arrays))
@@ -34,4 +37,6 @@ def _launch(dtype, members, factor):
             arguments += [*member, *[NULL] * (TERMS + 1 - len(member)), np.int64(member[0].size)]
         arguments += NOTHING * (GROUPS - len(members))
         grid = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()), len(members)
-        loader.launch("sum_each", "sum_each", dtype, grid, (BLOCK,), (*arguments, dtype.type(factor)))
+        loader.launch(
+            "sum_each", "sum_each", dtype, grid, (BLOCK,), (*arguments, dtype.type(factor))
+        )

@@ -1,8 +1,9 @@
 """Products of matrices of which some are triangular: what ``kernels_cuda/tiled.cu`` is launched with.
 
-A tile of the result is a block, which sums over those k alone that are not zero anyway: the flops are those of the algorithm.
-Sums are cut into slices where there would be too few blocks, or a few with much more to do than the others; where depends on the
-shapes and on the device alone, so results are the same from run to run.
+A tile of the result is a block, which sums over those k alone that are not zero anyway: the flops
+are those of the algorithm. Sums are cut into slices where there would be too few blocks, or a few
+with much more to do than the others; where depends on the shapes and on the device alone, so
+results are the same from run to run.
 """
 
 import functools
@@ -14,11 +15,14 @@ import numpy as np
 from ...runtime import cuda_devices
 from .common import loader
 
-BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
+# as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
+BLOCK, TILE, DEPTH = 128, 64, 16
 BUFFERED = 3 * 2 * TILE * 20  # as there: elements in shared memory
 NN, TN, NT = range(3)  # as there: left right, left' right, left right'
-FULL, LOWER, HALF = range(3)  # which of an operand counts: all, the lower triangle, that with half its diagonal
-BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)  # which k count, for a result of which the lower tiles are made
+# which of an operand counts: all, the lower triangle, that with half its diagonal
+FULL, LOWER, HALF = range(3)
+# which k count, for a result of which the lower tiles are made
+BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)
 ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all tiles are
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
@@ -26,8 +30,12 @@ COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
 BLOCKS_EACH = 4  # for each multiprocessor, of which two or three run at a time
 LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
 LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
-INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
-PLAN = np.dtype([*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True)
+INTS = (
+    "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
+)
+PLAN = np.dtype(
+    [*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True
+)
 PER_THREAD = 2  # the handle of the default stream that each thread has of its own
 
 _kept: dict = {}  # what launches with cut sums work with, by device and stream
@@ -36,8 +44,8 @@ _kept: dict = {}  # what launches with cut sums work with, by device and stream
 def items_of(X, batch):
     """``(X, stride, item)``: X as kernels take the items of a batch, and the elements from row to row and from item to item.
 
-    The last is 0 where one matrix serves all. Matrices with contiguous rows, and stacks of them with one leading axis, stay where
-    they are.
+    The last is 0 where one matrix serves all. Matrices with contiguous rows, and stacks of them
+    with one leading axis, stay where they are.
     """
     X, stride, item = _items_of(X, batch)
     return X, np.int64(stride), np.int64(item)
@@ -51,7 +59,12 @@ def _items_of(X, batch):
     if not single and shape[:-2] != tuple(batch):
         X = cp.broadcast_to(X, (*batch, *shape[-2:]))
     steps = X.strides
-    if X.ndim > 3 or steps[-1] != size or any(s % size or s < 0 for s in steps) or steps[-2] < shape[-1] * size:
+    if (
+        X.ndim > 3
+        or steps[-1] != size
+        or any(s % size or s < 0 for s in steps)
+        or steps[-2] < shape[-1] * size
+    ):
         X = cp.ascontiguousarray(X)
     return X, X.strides[-2] // size, 0 if single else X.strides[-3] // size
 
@@ -81,7 +94,9 @@ def _chunks(which, high, wide, deep):
 
 def sums_of(batch, n):
     """Room for what ``DEVIATION`` and ``INNER`` leave of each lower tile: (items, tiles, 4) float64."""
-    return cuda_devices.cupy().empty((math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64)
+    return cuda_devices.cupy().empty(
+        (math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64
+    )
 
 
 class _Scratch:
@@ -90,8 +105,9 @@ class _Scratch:
     def __init__(self):
         """A zero for each tile of a launch, which leaves them zero.
 
-        No such launch has as many tiles: of each range the longest sum is less than 3 times the mean. They are set on a stream of
-        their own, so that nothing changes where the launch is captured into a graph.
+        No such launch has as many tiles: of each range the longest sum is less than 3 times the
+        mean. They are set on a stream of their own, so that nothing changes where the launch is
+        captured into a graph.
         """
         cp = cuda_devices.cupy()
         with cp.cuda.Stream(non_blocking=True) as aside:
@@ -118,14 +134,43 @@ def _scratch():
 
 
 @functools.lru_cache(1024)
-def _plan(multiprocessors, items, rows, columns, depth, which, form, kinds, segments, epilogue, upper, idle, strides):
+def _plan(
+    multiprocessors,
+    items,
+    rows,
+    columns,
+    depth,
+    which,
+    form,
+    kinds,
+    segments,
+    epilogue,
+    upper,
+    idle,
+    strides,
+):
     """``(tiles, slices, plan)``: blocks of an item, the most that share a tile, and what the kernel is told."""
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
     tiles, total, longest = _chunks(which, high, wide, deep)
-    slice_ = max(LEAST, -(-items * total * (TILE // DEPTH) * segments // (BLOCKS_EACH * multiprocessors)))
+    slice_ = max(
+        LEAST, -(-items * total * (TILE // DEPTH) * segments // (BLOCKS_EACH * multiprocessors))
+    )
     slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
     plan = np.empty((), PLAN)
-    plan[()] = (*strides, form, *kinds, rows, columns, depth, which, segments, slice_, epilogue, upper, idle)
+    plan[()] = (
+        *strides,
+        form,
+        *kinds,
+        rows,
+        columns,
+        depth,
+        which,
+        segments,
+        slice_,
+        epilogue,
+        upper,
+        idle,
+    )
     return tiles, slices, plan[()]
 
 
@@ -168,6 +213,17 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     parts = arrived = None
     if slices > 1:
         scratch = _scratch()
-        parts, arrived = scratch.parts_of(items * tiles * slices * TILE * TILE, dtype), scratch.arrived
+        parts, arrived = (
+            scratch.parts_of(items * tiles * slices * TILE * TILE, dtype),
+            scratch.arrived,
+        )
     arguments = plan, left, right, base, sizes, np.float64(factor), place, sums, parts, arrived
-    loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments, BUFFERED * dtype.itemsize)
+    loader.launch(
+        "tiled",
+        "multiply",
+        dtype,
+        (items * tiles, slices),
+        (BLOCK,),
+        arguments,
+        BUFFERED * dtype.itemsize,
+    )

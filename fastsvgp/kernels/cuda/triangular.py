@@ -1,7 +1,8 @@
 """CUDA twin of ``triangular``: small factors by ``kernels_cuda/triangular.cu``, products by tiles, large factors by cuBLAS.
 
-A factor of up to 128 rows lies in the shared memory of a block as a whole. Larger ones of a batch are cut into such blocks, with
-products of the whole batch between them; one large factor for all right-hand sides is a single call of cuBLAS.
+A factor of up to 128 rows lies in the shared memory of a block as a whole. Larger ones of a batch
+are cut into such blocks, with products of the whole batch between them; one large factor for all
+right-hand sides is a single call of cuBLAS.
 """
 
 import math
@@ -29,7 +30,8 @@ from .tiled import (
 
 BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
 MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
-BLOCKS_EACH = 4  # for each multiprocessor; beyond that a block takes several panels, for the inverses that it made
+# for each multiprocessor; beyond that a block takes several panels, for the inverses that it made
+BLOCKS_EACH = 4
 MOST = 128  # rows of a factor in shared memory, where a device has enough of it
 INVERSE_UP_TO = {"d": 8192, "f": 256}  # rows of a factor by whose inverse a bound multiplies
 NULL = np.uint64(0)
@@ -38,7 +40,9 @@ NULL = np.uint64(0)
 def _shared_memory(n, dtype):
     """Bytes that a block needs for a factor of n rows, at most: tensor cores do without the padding."""
     squares = -(-n // SQUARE)
-    return (squares * (squares + 1) // 2 * SQUARE * (SQUARE + 1) + squares * SQUARE * PANEL) * dtype.itemsize
+    return (
+        squares * (squares + 1) // 2 * SQUARE * (SQUARE + 1) + squares * SQUARE * PANEL
+    ) * dtype.itemsize
 
 
 def _rows_at_once(dtype):
@@ -59,7 +63,11 @@ def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
         (items, n, columns), target = X.shape, items_of(X, X.shape[:1])
     else:
         x, means, squares = moments
-        items, n, target = means.size // columns if columns else 0, B.shape[1], (NULL, np.int64(0), np.int64(0))
+        items, n, target = (
+            means.size // columns if columns else 0,
+            B.shape[1],
+            (NULL, np.int64(0), np.int64(0)),
+        )
         weights, _, weights_item = items_of(x, (items,))
     if items * n * columns == 0:
         return
@@ -68,7 +76,15 @@ def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
     strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * cuda_devices.multiprocessors() // items))
     shape = np.int32(given), np.int32(n), np.int64(columns), np.int32(strips), np.int32(transpose)
     arguments = *items_of(L, batch), *right, *shape, *target, weights, weights_item, means, squares
-    loader.launch("triangular", "solve", L.dtype, (items * strips,), (BLOCK,), arguments, _shared_memory(n, L.dtype))
+    loader.launch(
+        "triangular",
+        "solve",
+        L.dtype,
+        (items * strips,),
+        (BLOCK,),
+        arguments,
+        _shared_memory(n, L.dtype),
+    )
 
 
 def _substitute(L, X, transpose, most):
@@ -122,7 +138,9 @@ def solve_moments(L, B, x):
     n, columns = B.shape[-2:]
     if n > _rows_at_once(B.dtype):
         X = solve_triangular(L, B)
-        sums = [(X * other).sum(-2, dtype=np.float64).astype(B.dtype) for other in (x[..., None], X)]
+        sums = [
+            (X * other).sum(-2, dtype=np.float64).astype(B.dtype) for other in (x[..., None], X)
+        ]
         return tuple(cp.ascontiguousarray(cp.broadcast_to(a, (*batch, columns))) for a in sums)
     means, squares = (cp.zeros((*batch, columns), B.dtype) for _ in range(2))
     moments = _stack(x[..., None], batch), means, squares
@@ -200,32 +218,58 @@ def _invert(L, X, most):
         [L11     ]^-1   [         X11      ]
         [L21  L22]    = [-X22 L21 X11   X22],
 
-    those of one size in two launches, and a last pair, which is smaller, in two more. M^3 / 2 flops: the inner product does not
-    leave out what is zero of X11.
+    those of one size in two launches, and a last pair, which is smaller, in two more. M^3 / 2
+    flops: the inner product does not leave out what is zero of X11.
     """
     n = len(L)
-    size = -(-n // (1 << (-(-n // most) - 1).bit_length()))  # a power of two of them: often there is no smaller one
+    # a power of two of them: often there is no smaller one
+    size = -(-n // (1 << (-(-n // most) - 1).bit_length()))
     for start, count, rows in (0, n // size, size), (n // size * size, 1, n % size):
         if rows:
             shape = count, rows, rows
-            _solve(_along(L, start, start, size, shape), None, _along(X, start, start, size, shape), False, IDENTITY)
+            _solve(
+                _along(L, start, start, size, shape),
+                None,
+                _along(X, start, start, size, shape),
+                False,
+                IDENTITY,
+            )
     while size < n:
         pairs, rest = divmod(n, 2 * size)
         for start, count, rows in (0, pairs, size), (n - rest, 1, max(0, rest - size)):
             if count and rows:
                 low, step, shape = start + size, 2 * size, (count, rows, size)
-                inner, settings = cuda_devices.cupy().empty(shape, L.dtype), dict(batch=(count,), upper=EVERYTHING)
-                upper, corner = _along(X, start, start, step, (count, size, size)), _along(X, low, start, step, shape)
-                tiled.multiply(NN, _along(L, low, start, step, shape), upper, inner, ROWS_WHOLE, **settings)
+                inner, settings = (
+                    cuda_devices.cupy().empty(shape, L.dtype),
+                    dict(batch=(count,), upper=EVERYTHING),
+                )
+                upper, corner = (
+                    _along(X, start, start, step, (count, size, size)),
+                    _along(X, low, start, step, shape),
+                )
+                tiled.multiply(
+                    NN, _along(L, low, start, step, shape), upper, inner, ROWS_WHOLE, **settings
+                )
                 lower = _along(X, low, low, step, (count, rows, rows))
-                tiled.multiply(NN, lower, inner, corner, ROWS_UP_TO_ROW, left_kind=LOWER, factor=-1.0, **settings)
+                tiled.multiply(
+                    NN,
+                    lower,
+                    inner,
+                    corner,
+                    ROWS_UP_TO_ROW,
+                    left_kind=LOWER,
+                    factor=-1.0,
+                    **settings,
+                )
         size *= 2
 
 
 def _along(A, row, column, step, shape):
     """Blocks (count, rows, columns) of A, as views: the first begins at a row and a column, others each ``step`` further on."""
     down, right = A.strides
-    return cuda_devices.cupy().lib.stride_tricks.as_strided(A[row:, column:], shape, (step * (down + right), down, right))
+    return cuda_devices.cupy().lib.stride_tricks.as_strided(
+        A[row:, column:], shape, (step * (down + right), down, right)
+    )
 
 
 def inverse_triangular_vjp(X_bar, X):
@@ -233,15 +277,29 @@ def inverse_triangular_vjp(X_bar, X):
     cp = cuda_devices.cupy()
     batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
     half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))
-    tiled.multiply(TN, X, cp.tril(X_bar), half, ROWS_FROM_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
-    tiled.multiply(NT, half, X, out, tiled.UP_TO_COLUMN, batch=batch, right_kind=LOWER, factor=-1.0, upper=ZEROS)
+    tiled.multiply(
+        TN, X, cp.tril(X_bar), half, ROWS_FROM_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING
+    )
+    tiled.multiply(
+        NT,
+        half,
+        X,
+        out,
+        tiled.UP_TO_COLUMN,
+        batch=batch,
+        right_kind=LOWER,
+        factor=-1.0,
+        upper=ZEROS,
+    )
     return out
 
 
 def tril_gram(L, w=None):
     out = cuda_devices.cupy().empty(L.shape, L.dtype)
     weighted = L if w is None else L * w[:, None]
-    tiled.multiply(TN, L, weighted, out, FROM_ROW, batch=L.shape[:-2], left_kind=LOWER, right_kind=LOWER)
+    tiled.multiply(
+        TN, L, weighted, out, FROM_ROW, batch=L.shape[:-2], left_kind=LOWER, right_kind=LOWER
+    )
     return out
 
 
@@ -258,5 +316,12 @@ def tril_product(A, B, out=None, add=False):
 def tril(A):
     M = A.shape[-1]
     if A.size:
-        loader.launch("cholesky", "clear_upper", A.dtype, (A.size // M * -(-M // 256),), (256,), (A, np.int64(M)))
+        loader.launch(
+            "cholesky",
+            "clear_upper",
+            A.dtype,
+            (A.size // M * -(-M // 256),),
+            (256,),
+            (A, np.int64(M)),
+        )
     return A

@@ -14,11 +14,16 @@ from ..schedules import Size, as_schedule
 if TYPE_CHECKING:
     from .variance_gap import VarianceGap
 
-CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
-SCALED = 0.2, 5.0  # the columns of a start are scaled where the diagonal of L' A L leaves this range
+# ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
+CERTIFICATE = 0.46
+# the columns of a start are scaled where the diagonal of L' A L leaves this range
+SCALED = 0.2, 5.0
 SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
-AHEAD = 4  # steps that a device takes before the host looks: three waits of four are saved, and at the end two steps may be idle
-ROUNDING = 0.17  # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
+# steps that a device takes before the host looks: three waits of four are saved, and at the end two
+# steps may be idle
+AHEAD = 4
+# the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
+ROUNDING = 0.17
 
 
 class InverseFactorInfo(NamedTuple):
@@ -53,8 +58,8 @@ class InverseFactorInfo(NamedTuple):
 def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
-    ``L - g L [tril(E) - (I + diag(E)) / 2]`` with ``E = L' A L``: for N(0, L L') the natural gradient of its KL divergence from
-    N(0, A^-1).
+    ``L - g L [tril(E) - (I + diag(E)) / 2]`` with ``E = L' A L``: for N(0, L L') the natural
+    gradient of its KL divergence from N(0, A^-1).
 
     Parameters
     ----------
@@ -62,23 +67,25 @@ def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     L : (..., M, M), lower
         What is above its diagonal is not read. Leading axes broadcast against those of A.
     step_size : float
-        The g above. Steps of 1 converge quadratically from ||E - I||_F < 0.46; they diverge once the largest eigenvalue of E
-        exceeds about 3. ``inverse_factor`` chooses.
+        The g above. Steps of 1 converge quadratically from ||E - I||_F < 0.46; they diverge once
+        the largest eigenvalue of E exceeds about 3. ``inverse_factor`` chooses.
 
     Returns
     -------
     L : (..., M, M)
-        Zeros above the diagonal. A diagonal entry of E above 1 + 2 / g turns the sign of its column, which L L' does not see.
+        Zeros above the diagonal. A diagonal entry of E above 1 + 2 / g turns the sign of its
+        column, which L L' does not see.
 
     Raises
     ------
     ValueError, TypeError
-        A is not symmetric, a diagonal entry of L is zero, NaN or infinity, shapes that do not fit, a step size that is not
-        positive.
+        A is not symmetric, a diagonal entry of L is zero, NaN or infinity, shapes that do not fit,
+        a step size that is not positive.
 
     Notes
     -----
-    4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
+    4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes",
+    eq. (6).
 
     Examples
     --------
@@ -113,18 +120,21 @@ def inverse_factor(
     A : (..., M, M), symmetric positive definite
         Not factorised, only multiplied.
     L : (..., M, M), optional
-        Where to start: the factor of a nearby matrix, such as that of the last training step. Its columns are scaled to a unit
-        diagonal of L' A L first where that diagonal leaves [0.2, 5]. By default a multiple of diag(A)^-1/2.
+        Where to start: the factor of a nearby matrix, such as that of the last training step. Its
+        columns are scaled to a unit diagonal of L' A L first where that diagonal leaves [0.2, 5].
+        By default a multiple of diag(A)^-1/2.
     step_size : None, number, schedule or function of the step count
-        None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and ``schedules.log_linear`` are
-        the choices of the paper. Whatever is asked for, a step that does not reduce the objective is replaced by an exact line
-        search.
+        None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and
+        ``schedules.log_linear`` are the choices of the paper. Whatever is asked for, a step that
+        does not reduce the objective is replaced by an exact line search.
     tolerance : float
-        On the normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. In float32 about 2e-8 cond(A) can be reached, in
-        float64 about 4e-17 cond(A); the loop notices and says so in place of going on.
+        On the normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. In float32 about 2e-8
+        cond(A) can be reached, in float64 about 4e-17 cond(A); the loop notices and says so in
+        place of going on.
     max_steps : int
     gap : VarianceGap, optional
-        Made by ``variance_gap``: the other stopping rule, in place of ``tolerance``, for a single matrix A.
+        Made by ``variance_gap``: the other stopping rule, in place of ``tolerance``, for a single
+        matrix A.
 
     Returns
     -------
@@ -135,17 +145,18 @@ def inverse_factor(
     Raises
     ------
     ValueError, TypeError
-        As ``newton_schulz_step``; also for a tolerance below the eps of the dtype, a diagonal of A that is not positive, or both
-        stopping rules at once.
+        As ``newton_schulz_step``; also for a tolerance below the eps of the dtype, a diagonal of A
+        that is not positive, or both stopping rules at once.
 
     Notes
     -----
-    4/3 M^3 flops a step and M^3 for the first residual (and for each scaling of the start, at most two); a line search costs
-    another 8/3 M^3. A device takes up to four steps before the host looks at them, with a factor in memory for each: those after
-    one that led nowhere are left out.
+    4/3 M^3 flops a step and M^3 for the first residual (and for each scaling of the start, at most
+    two); a line search costs another 8/3 M^3. A device takes up to four steps before the host looks
+    at them, with a factor in memory for each: those after one that led nowhere are left out.
 
-    The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is strictly convex in L. Along a
-    natural-gradient step L (I - g Phi), Phi the lower triangle of E - I with half its diagonal, it changes by
+    The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is
+    strictly convex in L. Along a natural-gradient step L (I - g Phi), Phi the lower triangle of E -
+    I with half its diagonal, it changes by
     -<E, Phi> g + <Phi, E Phi> g^2 / 2 - sum log(1 - g Phi_ii), convex in g with slope -||E - I||_F^2 / 2 at 0. Its exact
     minimiser always descends, so it is the fallback. The rule is faster: with lam from power iteration (ten at first, then three
     more each step; at least the largest diagonal entry), g = 1 while 0.45 < lam < 2 (1.5 while the residual exceeds 0.3), else
@@ -166,11 +177,16 @@ def inverse_factor(
         if tolerance is not None:
             raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
         if not hasattr(gap, "fitted"):
-            raise TypeError(f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}")
+            raise TypeError(
+                f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}"
+            )
         gap = gap.fitted(A)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
-        raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
+        raise ValueError(
+            f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix"
+            f" ({np.finfo(dtype).eps:.1e})"
+        )
     limit = check.whole("max_steps", max_steps, 0)
     schedule = None if step_size is None else as_schedule(step_size)
     diagonal = np.diagonal(A, axis1=-2, axis2=-1)
@@ -180,7 +196,10 @@ def inverse_factor(
         return descend(A, L, schedule, tolerance, limit, gap)
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
-    found = [descend(many[i], None if L is None else starts[i], schedule, tolerance, limit, gap) for i in np.ndindex(batch)]
+    found = [
+        descend(many[i], None if L is None else starts[i], schedule, tolerance, limit, gap)
+        for i in np.ndindex(batch)
+    ]
     factors, infos = zip(*found, strict=True)
     fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
@@ -201,10 +220,15 @@ class _Point(NamedTuple):
 
 
 def _points(factors, D, rows):
-    """Those of ``newton_schulz_walk``, and the size of the step from each; only the last one has D. One wait for a device."""
+    """Those of ``newton_schulz_walk``, and the size of the step from each; only the last one has D.
+
+    One wait for a device.
+    """
     numbers = rows.tolist()
     last = next(i for i, row in enumerate(numbers) if row[5] == 0)
-    for i, (L, (norm, smallest, largest, trace, log_det, size)) in enumerate(zip(factors, numbers[: last + 1], strict=False)):
+    for i, (L, (norm, smallest, largest, trace, log_det, size)) in enumerate(
+        zip(factors, numbers[: last + 1], strict=False)
+    ):
         start = (D, rows[i, :4]) if i == last else (None, None)
         yield _Point(L, *start, norm, smallest, largest, (trace - log_det) / 2, log_det), size
 
@@ -227,7 +251,9 @@ class _Walk:
         if now.D is not None:
             iterations = (0, 0) if now.norm < CERTIFICATE else self.iterations
             steps, start = self._how_many(now.norm, most), (now.D, now.stats)
-            walked = kernels.newton_schulz_walk(self.A, now.L, self.power, self.tolerance, steps, start, iterations)
+            walked = kernels.newton_schulz_walk(
+                self.A, now.L, self.power, self.tolerance, steps, start, iterations
+            )
             factors, D, rows, self.power = walked
             points, sizes = zip(*_points([now.L, *factors], D, rows), strict=True)
             self.taken = [*zip(sizes, points[1:] or [now], strict=False)][::-1]
@@ -257,10 +283,16 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
     """
     M = len(A)
     root = math.sqrt(M)
-    power = np.random.default_rng(0).standard_normal(M)  # any start will do that favours no direction
+    # any start will do that favours no direction
+    power = np.random.default_rng(0).standard_normal(M)
     power = np.asarray(power, A.dtype, like=A)
-    now = None if L is None else _scaled_start(A, np.tril(L) * np.where(L.diagonal() < 0, -1, 1).astype(L.dtype))
-    if now is None or not math.isfinite(now.norm) or now.smallest <= 0:  # L' A L overflows, or vanishes
+    now = (
+        None
+        if L is None
+        else _scaled_start(A, np.tril(L) * np.where(L.diagonal() < 0, -1, 1).astype(L.dtype))
+    )
+    # L' A L overflows, or vanishes
+    if now is None or not math.isfinite(now.norm) or now.smallest <= 0:
         now = _point(A, _cold_start(A, power))
     state = None if schedule is None else schedule.init()
     steps = searches = 0
@@ -272,10 +304,22 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
 
     def ended(reason):
         limited = reason in ("rounding", "indefinite")
-        reachable = ROUNDING * float(np.finfo(A.dtype).eps) * _condition(A, now.L, power) if limited else 0.0
+        reachable = (
+            ROUNDING * float(np.finfo(A.dtype).eps) * _condition(A, now.L, power)
+            if limited
+            else 0.0
+        )
         certified = now.norm < CERTIFICATE
         return now.L, InverseFactorInfo(
-            reason == "converged", steps, now.norm / root, certified, reason, reachable, searches, now.log_det, slack
+            reason == "converged",
+            steps,
+            now.norm / root,
+            certified,
+            reason,
+            reachable,
+            searches,
+            now.log_det,
+            slack,
         )
 
     while True:
@@ -307,7 +351,8 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
         now, steps = new, steps + 1
         if schedule is not None:
             state = schedule.observe(state, -now.objective)
-        stalled = bound < CERTIFICATE and now.norm > 2 * bound  # what exceeds the bound is rounding, and it stays
+        # what exceeds the bound is rounding, and it stays
+        stalled = bound < CERTIFICATE and now.norm > 2 * bound
 
 
 def _progress(now, new, size):
@@ -316,13 +361,15 @@ def _progress(now, new, size):
         return False
     if now.norm < CERTIFICATE:  # differences of the objective would drown in rounding
         return new.norm < now.norm
-    return new.objective < now.objective - SUFFICIENT * min(size, 1) * now.norm**2 / 2  # long steps need not go down so steeply
+    # long steps need not go down so steeply
+    return new.objective < now.objective - SUFFICIENT * min(size, 1) * now.norm**2 / 2
 
 
 def _bound(d, g):
     """An upper bound of ||E' - I||_F after a step g from ||E - I||_F = d.
 
-    D' = D - g (Phi + Phi') - g (D Phi + Phi' D) + g^2 (Phi' Phi + Phi' D Phi), Phi + Phi' = D and ||Phi||_F <= d / sqrt(2).
+    D' = D - g (Phi + Phi') - g (D Phi + Phi' D) + g^2 (Phi' Phi + Phi' D Phi), Phi + Phi' = D and
+    ||Phi||_F <= d / sqrt(2).
     """
     return abs(1 - g) * d + math.sqrt(2) * g * d**2 + g**2 * d**2 * (1 + d) / 2
 
@@ -355,12 +402,17 @@ def _line_search(A, L):
 def _scaled_start(A, L):
     """The point of L, its columns scaled to a unit diagonal of E = L' A L where that is far from one.
 
-    Over all scalings of the columns these are the ones of least objective. D = E - I has no digits left of what is small in E: so
-    columns whose E_ii is lost are scaled by the smallest at first, and by their own in a second round.
+    Over all scalings of the columns these are the ones of least objective. D = E - I has no digits
+    left of what is small in E: so columns whose E_ii is lost are scaled by the smallest at first,
+    and by their own in a second round.
     """
     now = _point(A, L)
     for _ in range(2):
-        if not (now.smallest > 0 and math.isfinite(now.norm) and (now.smallest < SCALED[0] or now.largest > SCALED[1])):
+        if not (
+            now.smallest > 0
+            and math.isfinite(now.norm)
+            and (now.smallest < SCALED[0] or now.largest > SCALED[1])
+        ):
             break
         scale = np.maximum(_on_host(now.D.diagonal()) + 1, now.smallest) ** -0.5
         now = _point(A, now.L * np.asarray(scale.astype(A.dtype), like=A))
@@ -395,11 +447,15 @@ def checked(A, L):
     if L is not None:
         L = check.as_array("L", L)
         if L.shape[-2:] != A.shape[-2:] or L.size == 0:
-            raise ValueError(f"`L` must have shape (..., M, M) with the M of `A`, got {L.shape} for {A.shape}")
+            raise ValueError(
+                f"`L` must have shape (..., M, M) with the M of `A`, got {L.shape} for {A.shape}"
+            )
         try:
             np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
         except ValueError:
-            raise ValueError(f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast") from None
+            raise ValueError(
+                f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast"
+            ) from None
         arrays.append(L)
     check.backend_of(*arrays)  # raises where they are mixed
     dtype = check.common_dtype(*arrays, names=("A", "L"))
@@ -408,13 +464,19 @@ def checked(A, L):
     largest = float(np.abs(A).max())
     difference = float(np.abs(A - A.swapaxes(-1, -2)).max())
     if difference > math.sqrt(np.finfo(dtype).eps) * largest:
-        raise ValueError(f"`A` must be symmetric, but A and A' differ by up to {difference:g}; use (A + A') / 2 if that is meant")
+        raise ValueError(
+            f"`A` must be symmetric, but A and A' differ by up to {difference:g}; use (A + A') / 2"
+            " if that is meant"
+        )
     if L is None:
         return A, None
     L = L.astype(dtype, copy=False)
     diagonal = np.diagonal(L, axis1=-2, axis2=-1)
     check.finite("diagonal of L", diagonal)
     if not diagonal.all():
-        raise ValueError("`L` has a zero on its diagonal, so L L' is singular; start from a factor with a non-zero diagonal")
+        raise ValueError(
+            "`L` has a zero on its diagonal, so L L' is singular; start from a factor with a"
+            " non-zero diagonal"
+        )
     check.finite("L", np.tril(L))
     return A, L

@@ -31,24 +31,29 @@ class InverseUpdates:
         """Refuse models whose posterior has no such factor, or whose bound the variance gap says nothing about."""
         posterior = getattr(model, "posterior", None)
         if getattr(posterior, "inverse_field", None) is None:
-            raise ValueError(f"a posterior of the kind {type(posterior).__name__} holds no factor of an inverse to update")
+            raise ValueError(
+                f"a posterior of the kind {type(posterior).__name__} holds no factor of an inverse"
+                " to update"
+            )
         if self.direction != "exact" and self.direction not in posterior.directions:
             raise ValueError(
-                f"inverse_updates: a {type(posterior).__name__} posterior has no direction {self.direction!r}; leave "
-                "`direction` out for its gradient"
+                f"inverse_updates: a {type(posterior).__name__} posterior has no direction"
+                f" {self.direction!r}; leave `direction` out for its gradient"
             )
         if self.nats is not None and not isinstance(model.likelihood, Gaussian):
             raise ValueError(
-                "inverse_updates: `nats` counts what the variances cost a bound with Gaussian noise, but the likelihood is "
-                f"{type(model.likelihood).__name__}; give `tolerance` in its place"
+                "inverse_updates: `nats` counts what the variances cost a bound with Gaussian"
+                f" noise, but the likelihood is {type(model.likelihood).__name__}; give `tolerance`"
+                " in its place"
             )
 
     @governed
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over.
 
-        With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats`` is a sum over the ranks: all
-        of them take the same number of updates. A ``tolerance`` looks at what all ranks have, and sums nothing.
+        With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats``
+        is a sum over the ranks: all of them take the same number of updates. A ``tolerance`` looks
+        at what all ranks have, and sums nothing.
         """
         if group is None or self.nats is None:
             return self._refreshed(model, jitter, X, num_data, group)
@@ -61,7 +66,9 @@ class InverseUpdates:
         if self.nats is not None:
             noise = float(model.likelihood.variance)
             Kuf = covariance.Kuf(model.inducing, X)
-            gap = variance_gap(Kuf, smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data)
+            gap = variance_gap(
+                Kuf, smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data
+            )
             if group is not None:
                 gap = replace(gap, scale=group.scale, group=group)
         L = getattr(posterior, posterior.inverse_field)
@@ -83,16 +90,20 @@ def inverse_updates(
     Parameters
     ----------
     tolerance : float, optional
-        Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. The paper takes 5e-3, at which slow steps go
-        without an update, and training then lags behind that of ``LikelihoodForm`` (kin40k, M = 1000: NLPD 0.008 behind after
-        1500 steps) unless ``direction`` is "likelihood".
+        Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. The paper takes
+        5e-3, at which slow steps go without an update, and training then lags behind that of
+        ``LikelihoodForm`` (kin40k, M = 1000: NLPD 0.008 behind after 1500 steps) unless
+        ``direction`` is "likelihood".
     nats : float, optional
-        Stop instead when the variances cost the bound of the batch no more than this (see ``variance_gap``); Gaussian noise only.
-        With a ``group`` each look at that is a sum of one number over the ranks.
+        Stop instead when the variances cost the bound of the batch no more than this (see
+        ``variance_gap``); Gaussian noise only. With a ``group`` each look at that is a sum of one
+        number over the ranks.
     step_size, max_steps
-        As in ``inverse_factor``; the paper has ``step_size=1.0``, or ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
+        As in ``inverse_factor``; the paper has ``step_size=1.0``, or
+        ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
     direction : {"exact", "likelihood"}
-        Where the optimiser's steps go: by the gradient of the bound, or by ``likelihood_direction`` (``Relaxed`` only).
+        Where the optimiser's steps go: by the gradient of the bound, or by ``likelihood_direction``
+        (``Relaxed`` only).
 
     Returns
     -------
@@ -101,8 +112,9 @@ def inverse_updates(
 
     Notes
     -----
-    The residual costs M^3 flops a training step, each update that is needed another 4/3 M^3. Source: Cortinovis et al.,
-    "Inverse-Free Sparse Variational Gaussian Processes", sections 3.1, 3.3 and 3.4.
+    The residual costs M^3 flops a training step, each update that is needed another 4/3 M^3.
+    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", sections 3.1,
+    3.3 and 3.4.
 
     Examples
     --------
@@ -113,28 +125,44 @@ def inverse_updates(
     3
     """
     if tolerance is not None and nats is not None:
-        raise ValueError("inverse_updates: give either `tolerance` or `nats`: each is a rule for when to stop")
+        raise ValueError(
+            "inverse_updates: give either `tolerance` or `nats`: each is a rule for when to stop"
+        )
     for name, value in (("tolerance", tolerance), ("nats", nats)):
         if value is not None and check.scalar(name, value) <= 0:
             raise ValueError(f"inverse_updates: `{name}` must be positive, got {value:g}")
     if nats is None:
         tolerance = 1e-3 if tolerance is None else float(tolerance)
     if not isinstance(direction, str) or direction not in DIRECTIONS:
-        raise ValueError(f"inverse_updates: `direction` must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}")
-    schedule, max_steps = None if step_size is None else as_schedule(step_size), check.whole("max_steps", max_steps, 0)
-    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, max_steps, direction)
+        raise ValueError(
+            f"inverse_updates: `direction` must be one of {', '.join(map(repr, DIRECTIONS))}, got"
+            f" {direction!r}"
+        )
+    schedule, max_steps = (
+        None if step_size is None else as_schedule(step_size),
+        check.whole("max_steps", max_steps, 0),
+    )
+    return InverseUpdates(
+        tolerance, nats if nats is None else float(nats), schedule, max_steps, direction
+    )
 
 
 @models.public(SVGP)
 def refresh_inverse(
-    model: RecordT, *, tolerance: float = 1e-3, step_size: Size | None = None, max_steps: int = 100, jitter: float | None = None
+    model: RecordT,
+    *,
+    tolerance: float = 1e-3,
+    step_size: Size | None = None,
+    max_steps: int = 100,
+    jitter: float | None = None,
 ) -> tuple[RecordT, InverseFactorInfo]:
     """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
 
     Parameters
     ----------
     model : SVGP
-        With a ``Relaxed`` or ``InverseFreeWhitened`` posterior; its present factor is where the search starts, good or bad.
+        With a ``Relaxed`` or ``InverseFreeWhitened`` posterior; its present factor is where the
+        search starts, good or bad.
     tolerance, step_size, max_steps
         As in ``inverse_factor``.
     jitter : float, optional
@@ -170,10 +198,15 @@ def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitt
     jitter, layers, told = check.jitter_amount(jitter, dtype), [], []
     if not any(layer.posterior.inverse_field for layer in model.layers):
         kinds = ", ".join(dict.fromkeys(type(layer.posterior).__name__ for layer in model.layers))
-        raise ValueError(f"no layer's posterior holds a factor of an inverse to update: they are of the kind {kinds}")
+        raise ValueError(
+            "no layer's posterior holds a factor of an inverse to update: they are of the kind"
+            f" {kinds}"
+        )
     for number, layer in enumerate(model.layers):
         with naming_layer(number):
-            layer, info = updates.refreshed(layer, jitter) if layer.posterior.inverse_field else (layer, None)
+            layer, info = (
+                updates.refreshed(layer, jitter) if layer.posterior.inverse_field else (layer, None)
+            )
         layers.append(layer)
         told.append(info)
     return replace(model, layers=tuple(layers)), tuple(told)

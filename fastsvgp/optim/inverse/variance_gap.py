@@ -4,11 +4,12 @@ For T = L L', a column k of Kuf and x = T k, the residual r = k - A x gives
 
     k' A^-1 k = 2 x' k - x' A x + r' A^-1 r        (expand r = A (A^-1 k - x)),
 
-so that v = kff - k' A^-1 k lies between U - |r|^2 / s and U, where U = kff - x' (k + r) and s is any lower bound of the
-eigenvalues of A. Nothing of this asks where x came from: an x spoilt by rounding gives a valid interval too.
+so that v = kff - k' A^-1 k lies between U - |r|^2 / s and U, where U = kff - x' (k + r) and s is
+any lower bound of the eigenvalues of A. Nothing of this asks where x came from: an x spoilt by
+rounding gives a valid interval too.
 
-Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), proposition 3 and appendix S3, where A
-is Kuu + S~; S~ - s I need only be positive semi-definite.
+Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3),
+proposition 3 and appendix S3, where A is Kuu + S~; S~ - s I need only be positive semi-definite.
 """
 
 import math
@@ -26,7 +27,9 @@ from .factor import checked
 
 
 @governed
-def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike, smallest: float) -> tuple[Array, Array]:
+def variance_interval(
+    A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike, smallest: float
+) -> tuple[Array, Array]:
     """Certified lower and upper bounds of the variances ``kff - diag(Kuf' A^-1 Kuf)``, for any factor L of any T = L L'.
 
     Parameters
@@ -38,18 +41,21 @@ def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike
     Kuf : (M, N)
     kff : (N,)
     smallest : float
-        A positive lower bound of the eigenvalues of A: the smallest entry of s, where Kuu is positive semi-definite.
+        A positive lower bound of the eigenvalues of A: the smallest entry of s, where Kuu is
+        positive semi-definite.
 
     Returns
     -------
     lower, upper : (N,) float64
-        The upper one is the variance of ``Relaxed``. As wide as ||(I - A T) k||^2 / smallest, and on both sides as much more as
-        rounding may cost, at the rate sqrt(M) eps of long sums (Higham and Mary 2019); in float64 whatever the dtypes are.
+        The upper one is the variance of ``Relaxed``. As wide as ||(I - A T) k||^2 / smallest, and
+        on both sides as much more as rounding may cost, at the rate sqrt(M) eps of long sums
+        (Higham and Mary 2019); in float64 whatever the dtypes are.
 
     Raises
     ------
     ValueError, TypeError
-        A not symmetric, a diagonal entry of L that is zero or not finite, shapes that do not fit, ``smallest`` not positive.
+        A not symmetric, a diagonal entry of L that is zero or not finite, shapes that do not fit,
+        ``smallest`` not positive.
 
     Notes
     -----
@@ -69,14 +75,19 @@ def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike
     Kuf = _columns(Kuf, len(A))
     kff = check.as_array("kff", kff)
     if kff.shape != Kuf.shape[1:]:
-        raise ValueError(f"`kff` must have one entry for each column of `Kuf`, got {kff.shape} for {Kuf.shape}")
+        raise ValueError(
+            f"`kff` must have one entry for each column of `Kuf`, got {kff.shape} for {Kuf.shape}"
+        )
     check.finite("kff", kff)
     smallest = _floor(smallest)
-    A, L, Kuf, kff = (np.ascontiguousarray(array, np.float64, like=array) for array in (A, L, Kuf, kff))
+    A, L, Kuf, kff = (
+        np.ascontiguousarray(array, np.float64, like=array) for array in (A, L, Kuf, kff)
+    )
     x, r = _solution_and_residual(A, L, Kuf)
     length = {name: np.sqrt(_squares(array)) for name, array in (("k", Kuf), ("x", x), ("r", r))}
     rate = math.sqrt(len(A)) * np.finfo(np.float64).eps
-    lost = rate * (math.sqrt(float(_squares(A).sum())) * length["x"] + length["k"])  # of the length of r
+    # of the length of r
+    lost = rate * (math.sqrt(float(_squares(A).sum())) * length["x"] + length["k"])
     upper = kff - _column_products(x, Kuf + r)
     slack = length["x"] * lost + rate * (length["x"] * (length["k"] + length["r"]) + np.abs(kff))
     return upper - slack - (length["r"] + lost) ** 2 / smallest, upper + slack
@@ -84,12 +95,18 @@ def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike
 
 @names_options
 def variance_gap(
-    Kuf: ArrayLike, smallest: float, *, noise_variance: float, tolerance: float, num_data: float | None = None
+    Kuf: ArrayLike,
+    smallest: float,
+    *,
+    noise_variance: float,
+    tolerance: float,
+    num_data: float | None = None,
 ) -> "VarianceGap":
     """A rule for ``inverse_factor``: stop when the variances cost the bound no more than ``tolerance`` nats.
 
-    With Gaussian noise of variance s2 the bound holds -sum_n v_n / (2 s2), so it stops at ``G = sum_n G_n <= 2 s2 tolerance``,
-    where ``G_n = ||(I - A T) k_n||^2 / smallest`` is the width of ``variance_interval``.
+    With Gaussian noise of variance s2 the bound holds -sum_n v_n / (2 s2), so it stops at
+    ``G = sum_n G_n <= 2 s2 tolerance``, where ``G_n = ||(I - A T) k_n||^2 / smallest`` is the width
+    of ``variance_interval``.
 
     Parameters
     ----------
@@ -101,12 +118,14 @@ def variance_gap(
     tolerance : float
         Nats.
     num_data : float, optional
-        Size of the whole data set: G is scaled by num_data / N, as the bound is. Default: the batch is the data.
+        Size of the whole data set: G is scaled by num_data / N, as the bound is. Default: the batch
+        is the data.
 
     Returns
     -------
     VarianceGap
-        For ``inverse_factor(A, gap=...)``. It costs 4 M^2 N flops a step, beside the 4/3 M^3 of the step.
+        For ``inverse_factor(A, gap=...)``. It costs 4 M^2 N flops a step, beside the 4/3 M^3 of the
+        step.
 
     Notes
     -----
@@ -120,11 +139,16 @@ def variance_gap(
     True
     """
     Kuf = _columns(Kuf, None)
-    noise, nats = check.scalar("noise_variance", noise_variance), check.scalar("tolerance", tolerance)
+    noise, nats = (
+        check.scalar("noise_variance", noise_variance),
+        check.scalar("tolerance", tolerance),
+    )
     for name, value in (("noise_variance", noise), ("tolerance", nats)):
         if value <= 0:
             raise ValueError(f"`{name}` must be positive, got {value:g}")
-    return VarianceGap(Kuf, _floor(smallest), check.data_scale(num_data, Kuf.shape[1]), 2 * noise * nats)
+    return VarianceGap(
+        Kuf, _floor(smallest), check.data_scale(num_data, Kuf.shape[1]), 2 * noise * nats
+    )
 
 
 @dataclass(frozen=True)
@@ -143,7 +167,10 @@ class VarianceGap:
     def fitted(self, A):
         """The rule in the dtype of A; ``ValueError`` where it does not fit."""
         if A.ndim != 2 or len(A) != len(self.Kuf):
-            raise ValueError(f"the `Kuf` {self.Kuf.shape} of `gap` belongs to a single matrix A of as many rows, got {A.shape}")
+            raise ValueError(
+                f"the `Kuf` {self.Kuf.shape} of `gap` belongs to a single matrix A of as many rows,"
+                f" got {A.shape}"
+            )
         return replace(self, Kuf=np.ascontiguousarray(self.Kuf, A.dtype, like=A))
 
     def measure(self, A, L):
@@ -155,7 +182,9 @@ class VarianceGap:
 
 def _solution_and_residual(A, L, Kuf):
     """x = L L' k and r = k - A x, column by column."""
-    x = kernels.multiply_triangular(L, kernels.multiply_triangular(L, Kuf, transpose=True), overwrite_b=True)
+    x = kernels.multiply_triangular(
+        L, kernels.multiply_triangular(L, Kuf, transpose=True), overwrite_b=True
+    )
     return x, np.subtract(Kuf, kernels.matmul(A, x))
 
 
@@ -171,7 +200,9 @@ def _column_products(A, B):
 def _columns(Kuf, M):
     Kuf = check.as_array("Kuf", Kuf)
     if Kuf.ndim != 2 or M not in (None, len(Kuf)):
-        raise ValueError(f"`Kuf` must have shape (M, N){'' if M is None else f' with M = {M}'}, got {Kuf.shape}")
+        raise ValueError(
+            f"`Kuf` must have shape (M, N){'' if M is None else f' with M = {M}'}, got {Kuf.shape}"
+        )
     check.finite("Kuf", Kuf)
     return Kuf
 
@@ -180,6 +211,7 @@ def _floor(smallest):
     smallest = check.scalar("smallest", smallest)
     if smallest <= 0:
         raise ValueError(
-            f"`smallest` must be a positive lower bound of the eigenvalues of A, such as the least entry of s, got {smallest:g}"
+            "`smallest` must be a positive lower bound of the eigenvalues of A, such as the least"
+            f" entry of s, got {smallest:g}"
         )
     return smallest

@@ -14,7 +14,8 @@ MAX_HALVINGS = 30
 class NaturalStepInfo(NamedTuple):
     """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for.
 
-    ``negative``: how many sites of the batch had negative precision, their log likelihood curving upwards there.
+    ``negative``: how many sites of the batch had negative precision, their log likelihood curving
+    upwards there.
     """
 
     value: float
@@ -31,8 +32,8 @@ def check_natural(function, posterior, step_size):
     if not posterior.natural_fields:
         kind, why = type(posterior).__name__, posterior.no_natural_step
         raise TypeError(
-            f"{function}: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
-            "optimiser (fastsvgp.adam), or use a Whitened posterior"
+            f"{function}: a {kind} posterior can not take natural-gradient steps, because {why};"
+            " train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
     return asked
 
@@ -40,7 +41,9 @@ def check_natural(function, posterior, step_size):
 def check_value(function, value):
     """The bound before a step, which must be finite."""
     if not np.isfinite(value):
-        raise Diverged(f"{function}: the bound is {value} at this posterior; start closer to the prior")
+        raise Diverged(
+            f"{function}: the bound is {value} at this posterior; start closer to the prior"
+        )
     return value
 
 
@@ -52,7 +55,8 @@ def no_lower(value, before, dtype):
 def halved(step, size, negative, model, X, accepted=None):
     """``(step(size), size, negative)`` with the largest of size, size / 2, ... that stays in the cone, and is ``accepted``.
 
-    ``negative`` is a count, on the device perhaps: its copy is the one that tells of the cone, however many matrices there are.
+    ``negative`` is a count, on the device perhaps: its copy is the one that tells of the cone,
+    however many matrices there are.
     """
     for halvings in range(MAX_HALVINGS + 1):
         try:

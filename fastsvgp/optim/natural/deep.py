@@ -22,20 +22,37 @@ def natural_step(
 ):  # fmt: skip
     """As of an SVGP: the last layer's q(u) moves, at these draws of the hidden layers; ``natural_update`` is for those.
 
-    The last layer is an SVGP on the draws of those below, so that a step of 1 on all data with Gaussian noise lands on its
-    optimum given them. ``draws`` and ``num_samples`` as in ``elbo``.
+    The last layer is an SVGP on the draws of those below, so that a step of 1 on all data with
+    Gaussian noise lands on its optimum given them. ``draws`` and ``num_samples`` as in ``elbo``.
     """
     monotone = check.flag("monotone", monotone)
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
-        sums, more = lambda: [reduce.of_natural_step(model.layers[-1].posterior)], {"step_size": step_size, "monotone": monotone}
-        return reduce.bound(group, natural_step, model, X, Y, packings=sums, drawing=True, **options, **more)
+        options = dict(
+            num_data=num_data,
+            jitter=jitter,
+            rng=rng,
+            weights=weights,
+            draws=draws,
+            num_samples=num_samples,
+        )
+        sums, more = (
+            lambda: [reduce.of_natural_step(model.layers[-1].posterior)],
+            {
+                "step_size": step_size,
+                "monotone": monotone,
+            },
+        )
+        return reduce.bound(
+            group, natural_step, model, X, Y, packings=sums, drawing=True, **options, **more
+        )
     given, same = (X, Y), {"num_data": num_data, "rng": rng, "weights": weights}
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     asked = check_natural("natural_step", model.layers[-1].posterior, step_size)
     *below, last = model.layers
     draws = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data))
-    chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), top=("natural_step",))
+    chain = Chain(
+        model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), top=("natural_step",)
+    )
     data, negative = 0.0, 0
     for part in sweep(model, chain, X, Y, draws, num_data, rng, weights=weights):
         data += part.ell
@@ -54,9 +71,13 @@ def natural_step(
     def rises(posterior):
         if isinstance(num_data, reduce.Share):
             num_data.due.insert(0, reduce.NUMBER)
-        return no_lower(elbo(moved(posterior), *given, jitter=jitter, draws=draws, **same), value, dtype)
+        return no_lower(
+            elbo(moved(posterior), *given, jitter=jitter, draws=draws, **same), value, dtype
+        )
 
-    posterior, size, negative = halved(chain.passes[-1].natural_step, asked, negative, model, X, rises if monotone else None)
+    posterior, size, negative = halved(
+        chain.passes[-1].natural_step, asked, negative, model, X, rises if monotone else None
+    )
     return moved(posterior), NaturalStepInfo(value, size, size < asked, negative)
 
 

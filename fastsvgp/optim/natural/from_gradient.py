@@ -1,30 +1,35 @@
 """A natural-gradient update of q(u) from its ordinary gradient alone, which cannot leave the positive definite precisions.
 
-q = N(m, S) with S = W W' has the natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient of an objective in them is its
-gradient in the expectation parameters (m, S + m m'), which is dS for the second and dm - 2 dS m for the first. A plain step of
-size g is thus
+q = N(m, S) with S = W W' has the natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient
+of an objective in them is its gradient in the expectation parameters (m, S + m m'), which is dS for
+the second and dm - 2 dS m for the first. A plain step of size g is thus
 
     S_new^-1 = S^-1 - 2 g dS,    S_new^-1 m_new = S^-1 m + g (dm - 2 dS m) = S_new^-1 m + g dm.
 
-The gradient of W is the lower triangle of 2 dS W. As W' is upper triangular, the lower triangle of W' tril(2 dS W) is that of
+The gradient of W is the lower triangle of 2 dS W. As W' is upper triangular, the lower triangle of
+W' tril(2 dS W) is that of
 
     A = 2 W' dS W,    so    W' S_new^-1 W = I - g A,
 
-which is not positive definite where g A has an eigenvalue of 1 or above: where the objective curves upwards, or noise says so.
-With the next term of the retraction of Lin, Schmidt and Khan (2020), their eq. (9) in these coordinates, it is
+which is not positive definite where g A has an eigenvalue of 1 or above: where the objective curves
+upwards, or noise says so. With the next term of the retraction of Lin, Schmidt and Khan (2020),
+their eq. (9) in these coordinates, it is
 
     C = I - g A + g^2 A^2 / 2 = (I + (I - g A)^2) / 2,
 
-whose eigenvalues are 1/2 or more whatever A is, and which is the plain step up to g^2. With C = U U', U upper triangular,
+whose eigenvalues are 1/2 or more whatever A is, and which is the plain step up to g^2. With C = U
+U', U upper triangular,
 
     S_new = W C^-1 W' = (W U^-T) (W U^-T)',    W_new = W U^-T  lower triangular,    m_new = m + g W_new W_new' dm:
 
-the mean moves by the new covariance, as in the plain step. With the old one in its place last layers were seen to diverge.
+the mean moves by the new covariance, as in the plain step. With the old one in its place last
+layers were seen to diverge.
 
-Where the square of I - g A would drown the identity in its rounding, the step is cut down to one that does not; those that mean
-anything are far below.
+Where the square of I - g A would drown the identity in its rounding, the step is cut down to one
+that does not; those that mean anything are far below.
 
-Source: Lin, Schmidt and Khan, "Handling the Positive-Definite Constraint in the Bayesian Learning Rule" (2020).
+Source: Lin, Schmidt and Khan, "Handling the Positive-Definite Constraint in the Bayesian Learning
+Rule" (2020).
 """
 
 import numpy as np
@@ -41,16 +46,19 @@ LARGEST = 1e-3  # of eps |g A|^2, the rounding of the square, beside eigenvalues
 
 
 @deferred_checks.retried
-def natural_update(posterior: PosteriorT, posterior_bar: PosteriorT, step_size: float) -> PosteriorT:
+def natural_update(
+    posterior: PosteriorT, posterior_bar: PosteriorT, step_size: float
+) -> PosteriorT:
     """One natural-gradient step of a Gaussian q(u), from its gradient: for hidden layers, and loops of your own.
 
     Parameters
     ----------
     posterior : Posterior
-        With a mean and a factor: ``Whitened``, ``Marginal``, ``InverseFreeWhitened``, and set by set ``WhitenedOrthogonal`` and
-        ``Orthogonal``. Leading axes are outputs.
+        With a mean and a factor: ``Whitened``, ``Marginal``, ``InverseFreeWhitened``, and set by
+        set ``WhitenedOrthogonal`` and ``Orthogonal``. Leading axes are outputs.
     posterior_bar : Posterior
-        Its gradient, of what should become large: ``grad.posterior``, or ``grad.layers[0].posterior``.
+        Its gradient, of what should become large: ``grad.posterior``, or
+        ``grad.layers[0].posterior``.
     step_size : float
         Positive; 0.1 is a fair one for minibatches.
 
@@ -62,14 +70,16 @@ def natural_update(posterior: PosteriorT, posterior_bar: PosteriorT, step_size: 
     Raises
     ------
     TypeError
-        A posterior without factors: a diagonal S~ or sites would not stay what they are. A gradient of another kind, or None.
+        A posterior without factors: a diagonal S~ or sites would not stay what they are. A gradient
+        of another kind, or None.
     ValueError
         A step size that is not positive; a gradient of another shape, or that is not finite.
 
     Notes
     -----
-    It is the step of ``natural_step`` up to second order in the step size, and stays positive definite whatever the gradient
-    is: no eigenvalue of the precision falls below half of what it was. 3 M^3 flops an output. Source: Lin, Schmidt and Khan 2020.
+    It is the step of ``natural_step`` up to second order in the step size, and stays positive
+    definite whatever the gradient is: no eigenvalue of the precision falls below half of what it
+    was. 3 M^3 flops an output. Source: Lin, Schmidt and Khan 2020.
 
     Examples
     --------
@@ -84,21 +94,30 @@ def natural_update(posterior: PosteriorT, posterior_bar: PosteriorT, step_size: 
     pairs = factor_pairs(posterior)
     deferred_checks.begin(*(value for _, _, value in leaves(posterior)))
     posterior, dtype = check.parameters(posterior, prefix="posterior.")
-    posterior.check_size(*(getattr(posterior, mean).shape[-1] if getattr(posterior, mean).ndim else 0 for mean, _ in pairs))
+    posterior.check_size(
+        *(
+            getattr(posterior, mean).shape[-1] if getattr(posterior, mean).ndim else 0
+            for mean, _ in pairs
+        )
+    )
     posterior_bar = _gradient(posterior, posterior_bar, pairs, dtype)
     changes: dict = {}
     for pair in pairs:
         (m, W), bars = ([getattr(q, name) for name in pair] for q in (posterior, posterior_bar))
         changes |= zip(pair, _updated(m, W, *bars, size), strict=True)
     updated = replace(posterior, **changes)
-    check.result(sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in changes.values()), updated)
+    check.result(
+        sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in changes.values()),
+        updated,
+    )
     return updated
 
 
 def _updated(m, W, m_bar, W_bar, size):
     """``(m, W)`` of all outputs after a step."""
     A = kernels.symmetrise(kernels.multiply_triangular(W, W_bar, transpose=True))
-    top = np.maximum(abs(A).max(axis=(-2, -1), keepdims=True), np.finfo(A.dtype).tiny)  # so that no square overflows
+    # so that no square overflows
+    top = np.maximum(abs(A).max(axis=(-2, -1), keepdims=True), np.finfo(A.dtype).tiny)
     norms = top * np.sqrt(np.square(A / top).sum(axis=(-2, -1), keepdims=True))
     longest = np.sqrt(LARGEST / np.finfo(A.dtype).eps)
     sizes = (longest / np.maximum(norms, longest / size)).astype(A.dtype, copy=False)
@@ -107,24 +126,41 @@ def _updated(m, W, m_bar, W_bar, size):
     C *= 0.5
     U = kernels.cholesky_of_inverse(add_to_diagonals(C, 0.5))
     W = kernels.tril(kernels.tril_multiply(W, U, overwrite_b=True))
-    step = kernels.multiply_triangular(W, kernels.multiply_triangular(W, m_bar[..., None], transpose=True))
+    step = kernels.multiply_triangular(
+        W, kernels.multiply_triangular(W, m_bar[..., None], transpose=True)
+    )
     return m + (sizes * step)[..., 0], W
 
 
 def factor_pairs(posterior):
-    """The names of a posterior's means and their factors. ``TypeError`` for one that takes no such update."""
+    """The names of a posterior's means and their factors.
+
+    ``TypeError`` for one that takes no such update.
+    """
     if not is_record(posterior) or not isinstance(posterior, Posterior):
         came = type(posterior).__name__
-        raise TypeError(f"natural_update: `posterior` must be a record such as fastsvgp.Whitened(...), got {came}")
+        raise TypeError(
+            "natural_update: `posterior` must be a record such as fastsvgp.Whitened(...), got"
+            f" {came}"
+        )
     kind, fields = type(posterior).__name__, [name for name, _ in posterior._record_fields]
-    pairs = [(name, name.replace("mean", "scale_tril")) for name in fields if name.partition("_")[0] == "mean"]
-    if isinstance(posterior, (PseudoData, DualTying)) or not all(tril in fields for _, tril in pairs):
+    pairs = [
+        (name, name.replace("mean", "scale_tril"))
+        for name in fields
+        if name.partition("_")[0] == "mean"
+    ]
+    if isinstance(posterior, (PseudoData, DualTying)) or not all(
+        tril in fields for _, tril in pairs
+    ):
         why = (
             "its S~ is diagonal, and would not stay so" if isinstance(posterior, PseudoData)
             else "it holds sites, not a mean and a factor; natural_step moves those of a last layer or an SVGP"
             if isinstance(posterior, DualTying) else f"it has no factor beside {pairs[-1][0] if pairs else 'its fields'}"
         )  # fmt: skip
-        raise TypeError(f"natural_update: a {kind} posterior can not take it, because {why}; train it with fastsvgp.adam")
+        raise TypeError(
+            f"natural_update: a {kind} posterior can not take it, because {why}; train it with"
+            " fastsvgp.adam"
+        )
     return pairs
 
 
@@ -132,18 +168,27 @@ def _gradient(posterior, bar, pairs, dtype):
     """The gradient, checked."""
     if type(bar) is not type(posterior):
         raise TypeError(
-            f"natural_update: `posterior_bar` must be a {type(posterior).__name__} as the posterior is, such as grad.posterior, "
-            f"got {type(bar).__name__}"
+            f"natural_update: `posterior_bar` must be a {type(posterior).__name__} as the posterior"
+            f" is, such as grad.posterior, got {type(bar).__name__}"
         )
     found = {}
     for name in sum(pairs, ()):
         value = getattr(bar, name)
         if value is None:
-            raise TypeError(f"natural_update: `posterior_bar.{name}` is None; ask for it in `wrt` of the bound")
+            raise TypeError(
+                f"natural_update: `posterior_bar.{name}` is None; ask for it in `wrt` of the bound"
+            )
         value = check.as_array(f"posterior_bar.{name}", value).astype(dtype, copy=False)
         due = np.shape(getattr(posterior, name))
         if value.shape != due:
-            raise ValueError(f"natural_update: `posterior_bar.{name}` must have shape {due} as the posterior, got {value.shape}")
-        found[name] = kernels.tril(np.array(value, order="C", like=value)) if name.startswith("scale_tril") else value
+            raise ValueError(
+                f"natural_update: `posterior_bar.{name}` must have shape {due} as the posterior,"
+                f" got {value.shape}"
+            )
+        found[name] = (
+            kernels.tril(np.array(value, order="C", like=value))
+            if name.startswith("scale_tril")
+            else value
+        )
         check.finite(f"posterior_bar.{name}", found[name])
     return replace(bar, **found)

@@ -17,8 +17,8 @@ from .rows import row_numbers
 def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None, monotone=False):
     """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` (B,) those whose sites move; all of them by default.
 
-    ``monotone``: on all rows, halve the step until the bound does not fall. ``SiteSVGP``: 2 M^2 (N + 2 B) flops; ``VGP``:
-    4/3 N^3; less for each further size tried.
+    ``monotone``: on all rows, halve the step until the bound does not fall. ``SiteSVGP``: 2 M^2 (N
+    + 2 B) flops; ``VGP``: 4/3 N^3; less for each further size tried.
     """
     asked, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
     if asked <= 0:
@@ -33,19 +33,35 @@ class SiteWalk:
 
     def __init__(self, name, model, X, Y, jitter, rng):
         self.model, self._X, self._Y, jitter = checked(model, X, Y, jitter)
-        self._name, self._rng, self._q = name, rng, SITES_OF[type(model)](self.model, self._X, jitter)
+        self._name, self._rng, self._q = (
+            name,
+            rng,
+            SITES_OF[type(model)](self.model, self._X, jitter),
+        )
 
     def step(self, rows, asked, monotone):
         """Move the sites of these rows, None for all; a ``NaturalStepInfo``."""
         if monotone and rows is not None:
-            raise ValueError(f"{self._name}: `monotone` compares bounds on all data; leave `rows` out")
+            raise ValueError(
+                f"{self._name}: `monotone` compares bounds on all data; leave `rows` out"
+            )
         N = len(self._X)
-        rows = slice(None) if rows is None else np.asarray(row_numbers("rows", rows, N), like=self._X)
-        X, Y, layer = self._X[rows], np.ascontiguousarray(self._Y[..., rows], like=self._Y), self._q.layer(rows)
+        rows = (
+            slice(None) if rows is None else np.asarray(row_numbers("rows", rows, N), like=self._X)
+        )
+        X, Y, layer = (
+            self._X[rows],
+            np.ascontiguousarray(self._Y[..., rows], like=self._Y),
+            self._q.layer(rows),
+        )
         parts = [(p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, X, Y, None, self._rng)]
-        value = check.result(N / len(X) * sum(ell for ell, _, _ in parts) - layer.work.kl(), self.model)
+        value = check.result(
+            N / len(X) * sum(ell for ell, _, _ in parts) - layer.work.kl(), self.model
+        )
         if not np.isfinite(value):
-            raise Diverged(f"{self._name}: the bound is {value} at these sites; start closer to the prior")
+            raise Diverged(
+                f"{self._name}: the bound is {value} at these sites; start closer to the prior"
+            )
         kinds = (1, "mean"), (2, "mean"), (2, "var")
         mean, a, b = (np.concatenate([getattr(p[i], name) for p in parts], -1) for i, name in kinds)
         latent = mean if self.model.mean is None else mean - self.model.mean(X)
@@ -53,16 +69,26 @@ class SiteWalk:
         for halvings in range(MAX_HALVINGS + 1):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
             try:
-                moved = self._q.moved(rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs)))
+                moved = self._q.moved(
+                    rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs))
+                )
                 there = moved.layer(slice(None) if monotone else rows)
                 if not monotone or halvings == MAX_HALVINGS:
                     break
-                data = sum(part.ell for part in sweep(moved.model, there, self._X, self._Y, None, self._rng, need=False))
+                data = sum(
+                    part.ell
+                    for part in sweep(
+                        moved.model, there, self._X, self._Y, None, self._rng, need=False
+                    )
+                )
                 if no_lower(check.result(data - there.work.kl(), moved.model), value, X.dtype):
                     break
             except InvalidSites as error:
                 if halvings == MAX_HALVINGS:
-                    said = f"{self._name}: no step from `step_size` {asked:g} down to {size:g} leaves valid sites"
+                    said = (
+                        f"{self._name}: no step from `step_size` {asked:g} down to {size:g} leaves"
+                        " valid sites"
+                    )
                     raise InvalidSites(f"{said}; give a smaller one") from error
             size /= 2
         self.model, self._q = moved.model, moved

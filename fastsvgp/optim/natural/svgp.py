@@ -27,13 +27,15 @@ def natural_step(
     Parameters
     ----------
     model : SVGP, or SiteSVGP
-        With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of inducing inputs: their covariances
-        move set by set, their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
+        With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of
+        inducing inputs: their covariances move set by set, their means jointly, so that a step of 1
+        lands on their optimum too. ``DecoupledWeights``: q(u) alone.
     X, Y, num_data, jitter, rng, weights, group
-        As in ``elbo``. With a ``group`` one sum over the ranks, and one more for each size that ``monotone`` tries.
+        As in ``elbo``. With a ``group`` one sum over the ranks, and one more for each size that
+        ``monotone`` tries.
     **random
-        As in ``elbo``. For a ``SiteSVGP`` or ``VGP`` also ``rows``, (B,) integers: X and Y are all data, and the sites of these
-        rows move.
+        As in ``elbo``. For a ``SiteSVGP`` or ``VGP`` also ``rows``, (B,) integers: X and Y are all
+        data, and the sites of these rows move.
     monotone : bool
         Halve the step until the bound on X and Y does not fall.
     step_size : float
@@ -43,19 +45,22 @@ def natural_step(
     -------
     model : SVGP
     info : NaturalStepInfo
-        ``value`` (the bound before the step), ``step_size`` (taken) and ``backed_off``: where the step would leave the
-        positive definite precisions (likelihoods that are not log-concave, or steps above 1) it is halved until it does not.
-        ``negative``: how many data had sites of negative precision.
+        ``value`` (the bound before the step), ``step_size`` (taken) and ``backed_off``: where the
+        step would leave the positive definite precisions (likelihoods that are not log-concave, or
+        steps above 1) it is halved until it does not. ``negative``: how many data had sites of
+        negative precision.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``elbo``; ``NotPositiveDefinite`` also where no step down to 1e-9 of the one asked for is possible.
+        As ``elbo``; ``NotPositiveDefinite`` also where no step down to 1e-9 of the one asked for is
+        possible.
 
     Notes
     -----
-    3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
-    are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
+    3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether
+    the precisions of all outputs are positive definite (for each size tried). Source: Hensman et
+    al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
 
     Examples
     --------
@@ -65,10 +70,16 @@ def natural_step(
     """
     monotone = check.flag("monotone", monotone)
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random)
+        options = dict(
+            num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
+        )
         sums = lambda: [reduce.of_natural_step(model.posterior)]  # noqa: E731
-        return reduce.bound(group, natural_step, model, X, Y, packings=sums, step_size=step_size, **options)
-    stepped, info, *_ = _stepped(model, X, Y, step_size, None, monotone, num_data, jitter, rng, weights, random)
+        return reduce.bound(
+            group, natural_step, model, X, Y, packings=sums, step_size=step_size, **options
+        )
+    stepped, info, *_ = _stepped(
+        model, X, Y, step_size, None, monotone, num_data, jitter, rng, weights, random
+    )
     return stepped, info
 
 
@@ -95,7 +106,8 @@ def natural_step_and_grad(
     ----------
     model : SVGP
     wrt : sequence of str, optional
-        Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the posterior.
+        Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the
+        posterior.
     X, Y, step_size, num_data, jitter, rng, weights, monotone, group, **random
         As in ``natural_step``.
 
@@ -115,8 +127,9 @@ def natural_step_and_grad(
 
     Notes
     -----
-    For one set of inducing inputs, and up to 2^22 numbers M B, both share the covariance blocks, the factor of Kuu and its solve
-    with them: M^2 B + M^3 / 3 flops less, and two (M, B) matrices are kept meanwhile. On a device three copies to the host.
+    For one set of inducing inputs, and up to 2^22 numbers M B, both share the covariance blocks,
+    the factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less, and two (M, B) matrices
+    are kept meanwhile. On a device three copies to the host.
 
     Examples
     --------
@@ -125,12 +138,43 @@ def natural_step_and_grad(
     (True, True)
     """
     if wrt is None:
-        wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)
+        wrt = tuple(
+            name
+            for name, _ in model._record_fields
+            if name != "posterior" and getattr(model, name) is not None
+        )
     if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random)
-        sums = lambda: [reduce.of_natural_step(model.posterior), reduce.of_gradient(model, wrt)]  # noqa: E731
-        return reduce.bound(group, natural_step_and_grad, model, X, Y, wrt, packings=sums, step_size=step_size, **options)
-    return _stepped(model, X, Y, step_size, wrt, check.flag("monotone", monotone), num_data, jitter, rng, weights, random)
+        options = dict(
+            num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
+        )
+        sums = lambda: [  # noqa: E731
+            reduce.of_natural_step(model.posterior),
+            reduce.of_gradient(model, wrt),
+        ]
+        return reduce.bound(
+            group,
+            natural_step_and_grad,
+            model,
+            X,
+            Y,
+            wrt,
+            packings=sums,
+            step_size=step_size,
+            **options,
+        )
+    return _stepped(
+        model,
+        X,
+        Y,
+        step_size,
+        wrt,
+        check.flag("monotone", monotone),
+        num_data,
+        jitter,
+        rng,
+        weights,
+        random,
+    )
 
 
 def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weights, random):
@@ -139,10 +183,17 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     asked = check_natural("natural_step", model.posterior, step_size)
     given, same = (X, Y), {"num_data": num_data, "jitter": jitter, "rng": rng, "weights": weights}
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    wrt, random = wrt if wrt is None else check.names(wrt, model), check.drawn(random, model, dtype, rng)
+    wrt, random = (
+        wrt if wrt is None else check.names(wrt, model),
+        check.drawn(random, model, dtype, rng),
+    )
     same |= random
     M = sum(model.covariance.num_inducing(model.inducing))
-    shared = wrt is not None and len(model.covariance.num_inducing(model.inducing)) == 1 and 2 * M * len(X) <= SHARE_NUMBERS
+    shared = (
+        wrt is not None
+        and len(model.covariance.num_inducing(model.inducing)) == 1
+        and 2 * M * len(X) <= SHARE_NUMBERS
+    )
     begin = SharedLayerPass if shared else layer_pass
     jitter = check.jitter_amount(jitter, dtype)
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
@@ -163,8 +214,13 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
             num_data.due.insert(0, reduce.NUMBER)
         return no_lower(elbo(replace(model, posterior=posterior), *given, **same), value, dtype)
 
-    posterior, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
-    model, info = replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked, negative)
+    posterior, size, negative = halved(
+        layer.natural_step, asked, negative, model, X, rises if monotone else None
+    )
+    model, info = (
+        replace(model, posterior=posterior),
+        NaturalStepInfo(value, size, size < asked, negative),
+    )
     if wrt is None:
         return model, info, None, None
     if shared:
@@ -175,6 +231,7 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
         except deferred_checks.Fault:
             if not isinstance(num_data, reduce.Share):
                 raise
-            after = None  # the first sum is made: of ranks, what follows it is begun anew, and no more
+            # the first sum is made: of ranks, what follows it is begun anew, and no more
+            after = None
     del layer
     return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)

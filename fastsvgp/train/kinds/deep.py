@@ -11,7 +11,16 @@ from ...optim.natural.backtracking import check_natural
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
-from .svgp import Movers, begun_with, check_moving, held_of, natural_of, paths, recorder, refuse_sampling
+from .svgp import (
+    Movers,
+    begun_with,
+    check_moving,
+    held_of,
+    natural_of,
+    paths,
+    recorder,
+    refuse_sampling,
+)
 
 SAMPLES = 2  # draws of each row: one and its negative
 
@@ -33,9 +42,14 @@ def deep_training(
     checked(model)
     refuse_sampling(model, others)
     if others:
-        raise ValueError(f"fit: a DeepGP has no random quantities beside its draws; `{next(iter(others))}` would have no effect")
+        raise ValueError(
+            f"fit: a DeepGP has no random quantities beside its draws; `{next(iter(others))}` would"
+            " have no effect"
+        )
     fixed = hidden_means(model) if fixed is None else fixed
-    movers, hidden = _movers(model, begun_with(optimiser, fixed), natural_step_size, inverse_updates)
+    movers, hidden = _movers(
+        model, begun_with(optimiser, fixed), natural_step_size, inverse_updates
+    )
     random = {"num_samples": count("num_samples", num_samples) or SAMPLES}
     steps = partial(LayeredSteps, hidden=hidden)
     return recorder(
@@ -49,7 +63,10 @@ models.register(DeepGP, fit=deep_training)
 
 def hidden_means(model):
     """The mean functions of hidden layers that have numbers to learn: what stays fixed unless ``fixed`` says otherwise."""
-    means, found = (f"layers.{number}.mean" for number in range(len(model.layers) - 1)), free_paths(model)
+    means, found = (
+        (f"layers.{number}.mean" for number in range(len(model.layers) - 1)),
+        free_paths(model),
+    )
     return tuple(mean for mean in means if any(matches(path, (mean,)) for path in found))
 
 
@@ -68,18 +85,23 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
         if sites and not held_of(optimiser, sites):
             kind = type(q).__name__
             raise TypeError(
-                f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and only the last layer takes "
-                "these; use Whitened in hidden layers, or name this posterior in `fixed`"
+                f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and"
+                " only the last layer takes these; use Whitened in hidden layers, or name this"
+                " posterior in `fixed`"
             )
-        if natural_step_size is None or sites or not any(matches(moving, (path,)) for moving in optimiser.paths(model)):
+        if (
+            natural_step_size is None
+            or sites
+            or not any(matches(moving, (path,)) for moving in optimiser.paths(model))
+        ):
             continue
         try:
             moved = updated_paths(model, number)
         except TypeError as error:
             why = str(error).removeprefix("natural_update: ").partition(";")[0]
             raise TypeError(
-                f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]` {why}; leave "
-                f"`natural_step_size` out, or name {path!r} in `fixed`"
+                f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]`"
+                f" {why}; leave `natural_step_size` out, or name {path!r} in `fixed`"
             ) from error
         if not held_of(optimiser, moved):
             hidden.append(number)
@@ -94,23 +116,38 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
 def _updates(model, optimiser, asked):
     """How to keep factors of inverses up to date; None where no layer has one, or all are held or moved by others."""
     if asked not in (None, False) and not isinstance(asked, InverseUpdates):
-        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
+        raise TypeError(
+            "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
+            f" {asked!r}"
+        )
     if asked is False:
         return None
     moved = optimiser.paths(model)
-    with_factor = [number for number, layer in enumerate(model.layers) if layer.posterior.inverse_field]
+    with_factor = [
+        number for number, layer in enumerate(model.layers) if layer.posterior.inverse_field
+    ]
     layers = tuple(number for number in with_factor if _factors(model, (number,))[0] in moved)
     if asked is None and not layers:
         return None
     updates = default_updates() if asked is None else asked
     if updates.nats is not None or updates.direction != "exact":
         what = "`nats`" if updates.nats is not None else f"direction {updates.direction!r}"
-        raise ValueError(f"fit: `inverse_updates` with {what} is for an SVGP; give `tolerance` alone for the layers of a DeepGP")
+        raise ValueError(
+            f"fit: `inverse_updates` with {what} is for an SVGP; give `tolerance` alone for the"
+            " layers of a DeepGP"
+        )
     if not layers:
-        why = "every layer's factor of an inverse is fixed" if with_factor else "no layer has a factor of an inverse"
+        why = (
+            "every layer's factor of an inverse is fixed"
+            if with_factor
+            else "no layer has a factor of an inverse"
+        )
         raise ValueError(f"fit: `inverse_updates` asks for updates, but {why}; leave it out")
     return LayerUpdates(updates, layers)
 
 
 def _factors(model, layers):
-    return [f"layers.{number}.posterior.{model.layers[number].posterior.inverse_field}" for number in layers]
+    return [
+        f"layers.{number}.posterior.{model.layers[number].posterior.inverse_field}"
+        for number in layers
+    ]

@@ -38,13 +38,20 @@ def sampled_training(
     """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
     if others:
         listed = ", ".join(f"`{name}`" for name in others)
-        raise ValueError(f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect")
+        raise ValueError(
+            f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
+        )
     qsgp.checked_parts(model)
     batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
-    steps, every = total_steps(plan.steps, epochs, batches, 1), plan.validate_every or batches.per_epoch
+    steps, every = (
+        total_steps(plan.steps, epochs, batches, 1),
+        plan.validate_every or batches.per_epoch,
+    )
     plan = replace(plan, steps=steps, validate_every=every)
     optimiser = _optimiser(model, optimiser, fixed)
-    closed_form_every, precision, optimiser = _closed_forms(model, optimiser, count("closed_form_every", closed_form_every, 0))
+    closed_form_every, precision, optimiser = _closed_forms(
+        model, optimiser, count("closed_form_every", closed_form_every, 0)
+    )
     moved = optimiser.paths(model)
     _warn_of_hyperparameters(model, moved)
     units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
@@ -64,26 +71,46 @@ def sampled_training(
         **about,
     )  # fmt: skip
     state = started(fresh, resume)
-    batches = batches.reseeded(state.seed) if home is None else OnDevice(batches.reseeded(state.seed), home)
+    batches = (
+        batches.reseeded(state.seed)
+        if home is None
+        else OnDevice(batches.reseeded(state.seed), home)
+    )
     try:
         checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
-    state, jitter = replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
+    state, jitter = (
+        replace(state, model=settled(checked, dtype)),
+        check.jitter_amount(jitter, dtype),
+    )
     if resume is None and points:
         rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
         try:
-            control = kriged_control(state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter)
+            control = kriged_control(
+                state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter
+            )
         except BadEntry as error:
             locate_inputs(error, "points", rows)
             raise
         state = replace(state, control=control)
     elif resume is None:
         state = replace(state, control=control if is_record(control) else None)
-    elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
-        raise OtherTraining(f"`resume`: {resume} was made with another `control`; give the same again", ["another control"])
-    choices = Choices(units, pair, closed_form_every, precision, renewal(model.basis.num_functions(), units * model.basis.width))
+    elif (0 if state.control is None else len(state.control.points)) != (
+        len(control.points) if is_record(control) else points
+    ):
+        raise OtherTraining(
+            f"`resume`: {resume} was made with another `control`; give the same again",
+            ["another control"],
+        )
+    choices = Choices(
+        units,
+        pair,
+        closed_form_every,
+        precision,
+        renewal(model.basis.num_functions(), units * model.basis.width),
+    )
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
@@ -95,14 +122,17 @@ def _optimiser(model, optimiser, fixed):
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     held = [name for name in HELD if any(matches(path, (name,)) for path, _, _ in leaves(model))]
-    optimiser = (adagrad() if optimiser is None else optimiser).fixing(held if fixed is None else fixed)
+    optimiser = (adagrad() if optimiser is None else optimiser).fixing(
+        held if fixed is None else fixed
+    )
     moved = optimiser.paths(model)
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     if model.basis.dense_precision and any(path.startswith("basis.") for path in moved):
         raise ValueError(
-            f"fit: samples do not tell log|S| of a dense S, so that an {type(model.basis).__name__} cannot be trained on them; "
-            "name 'basis' in `fixed` too, or learn it by weight_bound_and_grad"
+            f"fit: samples do not tell log|S| of a dense S, so that an {type(model.basis).__name__}"
+            " cannot be trained on them; name 'basis' in `fixed` too, or learn it by"
+            " weight_bound_and_grad"
         )
     return optimiser
 
@@ -113,13 +143,21 @@ def _closed_forms(model, optimiser, every):
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
         settled_rest = not any(path.startswith(("basis.", "likelihood.")) for path in moved)
-        every = MOST if gaussian and possible and settled_rest and len(model.posterior.diagonal) else 0
+        every = (
+            MOST if gaussian and possible and settled_rest and len(model.posterior.diagonal) else 0
+        )
     if every == 0:
         return None, False, optimiser
     if not gaussian or not possible:
         kind = type(model.likelihood).__name__
-        why = "`posterior.diagonal` is fixed" if gaussian else f"the optimum is not known for a {kind} likelihood"
-        raise ValueError(f"fit: `closed_form_every` asks for an optimal diagonal, but {why}; leave it out")
+        why = (
+            "`posterior.diagonal` is fixed"
+            if gaussian
+            else f"the optimum is not known for a {kind} likelihood"
+        )
+        raise ValueError(
+            f"fit: `closed_form_every` asks for an optimal diagonal, but {why}; leave it out"
+        )
     closed = [path for path in ("posterior.diagonal", "basis.precision") if path in moved]
     return every, "basis.precision" in closed, optimiser.fixing(closed)
 

@@ -17,11 +17,16 @@ from ..steps.lbfgs import CollapsedSteps
 
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
     """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
-    given = [*others, *(name for name in ("patience", "validate") if getattr(plan, name) is not None)]
+    given = [
+        *others,
+        *(name for name in ("patience", "validate") if getattr(plan, name) is not None),
+    ]
     if given:
         listed = ", ".join(f"`{name}`" for name in given)
         kind = type(model).__name__
-        raise ValueError(f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect")
+        raise ValueError(
+            f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect"
+        )
     # its values are not noisy: they need no average
     plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
     fixed = fixed or ()
@@ -31,14 +36,19 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     check.parts(model)
     num_data = len(X) if plan.group is None else plan.group.num_rows
     settings = asked.settings(total=plan.steps, moved=moved, jitter=jitter)
-    state = started(TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about), resume)
+    state = started(
+        TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about),
+        resume,
+    )
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
     home = devices.home_of(model)
     X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
 
     def checked(X, Y):
-        return check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+        return check.parameters(
+            state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ())
+        )
 
     weights = None if weights is None else devices.like(weights, home)
     try:
@@ -48,7 +58,9 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
             plan.group.locate(error)
         raise
     state = replace(state, model=settled(state.model, dtype))
-    steps = CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group)
+    steps = CollapsedSteps(
+        state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group
+    )
     return recording(state, steps, plan)
 
 

@@ -42,8 +42,8 @@ def minibatch_training(
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
-    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are there where
-    the model has a ``posterior`` that has them.
+    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and
+    random quantities are there where the model has a ``posterior`` that has them.
 
     Parameters
     ----------
@@ -55,10 +55,11 @@ def minibatch_training(
         Fields of ``TrainingState``.
     fixed : tuple of str, or None
     epochs, batch_size, optimiser, natural_step_size, inverse_updates, e_steps, m_steps, weights, **random
-        As they came to ``fit``, where they were given. A kind of model refuses what it does not take.
+        As they came to ``fit``, where they were given. A kind of model refuses what it does not
+        take.
     checked : function, optional
-        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns last the dtype in which the
-        bound computes. Default: rows, numbers and devices are checked.
+        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns
+        last the dtype in which the bound computes. Default: rows, numbers and devices are checked.
 
     Returns
     -------
@@ -80,19 +81,32 @@ def minibatch_training(
     check.parts(model, ("posterior",))
     _refuse(model, random)
     if weights is not None and not models.takes("elbo_and_grad", model, "weights"):
-        raise TypeError(f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none; leave them out")
+        raise TypeError(
+            f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none;"
+            " leave them out"
+        )
     q = getattr(model, "posterior", Posterior)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
     movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
     if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
-        raise ValueError("fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give `tolerance` there")
+        raise ValueError(
+            "fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give"
+            " `tolerance` there"
+        )
     if plan.group is not None:
         _refuse_graph(plan)
-    steps = MinibatchSteps if plan.group is not None else _captured(plan.graph, model, movers, random, m_steps)
+    steps = (
+        MinibatchSteps
+        if plan.group is not None
+        else _captured(plan.graph, model, movers, random, m_steps)
+    )
     if random and movers.inverse is not None and movers.inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
-        raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
+        raise ValueError(
+            f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction"
+            f" {asked!r}; drop one"
+        )
     return recorder(
         model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
         m_steps, weights,
@@ -102,14 +116,19 @@ def minibatch_training(
 def _refuse_graph(plan):
     """Of several ranks none captures its steps."""
     if plan.graph is True:
-        raise ValueError("fit: `graph=True` captures whole steps, and with a `group` each has a sum over the ranks; leave it out")
+        raise ValueError(
+            "fit: `graph=True` captures whole steps, and with a `group` each has a sum over the"
+            " ranks; leave it out"
+        )
 
 
 def _captured(graph, model, movers, random, m_steps):
     """``CapturedSteps`` where steps shall and can be captured into a graph, else ``MinibatchSteps``."""
     if graph is False:
         return MinibatchSteps
-    reason = reason_against(model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto")
+    reason = reason_against(
+        model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
+    )
     if reason is None:
         return CapturedSteps
     if graph is True:
@@ -132,10 +151,15 @@ def recorder(
     e_steps, m_steps, weights,
 ):  # fmt: skip
     """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
-    batches = batches_of(plan.group, X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights)
+    batches = batches_of(
+        plan.group, X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights
+    )
     e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
     per_round = e_steps + m_steps - 1
-    total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
+    total, every = (
+        total_steps(plan.steps, epochs, batches, per_round),
+        plan.validate_every or -(-batches.per_epoch // per_round),
+    )
     plan = replace(plan, steps=total, validate_every=every)
     optimiser, natural, inverse = movers
     if natural is None and e_steps > 1:
@@ -180,14 +204,20 @@ def _refuse(model, options):
     """Raise ``ValueError`` where options came that other kinds of models have."""
     refuse_sampling(model, options)
     if "num_samples" in options:
-        raise ValueError(f"fit: `num_samples` counts draws of hidden layers, and a {type(model).__name__} has none; leave it out")
+        raise ValueError(
+            f"fit: `num_samples` counts draws of hidden layers, and a {type(model).__name__} has"
+            " none; leave it out"
+        )
 
 
 def refuse_sampling(model, options):
     """Raise ``ValueError`` where options that only samples of a basis have came for another kind of model."""
     given = [name for name in SAMPLING if name in options]
     if given:
-        raise ValueError(f"fit: a {type(model).__name__} has no basis to sample; `{given[0]}` would have no effect")
+        raise ValueError(
+            f"fit: a {type(model).__name__} has no basis to sample; `{given[0]}` would have no"
+            " effect"
+        )
 
 
 def _checked(model, X, Y):
@@ -218,15 +248,25 @@ def natural_of(model, q, path, natural_step_size, optimiser):
     moved = paths(path, q.natural_fields)
     held = held_of(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
-        natural_step_size = NATURAL_STEP if isinstance(model.likelihood, Gaussian) else log_linear(1e-3, NATURAL_STEP, RAMP)
+        natural_step_size = (
+            NATURAL_STEP
+            if isinstance(model.likelihood, Gaussian)
+            else log_linear(1e-3, NATURAL_STEP, RAMP)
+        )
     optimiser = optimiser.fixing(paths(path, q.held_fields))
     if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
-        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
+        raise ValueError(
+            "fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the"
+            " posterior"
+        )
     if natural_step_size is None:
         return None, optimiser
     natural = as_schedule(natural_step_size, "natural_step_size")
     if held:
-        raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
+        raise ValueError(
+            f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior;"
+            " drop one"
+        )
     return natural, optimiser.fixing(moved)
 
 
@@ -245,13 +285,21 @@ def _updates(model, q, optimiser, asked):
     """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
     field = q.inverse_field
     if asked not in (None, False) and not isinstance(asked, InverseUpdates):
-        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
-    if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
+        raise TypeError(
+            "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
+            f" {asked!r}"
+        )
+    if asked is False or (
+        asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
+    ):
         return None
     updates = default_updates() if asked is None else asked
     updates.check_model(model)
     if f"posterior.{field}" not in optimiser.paths(model):
-        raise ValueError(f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it; drop one")
+        raise ValueError(
+            f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it;"
+            " drop one"
+        )
     return updates
 
 
@@ -269,7 +317,9 @@ def total_steps(steps, epochs, batches, per_round):
         raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
     steps = epochs * batches.num_data / batches.size / per_round
     if steps > MOST:
-        raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
+        raise ValueError(
+            f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted"
+        )
     return math.ceil(steps)
 
 

@@ -1,8 +1,9 @@
 """Steps on a device of which each is one launch of a graph, and one copy of three numbers to the host.
 
-A graph reads and writes the same addresses each time. So there are two places for the model and the moments of the optimiser,
-and two graphs, from the one to the other and back: while a step runs, what it began with stays as it was. Where a check of the
-step has failed, ``MinibatchSteps`` takes the same step again from there, and finds out why.
+A graph reads and writes the same addresses each time. So there are two places for the model and the
+moments of the optimiser, and two graphs, from the one to the other and back: while a step runs,
+what it began with stays as it was. Where a check of the step has failed, ``MinibatchSteps`` takes
+the same step again from there, and finds out why.
 """
 
 import logging
@@ -24,7 +25,10 @@ log = logging.getLogger("fastsvgp")
 
 
 def reason_against(model, movers, random, m_steps, ours=True):
-    """Why steps cannot be captured, in words; None where they can. ``ours``: only of code of this package."""
+    """Why steps cannot be captured, in words; None where they can.
+
+    ``ours``: only of code of this package.
+    """
     optimiser, natural, inverse = movers
     if devices.home_of(model) is None:
         return "the model is on the host"
@@ -42,9 +46,16 @@ def reason_against(model, movers, random, m_steps, ours=True):
     for path, _, value in leaves(model):
         if path in moved and not deferred_checks.on_device(value):
             return f"`{path}` is a number of the host; fs.to_device(model) makes an array of it"
-    foreign = [part for part in _records(model, optimiser) if not type(part).__module__.startswith("fastsvgp.")]
+    foreign = [
+        part
+        for part in _records(model, optimiser)
+        if not type(part).__module__.startswith("fastsvgp.")
+    ]
     if ours and foreign:
-        return f"{type(foreign[0]).__name__} is not of this package, and may wait for the device, or copy to it, unseen"
+        return (
+            f"{type(foreign[0]).__name__} is not of this package, and may wait for the device, or"
+            " copy to it, unseen"
+        )
     return None
 
 
@@ -69,14 +80,20 @@ class Place(NamedTuple):
 
 
 class CapturedSteps(MinibatchSteps):
-    """As ``MinibatchSteps``, for models without a ``reason_against``. The graphs work in place, in two places by turns."""
+    """As ``MinibatchSteps``, for models without a ``reason_against``.
+
+    The graphs work in place, in two places by turns.
+    """
 
     _places = _graphs = _inputs = None
     _here = 0
 
     def _move_to(self, model, optimised, scheduled):
         if self._places is None:
-            self._places = tuple(Place(_copied(model), tuple(m.copy() for m in _moments(optimised))) for _ in range(2))
+            self._places = tuple(
+                Place(_copied(model), tuple(m.copy() for m in _moments(optimised)))
+                for _ in range(2)
+            )
         else:
             self._write(self._places[1 - self._here], model, *_moments(optimised))
         self._stand_at(1 - self._here, optimised)
@@ -85,7 +102,12 @@ class CapturedSteps(MinibatchSteps):
         """A step is done that led to this place; of the optimiser's state what is no array counts."""
         place = self._places[here]
         optimised = _with_moments(optimised, place.moments)
-        self._here, self._model, self._optimised, self._scheduled = here, place.model, optimised, None
+        self._here, self._model, self._optimised, self._scheduled = (
+            here,
+            place.model,
+            optimised,
+            None,
+        )
         fields = {"optimiser": optimised, "natural": None}
         self.snapshot = Snapshot(lambda: _copied(place.model), lambda: fields, lambda: place.model)
 
@@ -103,7 +125,9 @@ class CapturedSteps(MinibatchSteps):
             return super()._take()
         state = self._optimised
         try:
-            self._fill(self._batches.at(self._step), [*self._optimiser.sizes(state), state.count + 1])
+            self._fill(
+                self._batches.at(self._step), [*self._optimiser.sizes(state), state.count + 1]
+            )
             value, clamped = deferred_checks.judged(self._graphs[self._here]().get())
         except graphs.NotCaptured as error:
             log.warning("fit: steps cannot be captured into a graph (%s); going on without", error)
@@ -118,7 +142,12 @@ class CapturedSteps(MinibatchSteps):
         check.report_clamped(clamped)
         step_size = self._optimiser.step_size_at(state)
         self._stand_at(1 - self._here, self._optimiser.observed(state, value))
-        return value, {"step_size": step_size, "natural_step_size": None, "jitter": self._jitter, "inverse": None}
+        return value, {
+            "step_size": step_size,
+            "natural_step_size": None,
+            "jitter": self._jitter,
+            "inverse": None,
+        }
 
     def _fill(self, batch, numbers):
         """Put a batch and the numbers of a step where the graphs read them."""
@@ -126,7 +155,9 @@ class CapturedSteps(MinibatchSteps):
             whole = self._batches.size == self._batches.num_data
             self._inputs = batch if whole else tuple(a.copy() for a in batch)
             self._numbers = np.empty(len(numbers), like=devices.home_of(self._model))
-            self._graphs = tuple(graphs.Recorded(self._body(*self._places[:: 1 - 2 * here])) for here in range(2))
+            self._graphs = tuple(
+                graphs.Recorded(self._body(*self._places[:: 1 - 2 * here])) for here in range(2)
+            )
         for there, here in zip(self._inputs, batch, strict=True):
             if there is not here:
                 there[...] = here
@@ -161,4 +192,6 @@ def _with_moments(optimised, moments):
 
 
 def _copied(model):
-    return tree_map(lambda value: value.copy() if deferred_checks.on_device(value) else value, model)
+    return tree_map(
+        lambda value: value.copy() if deferred_checks.on_device(value) else value, model
+    )

@@ -7,9 +7,12 @@ from .minibatch import MinibatchSteps
 
 
 class LayeredSteps(MinibatchSteps):
-    """As ``MinibatchSteps``. What a step draws of hidden layers is a function of the seed and of its batch.
+    """As ``MinibatchSteps``.
 
-    ``hidden``: the numbers of the layers whose posteriors take natural updates along the gradient that moves the rest.
+    What a step draws of hidden layers is a function of the seed and of its batch.
+
+    ``hidden``: the numbers of the layers whose posteriors take natural updates along the gradient
+    that moves the rest.
     """
 
     def __init__(self, *args, hidden):
@@ -25,18 +28,23 @@ class LayeredSteps(MinibatchSteps):
         for number in self._hidden:
             layer, bar = layers[number], grad.layers[number].posterior
             try:
-                layers[number] = replace(layer, posterior=natural_update(layer.posterior, bar, natural_size))
+                layers[number] = replace(
+                    layer, posterior=natural_update(layer.posterior, bar, natural_size)
+                )
             except BadEntry as error:
                 raise Diverged(
-                    f"the gradient has NaN or infinity in 'layers.{number}.posterior' at step {self._step + 1}. Likely causes, "
-                    "in order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+                    f"the gradient has NaN or infinity in 'layers.{number}.posterior' at step"
+                    f" {self._step + 1}. Likely causes, in order: a step size that is too large;"
+                    " targets or inputs on a wild scale (standardise them); float32"
                 ) from error
         return replace(model, layers=tuple(layers))
 
     @staticmethod
     def _taken(model, stepped):
         *below, last = model.layers
-        return replace(model, layers=(*below, replace(last, posterior=stepped.layers[-1].posterior)))
+        return replace(
+            model, layers=(*below, replace(last, posterior=stepped.layers[-1].posterior))
+        )
 
     def _refreshed(self, model, X):
         """As of one layer, for each that has a factor to keep up to date; a tuple, None for the others."""
@@ -44,11 +52,17 @@ class LayeredSteps(MinibatchSteps):
             return model, None
         layers, told = list(model.layers), [None] * len(model.layers)
         for number in self._inverse.layers:
-            layers[number], told[number] = self._inverse.updates.refreshed(layers[number], self._jitter)
+            layers[number], told[number] = self._inverse.updates.refreshed(
+                layers[number], self._jitter
+            )
             self._tell(told[number])
         return replace(model, layers=tuple(layers)), tuple(told)
 
 
 def updated_paths(model, number):
     """What a natural update moves of one layer. ``TypeError`` where its posterior takes none."""
-    return [f"layers.{number}.posterior.{name}" for pair in factor_pairs(model.layers[number].posterior) for name in pair]
+    return [
+        f"layers.{number}.posterior.{name}"
+        for pair in factor_pairs(model.layers[number].posterior)
+        for name in pair
+    ]

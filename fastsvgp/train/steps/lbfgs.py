@@ -17,11 +17,15 @@ from ..loop import Ended
 from .base import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
-END, TRIAL, ACCEPTED = 0, 1, 2  # what rank 0 says to others: the search is over, compute here, this point was accepted
+# what rank 0 says to others: the search is over, compute here, this point was accepted
+END, TRIAL, ACCEPTED = 0, 1, 2
 
 
 class CollapsedSteps(Steps):
-    """Iterations from ``state``, a ``TrainingState``. What they reach is the last point that the line search accepted."""
+    """Iterations from ``state``, a ``TrainingState``.
+
+    What they reach is the last point that the line search accepted.
+    """
 
     unit = "iteration"
 
@@ -46,22 +50,33 @@ class CollapsedSteps(Steps):
         self._say(END)
 
     def at_end(self, model):
-        """The SVGP at the optimal q, by one more pass over the data. Ranks, which all are here, sum as in a step."""
+        """The SVGP at the optimal q, by one more pass over the data.
+
+        Ranks, which all are here, sum as in a step.
+        """
         more = {} if self._group is None else {"group": self._group.afresh()}
 
         def compute(jitter):
-            return optimal_svgp(model, self._X, self._Y, jitter=jitter, weights=self._weights, **more)
+            return optimal_svgp(
+                model, self._X, self._Y, jitter=jitter, weights=self._weights, **more
+            )
 
         try:
             return {"svgp": with_more_jitter(compute, self._jitter, self._dtype, self._step)[0]}
         except NotPositiveDefinite as error:
             problem = str(error).split(". Likely")[0]
-            log.warning("fit: no optimal SVGP could be computed (%s), so info.svgp is None; more `jitter` may help", problem)
+            log.warning(
+                "fit: no optimal SVGP could be computed (%s), so info.svgp is None; more `jitter`"
+                " may help",
+                problem,
+            )
             return {}
 
     def rehearse(self):
         """The bound of a single row: what an iteration needs is compiled then."""
-        collapsed_bound_and_grad(self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths)
+        collapsed_bound_and_grad(
+            self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths
+        )
 
     def _minimise(self, count, record):
         from scipy.optimize import minimize
@@ -77,18 +92,35 @@ class CollapsedSteps(Steps):
         with computing((self._start, self._X)):  # SciPy's optimiser has products too
             start = self._host(self._vector)
             loss = self._loss if self._group is None else self._loss_of_all
-            found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
+            found = minimize(
+                loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options
+            )
         log.info("L-BFGS-B: %s", found.message)
 
     def _accept(self, value, vector, record):
         """Note a point that the line search accepted."""
         model = self._at(vector)
-        self._reference, self._step, retried, self._retried = -value, self._step + 1, self._retried, False
+        self._reference, self._step, retried, self._retried = (
+            -value,
+            self._step + 1,
+            self._retried,
+            False,
+        )
         self.snapshot = Snapshot(lambda: model)
-        record(value, retried, epoch=float(self._step), step_size=None, natural_step_size=None, jitter=self._jitter)
+        record(
+            value,
+            retried,
+            epoch=float(self._step),
+            step_size=None,
+            natural_step_size=None,
+            jitter=self._jitter,
+        )
 
     def _say(self, *said):
-        """Send a command of rank 0 to all: what to do, a value, a vector. Other ranks say nothing, and get that of rank 0."""
+        """Send a command of rank 0 to all: what to do, a value, a vector.
+
+        Other ranks say nothing, and get that of rank 0.
+        """
         message = np.zeros(2 + self._vector.size)
         for part, at in zip(said, (0, 1, slice(2, None)), strict=False):
             message[at] = part
@@ -111,7 +143,10 @@ class CollapsedSteps(Steps):
             raise
 
     def _follow(self, record):
-        """What other ranks than 0 do: as it says, to the end. An error of their own they tell at the next sum."""
+        """What other ranks than 0 do: as it says, to the end.
+
+        An error of their own they tell at the next sum.
+        """
         ended = None
         while True:
             command, value, vector = self._say()
@@ -142,20 +177,27 @@ class CollapsedSteps(Steps):
     def _loss(self, vector):
         """Minus the bound, and its gradient.
 
-        A trial point of the line search where the bound cannot be computed, even with more jitter, gets a value that is worse
-        than the best so far by as much as that is worth: the line search then comes back.
+        A trial point of the line search where the bound cannot be computed, even with more jitter,
+        gets a value that is worse than the best so far by as much as that is worth: the line search
+        then comes back.
         """
         model = self._at(vector)
 
         def compute(jitter):
             weights, wrt = self._weights, self._unravel.paths
             more = {} if self._group is None else {"group": self._group}
-            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more)
+            return collapsed_bound_and_grad(
+                model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
+            )
 
         try:
-            (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self._step + 1)
+            (value, grad), used = with_more_jitter(
+                compute, self._jitter, self._dtype, self._step + 1
+            )
             self._retried |= used > self._jitter
-            flat = -self._host(self._unravel.pullback(devices.like(vector, self._unravel.home), grad))
+            flat = -self._host(
+                self._unravel.pullback(devices.like(vector, self._unravel.home), grad)
+            )
             if math.isfinite(value) and np.isfinite(flat).all():
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
@@ -165,6 +207,13 @@ class CollapsedSteps(Steps):
                 raise
             problem = str(error).split(". Likely")[0]
         if self._reference is None:
-            raise ValueError(f"fit: {problem} at the model to start from; standardise inputs and targets, or start elsewhere")
-        log.warning("iteration %d: the line search went too far and comes back (%s)", self._step + 1, problem)
+            raise ValueError(
+                f"fit: {problem} at the model to start from; standardise inputs and targets, or"
+                " start elsewhere"
+            )
+        log.warning(
+            "iteration %d: the line search went too far and comes back (%s)",
+            self._step + 1,
+            problem,
+        )
         return self._reference + max(1.0, abs(self._reference)), np.zeros_like(vector)

@@ -23,8 +23,8 @@ log = logging.getLogger("fastsvgp")
 class MinibatchSteps(Steps):
     """Steps from ``state``, a ``TrainingState``, by ``movers``. Nothing is updated in place.
 
-    A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and ``state.m_steps`` of the
-    optimiser: the first on the last of these batches, others on new ones.
+    A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and
+    ``state.m_steps`` of the optimiser: the first on the last of these batches, others on new ones.
     """
 
     def __init__(self, state, batches, movers, random, jitter, dtype):
@@ -39,7 +39,9 @@ class MinibatchSteps(Steps):
 
     def _move_to(self, model, optimised, scheduled):
         self._model, self._optimised, self._scheduled = model, optimised, scheduled
-        self.snapshot = Snapshot(lambda: model, lambda: {"optimiser": optimised, "natural": scheduled})
+        self.snapshot = Snapshot(
+            lambda: model, lambda: {"optimiser": optimised, "natural": scheduled}
+        )
 
     @property
     def _per_round(self):
@@ -57,7 +59,9 @@ class MinibatchSteps(Steps):
         X, Y, *_ = self._batches.at(self._step * self._per_round)
         wrt = self._moving(self._model, self._optimised)
         if self._natural is not None and models.offers("natural_step_and_grad", self._model):
-            natural_step_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+            natural_step_and_grad(
+                self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random
+            )
         else:
             elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
 
@@ -82,7 +86,12 @@ class MinibatchSteps(Steps):
 
     def _attempt(self, left=None):
         """As ``_take``; with ``left`` the objective and the verdict on the gradient are read in one copy, when all is done."""
-        model, optimised, scheduled, step = self._model, self._optimised, self._scheduled, self._step
+        model, optimised, scheduled, step = (
+            self._model,
+            self._optimised,
+            self._scheduled,
+            self._step,
+        )
         at = step * self._per_round
         batch = self._batches.at(at)
         value = asked = natural_size = step_size = inverse = None
@@ -92,21 +101,34 @@ class MinibatchSteps(Steps):
         if self._natural is not None:
             asked = self._natural.size(step, scheduled)
             batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
-            natural = functools.partial(self._natural_steps, model, batches, at, asked, self._moving(model, optimised))
+            natural = functools.partial(
+                self._natural_steps, model, batches, at, asked, self._moving(model, optimised)
+            )
             (model, taken, value, grad), used = self._safely(natural)
             natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
             for one in taken:
                 if one.backed_off:
-                    log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, one.step_size)
+                    log.info(
+                        "step %d: the natural step of %g would leave the cone; took %g",
+                        step + 1,
+                        asked,
+                        one.step_size,
+                    )
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
             paths = self._moving(model, optimised)
             if (i or grad is None) and (paths or value is None):
                 exact = self._inverse is None or self._inverse.direction == "exact"
-                uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+                uphill = (
+                    functools.partial(elbo_and_grad, **self._random)
+                    if exact
+                    else likelihood_direction
+                )
                 shared = self._shared(at + i)
-                ascent = functools.partial(self._on_batch, uphill, at + i, model, batch, wrt=paths, **shared)
+                ascent = functools.partial(
+                    self._on_batch, uphill, at + i, model, batch, wrt=paths, **shared
+                )
                 (value, grad), also_used = self._safely(ascent)
                 used = max(used, also_used)
             self._refuse_infinite(value)
@@ -122,13 +144,19 @@ class MinibatchSteps(Steps):
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
         self._move_to(model, optimised, scheduled)
-        return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
+        return value, {
+            "step_size": step_size,
+            "natural_step_size": natural_size,
+            "jitter": used,
+            "inverse": inverse,
+        }
 
     def _refuse_infinite(self, value):
         if not math.isfinite(value):
             raise Diverged(
-                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are finite. Likely causes, in order: "
-                "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are"
+                " finite. Likely causes, in order: a step size that is too large; targets on a"
+                " wild scale (standardise them); float32 where float64 is needed"
             )
 
     def _moving(self, model, optimised):
@@ -142,20 +170,29 @@ class MinibatchSteps(Steps):
     def _natural_steps(self, model, batches, at, size, paths, *, jitter):
         """``(model, infos, value, gradient)`` after one on each of the batches, the first of which has the number ``at``.
 
-        The value is the last that is known. The gradient, in ``paths`` and on the last batch, is None where it takes a pass of
-        its own.
+        The value is the last that is known. The gradient, in ``paths`` and on the last batch, is
+        None where it takes a pass of its own.
         """
         exact = self._inverse is None or self._inverse.direction == "exact"
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
-            options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
-            stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
+            options = (
+                {"step_size": size, "wrt": paths, "jitter": jitter}
+                | self._shared(at)
+                | self._random
+            )
+            stepped, info, value, grad = self._on_batch(
+                natural_step_and_grad, at, model, batches[0], **options
+            )
             return self._taken(model, stepped), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
             for i, batch in enumerate(batches):
-                more = self._shared(at if walks else at + i) | self._random  # as ``steps_on`` has it
-                stepped, info = self._on_batch(natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more)
+                # as ``steps_on`` has it
+                more = self._shared(at if walks else at + i) | self._random
+                stepped, info = self._on_batch(
+                    natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
+                )
                 model = self._taken(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
@@ -179,7 +216,8 @@ class MinibatchSteps(Steps):
 
     def _draws(self, step):
         """The seed of what the bound samples at a step."""
-        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step; others are cheap
+        # likelihoods that sample get new points every 16 steps: to make them costs more than a
+        # small step; others are cheap
         epoch_of_draws = step // (1 if self._random else 16)
         return int(np.random.SeedSequence([self._seed, 1, epoch_of_draws]).generate_state(1)[0])
 
@@ -187,7 +225,9 @@ class MinibatchSteps(Steps):
         """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""
         if self._inverse is None:
             return model, None
-        model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data, self._group)
+        model, outcome = self._inverse.refreshed(
+            model, self._jitter, X, self._batches.num_data, self._group
+        )
         self._tell(outcome)
         return model, outcome
 
@@ -203,17 +243,22 @@ class MinibatchSteps(Steps):
             self._warned = True
 
     def _safely(self, function):
-        return with_more_jitter(lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1)
+        return with_more_jitter(
+            lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1
+        )
 
     def _on_batch(self, function, at, model, batch, **kwargs):
         """A bound, or a step, on the batch with this number."""
         X, Y, *weights = batch
-        return self._located(function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {}))
+        return self._located(
+            function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {})
+        )
 
     def _located(self, function, at, *args, **kwargs):
         """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
         if self._group is not None:
-            self._group.locate = lambda error: self._batches.locate(error, at)  # before the other ranks are told
+            # before the other ranks are told
+            self._group.locate = lambda error: self._batches.locate(error, at)
             return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)

@@ -40,26 +40,41 @@ class Choices(NamedTuple):
 class SampledSteps(Steps):
     """Steps from ``state``, a ``TrainingState``, whose arrays they write to from the second one on.
 
-    A step takes a batch, draws functions, moves along the sampled gradient, and has the control take in what has moved. What a
-    step draws is a function of the seed and of its number.
+    A step takes a batch, draws functions, moves along the sampled gradient, and has the control
+    take in what has moved. What a step draws is a function of the seed and of its number.
     """
 
     def __init__(self, state, batches, optimiser, choices, jitter):
-        self._batches, self._optimiser, self._choices, self._jitter = batches, optimiser, choices, jitter
+        self._batches, self._optimiser, self._choices, self._jitter = (
+            batches,
+            optimiser,
+            choices,
+            jitter,
+        )
         self._seed, self._step, self._torn = state.seed, state.step, []
         self._move_to(state.model, state.optimiser, state.control, state.spread)
 
     def _move_to(self, model, optimised, control, spread):
-        self._model, self._optimised, self._control, self._spread = model, optimised, control, spread
+        self._model, self._optimised, self._control, self._spread = (
+            model,
+            optimised,
+            control,
+            spread,
+        )
         torn, fields = self._torn, {"optimiser": optimised, "control": control, "spread": spread}
 
         def view():
             if torn:
-                raise RuntimeError("fit: interrupted amid a step that works in place; go on from the last checkpoint")
+                raise RuntimeError(
+                    "fit: interrupted amid a step that works in place; go on from the last"
+                    " checkpoint"
+                )
             return model
 
         self.snapshot = Snapshot(
-            lambda: tree_map(lambda value: value.copy() if np.ndim(value) else value, view()), lambda: fields, view
+            lambda: tree_map(lambda value: value.copy() if np.ndim(value) else value, view()),
+            lambda: fields,
+            view,
         )
 
     def run(self, count, record):
@@ -67,14 +82,23 @@ class SampledSteps(Steps):
             value, step_size = self._take()
             self._step += 1
             epoch = self._step * self._batches.size / self._batches.num_data
-            record(value, False, step_size=step_size, natural_step_size=None, jitter=self._jitter, epoch=epoch)
+            record(
+                value,
+                False,
+                step_size=step_size,
+                natural_step_size=None,
+                jitter=self._jitter,
+                epoch=epoch,
+            )
 
     def _take(self):
         """One step: its objective, and the step size."""
         step, choices, num_data = self._step, self._choices, self._batches.num_data
         model, control = self._renewed()
         rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
-        sample = draw_basis_sample(model.basis, choices.units, rng=(self._seed, step), pair=choices.pair)
+        sample = draw_basis_sample(
+            model.basis, choices.units, rng=(self._seed, step), pair=choices.pair
+        )
         paths, tangent = self._optimiser.moving(model, self._optimised), None
         if self._spread is not None:
             prior = model.basis.covariance.kff(X)
@@ -82,15 +106,24 @@ class SampledSteps(Steps):
             tangent = np.sqrt(np.where(seen > 0, seen, prior))
         try:
             value, grad, info = sampled_bound_and_grad(
-                model, X, Y, sample, num_data=num_data, jitter=self._jitter, wrt=paths, control=control, tangent=tangent
+                model,
+                X,
+                Y,
+                sample,
+                num_data=num_data,
+                jitter=self._jitter,
+                wrt=paths,
+                control=control,
+                tangent=tangent,
             )
         except BadEntry as error:
             self._batches.locate(error, step)
             raise
         if not math.isfinite(value):
             raise Diverged(
-                f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite. Likely causes, in order: a "
-                "step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+                f"fit: the bound is {value} at step {step + 1}, though what it sampled is finite."
+                " Likely causes, in order: a step size that is too large; targets on a wild scale"
+                " (standardise them); float32 where float64 is needed"
             )
         step_size = self._optimiser.step_size_at(self._optimised)
         before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
@@ -117,7 +150,12 @@ class SampledSteps(Steps):
             count = min(max(few, self._batches.size), self._batches.num_data)
             rows = np.sort(self._rng(3).choice(self._batches.num_data, count, replace=False))
             try:
-                model = optimal_diagonal(model, self._batches.inputs(rows), num_data=self._batches.num_data, jitter=self._jitter)
+                model = optimal_diagonal(
+                    model,
+                    self._batches.inputs(rows),
+                    num_data=self._batches.num_data,
+                    jitter=self._jitter,
+                )
             except BadEntry as error:
                 locate_inputs(error, "X", rows)
                 raise
@@ -132,7 +170,10 @@ class SampledSteps(Steps):
 
 
 def _put(array, rows, values):
-    """``array[rows] = values``. Where an epoch ends within a batch a row may come twice: its last value stays."""
+    """``array[rows] = values``.
+
+    Where an epoch ends within a batch a row may come twice: its last value stays.
+    """
     if on_device(array):
         last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
         rows, values = devices.like(rows[last], array), values[devices.like(last, array)]
@@ -146,11 +187,19 @@ def renewal(functions, sampled):
 
 def _sampled_rows(q, q_bar):
     """The rows of q that a step is about to move: those of its sparse gradient."""
-    parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}  # there is no q_bar where q stays as it is
-    return {name: SparseRows(bar.rows, getattr(q, name)[bar.rows]) for name, bar in parts.items() if bar is not None}
+    # there is no q_bar where q stays as it is
+    parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}
+    return {
+        name: SparseRows(bar.rows, getattr(q, name)[bar.rows])
+        for name, bar in parts.items()
+        if bar is not None
+    }
 
 
 def _change(before, q):
     """What has been added to q since."""
-    moved = {name: SparseRows(old.rows, getattr(q, name)[old.rows] - old.values) for name, old in before.items()}
+    moved = {
+        name: SparseRows(old.rows, getattr(q, name)[old.rows] - old.values)
+        for name, old in before.items()
+    }
     return ChevronWeights(moved.get("mean"), moved.get("columns"), None)

@@ -21,11 +21,13 @@ class Energy(NamedTuple):
 class Basis:
     """Base of bases: records of their parameters. phi (N, m) are the features of N inputs.
 
-    Functions are named by ``units``: their own numbers, or that of a frequency for its cosine and its sine. Where ``units``
-    come, weights and features are those of the functions that they name, in their order, repeats included; else of all.
+    Functions are named by ``units``: their own numbers, or that of a frequency for its cosine and
+    its sine. Where ``units`` come, weights and features are those of the functions that they name,
+    in their order, repeats included; else of all.
 
-    Weights come as rows, W (R, m), and as squares, v (m,). A ``need`` holds "basis", or dotted names of its fields
-    ("basis.covariance.variance"); what is not in it is neither computed nor returned, but None.
+    Weights come as rows, W (R, m), and as squares, v (m,). A ``need`` holds "basis", or dotted
+    names of its fields ("basis.covariance.variance"); what is not in it is neither computed nor
+    returned, but None.
     """
 
     width: ClassVar[int] = 1  # functions a unit
@@ -41,7 +43,11 @@ class Basis:
 
     def functions(self, units):
         """The numbers of the functions that units name."""
-        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width, like=units)).ravel()
+        return (
+            units
+            if self.width == 1
+            else (self.width * units[:, None] + np.arange(self.width, like=units)).ravel()
+        )
 
     def check_columns(self, D):
         """Raise ``ValueError`` unless inputs with D columns, and the fields, fit together."""
@@ -54,8 +60,9 @@ class Basis:
     def products(self, X, W, v, units=None, kept=None):
         """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs.
 
-        Without v, and without its cotangents on the way back, there are no squares but None. In ``kept``, an empty list at first,
-        may be left what need not be made again for the same inputs and units.
+        Without v, and without its cotangents on the way back, there are no squares but None. In
+        ``kept``, an empty list at first, may be left what need not be made again for the same
+        inputs and units.
         """
         raise NotImplementedError
 
@@ -89,15 +96,20 @@ class Basis:
     def sampled_energy(self, i, j, need, jitter):
         """``(quadratics, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratics / 2.
 
-        ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S, and need no j: sum_i w S_ii
-        mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those of (log_det - both quadratics) / 2.
+        ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S,
+        and need no j: sum_i w S_ii mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The
+        fields' are those of (log_det - both quadratics) / 2.
         """
         s = self.precisions(i.functions)
         _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype, like=i.A))
         sizes += np.square(i.d)
         i.A_bar -= s * i.weighted if np.ndim(s) else i.weighted
         i.squares_bar -= 0.5 * i.w * s
-        bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
+        bars = (
+            {"precision": 0.5 * i.w * (1 / s - sizes)}
+            if "precision" in self.per_function and below(need, "precision")
+            else {}
+        )
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
         return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars
 
@@ -115,7 +127,9 @@ class Basis:
         """The record of ``[(functions, {field: cotangent})]``: ``SparseRows`` of fields that have an entry for each function."""
         bars = {}
         for name, _ in self._record_fields:
-            found = [(functions, part[name]) for functions, part in parts if part.get(name) is not None]
+            found = [
+                (functions, part[name]) for functions, part in parts if part.get(name) is not None
+            ]
             if found and name in self.per_function:
                 bars[name] = summed(*found)
             elif found:

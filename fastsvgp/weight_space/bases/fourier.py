@@ -1,10 +1,10 @@
 """Random Fourier features of a stationary covariance (Rahimi and Recht 2007), none of which is ever stored.
 
-Cosine 2 p and sine 2 p + 1 of frequency p are scaled by s = sqrt(variance / num), num = m / 2 frequencies, so that the weights
-are N(0, I) and k(x, x) is exact. One sweep over the pairs of point and frequency makes products with features and with their
-squares, forward and back: see ``kernels.fourier_sweep``.
+Cosine 2 p and sine 2 p + 1 of frequency p are scaled by s = sqrt(variance / num), num = m / 2
+frequencies, so that the weights are N(0, I) and k(x, x) is exact. One sweep over the pairs of point
+and frequency makes products with features and with their squares, forward and back: see
+``kernels.fourier_sweep``.
 """
-
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class RandomFourier(Basis):
 
     Notes
     -----
-    Source: Rahimi and Recht 2007; Evans and Nair 2018, section 4, whose prior precision diag(q / variance) is I here.
+    Source: Rahimi and Recht 2007; Evans and Nair 2018, section 4, whose prior precision diag(q /
+    variance) is I here.
 
     Examples
     --------
@@ -49,23 +50,42 @@ class RandomFourier(Basis):
         covariance = self.covariance
         if not hasattr(covariance, "family"):
             kind = type(covariance).__name__
-            raise TypeError(f"RandomFourier: `covariance` must be an RBF, Matern12, Matern32 or Matern52, got {kind}")
+            raise TypeError(
+                "RandomFourier: `covariance` must be an RBF, Matern12, Matern32 or Matern52, got"
+                f" {kind}"
+            )
         self.check_settings()
         covariance.check_dim(D)
 
     def check_settings(self):
         for name, value, least, what in (
-            ("num_features", self.num_features, 2, "an even number, a cosine and a sine for each frequency"),
+            (
+                "num_features",
+                self.num_features,
+                2,
+                "an even number, a cosine and a sine for each frequency",
+            ),
             ("seed", self.seed, 0, "a whole number from 0 to 2^64 - 1"),
         ):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value < 2**64
+            whole = (
+                isinstance(value, (int, np.integer))
+                and not isinstance(value, bool)
+                and least <= value < 2**64
+            )
             if not whole or name == "num_features" and value % 2:
                 raise ValueError(f"RandomFourier: `{name}` must be {what}, got {value!r:.200}")
 
     def _arguments(self, X, units=None):
         """What the kernels want to know after inputs and right-hand sides."""
         k, num = self.covariance, self.num_features // 2
-        return k.family, int(self.seed), np.arange(num, like=X) if units is None else units, num, k.variance, k.lengthscales
+        return (
+            k.family,
+            int(self.seed),
+            np.arange(num, like=X) if units is None else units,
+            num,
+            k.variance,
+            k.lengthscales,
+        )
 
     def features(self, X, units=None):
         identity = np.zeros((len(X), len(X)), X.dtype, like=X)
@@ -74,7 +94,9 @@ class RandomFourier(Basis):
 
     def products(self, X, W, v, units=None, kept=None):
         need = ("out",) if v is None else ("out", "squares")
-        return kernels.fourier_sweep(X, *self._arguments(X, units), W=W, v=v, need=need, kept=kept)[:2]
+        return kernels.fourier_sweep(X, *self._arguments(X, units), W=W, v=v, need=need, kept=kept)[
+            :2
+        ]
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
         return self._sweep((), out_bar, squares_bar, X, W, v, need, units, kept)[1]
@@ -85,13 +107,19 @@ class RandomFourier(Basis):
 
     def _sweep(self, products, out_bar, squares_bar, X, W, v, need, units, kept):
         need = below(need, "covariance")
-        fields = tuple(name for name in ("variance", "lengthscales") if "covariance" in need or f"covariance.{name}" in need)
+        fields = tuple(
+            name
+            for name in ("variance", "lengthscales")
+            if "covariance" in need or f"covariance.{name}" in need
+        )
         asked = *products, "W", *(() if v is None else ("v",)), *fields
         sides = {"W": W, "v": v, "U": out_bar, "u": None if v is None else squares_bar}
         out, squares, W_bar, v_bar, _, variance_bar, lengthscales_bar = kernels.fourier_sweep(
             X, *self._arguments(X, units), **sides, need=asked, kept=kept
         )
-        bars = {"covariance": type(self.covariance)(variance_bar, lengthscales_bar)} if fields else {}
+        bars = (
+            {"covariance": type(self.covariance)(variance_bar, lengthscales_bar)} if fields else {}
+        )
         return (out, squares), (W_bar, v_bar, bars)
 
     def precisions(self, functions):

@@ -1,6 +1,5 @@
 """Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
 
-
 import numpy as np
 
 from ... import kernels
@@ -24,9 +23,9 @@ class InducingBasis(Basis):
 
     Notes
     -----
-    Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in float32. The features are
-    covariances without it, so predictions and samples of f, which need no S, have none.
-    Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+    Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in
+    float32. The features are covariances without it, so predictions and samples of f, which need no
+    S, have none. Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
 
     Examples
     --------
@@ -46,14 +45,19 @@ class InducingBasis(Basis):
     def check_columns(self, D):
         self.check_settings()
         if self.inducing.shape[1] != D:
-            raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, got {self.inducing.shape}")
+            raise ValueError(
+                f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, got"
+                f" {self.inducing.shape}"
+            )
         self.covariance.check_dim(D)
 
     def check_settings(self):
         shape = getattr(self.inducing, "shape", None)
         if shape is None or len(shape) != 2 or 0 in shape:
             came = type(self.inducing).__name__ if shape is None else shape
-            raise ValueError(f"`basis.inducing` must be an array (m, D) with m and D > 0, got {came}")
+            raise ValueError(
+                f"`basis.inducing` must be an array (m, D) with m and D > 0, got {came}"
+            )
 
     def features(self, X, units=None):
         return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
@@ -81,23 +85,35 @@ class InducingBasis(Basis):
         return out, None if v is None else squares[0]
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        W_bar, v_bar, covariance_bars = np.empty_like(W), None if v is None else np.empty_like(v), []
+        W_bar, v_bar, covariance_bars = (
+            np.empty_like(W),
+            None if v is None else np.empty_like(v),
+            [],
+        )
         asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
-        inducing_bar = np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+        inducing_bar = (
+            np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+        )
         for at, Z in self._panels(X, units):
             K = self.covariance.matrix(Z, X)
             W_bar[:, at] = kernels.matmul(out_bar, K, transpose_b=True)
             if v is not None:
                 v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
             if asked:
-                K_bar = kernels.matmul(np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True)
+                K_bar = kernels.matmul(
+                    np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True
+                )
                 if v is not None:
                     K_bar += 2 * v[at, None] * squares_bar * K
                 covariance_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, asked)
                 covariance_bars.append(covariance_bar)
                 if inducing_bar is not None:
                     inducing_bar[at] = panel_bar
-        return W_bar, v_bar, {"covariance": total(covariance_bars), "inducing": inducing_bar} if asked else {}
+        return (
+            W_bar,
+            v_bar,
+            {"covariance": total(covariance_bars), "inducing": inducing_bar} if asked else {},
+        )
 
     def energy(self, W, v, jitter):
         """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
@@ -106,7 +122,9 @@ class InducingBasis(Basis):
             L = kernels.cholesky(K, jitter)
         WS = kernels.matmul(W, K) + jitter * W
         pivots = np.log(L.diagonal(), dtype=np.float64)
-        return Energy(_sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter))
+        return Energy(
+            _sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter)
+        )
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         K, L, WS, jitter = saved
@@ -118,12 +136,15 @@ class InducingBasis(Basis):
         K_bar *= log_det_bar
         K_bar += kernels.matmul(quadratic_bar * W, W, transpose_a=True)
         K_bar.reshape(-1)[:: len(K) + 1] += quadratic_bar * v
-        covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
+        covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(
+            kernels.symmetrise(K_bar), K, self.inducing, None, asked
+        )
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 
     def sampled_energy(self, i, j, need, jitter):
         """sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2, with S = K + jitter I; log|S|, which no
-        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed exactly, as in a diagonal S.
+        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed
+        exactly, as in a diagonal S.
         """
         own, to_i, to_j = self.sampled_covariance(i, j)
         own = own + jitter
@@ -131,7 +152,10 @@ class InducingBasis(Basis):
         j.A_bar -= 0.5 * j.w * to_j
         i.squares_bar -= 0.5 * i.w * own
         products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
-        of_mean, of_columns = _sum(products[0]) + _sum(of_jitter[0]), _sum(products[1:]) + _sum(of_jitter[1:])
+        of_mean, of_columns = (
+            _sum(products[0]) + _sum(of_jitter[0]),
+            _sum(products[1:]) + _sum(of_jitter[1:]),
+        )
         return (of_mean, of_columns + _sum(i.w * own * np.square(i.d))), 0.0, {}
 
     def sampled_precision(self, i, j, jitter):

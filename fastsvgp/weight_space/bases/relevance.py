@@ -1,6 +1,5 @@
 """The relevance vector machine's basis: covariances with inducing inputs, whose weights have precisions of their own."""
 
-
 import numpy as np
 
 from ... import check
@@ -43,7 +42,10 @@ class RelevanceBasis(InducingBasis):
         super().check_settings()
         shape, m = np.shape(self.precision), len(self.inducing)
         if shape != (m,):
-            raise ValueError(f"`basis.precision` must have shape ({m},), one for each row of `basis.inducing`, got {shape}")
+            raise ValueError(
+                f"`basis.precision` must have shape ({m},), one for each row of `basis.inducing`,"
+                f" got {shape}"
+            )
 
     def of(self, rows):
         """The basis of some of its functions."""
@@ -62,7 +64,11 @@ class RelevanceBasis(InducingBasis):
 
     def energy(self, W, v, jitter):
         log_det = np.log(self.precision, dtype=np.float64).sum()
-        return Energy(sum_of_squares(W, self.precision) + (v * self.precision).sum(dtype=np.float64), log_det, None)
+        return Energy(
+            sum_of_squares(W, self.precision) + (v * self.precision).sum(dtype=np.float64),
+            log_det,
+            None,
+        )
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         s, bars = self.precision, {}

@@ -25,10 +25,12 @@ class BasisSample(NamedTuple):
     j : (s',) array of int, optional
         Drawn independently of i.
     columns : (c,) array of int, optional
-        Drawn independently of both, of the m columns of the factor C, dense or not. With them estimators are those of the paper,
-        without them the reduced ones, which take all columns exactly.
+        Drawn independently of both, of the m columns of the factor C, dense or not. With them
+        estimators are those of the paper, without them the reduced ones, which take all columns
+        exactly.
     weight_i, weight_j : float or array, optional
-        How often each unit counts, a number or one for each; default: units of the basis / s, as of equal draws.
+        How often each unit counts, a number or one for each; default: units of the basis / s, as of
+        equal draws.
     weight_columns : float or array, optional
         The same of columns; default m / c.
 
@@ -52,8 +54,8 @@ class BasisSample(NamedTuple):
 class SparseRows:
     """A gradient that is zero but for some rows.
 
-    On a device, where nobody waits to know how many rows are distinct, the last one may come again at the end. What stands there
-    does not count; in gradients it is zeros.
+    On a device, where nobody waits to know how many rows are distinct, the last one may come again
+    at the end. What stands there does not count; in gradients it is zeros.
 
     Parameters
     ----------
@@ -75,7 +77,10 @@ class SparseRows:
         rows, values = self.rows, self.values
         out = np.zeros((m, *values.shape[1:]), values.dtype, like=values)
         if on_device(rows) and len(rows) > 1:
-            rows, values = (np.concatenate([part[:1], part[1:][rows[1:] != rows[:-1]]]) for part in (rows, values))
+            rows, values = (
+                np.concatenate([part[:1], part[1:][rows[1:] != rows[:-1]]])
+                for part in (rows, values)
+            )
         out[rows] = values
         return out
 
@@ -111,16 +116,17 @@ def draw_basis_sample(
     size : int
         How many units each of i and j has: functions, or frequencies of two functions each.
     rng : None, int, numpy.random.Generator or (seed, step)
-        A pair of whole numbers below 2^64 makes a stratified sample a pure function of them, the same on a device, where it is
-        drawn for a basis there; others are drawn here, and copied.
+        A pair of whole numbers below 2^64 makes a stratified sample a pure function of them, the
+        same on a device, where it is drawn for a basis there; others are drawn here, and copied.
     scheme : {"stratified", "without", "with"}
-        One unit of each of ``size`` blocks of neighbours, O(size); without replacement, O(units of the basis); with it, O(size).
-        Not repeating a unit takes the part size / units off the variance.
+        One unit of each of ``size`` blocks of neighbours, O(size); without replacement, O(units of
+        the basis); with it, O(size). Not repeating a unit takes the part size / units off the
+        variance.
     pair : bool
         Whether to draw j too.
     columns : int, optional
-        How many of the m columns of C to draw, by the same scheme, for the paper's own estimators; default none, for the reduced
-        ones. The paper draws as many as functions.
+        How many of the m columns of C to draw, by the same scheme, for the paper's own estimators;
+        default none, for the reduced ones. The paper draws as many as functions.
 
     Returns
     -------
@@ -130,7 +136,8 @@ def draw_basis_sample(
     Raises
     ------
     ValueError
-        More units than the basis has, or columns than C has, but for "with"; an unknown scheme; columns and no pair.
+        More units than the basis has, or columns than C has, but for "with"; an unknown scheme;
+        columns and no pair.
 
     Notes
     -----
@@ -143,10 +150,16 @@ def draw_basis_sample(
     ((20,), (20,))
     """
     if not isinstance(scheme, str) or scheme not in SCHEMES:
-        raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")
+        raise ValueError(
+            f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got"
+            f" {scheme!r:.200}"
+        )
     size, units = check.whole("size", size), num_units(basis)
     if size > units and scheme != "with":
-        raise ValueError(f'draw_basis_sample: `size` is {size}, but the basis has {units} units; scheme="with" may repeat them')
+        raise ValueError(
+            f'draw_basis_sample: `size` is {size}, but the basis has {units} units; scheme="with"'
+            " may repeat them"
+        )
     drawn = _Drawing(basis, rng, scheme)
     i, weight_i = drawn("i", units, size)
     j, weight_j = drawn("j", units, size) if check.flag("pair", pair) else (None, None)
@@ -154,9 +167,14 @@ def draw_basis_sample(
         return BasisSample(i, j, None, weight_i, weight_j)
     count, m = check.whole("columns", columns), units * basis.width
     if not pair:
-        raise ValueError("draw_basis_sample: `columns` are for estimators that need j; leave them out, or `pair` True")
+        raise ValueError(
+            "draw_basis_sample: `columns` are for estimators that need j; leave them out, or `pair`"
+            " True"
+        )
     if count > m and scheme != "with":
-        raise ValueError(f'draw_basis_sample: `columns` is {count}, but C has {m}; scheme="with" may repeat them')
+        raise ValueError(
+            f'draw_basis_sample: `columns` is {count}, but C has {m}; scheme="with" may repeat them'
+        )
     columns, weight_columns = drawn("columns", m, count)
     return BasisSample(i, j, columns, weight_i, weight_j, weight_columns)
 
@@ -165,7 +183,9 @@ def num_units(basis):
     """How many there are to draw from."""
     if isinstance(basis, type) or not hasattr(basis, "functions"):
         came = f"{basis.__name__}, a class" if isinstance(basis, type) else type(basis).__name__
-        raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {came}")
+        raise TypeError(
+            f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {came}"
+        )
     basis.check_settings()
     return int(basis.num_functions()) // basis.width
 
@@ -190,9 +210,15 @@ def _seed_and_step(rng):
     """The pair that an argument ``rng`` is, or None."""
     if not isinstance(rng, tuple):
         return None
-    whole = [isinstance(part, (int, np.integer)) and not isinstance(part, bool) and 0 <= part < 2**64 for part in rng]
+    whole = [
+        isinstance(part, (int, np.integer)) and not isinstance(part, bool) and 0 <= part < 2**64
+        for part in rng
+    ]
     if whole != [True, True]:
-        raise ValueError(f"`rng` as a pair must be (seed, step), whole numbers from 0 to 2^64 - 1, got {rng!r:.200}")
+        raise ValueError(
+            "`rng` as a pair must be (seed, step), whole numbers from 0 to 2^64 - 1, got"
+            f" {rng!r:.200}"
+        )
     return int(rng[0]), int(rng[1])
 
 
@@ -212,10 +238,16 @@ def _drawn(units, size, rng, scheme):
 
 
 def checked_units(name, indices, weights, units, dtype, like=HERE, known="the basis has {} units"):
-    """``(units, weights)`` of one side of a sample, where ``like`` is; O(their number). ``known`` says how many there are."""
+    """``(units, weights)`` of one side of a sample, where ``like`` is; O(their number).
+
+    ``known`` says how many there are.
+    """
     indices = indices if on_device(indices) else np.asarray(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
-        raise TypeError(f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype} {indices.shape}")
+        raise TypeError(
+            f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype}"
+            f" {indices.shape}"
+        )
     if not within(indices, units):
         wrong = indices.max() if indices.max() >= units else indices.min()
         raise ValueError(f"`sample.{name}` names {int(wrong)}, but {known.format(units)}, from 0")
@@ -225,7 +257,10 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
     called, s = f"sample.weight_{name}", len(indices)
     weights = check.as_array(called, weights)
     if weights.shape not in ((), (s,)):
-        raise ValueError(f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got {weights.shape}")
+        raise ValueError(
+            f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got"
+            f" {weights.shape}"
+        )
     weights = np.broadcast_to(there(weights, like), (s,)).astype(dtype)
     check.finite(called, weights)
     check.positive(called, weights, "")

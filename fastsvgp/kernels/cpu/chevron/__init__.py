@@ -24,7 +24,12 @@ def _flat(dense):
     if dense.flags.c_contiguous:
         return dense.reshape(-1), k
     size = dense.itemsize
-    if k > 1 and dense.strides[1] != size or m > 1 and (dense.strides[0] % size or dense.strides[0] < k * size):
+    if (
+        k > 1
+        and dense.strides[1] != size
+        or m > 1
+        and (dense.strides[0] % size or dense.strides[0] < k * size)
+    ):
         dense = np.ascontiguousarray(dense)
     stride = dense.strides[0] // size if m > 1 else k
     return as_strided(dense, (max(0, (m - 1) * stride + k) if k else 0,), (size,)), stride
@@ -50,7 +55,9 @@ def _product(dense, diagonal, rows, listed, head, rest):
     n, k = rest.shape[1], dense.shape[1]
     out, head = scratch.empty(rest.shape, dense.dtype), np.ascontiguousarray(head[:, :k])
     given = diagonal, False, rows, listed, head, chevron_products.by_lanes(head, k), rest
-    over_rows(chevron_products.rows_of_product, n, rest.size * (k + 4), *_flat(dense), k, *given, out)
+    over_rows(
+        chevron_products.rows_of_product, n, rest.size * (k + 4), *_flat(dense), k, *given, out
+    )
     return out
 
 
@@ -59,7 +66,12 @@ def _transposed(dense, diagonal, rows, listed, x):
     n, k = x.shape[1], dense.shape[1]
     rest = scratch.empty(x.shape, dense.dtype)
     given = diagonal, rows, listed, x, x[:0], rest
-    return sum(over_rows(transposed.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)), rest
+    return (
+        sum(
+            over_rows(transposed.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)
+        ),
+        rest,
+    )
 
 
 def _cotangents(n, k, skip, rows, listed, u, head, rest):
@@ -84,7 +96,8 @@ def _log_sum(values, exponents, products):
         for lane in range(part.size):
             pattern = bits(np.float64(part[lane]))
             exponent = pattern >> np.int64(52)
-            unusual |= (exponent - np.int64(1)) | (np.int64(2046) - exponent)  # below 0 for what is not positive and finite
+            # below 0 for what is not positive and finite
+            unusual |= (exponent - np.int64(1)) | (np.int64(2046) - exponent)
             exponents[lane] += exponent
             products[lane] *= from_bits((pattern & np.int64((1 << 52) - 1)) | np.int64(1023 << 52))
     total = 0.0
@@ -92,7 +105,10 @@ def _log_sum(values, exponents, products):
         whole = 0
     else:
         for lane in range(lanes):
-            total += np.log(products[lane]) + (exponents[lane] - 1023 * (whole // lanes)) * 0.6931471805599453
+            total += (
+                np.log(products[lane])
+                + (exponents[lane] - 1023 * (whole // lanes)) * 0.6931471805599453
+            )
     for x in values[whole:]:
         total += np.log(np.float64(x)) if x >= 0 else np.nan
     return total
@@ -101,7 +117,11 @@ def _log_sum(values, exponents, products):
 @njit(nogil=True, cache=True)
 def _log_diagonal(start, stop, flat, stride, k, diagonal, rows, listed):
     total = 0.0
-    exponents, products, memory = np.empty(LANES, np.int64), np.empty(LANES), np.empty(512 * LANES, flat.dtype)
+    exponents, products, memory = (
+        np.empty(LANES, np.int64),
+        np.empty(LANES),
+        np.empty(512 * LANES, flat.dtype),
+    )
     first = start
     while first < stop:
         n = min(memory.size, stop - first)
@@ -144,21 +164,41 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    (m, k), diagonal, x_lines, y_lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x), _lines(y_bar)
+    (m, k), diagonal, x_lines, y_lines = (
+        dense.shape,
+        np.ascontiguousarray(diagonal),
+        _lines(x),
+        _lines(y_bar),
+    )
     count, work = len(x_lines), 4 * x_lines.size * (k + 4)
     given = *_flat(dense), k, diagonal, NO_ROWS
-    heads = over_rows(transposed.columns_of_product, m, work, *given, False, y_lines, x_lines, x_lines[:0])
+    heads = over_rows(
+        transposed.columns_of_product, m, work, *given, False, y_lines, x_lines, x_lines[:0]
+    )
     heads = sum(heads).astype(dense.dtype)
     head = heads[:count]
     bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), x_lines.shape)]
     weights = chevron_products.by_lanes(head, k)
-    over_rows(cotangents.gram_bars, m, work, *given, x_lines, y_lines, head, weights, heads.reshape(-1), *bars)
+    over_rows(
+        cotangents.gram_bars,
+        m,
+        work,
+        *given,
+        x_lines,
+        y_lines,
+        head,
+        weights,
+        heads.reshape(-1),
+        *bars,
+    )
     return bars[0].reshape(m, k), bars[1], bars[2].reshape(x.shape)
 
 
 def multiply_rows(dense, diagonal, rows, head, rest):
     rows = _checked(rows, len(dense))
-    return _product(dense, np.ascontiguousarray(diagonal), rows, True, _lines(head), _lines(rest)).reshape(rest.shape)
+    return _product(
+        dense, np.ascontiguousarray(diagonal), rows, True, _lines(head), _lines(rest)
+    ).reshape(rest.shape)
 
 
 def multiply_rows_transposed(dense, diagonal, rows, x):
@@ -168,7 +208,14 @@ def multiply_rows_transposed(dense, diagonal, rows, x):
 
 
 def outer_rows(rows, u, head, rest):
-    return _cotangents(len(rows), head.shape[-1], 0, np.ascontiguousarray(rows, np.int64), True, *map(_lines, (u, head, rest)))
+    return _cotangents(
+        len(rows),
+        head.shape[-1],
+        0,
+        np.ascontiguousarray(rows, np.int64),
+        True,
+        *map(_lines, (u, head, rest)),
+    )
 
 
 def _diagonal_places(dense, diagonal, rows):

@@ -3,7 +3,17 @@
 import numpy as np
 from numba import njit
 
-from ..common.simd import add, eight_zeros, load_eight, multiply, multiply_add, pointer, shifted, splat_eight, store
+from ..common.simd import (
+    add,
+    eight_zeros,
+    load_eight,
+    multiply,
+    multiply_add,
+    pointer,
+    shifted,
+    splat_eight,
+    store,
+)
 from .products import FAST, rows_of_product
 
 TILE = 1024  # rows
@@ -13,8 +23,8 @@ TILE = 1024  # rows
 def _rows(start, stop, k, rows, listed, u, v, heads, bar):
     """Rows of ``bar``, which starts with ``start``: sum_r u[r, i] heads[r] + v[r, i] heads[len(u) + r], or u alone.
 
-    And 0 where row g has no column j. The columns go eight at a time: up to seven more numbers are read from ``heads``, and
-    written to ``bar``, where the next row comes to lie.
+    And 0 where row g has no column j. The columns go eight at a time: up to seven more numbers are
+    read from ``heads``, and written to ``bar``, where the next row comes to lie.
     """
     (count, n), paired = u.shape, len(v) > 0
     to, first, second, weights = pointer(bar), pointer(u), pointer(v), pointer(heads)
@@ -28,7 +38,9 @@ def _rows(start, stop, k, rows, listed, u, v, heads, bar):
                     store(to, j, add(total, load_eight(to, j)) if r else total)
             else:
                 for j in range(0, k, 8):
-                    total = multiply_add(x, load_eight(h, j), load_eight(to, j) if r else eight_zeros(to))
+                    total = multiply_add(
+                        x, load_eight(h, j), load_eight(to, j) if r else eight_zeros(to)
+                    )
                     store(to, j, total)
         for j in range((rows[i] if listed else i) + 1 if count else 0, k):
             bar[(i - start) * k + j] = 0
@@ -72,7 +84,23 @@ def outer(start, stop, k, skip, rows, listed, u, heads, rest, dense_bar, diagona
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def gram_bars(start, stop, flat, stride, k, diagonal, rows, x, y, head, weights, heads, dense_bar, diagonal_bar, x_bar):
+def gram_bars(
+    start,
+    stop,
+    flat,
+    stride,
+    k,
+    diagonal,
+    rows,
+    x,
+    y,
+    head,
+    weights,
+    heads,
+    dense_bar,
+    diagonal_bar,
+    x_bar,
+):
     """One read of a row for x_bar and one write of its cotangent, while the vectors are at hand.
 
     With p = C' x and q = C' y, whose entries beyond the first k are d x and d y:
@@ -83,7 +111,9 @@ def gram_bars(start, stop, flat, stride, k, diagonal, rows, x, y, head, weights,
     """
     for begin in range(start, stop, TILE):
         end = min(begin + TILE, stop)
-        rows_of_product(begin, end, flat, stride, k, diagonal, True, rows, False, head, weights, y, x_bar)
+        rows_of_product(
+            begin, end, flat, stride, k, diagonal, True, rows, False, head, weights, y, x_bar
+        )
         _dense_bar(begin, end, k, rows, False, x, y, heads, dense_bar)
         first = min(max(begin, k), end)
         to, entries = diagonal_bar[first - k : end - k], diagonal[first - k : end - k]

@@ -1,18 +1,20 @@
 """Loops of ``chevron``: C z, row by row or four rows at a time.
 
-Line i of a product stands for row g of C: g = rows[i], or g = i where the rows are not ``listed``. The dense columns come as one
-flat array and the distance from row to row, so that rows are contiguous also where they are padded; vectors are (count, n) and
-contiguous.
+Line i of a product stands for row g of C: g = rows[i], or g = i where the rows are not ``listed``.
+The dense columns come as one flat array and the distance from row to row, so that rows are
+contiguous also where they are padded; vectors are (count, n) and contiguous.
 
-Four rows at once share the loads of what they are multiplied with, and their lanes are added up together. Long rows come from
-four places a quarter of the lines apart: each is one stream, which the processor fetches ahead. Four rows side by side would be
-streams that end after every row: 15 ms against 8 ms for (300000, 100) in float64.
+Four rows at once share the loads of what they are multiplied with, and their lanes are added up
+together. Long rows come from four places a quarter of the lines apart: each is one stream, which
+the processor fetches ahead. Four rows side by side would be streams that end after every row: 15 ms
+against 8 ms for (300000, 100) in float64.
 
-With few columns a row is over before a loop over right-hand sides gets going, and its index arithmetic costs more than the
-products: short rows, side by side, keep everything in registers, and ask for what comes AHEAD, one line for about every line they
-read. With one right-hand side columns are the lanes; with more of them right-hand sides are, four at a time, so that a number of
-C is read once for four products. Their numbers are ordered ``by_lanes``: entry r k + 4 j + lane belongs to column j and side
-r + lane, for r a multiple of 4, and is 0 beyond count.
+With few columns a row is over before a loop over right-hand sides gets going, and its index
+arithmetic costs more than the products: short rows, side by side, keep everything in registers, and
+ask for what comes AHEAD, one line for about every line they read. With one right-hand side columns
+are the lanes; with more of them right-hand sides are, four at a time, so that a number of C is read
+once for four products. Their numbers are ordered ``by_lanes``: entry r k + 4 j + lane belongs to
+column j and side r + lane, for r a multiple of 4, and is 0 beyond count.
 """
 
 import numpy as np
@@ -42,7 +44,8 @@ SHORT = 32  # columns
 AHEAD = 4096  # bytes
 SOON = 16  # rows, where they are listed
 
-# ``forceinline`` where a call would hand its registers over in memory: a quarter of the time of short rows.
+# ``forceinline`` where a call would hand its registers over in memory: a quarter of the time of
+# short rows.
 
 
 @njit(nogil=True, cache=True)
@@ -90,7 +93,12 @@ def _any_rows(start, stop, flat, stride, k, diagonal, squared, rows, listed, hea
 @njit(nogil=True, cache=True, forceinline=True)
 def _plus(a, b, c, d, h, pa, pb, pc, pd):
     """``pa + a h`` and the like for b, c, d."""
-    return multiply_add(a, h, pa), multiply_add(b, h, pb), multiply_add(c, h, pc), multiply_add(d, h, pd)
+    return (
+        multiply_add(a, h, pa),
+        multiply_add(b, h, pb),
+        multiply_add(c, h, pc),
+        multiply_add(d, h, pd),
+    )
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -113,7 +121,12 @@ def _one_side(flat, a, b, c, d, head, k, total):
     """``total`` plus products of four rows with one right-hand side."""
     pa = pb = pc = pd = eight_zeros(flat)
     for j in range(0, k - 7, 8):
-        xa, xb, xc, xd = load_eight(flat, a + j), load_eight(flat, b + j), load_eight(flat, c + j), load_eight(flat, d + j)
+        xa, xb, xc, xd = (
+            load_eight(flat, a + j),
+            load_eight(flat, b + j),
+            load_eight(flat, c + j),
+            load_eight(flat, d + j),
+        )
         pa, pb, pc, pd = _plus(xa, xb, xc, xd, load_eight(head, j), pa, pb, pc, pd)
     return _last_columns(flat, a, b, c, d, head, k, pa, pb, pc, pd, total)
 
@@ -121,10 +134,17 @@ def _one_side(flat, a, b, c, d, head, k, total):
 @njit(nogil=True, cache=True, forceinline=True)
 def _four_sides(flat, a, b, c, d, head, k, tp, tq, tr, ts):
     """The same with four, k numbers apart in ``head``."""
-    pa = pb = pc = pd = qa = qb = qc = qd = ra = rb = rc = rd = sa = sb = sc = sd = eight_zeros(flat)
+    pa = pb = pc = pd = qa = qb = qc = qd = ra = rb = rc = rd = sa = sb = sc = sd = eight_zeros(
+        flat
+    )
     q, r, s = shifted(head, k), shifted(head, 2 * k), shifted(head, 3 * k)
     for j in range(0, k - 7, 8):
-        xa, xb, xc, xd = load_eight(flat, a + j), load_eight(flat, b + j), load_eight(flat, c + j), load_eight(flat, d + j)
+        xa, xb, xc, xd = (
+            load_eight(flat, a + j),
+            load_eight(flat, b + j),
+            load_eight(flat, c + j),
+            load_eight(flat, d + j),
+        )
         pa, pb, pc, pd = _plus(xa, xb, xc, xd, load_eight(head, j), pa, pb, pc, pd)
         qa, qb, qc, qd = _plus(xa, xb, xc, xd, load_eight(q, j), qa, qb, qc, qd)
         ra, rb, rc, rd = _plus(xa, xb, xc, xd, load_eight(r, j), ra, rb, rc, rd)
@@ -139,7 +159,13 @@ def _four_sides(flat, a, b, c, d, head, k, tp, tq, tr, ts):
 def _distant_rows(start, stop, flat, stride, k, diagonal, squared, rows, listed, head, rest, out):
     """Lines ``start`` to ``stop``, a multiple of four of them; where they are not listed, beyond the first k."""
     (count, n), size, part = rest.shape, k * flat.itemsize, (stop - start) // 4
-    dense, entries, weights, to, z = pointer(flat), pointer(diagonal), pointer(head), pointer(out), pointer(rest)
+    dense, entries, weights, to, z = (
+        pointer(flat),
+        pointer(diagonal),
+        pointer(head),
+        pointer(out),
+        pointer(rest),
+    )
     for first in range(start, start + part):
         second, third, fourth = first + part, first + 2 * part, first + 3 * part
         a, b, c, d = first, second, third, fourth
@@ -152,7 +178,20 @@ def _distant_rows(start, stop, flat, stride, k, diagonal, squared, rows, listed,
             a, b, c, d = rows[first], rows[second], rows[third], rows[fourth]
             if min(min(a, b), min(c, d)) < k:
                 for line in (first, second, third, fourth):
-                    _any_rows(line, line + 1, flat, stride, k, diagonal, squared, rows, listed, head, rest, out)
+                    _any_rows(
+                        line,
+                        line + 1,
+                        flat,
+                        stride,
+                        k,
+                        diagonal,
+                        squared,
+                        rows,
+                        listed,
+                        head,
+                        rest,
+                        out,
+                    )
                 continue
         entry = gather(entries, a - k, b - k, c - k, d - k)
         if squared:
@@ -164,7 +203,9 @@ def _distant_rows(start, stop, flat, stride, k, diagonal, squared, rows, listed,
             tq = multiply(entry, gather(z, q + first, q + second, q + third, q + fourth))
             ts = multiply(entry, gather(z, s + first, s + second, s + third, s + fourth))
             tt = multiply(entry, gather(z, t + first, t + second, t + third, t + fourth))
-            tp, tq, ts, tt = _four_sides(dense, a, b, c, d, shifted(weights, r * k), k, tp, tq, ts, tt)
+            tp, tq, ts, tt = _four_sides(
+                dense, a, b, c, d, shifted(weights, r * k), k, tp, tq, ts, tt
+            )
             scatter(to, p + first, p + second, p + third, p + fourth, tp)
             scatter(to, q + first, q + second, q + third, q + fourth, tq)
             scatter(to, s + first, s + second, s + third, s + fourth, ts)
@@ -201,7 +242,9 @@ def _short_rows(start, stop, flat, stride, k, diagonal, squared, weights, count,
             sa = sb = sc = sd = zeros(dense)
             for j in range(k):
                 prefetch(dense, a + 4 * j, AHEAD)
-                sa, sb, sc, sd = plus(dense, a + j, b + j, c + j, d + j, load(weights, r * k + 4 * j), sa, sb, sc, sd)
+                sa, sb, sc, sd = plus(
+                    dense, a + j, b + j, c + j, d + j, load(weights, r * k + 4 * j), sa, sb, sc, sd
+                )
             sa, sb, sc, sd = transposed(sa, sb, sc, sd)
             at = r * n + i
             store(out, at, multiply_add(entries, load(rest, at), sa))
@@ -234,7 +277,13 @@ def _four_products(flat, a, b, c, d, weights, k, total, ahead, step):
 @njit(nogil=True, cache=True)
 def _short_rows_of_one(start, stop, flat, stride, k, diagonal, squared, weights, rest, out):
     """The same for one right-hand side."""
-    flat, diagonal, weights, rest, out = pointer(flat), pointer(diagonal), pointer(weights), pointer(rest), pointer(out)
+    flat, diagonal, weights, rest, out = (
+        pointer(flat),
+        pointer(diagonal),
+        pointer(weights),
+        pointer(rest),
+        pointer(out),
+    )
     for i in range(start, stop, 4):
         a = i * stride
         b, c, d = a + stride, a + 2 * stride, a + 3 * stride
@@ -248,7 +297,13 @@ def _short_rows_of_one(start, stop, flat, stride, k, diagonal, squared, weights,
 @njit(nogil=True, cache=True)
 def _listed_short_rows_of_one(start, stop, flat, stride, k, diagonal, rows, head, rest, out):
     """The same for rows that are listed: a tenth faster than ``_distant_rows``."""
-    dense, entries, weights, line, to = pointer(flat), pointer(diagonal), pointer(head), pointer(rest), pointer(out)
+    dense, entries, weights, line, to = (
+        pointer(flat),
+        pointer(diagonal),
+        pointer(head),
+        pointer(rest),
+        pointer(out),
+    )
     size = k * flat.itemsize
     for i in range(start, stop, 4):
         for soon in range(i + SOON, min(i + SOON + 4, stop)):
@@ -259,14 +314,17 @@ def _listed_short_rows_of_one(start, stop, flat, stride, k, diagonal, rows, head
         else:
             total = multiply(gather(entries, a - k, b - k, c - k, d - k), load(line, i))
             a, b, c, d = a * stride, b * stride, c * stride, d * stride
-            store(to, i, _four_products(dense, a, b, c, d, weights, k, total, 0, 0))  # fetched already
+            # fetched already
+            store(to, i, _four_products(dense, a, b, c, d, weights, k, total, 0, 0))
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------------
 
 
 @njit(nogil=True, cache=True)
-def rows_of_product(start, stop, flat, stride, k, diagonal, squared, rows, listed, head, weights, rest, out):
+def rows_of_product(
+    start, stop, flat, stride, k, diagonal, squared, rows, listed, head, weights, rest, out
+):
     """out[r, i] = row g of C z_r, where head[r, j] = z_r[j], in ``weights`` too, by lanes, and rest[r, i] = z_r[g].
 
     ``squared``: with the diagonal entries beyond the first k squared.
@@ -274,7 +332,8 @@ def rows_of_product(start, stop, flat, stride, k, diagonal, squared, rows, liste
     count, n = out.shape
     if count == 0:
         return
-    first = min(stop, start if listed else max(start, k))  # from here on rows are complete, or listed
+    # from here on rows are complete, or listed
+    first = min(stop, start if listed else max(start, k))
     last = stop - (stop - first) % 4
     args = flat, stride, k, diagonal, squared
     _any_rows(start, first, *args, rows, listed, head, rest, out)

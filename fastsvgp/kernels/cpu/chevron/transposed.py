@@ -1,7 +1,7 @@
 """Loops of ``chevron``: C' x, rows and lanes as in chevron_products.
 
-Products are added up in the dtype for FLUSH rows, and those sums in float64. Where columns are the lanes, up to seven numbers
-that follow a row are added up as well, in places that nobody reads.
+Products are added up in the dtype for FLUSH rows, and those sums in float64. Where columns are the
+lanes, up to seven numbers that follow a row are added up as well, in places that nobody reads.
 """
 
 import numpy as np
@@ -27,7 +27,8 @@ from ..common.simd import (
 from .products import AHEAD, FAST, SHORT, SOON, fetch
 
 FLUSH = 32  # rows
-CACHED = 1 << 24  # bytes: with more, and several right-hand sides, rows side by side are faster (0.8 of the time)
+# bytes: with more, and several right-hand sides, rows side by side are faster (0.8 of the time)
+CACHED = 1 << 24
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -51,7 +52,11 @@ def _any_rows(start, stop, flat, stride, k, diagonal, rows, listed, x, y, rest, 
 @njit(nogil=True, cache=True, forceinline=True)
 def _add_four(sums, j, s, a, b, c, d, xa, xb, xc, xd):
     """``s + a xa + b xb + c xc + d xd`` to place j of ``sums``."""
-    store(sums, j, add(multiply_add(b, xb, multiply_add(a, xa, s)), multiply_add(d, xd, multiply(c, xc))))
+    store(
+        sums,
+        j,
+        add(multiply_add(b, xb, multiply_add(a, xa, s)), multiply_add(d, xd, multiply(c, xc))),
+    )
 
 
 # --- rows from four places -------------------------------------------------------------------------------------------------
@@ -63,7 +68,12 @@ def _one_side(flat, a, b, c, d, x, first, part, sums, k):
     xa, xb = splat_eight(x, first), splat_eight(x, first + part)
     xc, xd = splat_eight(x, first + 2 * part), splat_eight(x, first + 3 * part)
     for j in range(0, k, 8):
-        ta, tb, tc, td = load_eight(flat, a + j), load_eight(flat, b + j), load_eight(flat, c + j), load_eight(flat, d + j)
+        ta, tb, tc, td = (
+            load_eight(flat, a + j),
+            load_eight(flat, b + j),
+            load_eight(flat, c + j),
+            load_eight(flat, d + j),
+        )
         _add_four(sums, j, load_eight(sums, j), ta, tb, tc, td, xa, xb, xc, xd)
 
 
@@ -73,12 +83,37 @@ def _four_sides(flat, a, b, c, d, x, n, first, part, sums, pitch, k):
     second, third, fourth = first + part, first + 2 * part, first + 3 * part
     y, z, w = shifted(x, n), shifted(x, 2 * n), shifted(x, 3 * n)
     p, q, r = shifted(sums, pitch), shifted(sums, 2 * pitch), shifted(sums, 3 * pitch)
-    xa, xb, xc, xd = splat_eight(x, first), splat_eight(x, second), splat_eight(x, third), splat_eight(x, fourth)
-    ya, yb, yc, yd = splat_eight(y, first), splat_eight(y, second), splat_eight(y, third), splat_eight(y, fourth)
-    za, zb, zc, zd = splat_eight(z, first), splat_eight(z, second), splat_eight(z, third), splat_eight(z, fourth)
-    wa, wb, wc, wd = splat_eight(w, first), splat_eight(w, second), splat_eight(w, third), splat_eight(w, fourth)
+    xa, xb, xc, xd = (
+        splat_eight(x, first),
+        splat_eight(x, second),
+        splat_eight(x, third),
+        splat_eight(x, fourth),
+    )
+    ya, yb, yc, yd = (
+        splat_eight(y, first),
+        splat_eight(y, second),
+        splat_eight(y, third),
+        splat_eight(y, fourth),
+    )
+    za, zb, zc, zd = (
+        splat_eight(z, first),
+        splat_eight(z, second),
+        splat_eight(z, third),
+        splat_eight(z, fourth),
+    )
+    wa, wb, wc, wd = (
+        splat_eight(w, first),
+        splat_eight(w, second),
+        splat_eight(w, third),
+        splat_eight(w, fourth),
+    )
     for j in range(0, k, 8):
-        ta, tb, tc, td = load_eight(flat, a + j), load_eight(flat, b + j), load_eight(flat, c + j), load_eight(flat, d + j)
+        ta, tb, tc, td = (
+            load_eight(flat, a + j),
+            load_eight(flat, b + j),
+            load_eight(flat, c + j),
+            load_eight(flat, d + j),
+        )
         _add_four(sums, j, load_eight(sums, j), ta, tb, tc, td, xa, xb, xc, xd)
         _add_four(p, j, load_eight(p, j), ta, tb, tc, td, ya, yb, yc, yd)
         _add_four(q, j, load_eight(q, j), ta, tb, tc, td, za, zb, zc, zd)
@@ -89,16 +124,26 @@ def _four_sides(flat, a, b, c, d, x, n, first, part, sums, pitch, k):
 def _all_sides(flat, a, b, c, d, x, count, n, first, part, sums, pitch, k):
     """The same with all of them."""
     for r in range(0, count - 3, 4):
-        _four_sides(flat, a, b, c, d, shifted(x, r * n), n, first, part, shifted(sums, r * pitch), pitch, k)
+        _four_sides(
+            flat, a, b, c, d, shifted(x, r * n), n, first, part, shifted(sums, r * pitch), pitch, k
+        )
     for r in range(count & ~3, count):
         _one_side(flat, a, b, c, d, shifted(x, r * n), first, part, shifted(sums, r * pitch), k)
 
 
 @njit(nogil=True, cache=True)
-def _distant_rows(start, stop, part, flat, stride, k, diagonal, rows, listed, x, y, rest, sums, pitch, totals):
+def _distant_rows(
+    start, stop, part, flat, stride, k, diagonal, rows, listed, x, y, rest, sums, pitch, totals
+):
     """Lines ``start`` to ``stop``, and those 1, 2 and 3 times ``part`` beyond; where they are not listed, beyond the first k."""
     (count, n), size, paired = x.shape, k * flat.itemsize, len(y) > 0
-    dense, entries, to, of_x, of_y = pointer(flat), pointer(diagonal), pointer(rest), pointer(x), pointer(y)
+    dense, entries, to, of_x, of_y = (
+        pointer(flat),
+        pointer(diagonal),
+        pointer(rest),
+        pointer(x),
+        pointer(y),
+    )
     sums_x, sums_y = pointer(sums), shifted(pointer(sums), sums.shape[1])
     for first in range(start, stop):
         second, third, fourth = first + part, first + 2 * part, first + 3 * part
@@ -113,7 +158,9 @@ def _distant_rows(start, stop, part, flat, stride, k, diagonal, rows, listed, x,
             beyond = max(max(a, b), max(c, d)) * stride + pitch
             if min(min(a, b), min(c, d)) < k or beyond > flat.size:  # nothing follows the last row
                 for line in (first, second, third, fourth):
-                    _any_rows(line, line + 1, flat, stride, k, diagonal, rows, listed, x, y, rest, totals)
+                    _any_rows(
+                        line, line + 1, flat, stride, k, diagonal, rows, listed, x, y, rest, totals
+                    )
                 continue
         if rest.size:
             entry = gather(entries, a - k, b - k, c - k, d - k)
@@ -138,7 +185,9 @@ def _four_products(a, b, c, d, xa, xb, xc, xd):
 @njit(nogil=True, cache=True, forceinline=True)
 def _add_column(flat, a, b, c, d, xa, xb, xc, xd, sums, s):
     """sums[s : s + 4] += flat[a] xa + flat[b] xb + flat[c] xc + flat[d] xd"""
-    total = _four_products(splat(flat, a), splat(flat, b), splat(flat, c), splat(flat, d), xa, xb, xc, xd)
+    total = _four_products(
+        splat(flat, a), splat(flat, b), splat(flat, c), splat(flat, d), xa, xb, xc, xd
+    )
     store(sums, s, add(load(sums, s), total))
 
 
@@ -146,7 +195,13 @@ def _add_column(flat, a, b, c, d, xa, xb, xc, xd, sums, s):
 def _short_rows(start, stop, flat, stride, k, diagonal, x, count, n, rest, sums):
     """Rows ``start`` to ``stop``, beyond the first k and a multiple of four of them, for sums by lanes."""
     wanted = rest.size > 0
-    flat, diagonal, x, rest, sums = pointer(flat), pointer(diagonal), pointer(x), pointer(rest), pointer(sums)
+    flat, diagonal, x, rest, sums = (
+        pointer(flat),
+        pointer(diagonal),
+        pointer(x),
+        pointer(rest),
+        pointer(sums),
+    )
     for i in range(start, stop, 4):
         a = i * stride
         b, c, d = a + stride, a + 2 * stride, a + 3 * stride
@@ -172,7 +227,19 @@ def _short_rows(start, stop, flat, stride, k, diagonal, x, count, n, rest, sums)
             for j in range(0, k - 1, 2):
                 prefetch(flat, a + 4 * j, AHEAD)
                 _add_column(flat, a + j, b + j, c + j, d + j, xa, xb, xc, xd, sums, s + 4 * j)
-                _add_column(flat, a + j + 1, b + j + 1, c + j + 1, d + j + 1, xa, xb, xc, xd, sums, s + 4 * j + 4)
+                _add_column(
+                    flat,
+                    a + j + 1,
+                    b + j + 1,
+                    c + j + 1,
+                    d + j + 1,
+                    xa,
+                    xb,
+                    xc,
+                    xd,
+                    sums,
+                    s + 4 * j + 4,
+                )
             if k & 1:
                 j = k - 1
                 _add_column(flat, a + j, b + j, c + j, d + j, xa, xb, xc, xd, sums, s + 4 * j)
@@ -193,13 +260,25 @@ def _short_rows_of_one(start, stop, flat, stride, k, diagonal, x, y, rest, sums)
         xa, xb, xc, xd = splat(of_x, i), splat(of_x, i + 1), splat(of_x, i + 2), splat(of_x, i + 3)
         ya, yb, yc, yd = xa, xb, xc, xd
         if paired:
-            ya, yb, yc, yd = splat(of_y, i), splat(of_y, i + 1), splat(of_y, i + 2), splat(of_y, i + 3)
+            ya, yb, yc, yd = (
+                splat(of_y, i),
+                splat(of_y, i + 1),
+                splat(of_y, i + 2),
+                splat(of_y, i + 3),
+            )
         for j in range(0, k, 4):
             prefetch(flat, a + 4 * j, AHEAD)
-            ta, tb, tc, td = load(flat, a + j), load(flat, b + j), load(flat, c + j), load(flat, d + j)
+            ta, tb, tc, td = (
+                load(flat, a + j),
+                load(flat, b + j),
+                load(flat, c + j),
+                load(flat, d + j),
+            )
             store(sums, j, add(load(sums, j), _four_products(ta, tb, tc, td, xa, xb, xc, xd)))
             if paired:
-                store(sums_y, j, add(load(sums_y, j), _four_products(ta, tb, tc, td, ya, yb, yc, yd)))
+                store(
+                    sums_y, j, add(load(sums_y, j), _four_products(ta, tb, tc, td, ya, yb, yc, yd))
+                )
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------------
@@ -217,25 +296,46 @@ def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, 
     sides = 2 if len(y) else 1
     few = count == 1 or flat.size * flat.itemsize <= CACHED
     distant, pitch = listed or k >= SHORT and few, (k + 7) // 8 * 8
-    first = min(stop, start if listed else max(start, k))  # from here on rows are complete, or listed
+    # from here on rows are complete, or listed
+    first = min(stop, start if listed else max(start, k))
     last = stop - (stop - first) % 4
     if not listed and first < last and (last - 1) * stride + pitch > flat.size:
         last -= 4  # nothing follows the last row
     args = flat, stride, k, diagonal
-    by_lanes = count > 1 and not distant  # the order of the sums, else right-hand side by right-hand side
+    # the order of the sums, else right-hand side by right-hand side
+    by_lanes = count > 1 and not distant
     size = ((count + 3) // 4 * 4 if by_lanes else count) * pitch
-    totals, sums, wide = np.zeros((sides * count, k)), np.zeros((sides, size), flat.dtype), np.zeros((sides, size))
+    totals, sums, wide = (
+        np.zeros((sides * count, k)),
+        np.zeros((sides, size), flat.dtype),
+        np.zeros((sides, size)),
+    )
     _any_rows(start, first, *args, rows, listed, x, y, rest, totals)
     _any_rows(last, stop, *args, rows, listed, x, y, rest, totals)
     part = (last - first) // 4
     for begin in range(0, part, FLUSH // 4):
         end = min(begin + FLUSH // 4, part)
         if distant:
-            _distant_rows(first + begin, first + end, part, *args, rows, listed, x, y, rest, sums, pitch, totals)
+            _distant_rows(
+                first + begin,
+                first + end,
+                part,
+                *args,
+                rows,
+                listed,
+                x,
+                y,
+                rest,
+                sums,
+                pitch,
+                totals,
+            )
         elif by_lanes:
             _short_rows(first + 4 * begin, first + 4 * end, *args, x, count, n, rest, sums[0])
             if sides > 1:
-                _short_rows(first + 4 * begin, first + 4 * end, *args, y, count, n, rest[:0], sums[1])
+                _short_rows(
+                    first + 4 * begin, first + 4 * end, *args, y, count, n, rest[:0], sums[1]
+                )
         else:
             _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, x, y, rest, sums)
         for side in range(sides):
@@ -246,5 +346,7 @@ def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, 
     for side in range(sides):
         for r in range(count):
             for j in range(k):
-                totals[side * count + r, j] += wide[side, r // 4 * 4 * k + 4 * j + r % 4 if by_lanes else r * pitch + j]
+                totals[side * count + r, j] += wide[
+                    side, r // 4 * 4 * k + 4 * j + r % 4 if by_lanes else r * pitch + j
+                ]
     return totals

@@ -1,12 +1,13 @@
 """SciPy's BLAS for row-major sub-blocks, callable from Numba code.
 
-f2py copies every argument that is not a whole Fortran-ordered array; blocked algorithms need sub-blocks in place. These
-wrappers call the same library (one BLAS, one pool of threads) through ``scipy.linalg.cython_blas`` pointers that are
-registered by name, so that Numba's on-disk cache stays valid.
+f2py copies every argument that is not a whole Fortran-ordered array; blocked algorithms need
+sub-blocks in place. These wrappers call the same library (one BLAS, one pool of threads) through
+``scipy.linalg.cython_blas`` pointers that are registered by name, so that Numba's on-disk cache
+stays valid.
 
-Every array is 2-D with unit column stride and any row stride. A row-major matrix is the column-major matrix of its
-transpose, so each wrapper states the row-major operation and calls the library for the transposed one: lower becomes
-upper, left becomes right, C = A B becomes C' = B' A'.
+Every array is 2-D with unit column stride and any row stride. A row-major matrix is the
+column-major matrix of its transpose, so each wrapper states the row-major operation and calls the
+library for the transposed one: lower becomes upper, left becomes right, C = A B becomes C' = B' A'.
 """
 
 import numpy as np
@@ -19,8 +20,11 @@ def _external(name, arguments):
     symbols = []
     for prefix in "ds":
         symbol = f"fastsvgp_{prefix}{name}"
-        binding.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_blas", prefix + name))
-        # every argument is an address; on all supported platforms an address travels as an unsigned integer
+        binding.add_symbol(
+            symbol, get_cython_function_address("scipy.linalg.cython_blas", prefix + name)
+        )
+        # every argument is an address; on all supported platforms an address travels as an unsigned
+        # integer
         symbols.append(types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments)))
     return symbols
 
@@ -38,12 +42,17 @@ N, T, U, L, R = (ord(c) for c in "NTULR")
 def jit(*kinds, returns=types.void):
     """``njit`` for matrices of any row stride ("M"), flags ("i") and scalars ("x"), compiled for both dtypes at once.
 
-    Explicit signatures keep one compiled form per dtype, whole arrays and sub-blocks alike; the cache makes it a cost of
-    the first import only.
+    Explicit signatures keep one compiled form per dtype, whole arrays and sub-blocks alike; the
+    cache makes it a cost of the first import only.
     """
     forms = []
     for real in (types.float64, types.float32):
-        known = {"M": types.Array(real, 2, "A"), "v": types.Array(real, 1, "C"), "i": types.int64, "x": types.float64}
+        known = {
+            "M": types.Array(real, 2, "A"),
+            "v": types.Array(real, 1, "C"),
+            "i": types.int64,
+            "x": types.float64,
+        }
         forms.append(returns(*(known[k] for k in kinds)))
     return njit(forms, nogil=True, cache=True)
 

@@ -1,21 +1,23 @@
 """The threads of SciPy's OpenBLAS: how many, and as many as a call of ours deserves while it runs.
 
-OpenBLAS cuts a product up for all its threads, which then wait for one another. Where another process has one of the cores,
-they wait for it to have had its turn, three milliseconds and more in every product, however small. Measured on two cores, a whole
-step of a whitened SVGP (D = 8) on one and on two BLAS threads, in milliseconds: the best times undisturbed (in real-time
-priority), and medians beside the work of others.
+OpenBLAS cuts a product up for all its threads, which then wait for one another. Where another
+process has one of the cores, they wait for it to have had its turn, three milliseconds and more in
+every product, however small. Measured on two cores, a whole step of a whitened SVGP (D = 8) on one
+and on two BLAS threads, in milliseconds: the best times undisturbed (in real-time priority), and
+medians beside the work of others.
 
     M, B           100, 100    100, 256     100, 1024    150, 256     200, 256    512, 1024
     undisturbed    0.67 0.96   0.94 0.82    2.4 1.8      1.9 1.5      3.2 2.2     49 30
     disturbed      1.5  56     2.6  61      10  220      7.9 36       3.3 61      170 850
 
-In M^2 (M + B), the flops of its products, ``SERIAL_BELOW`` is where two threads begin to gain more than a quarter undisturbed:
-from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Up to there predictions, SGPR and float32 gain 2 to 23 %; ``Marginal`` and
-``LikelihoodForm`` lose, and at M = 200 still. A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long
-it is.
+In M^2 (M + B), the flops of its products, ``SERIAL_BELOW`` is where two threads begin to gain more
+than a quarter undisturbed: from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Up to there
+predictions, SGPR and float32 gain 2 to 23 %; ``Marginal`` and ``LikelihoodForm`` lose, and at M =
+200 still. A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long it is.
 
-The pool is reached through ``ctypes``, by symbols that SciPy's own modules see: no other library's pool is touched, and where
-SciPy has another BLAS nothing is. A setting is a number that products read when they begin: to read it takes 0.1 us, to write it
+The pool is reached through ``ctypes``, by symbols that SciPy's own modules see: no other library's
+pool is touched, and where SciPy has another BLAS nothing is. A setting is a number that products
+read when they begin: to read it takes 0.1 us, to write it
 0.1 us. It is one for the process. So the first call that wants less than there is writes down what was there, calls beside it may
 only lower it further, and the last one to end puts it back.
 """
@@ -33,11 +35,15 @@ from .contention import crowd, queued
 
 SERIAL_BELOW = 8e6
 WIDEST = 2048
-NAMES = "scipy_openblas_{}", "scipy_openblas_{}64_", "openblas_{}", "openblas_{}64_"  # in wheels of SciPy; elsewhere
+# in wheels of SciPy; elsewhere
+NAMES = "scipy_openblas_{}", "scipy_openblas_{}64_", "openblas_{}", "openblas_{}64_"
 
 
 class OpenBLAS:
-    """A loaded OpenBLAS. Its functions are called with the GIL held: a fork by Python code cannot come in between."""
+    """A loaded OpenBLAS.
+
+    Its functions are called with the GIL held: a fork by Python code cannot come in between.
+    """
 
     def __init__(self, library, name):
         number, text = ctypes.c_int, ctypes.c_char_p
@@ -56,7 +62,8 @@ class OpenBLAS:
 def scipys():
     """The OpenBLAS that SciPy is linked to; ``None`` where it has another BLAS, or hides it."""
     try:
-        library = ctypes.PyDLL(scipy.linalg.cython_blas.__file__)  # its symbols are searched with those of what it needs
+        # its symbols are searched with those of what it needs
+        library = ctypes.PyDLL(scipy.linalg.cython_blas.__file__)
     except OSError:
         return None
     for name in NAMES:
@@ -69,25 +76,33 @@ def scipys():
 
 
 def facts():
-    """What SciPy's BLAS is, in words: version, the kernels it chose for this CPU, threads. ``None`` where it is not OpenBLAS."""
+    """What SciPy's BLAS is, in words: version, the kernels it chose for this CPU, threads.
+
+    ``None`` where it is not OpenBLAS.
+    """
     blas = scipys()
     if blas is None:
         return None
     version = " ".join(blas.get_config().decode().split()[:2])  # "OpenBLAS 0.3.30"
     threads = blas.get_num_threads()
-    return f"{version}, {blas.get_corename().decode()} kernels, {threads} thread{'s' * (threads > 1)}"
+    return (
+        f"{version}, {blas.get_corename().decode()} kernels, {threads} thread{'s' * (threads > 1)}"
+    )
 
 
 _lock = threading.RLock()  # of a thread that a signal's handler may take back here
 _inside = set()  # identities of the threads that are in a call
 _before = None  # the setting to put back; None where nothing was changed
-_watched = None  # (identity of a thread, threads of BLAS, CPU and wall time when it began) of a call that tells of others
+# (identity of a thread, threads of BLAS, CPU and wall time when it began) of a call that tells of
+# others
+_watched = None
 
 
 def enter(M, B):
     """Begin a call of this thread, with matrices of M x M and M x B numbers; True where ``leave`` is to end it.
 
-    False in a call within a call, which goes on under the setting of the outer one, and where there is nothing to set.
+    False in a call within a call, which goes on under the setting of the outer one, and where there
+    is nothing to set.
     """
     global _before, _watched
     blas, here = scipys(), threading.get_ident()
@@ -123,7 +138,9 @@ def leave():
         _, threads, cpu, wall, waited = seen
         _watched, now = None, queued()
         if now is not None:
-            crowd.observe(threads, time.process_time() - cpu, time.perf_counter() - wall, now - waited)
+            crowd.observe(
+                threads, time.process_time() - cpu, time.perf_counter() - wall, now - waited
+            )
     _inside.discard(here)
     if not _inside and _before is not None:
         _put_back()

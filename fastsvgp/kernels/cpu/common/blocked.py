@@ -1,6 +1,7 @@
 """Recursive blocked algorithms on row-major sub-blocks: nearly every flop is a gemm.
 
-Measured on two cores against the gemm rate (times the flops over that rate; M = B = 1000): OpenBLAS trsm 1.32, this solve
+Measured on two cores against the gemm rate (times the flops over that rate; M = B = 1000): OpenBLAS
+trsm 1.32, this solve
 1.07; potrf 1.8-2.6 against about 1.5. The diagonal blocks of a solve are inverted explicitly (64 rows: the error grows with
 the condition of a 64-row block, not with that of the whole factor) because a product with them runs at the gemm rate.
 The strict upper triangle of a lower factor is never read.
@@ -29,7 +30,10 @@ def half(n):
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _inverted(L):
-    """X = L^-1 in new memory, zeros above the diagonal. From L X = I: row i is -1 / L_ii sum_k<i L_ik X_k, and 1 / L_ii."""
+    """X = L^-1 in new memory, zeros above the diagonal.
+
+    From L X = I: row i is -1 / L_ii sum_k<i L_ik X_k, and 1 / L_ii.
+    """
     n = L.shape[0]
     C, X = np.empty((n, n), L.dtype), np.zeros((n, n), L.dtype)
     for i in range(n):  # C order, which the loops below must know of
@@ -39,7 +43,12 @@ def _inverted(L):
         x, reciprocal, fours = X[i], 1 / C[i, i], i // 4 * 4
         for k in range(0, fours, 4):
             x0, x1, x2, x3 = X[k], X[k + 1], X[k + 2], X[k + 3]
-            c0, c1, c2, c3 = reciprocal * C[i, k], reciprocal * C[i, k + 1], reciprocal * C[i, k + 2], reciprocal * C[i, k + 3]
+            c0, c1, c2, c3 = (
+                reciprocal * C[i, k],
+                reciprocal * C[i, k + 1],
+                reciprocal * C[i, k + 2],
+                reciprocal * C[i, k + 3],
+            )
             for j in range(k + 4):
                 x[j] -= (c0 * x0[j] + c1 * x1[j]) + (c2 * x2[j] + c3 * x3[j])
         for k in range(fours, i):
@@ -59,7 +68,10 @@ def _put_lower(X, L):
 
 @jit(*"M")
 def inverse(L):
-    """L := L^-1 in place, lower; n^3/3 flops. LAPACK's trtri takes 1.2 (M = 1000) to 2 times as long (M = 100, 256)."""
+    """L := L^-1 in place, lower; n^3/3 flops.
+
+    LAPACK's trtri takes 1.2 (M = 1000) to 2 times as long (M = 100, 256).
+    """
     n = L.shape[0]
     if n <= BLOCK:
         _put_lower(_inverted(L), L)
@@ -67,7 +79,9 @@ def inverse(L):
     h = (n // 2 + 7) // 8 * 8
     L11, L21, L22 = L[:h, :h], L[h:, :h], L[h:, h:]
     # [L11 0; L21 L22]^-1 = [X11 0; -X22 L21 X11, X22]
-    if n <= 2 * BLOCK:  # by gemm, which does small products on the spot: trmm would share them out, and wake the others for it
+    # by gemm, which does small products on the spot: trmm would share them out, and wake the others
+    # for it
+    if n <= 2 * BLOCK:
         X11, X22, Y = _inverted(L11), _inverted(L22), np.empty((n - h, h), L.dtype)
         blas.gemm(L21, X11, Y, N, N, -1.0, 0.0)
         blas.gemm(X22, Y, L21, N, N, 1.0, 0.0)
@@ -144,7 +158,12 @@ def _cholesky_leaf(C):
                 s1 -= c1[k] * x
                 s2 -= c2[k] * x
                 s3 -= c3[k] * x
-            C[i, j], C[i + 1, j], C[i + 2, j], C[i + 3, j] = s0 * reciprocal, s1 * reciprocal, s2 * reciprocal, s3 * reciprocal
+            C[i, j], C[i + 1, j], C[i + 2, j], C[i + 3, j] = (
+                s0 * reciprocal,
+                s1 * reciprocal,
+                s2 * reciprocal,
+                s3 * reciprocal,
+            )
         for i in range(fours, n):
             ci, s0 = C[i, :j], C[i, j]
             for k in range(j):
@@ -155,7 +174,10 @@ def _cholesky_leaf(C):
 
 @jit("M", returns=types.int64)
 def cholesky(A):
-    """Lower factor in place; 0, or one plus the failing row. n^3/3 flops. Leaves take 0.6 to 0.8 of the time of potrf."""
+    """Lower factor in place; 0, or one plus the failing row. n^3/3 flops.
+
+    Leaves take 0.6 to 0.8 of the time of potrf.
+    """
     n = A.shape[0]
     if n <= 2 * BLOCK:
         C = np.empty((n, n), A.dtype)
@@ -180,8 +202,10 @@ def cholesky(A):
 @jit(*"MMMxx")
 def tril_product(A, B, C, alpha, beta):
     """Lower triangle of C := alpha A B' + beta C; the strict upper triangle of C is scratch within blocks. n n k flops."""
-    # Up to MOST rows by tall panels of few columns, above by halves. Panels against halves all the way down, one thread (two):
-    # 0.77 (0.91) of the time at n = 128, 0.86 (0.92) at 250, 0.94 (0.98) at 512, but 1.06 (1.08) at 1000 and 1.25 (1.24) at 2000.
+    # Up to MOST rows by tall panels of few columns, above by halves. Panels against halves all the
+    # way down, one thread (two):
+    # 0.77 (0.91) of the time at n = 128, 0.86 (0.92) at 250, 0.94 (0.98) at 512, but 1.06 (1.08) at
+    #   1000 and 1.25 (1.24) at 2000.
     n = C.shape[0]
     if n > MOST:
         h = half(n)
@@ -205,7 +229,10 @@ def gram_of_panels(A, C, alpha, beta):
 
 @jit(*"MM")
 def tril_solve(L, W):
-    """W := L^-1 W in place for lower-triangular L and W; n^3/3 flops. The strict upper triangle of W is not touched."""
+    """W := L^-1 W in place for lower-triangular L and W; n^3/3 flops.
+
+    The strict upper triangle of W is not touched.
+    """
     n = L.shape[0]
     if n <= BLOCK:
         for i in range(n):
@@ -266,7 +293,8 @@ def inverse_congruence(L, S):
     L21, S21 = L[h:, :h], S[h:, :h]
     inverse_congruence(L[h:, h:], S[h:, h:])
     solve(L[h:, h:], S21, T)
-    # panel by panel of columns c: row c and column c of the update of S11 need Q at c alone, so Y is never whole
+    # panel by panel of columns c: row c and column c of the update of S11 need Q at c alone, so Y
+    # is never whole
     for c in range(0, h, PANEL):
         d = min(c + PANEL, h)
         Q, Y = S21[:, c:d], np.empty((n - h, d - c), S.dtype)
@@ -285,7 +313,8 @@ def gram(L):
     n = L.shape[0]
     if n <= BLOCK:
         D = np.zeros(L.shape, L.dtype)
-        for i in range(n):  # not by slices: a slice assignment compiles Numba's shape check, two seconds of it
+        # not by slices: a slice assignment compiles Numba's shape check, two seconds of it
+        for i in range(n):
             for j in range(i + 1):
                 D[i, j] = L[i, j]
         blas.syrk(D, L, T, 1.0, 0.0)
@@ -319,8 +348,8 @@ def gram_of_rows(L):
 def mirror_rows(S, start, stop):
     """Copy rows of the lower triangle onto the columns above it; ``start`` is a multiple of 8.
 
-    In 8 x 8 tiles, whose loops of fixed length become shuffles of vectors; more rows would share cache sets where the row
-    length is a power of two.
+    In 8 x 8 tiles, whose loops of fixed length become shuffles of vectors; more rows would share
+    cache sets where the row length is a power of two.
     """
     for i0 in range(start, stop, 8):
         tiled = i0 if i0 + 8 <= stop else 0

@@ -1,8 +1,9 @@
 """Elementary functions that LLVM turns into vector code: polynomials and exponent bits, no calls and no branches.
 
-A loop over a contiguous row that calls one of these runs four to sixteen lanes at a time; ``math.exp`` in the same place
-is a call per element. Rules that keep it so: constants are NumPy scalars of the row's own dtype (a Python float would turn
-float32 rows into float64), conditions are selections, and comparisons are written so that NaN falls through to the result.
+A loop over a contiguous row that calls one of these runs four to sixteen lanes at a time;
+``math.exp`` in the same place is a call per element. Rules that keep it so: constants are NumPy
+scalars of the row's own dtype (a Python float would turn float32 rows into float64), conditions are
+selections, and comparisons are written so that NaN falls through to the result.
 """
 
 import numpy as np
@@ -35,13 +36,19 @@ def from_bits(typingctx, i):
     return _FLOAT[i](i), codegen
 
 
-# exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 comes in two parts, the first with
-# trailing zeros so that n times it is exact. Adding 1.5 * 2^52 (1.5 * 2^23) to n leaves n in the low bits of the sum; shifted
-# up by 52 (23) they are the exponent of 2^n less the bias, which the bits of 1.0 supply. The polynomials interpolate
-# (exp(r) - 1) / r, and (2^f - 1) / f, at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in these
-# functions: reassociation would fold the two parts of ln 2 into one, and take the magic number away.
+# exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 comes in
+# two parts, the first with trailing zeros so that n times it is exact. Adding 1.5 * 2^52 (1.5 *
+# 2^23) to n leaves n in the low bits of the sum; shifted up by 52 (23) they are the exponent of 2^n
+# less the bias, which the bits of 1.0 supply. The polynomials interpolate (exp(r) - 1) / r, and
+# (2^f - 1) / f, at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in these
+# functions: reassociation would fold the two parts of ln 2 into one, and take the magic number
+# away.
 
-_LOG2E_8, _HIGH_8, _LOW_8 = f8(1.4426950408889634), f8(6.93147180369123816490e-01), f8(1.90821492927058770002e-10)
+_LOG2E_8, _HIGH_8, _LOW_8 = (
+    f8(1.4426950408889634),
+    f8(6.93147180369123816490e-01),
+    f8(1.90821492927058770002e-10),
+)
 _MAGIC_8, _SHIFT_8, _ONE_8 = f8(1.5 * 2.0**52), np.int64(52), np.int64(1023 << 52)
 _LOG2E_4, _HIGH_4, _LOW_4 = f4(1.44269504), f4(0.693359375), f4(-2.12194440e-4)
 _MAGIC_4, _SHIFT_4, _ONE_4 = f4(1.5 * 2.0**23), np.int32(23), np.int32(127 << 23)
@@ -63,7 +70,14 @@ _P = tuple(
 )
 _Q = tuple(
     f4(c)
-    for c in (1.00000001077804, 0.500000001346581, 0.1666650519575811, 0.0416664649252859, 0.008369155667697397, 0.00139336499963)
+    for c in (
+        1.00000001077804,
+        0.500000001346581,
+        0.1666650519575811,
+        0.0416664649252859,
+        0.008369155667697397,
+        0.00139336499963,
+    )
 )
 
 _POWERS_8 = tuple(
@@ -83,7 +97,15 @@ _POWERS_8 = tuple(
     )
 )
 _POWERS_4 = tuple(
-    f4(c) for c in (0.693147188026, 0.240226507606, 0.0555035711422, 0.00961808255728, 0.00133908633647, 0.000154531629451)
+    f4(c)
+    for c in (
+        0.693147188026,
+        0.240226507606,
+        0.0555035711422,
+        0.00961808255728,
+        0.00133908633647,
+        0.000154531629451,
+    )
 )
 
 
@@ -119,8 +141,9 @@ def _exp4(x):
     return f4(0.0) if x < f4(-87.0) else _series4(r, _Q) * power
 
 
-# 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number less t is the magic number plus n: it
-# gives n by a subtraction, and its low bits are those of n; the bias of exponents is in this one already.
+# 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number less t is the
+# magic number plus n: it gives n by a subtraction, and its low bits are those of n; the bias of
+# exponents is in this one already.
 
 _BIASED_8, _BIASED_4 = f8(1.5 * 2.0**52 + 1023), f4(1.5 * 2.0**23 + 127)
 
@@ -144,8 +167,8 @@ def _power_of_half4(t):
 def exp(x):
     """exp(x) in the dtype of ``x``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
 
-    Exact at 0; NaN stays NaN; below -700 (-87) the result is exactly 0, so that what multiplies it meets no subnormal
-    numbers; above 709 (88) it stays at the value there.
+    Exact at 0; NaN stays NaN; below -700 (-87) the result is exactly 0, so that what multiplies it
+    meets no subnormal numbers; above 709 (88) it stays at the value there.
     """
     return np.exp(x)
 
@@ -161,8 +184,8 @@ def _exp(x):
 def power_of_half(t):
     """2^-t for t >= 0 in the dtype of ``t``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
 
-    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN; beyond 1010 (125) the result
-    is exactly 0.
+    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN;
+    beyond 1010 (125) the result is exactly 0.
     """
     return np.exp2(-t)
 
@@ -175,9 +198,10 @@ def _power_of_half(t):
         return lambda t: _power_of_half4(t)
 
 
-# cos and sin of 2 pi t: k = round(2 t) and r = t - k / 2 is exact, |r| <= 1/4; then both are polynomials in r^2, times (-1)^k.
-# They interpolate sin(2 pi r) / r and (cos(2 pi r) - 1) / r^2 at Chebyshev points (computed with 40 digits; they are off by 3e-19
-# and 2e-17 in float64, 6e-9 and 8e-10 in float32). Added to the magic number of above, k has its last bit in the last place, and
+# cos and sin of 2 pi t: k = round(2 t) and r = t - k / 2 is exact, |r| <= 1/4; then both are
+# polynomials in r^2, times (-1)^k. They interpolate sin(2 pi r) / r and (cos(2 pi r) - 1) / r^2 at
+# Chebyshev points (computed with 40 digits; they are off by 3e-19 and 2e-17 in float64, 6e-9 and
+# 8e-10 in float32). Added to the magic number of above, k has its last bit in the last place, and
 # shifted up that is the sign.
 
 _TURN_8 = tuple(
@@ -225,8 +249,13 @@ def _cos_sin8(t):
     k = np.rint(t + t)
     r = t - f8(0.5) * k
     z, c = r * r, _TURN_8
-    s = c[0] + z * (c[1] + z * (c[2] + z * (c[3] + z * (c[4] + z * (c[5] + z * (c[6] + z * (c[7] + z * c[8])))))))
-    p = c[9] + z * (c[10] + z * (c[11] + z * (c[12] + z * (c[13] + z * (c[14] + z * (c[15] + z * c[16]))))))
+    s = c[0] + z * (
+        c[1]
+        + z * (c[2] + z * (c[3] + z * (c[4] + z * (c[5] + z * (c[6] + z * (c[7] + z * c[8]))))))
+    )
+    p = c[9] + z * (
+        c[10] + z * (c[11] + z * (c[12] + z * (c[13] + z * (c[14] + z * (c[15] + z * c[16])))))
+    )
     sign = bits(k + _MAGIC_8) << _LAST_8
     return from_bits(bits(f8(1.0) + z * p) ^ sign), from_bits(bits(r * s) ^ sign)
 
@@ -239,14 +268,16 @@ def _cos_sin4(t):
     s = c[0] + z * (c[1] + z * (c[2] + z * (c[3] + z * c[4])))
     p = c[5] + z * (c[6] + z * (c[7] + z * (c[8] + z * c[9])))
     sign = np.int32(bits(k + _MAGIC_4) << _LAST_4)
-    return from_bits(np.int32(bits(f4(1.0) + z * p) ^ sign)), from_bits(np.int32(bits(r * s) ^ sign))
+    return from_bits(np.int32(bits(f4(1.0) + z * p) ^ sign)), from_bits(
+        np.int32(bits(r * s) ^ sign)
+    )
 
 
 def cos_sin(t):
     """(cos(2 pi t), sin(2 pi t)) in the dtype of ``t``, for Numba code; absolute error below 3e-16 (float64), 2e-7 (float32).
 
-    ``t`` counts turns, so the reduction to |t| <= 1/4 is exact; beyond 2^50 (2^21) turns, where a float has no fraction left,
-    the signs mean nothing. NaN stays NaN, and infinity becomes NaN.
+    ``t`` counts turns, so the reduction to |t| <= 1/4 is exact; beyond 2^50 (2^21) turns, where a
+    float has no fraction left, the signs mean nothing. NaN stays NaN, and infinity becomes NaN.
     """
     return np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)
 

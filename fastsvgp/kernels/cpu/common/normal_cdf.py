@@ -13,8 +13,10 @@ PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": 
 
 _ONE, _ROOT_HALF = np.int64(1023 << 52), np.int64(0x3FE6A09E667F3BCD)  # bits of 1 and of sqrt(1/2)
 _FRACTION, _SHIFT = np.int64((1 << 52) - 1), np.int64(52)
-_HIGH, _LOW = f8(6.93147180369123816490e-01), f8(1.90821492927058770002e-10)  # ln 2; n times the first part is exact
-# (log((1 + s) / (1 - s)) - 2 s) / s as a polynomial in s^2, |s| <= 3 - 2 sqrt(2): the coefficients of FDLIBM's e_log.c
+# ln 2; n times the first part is exact
+_HIGH, _LOW = f8(6.93147180369123816490e-01), f8(1.90821492927058770002e-10)
+# (log((1 + s) / (1 - s)) - 2 s) / s as a polynomial in s^2, |s| <= 3 - 2 sqrt(2): the coefficients
+# of FDLIBM's e_log.c
 _L = tuple(
     f8(c)
     for c in (
@@ -27,8 +29,9 @@ _L = tuple(
         1.479819860511658591e-01,
     )
 )
-# (1 + 2 x) erfcx(x) as a polynomial in q = (x - 3.75) / (x + 3.75), which maps [0, inf) to [-1, 1): the truncated Chebyshev
-# series (Shepherd & Laframboise 1981) computed with 50 digits; what is cut off sums to 1.3e-16
+# (1 + 2 x) erfcx(x) as a polynomial in q = (x - 3.75) / (x + 3.75), which maps [0, inf) to [-1, 1):
+# the truncated Chebyshev series (Shepherd & Laframboise 1981) computed with 50 digits; what is cut
+# off sums to 1.3e-16
 _E = tuple(
     f8(c)
     for c in (
@@ -65,10 +68,13 @@ def log_sum(y, lost):
     """log(y + lost) for a normal number y > 0 and what rounding took from it; relative error below 4e-16."""
     b = bits(y) + (_ONE - _ROOT_HALF)
     n = f8((b >> _SHIFT) - np.int64(1023))
-    m = from_bits((b & _FRACTION) + _ROOT_HALF) - f8(1.0)  # y = 2^n (1 + m), sqrt(1/2) <= 1 + m < sqrt(2)
+    # y = 2^n (1 + m), sqrt(1/2) <= 1 + m < sqrt(2)
+    m = from_bits((b & _FRACTION) + _ROOT_HALF) - f8(1.0)
     s = m / (f8(2.0) + m)
     w = s * s
-    p = w * (_L[0] + w * (_L[1] + w * (_L[2] + w * (_L[3] + w * (_L[4] + w * (_L[5] + w * _L[6]))))))
+    p = w * (
+        _L[0] + w * (_L[1] + w * (_L[2] + w * (_L[3] + w * (_L[4] + w * (_L[5] + w * _L[6])))))
+    )
     h = f8(0.5) * m * m
     return n * _HIGH - ((h - (s * (h + p) + (n * _LOW + lost / y))) - m)
 
@@ -93,17 +99,18 @@ def erfcx(x):
     return (even + q * odd) / (f8(1.0) + f8(2.0) * x)
 
 
-# The functions below fill rows, value and derivative together: a loop that calls the scalars above is vectorised, a function
-# that calls several of them is no longer inlined.
+# The functions below fill rows, value and derivative together: a loop that calls the scalars above
+# is vectorised, a function that calls several of them is no longer inlined.
 
 
 @njit(**PLAIN)
 def log_ndtr(x, value, slope):
     """log Phi(x) and phi(x) / Phi(x).
 
-    With E = erfcx(|x| / sqrt 2) and e = exp(-x^2 / 2), the far tail is Phi(-|x|) = E e / 2. Left of 0 the logarithm is taken
-    of E / 2 alone, so nothing underflows; right of 0 it is that of 1 - tail. The slope shares all of it:
-    2 / (sqrt(2 pi) E) on the left, e / (sqrt(2 pi) (1 - tail)) on the right.
+    With E = erfcx(|x| / sqrt 2) and e = exp(-x^2 / 2), the far tail is Phi(-|x|) = E e / 2. Left of
+    0 the logarithm is taken of E / 2 alone, so nothing underflows; right of 0 it is that of 1 -
+    tail. The slope shares all of it: 2 / (sqrt(2 pi) E) on the left, e / (sqrt(2 pi) (1 - tail)) on
+    the right.
     """
     for i in range(x.size):
         half = f8(0.5) * erfcx(abs(x[i]) * _SQRT_HALF)
@@ -112,7 +119,9 @@ def log_ndtr(x, value, slope):
         left = x[i] < f8(0.0)
         tail = half * e
         y = half if left else f8(1.0) - tail
-        value[i] = log_sum(y, f8(0.0) if left else (f8(1.0) - y) - tail) - (square if left else f8(0.0))
+        value[i] = log_sum(y, f8(0.0) if left else (f8(1.0) - y) - tail) - (
+            square if left else f8(0.0)
+        )
         slope[i] = (f8(1.0) if left else e) / (_SQRT_2_PI * y)
 
 

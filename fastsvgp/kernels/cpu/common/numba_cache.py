@@ -1,12 +1,14 @@
 """Where compiled code is kept, and that it belongs to these sources.
 
-Numba's on-disk cache looks at the file of a function, not at the files of the functions it calls: after an upgrade that changes
-one file, its callers would run old machine code. So the compiled files beside the sources carry one stamp of all sources, and
-are dropped when it changes. (Where ``NUMBA_CACHE_DIR`` points elsewhere, empty that folder after an upgrade.)
+Numba's on-disk cache looks at the file of a function, not at the files of the functions it calls:
+after an upgrade that changes one file, its callers would run old machine code. So the compiled
+files beside the sources carry one stamp of all sources, and are dropped when it changes. (Where
+``NUMBA_CACHE_DIR`` points elsewhere, empty that folder after an upgrade.)
 
-Numba keeps them in ``NUMBA_CACHE_DIR``, else beside the sources, else in the user's cache folder: the first that can be written.
-Where none can (a container without a home, a read-only installation) it refuses to compile at all; then they go to a temporary
-folder of this user alone, with a warning. Machine code that others could write would be run as ours.
+Numba keeps them in ``NUMBA_CACHE_DIR``, else beside the sources, else in the user's cache folder:
+the first that can be written. Where none can (a container without a home, a read-only installation)
+it refuses to compile at all; then they go to a temporary folder of this user alone, with a warning.
+Machine code that others could write would be run as ours.
 """
 
 import atexit
@@ -26,7 +28,9 @@ FOLDER = pathlib.Path(__file__).parents[1]  # that of all CPU kernels
 
 @functools.cache
 def _stamp():
-    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(FOLDER.rglob("*.py")))).hexdigest()
+    return hashlib.sha256(
+        b"".join(p.read_bytes() for p in sorted(FOLDER.rglob("*.py")))
+    ).hexdigest()
 
 
 def drop_stale():
@@ -58,11 +62,14 @@ def find_place():
     try:
         place = _temporary()
     except OSError as error:
-        raise OSError(f"no folder for compiled code can be written; set NUMBA_CACHE_DIR to one ({error})") from error
+        raise OSError(
+            f"no folder for compiled code can be written; set NUMBA_CACHE_DIR to one ({error})"
+        ) from error
     numba.config.CACHE_DIR = str(place)
     warnings.warn(
-        f"neither {FOLDER / '__pycache__'} nor the user's cache folder can be written: compiled code goes to {place}, where it "
-        "may not stay; set NUMBA_CACHE_DIR to a folder of yours to keep it",
+        f"neither {FOLDER / '__pycache__'} nor the user's cache folder can be written: compiled"
+        f" code goes to {place}, where it may not stay; set NUMBA_CACHE_DIR to a folder of yours to"
+        " keep it",
         stacklevel=2,
     )
 
@@ -74,7 +81,11 @@ def _temporary():
         try:
             place.mkdir(mode=0o700, exist_ok=True)
             found = place.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700:
+            if (
+                stat.S_ISDIR(found.st_mode)
+                and found.st_uid == os.getuid()
+                and stat.S_IMODE(found.st_mode) == 0o700
+            ):
                 place = place / _stamp()[:16]  # of these sources: nothing in it is stale
                 place.mkdir(mode=0o700, exist_ok=True)
                 return place

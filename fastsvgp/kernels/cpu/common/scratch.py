@@ -1,8 +1,9 @@
 """Big arrays that outlive a step: the next one of about the same size takes the memory over.
 
-A training step asks for the same dozen large arrays each time. Fresh ones come from the system page by page, cleared: measured,
-4 ms of a 30 ms step at M = 512, 12 ms at (256, 8192). Here an array's memory goes back to a free list when the last view of it is
-gone, so nothing needs to be released by hand and nothing can be used twice.
+A training step asks for the same dozen large arrays each time. Fresh ones come from the system page
+by page, cleared: measured, 4 ms of a 30 ms step at M = 512, 12 ms at (256, 8192). Here an array's
+memory goes back to a free list when the last view of it is gone, so nothing needs to be released by
+hand and nothing can be used twice.
 """
 
 import math
@@ -12,7 +13,8 @@ import weakref
 
 import numpy as np
 
-LINE = 64  # bytes of a cache line, and of the widest vector: one that lies across two lines takes two loads
+# bytes of a cache line, and of the widest vector: one that lies across two lines takes two loads
+LINE = 64
 SMALLEST = 1 << 18  # bytes; below, malloc keeps its own lists
 IDLE_LIMIT = 1 << 28  # bytes kept for later: 256 MiB
 
@@ -40,11 +42,16 @@ def empty(shape, dtype):
     if size < SMALLEST:
         return np.empty(shape, dtype)
     with _lock:
-        # a block that is a little larger will do: the last part of a batch is shorter than the others
+        # a block that is a little larger will do: the last part of a batch is shorter than the
+        # others
         needed = size + LINE
-        fitting = min((held for held in list(_free) if needed <= held <= 1.25 * needed), default=None)  # a list: see _lock
+        # a list: see _lock
+        fitting = min(
+            (held for held in list(_free) if needed <= held <= 1.25 * needed), default=None
+        )
         block = np.empty(needed, np.uint8) if fitting is None else _take(fitting)
-        # views of views keep this array alive, not the block: NumPy's chain of bases ends where the type changes
+        # views of views keep this array alive, not the block: NumPy's chain of bases ends where the
+        # type changes
         array = np.frombuffer(_from_line(block, size), dtype)
         reference = weakref.ref(array, _give_back)
         _live[id(reference)] = reference, block
@@ -90,6 +97,7 @@ def _give_back(reference):
         _, block = _live.pop(id(reference))
         if block.size <= IDLE_LIMIT:
             while _idle + block.size > IDLE_LIMIT:
-                _take(next(iter(_free)))  # the size that has been idle for longest: nobody may want it any more
+                # the size that has been idle for longest: nobody may want it any more
+                _take(next(iter(_free)))
             _free.setdefault(block.size, []).append(block)
             _idle += block.size

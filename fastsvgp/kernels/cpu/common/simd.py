@@ -1,12 +1,14 @@
 """Four numbers at a time, eight, or a cache line of them, where LLVM does not see by itself that it could.
 
-It turns a loop over a row into vector code where the row is long. Rows of ten columns stay scalar, and every further right-hand
-side reads the row again. Here the lanes are spelled out: a ``Lanes`` of four or eight is one register (two, on machines with
-narrow ones), and everything takes a ``pointer`` to the first element of a contiguous array and counts from there, with no check.
+It turns a loop over a row into vector code where the row is long. Rows of ten columns stay scalar,
+and every further right-hand side reads the row again. Here the lanes are spelled out: a ``Lanes``
+of four or eight is one register (two, on machines with narrow ones), and everything takes a
+``pointer`` to the first element of a contiguous array and counts from there, with no check.
 
-A pointer, because Numba counts references to arrays: where it does not see that it need not, an inlined call adds one and takes
-it away again, in instructions that hold up all others: rows of a hundred columns took 2.5 times as long. The caller keeps the
-array alive: as an argument of its own, or by using it again after the last use of the pointer.
+A pointer, because Numba counts references to arrays: where it does not see that it need not, an
+inlined call adds one and takes it away again, in instructions that hold up all others: rows of a
+hundred columns took 2.5 times as long. The caller keeps the array alive: as an argument of its own,
+or by using it again after the last use of the pointer.
 """
 
 from llvmlite import ir
@@ -23,11 +25,15 @@ class Lanes(types.Type):
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
-        super().__init__(manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), kind.count))
+        super().__init__(
+            manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), kind.count)
+        )
 
 
 def _pick(builder, a, b, *lanes):
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes)))
+    return builder.shuffle_vector(
+        a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes))
+    )
 
 
 def _place(context, builder, lanes, at, i):
@@ -37,14 +43,18 @@ def _place(context, builder, lanes, at, i):
 @intrinsic
 def pointer(typingctx, array):
     """Where the elements of a contiguous 1-D array start."""
-    make = lambda context, builder, signature, args: context.make_array(array)(context, builder, args[0]).data  # noqa: E731
+    make = lambda context, builder, signature, args: (  # noqa: E731
+        context.make_array(array)(context, builder, args[0]).data
+    )
     return types.CPointer(array.dtype)(array), make
 
 
 @intrinsic
 def shifted(typingctx, at, i):
     """The pointer to element i."""
-    return at(at, types.intp), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
+    return at(at, types.intp), lambda context, builder, signature, args: builder.gep(
+        args[0], [args[1]]
+    )
 
 
 def _for_lanes(count):
@@ -55,7 +65,9 @@ def _for_lanes(count):
     def zeros(typingctx, at):
         """Zeros of the dtype that ``at`` points to."""
         lanes = Lanes(at.dtype, of(at.dtype))
-        return lanes(at), lambda context, builder, signature, args: ir.Constant(context.get_value_type(lanes), None)
+        return lanes(at), lambda context, builder, signature, args: ir.Constant(
+            context.get_value_type(lanes), None
+        )
 
     @intrinsic
     def load(typingctx, at, i):
@@ -63,7 +75,9 @@ def _for_lanes(count):
         lanes = Lanes(at.dtype, of(at.dtype))
 
         def codegen(context, builder, signature, args):
-            return builder.load(_place(context, builder, lanes, *args), align=at.dtype.bitwidth // 8)
+            return builder.load(
+                _place(context, builder, lanes, *args), align=at.dtype.bitwidth // 8
+            )
 
         return lanes(at, types.intp), codegen
 
@@ -73,8 +87,16 @@ def _for_lanes(count):
         lanes = Lanes(at.dtype, of(at.dtype))
 
         def codegen(context, builder, signature, args):
-            x, nothing = builder.load(builder.gep(args[0], [args[1]])), ir.Constant(context.get_value_type(lanes), ir.Undefined)
-            return _pick(builder, builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, *[0] * lanes.count)
+            x, nothing = (
+                builder.load(builder.gep(args[0], [args[1]])),
+                ir.Constant(context.get_value_type(lanes), ir.Undefined),
+            )
+            return _pick(
+                builder,
+                builder.insert_element(nothing, x, ir.IntType(32)(0)),
+                nothing,
+                *[0] * lanes.count,
+            )
 
         return lanes(at, types.intp), codegen
 
@@ -95,7 +117,9 @@ def gather(typingctx, at, a, b, c, d):
     def codegen(context, builder, signature, args):
         four = ir.Constant(context.get_value_type(lanes), ir.Undefined)
         for lane, i in enumerate(args[1:]):
-            four = builder.insert_element(four, builder.load(builder.gep(args[0], [i])), ir.IntType(32)(lane))
+            four = builder.insert_element(
+                four, builder.load(builder.gep(args[0], [i])), ir.IntType(32)(lane)
+            )
         return four
 
     return lanes(at, *[types.intp] * 4), codegen
@@ -106,7 +130,9 @@ def store(typingctx, at, i, lanes):
     """Elements i, i + 1, ... become ``lanes``."""
 
     def codegen(context, builder, signature, args):
-        builder.store(args[2], _place(context, builder, lanes, *args[:2]), align=at.dtype.bitwidth // 8)
+        builder.store(
+            args[2], _place(context, builder, lanes, *args[:2]), align=at.dtype.bitwidth // 8
+        )
         return context.get_dummy_value()
 
     return types.void(at, types.intp, lanes), codegen
@@ -118,7 +144,9 @@ def scatter(typingctx, at, a, b, c, d, four):
 
     def codegen(context, builder, signature, args):
         for lane, i in enumerate(args[1:5]):
-            builder.store(builder.extract_element(args[5], ir.IntType(32)(lane)), builder.gep(args[0], [i]))
+            builder.store(
+                builder.extract_element(args[5], ir.IntType(32)(lane)), builder.gep(args[0], [i])
+            )
         return context.get_dummy_value()
 
     return types.void(at, *[types.intp] * 4, four), codegen
@@ -139,7 +167,9 @@ def subtract(typingctx, a, b):
 @intrinsic
 def multiply(typingctx, a, b):
     """a b"""
-    return a(a, a), lambda context, builder, signature, args: builder.fmul(*args, flags=("contract",))
+    return a(a, a), lambda context, builder, signature, args: builder.fmul(
+        *args, flags=("contract",)
+    )
 
 
 @intrinsic
@@ -158,7 +188,9 @@ def halves(typingctx, eight):
     """The first four lanes plus the last four."""
 
     def codegen(context, builder, signature, args):
-        return builder.fadd(_pick(builder, *args, *args, 0, 1, 2, 3), _pick(builder, *args, *args, 4, 5, 6, 7))
+        return builder.fadd(
+            _pick(builder, *args, *args, 0, 1, 2, 3), _pick(builder, *args, *args, 4, 5, 6, 7)
+        )
 
     return Lanes(eight.dtype, 4)(eight), codegen
 
@@ -171,7 +203,10 @@ def total(typingctx, a):
         sums, count = args[0], a.count
         while count > 1:
             count //= 2
-            low, high = _pick(builder, sums, sums, *range(count)), _pick(builder, sums, sums, *range(count, 2 * count))
+            low, high = (
+                _pick(builder, sums, sums, *range(count)),
+                _pick(builder, sums, sums, *range(count, 2 * count)),
+            )
             sums = builder.fadd(low, high)
         return builder.extract_element(sums, ir.IntType(32)(0))
 
@@ -183,9 +218,14 @@ def transposed(typingctx, a, b, c, d):
     """The first lanes of all, the second ones, ..."""
 
     def codegen(context, builder, signature, args):
-        low = [_pick(builder, u, v, 0, 4, 1, 5) for u, v in (args[:2], args[2:])]  # a0 b0 a1 b1, c0 d0 c1 d1
+        # a0 b0 a1 b1, c0 d0 c1 d1
+        low = [_pick(builder, u, v, 0, 4, 1, 5) for u, v in (args[:2], args[2:])]
         high = [_pick(builder, u, v, 2, 6, 3, 7) for u, v in (args[:2], args[2:])]
-        fours = [_pick(builder, *half, *lanes) for half in (low, high) for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))]
+        fours = [
+            _pick(builder, *half, *lanes)
+            for half in (low, high)
+            for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))
+        ]
         return context.make_tuple(builder, signature.return_type, fours)
 
     return types.UniTuple(a, 4)(a, a, a, a), codegen

@@ -1,11 +1,13 @@
 """Our own threads: row ranges of nogil kernels on a few helpers that wait for work.
 
-No ``prange`` anywhere: an OpenMP or TBB pool beside OpenBLAS's spins against it and costs a factor of ten and more.
+No ``prange`` anywhere: an OpenMP or TBB pool beside OpenBLAS's spins against it and costs a factor
+of ten and more.
 
-A hand-over is a matter of microseconds, and they are spent on threads that wake up: in a virtual machine 30 to 50 us for each. A
-helper has to, when there is work. The caller, who mostly has to wait for the last range of another, does not go to sleep for
-that, but looks again and again for 50 us. Measured on two cores with work of 150 us: 92 us, 112 us where the helpers have slept
-for long; with ``concurrent.futures``, which also takes 15 us to submit, 130 to 140 us.
+A hand-over is a matter of microseconds, and they are spent on threads that wake up: in a virtual
+machine 30 to 50 us for each. A helper has to, when there is work. The caller, who mostly has to
+wait for the last range of another, does not go to sleep for that, but looks again and again for 50
+us. Measured on two cores with work of 150 us: 92 us, 112 us where the helpers have slept for long;
+with ``concurrent.futures``, which also takes 15 us to submit, 130 to 140 us.
 """
 
 import itertools
@@ -49,7 +51,9 @@ def _queue(helpers):
         with _lock:
             _jobs = SimpleQueue() if _jobs is None else _jobs
             while _helpers < helpers:
-                threading.Thread(target=_help, args=(_jobs,), name=f"fastsvgp_{_helpers}", daemon=True).start()
+                threading.Thread(
+                    target=_help, args=(_jobs,), name=f"fastsvgp_{_helpers}", daemon=True
+                ).start()
                 _helpers += 1
     return _jobs
 
@@ -84,15 +88,18 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
         Ranges write to disjoint places, or return partial sums.
     rows : int
     work : float
-        Rough number of elementary operations; below ``serial_below`` one call covers all (a hand-over costs 30 us).
+        Rough number of elementary operations; below ``serial_below`` one call covers all (a
+        hand-over costs 30 us).
     chunks : int
-        Ranges for each thread, where there is work enough; fewer where each returns something large.
+        Ranges for each thread, where there is work enough; fewer where each returns something
+        large.
     """
     threads = 1 if work < serial_below else min(get_num_threads(), rows)
     if threads <= 1:
         return [kernel(0, rows, *args)]
-    # After a product the threads of BLAS spin for a while, and ours may start late: whoever is there takes the next chunk. Whole
-    # steps at M = 1000 take 3 % less time than with one range for each thread.
+    # After a product the threads of BLAS spin for a while, and ours may start late: whoever is
+    # there takes the next chunk. Whole steps at M = 1000 take 3 % less time than with one range for
+    # each thread.
     parts = min(chunks * threads, rows) if work > CHUNKS * serial_below else threads
     edges = [rows * i // parts for i in range(parts + 1)]
     results, numbers = [None] * parts, itertools.count()
@@ -119,7 +126,8 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
         parts = 0
         raise
     finally:
-        args = None  # a helper that starts late has nothing left to do, and must not keep arrays alive
+        # a helper that starts late has nothing left to do, and must not keep arrays alive
+        args = None
     done, results = results, None
     if raised:
         raise raised[0]

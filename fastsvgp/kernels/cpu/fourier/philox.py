@@ -1,10 +1,12 @@
 """Frequencies of random Fourier features, each made from nothing but a seed and its index.
 
-Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter and a key into four random
-words. The key is the seed; the counter of component d of frequency i is (low word of i, high word of i, d // 4, stream). Stream 0
-gives normals, two from two words by Box and Muller; stream 1 gives the chi-square variable of a Matern spectrum. A uniform number
-is (word >> 9 + 1/2) / 2^23: exact in float32 and never 0 or 1, so float32 frequencies are those of float64, rounded. The normals
-end at 5.77 standard deviations. ``kernels_cuda/philox.cuh`` has the same numbers.
+Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter
+and a key into four random words. The key is the seed; the counter of component d of frequency i is
+(low word of i, high word of i, d // 4, stream). Stream 0 gives normals, two from two words by Box
+and Muller; stream 1 gives the chi-square variable of a Matern spectrum. A uniform number is (word
+>> 9 + 1/2) / 2^23: exact in float32 and never 0 or 1, so float32 frequencies are those of float64,
+rounded. The normals end at 5.77 standard deviations. ``kernels_cuda/philox.cuh`` has the same
+numbers.
 """
 
 import numpy as np
@@ -14,7 +16,8 @@ from ..common.elementwise import cos_sin
 from ..common.normal_cdf import log_sum
 
 PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
-DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # of freedom of the Student-t spectrum; 0: normal
+# of freedom of the Student-t spectrum; 0: normal
+DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 LANES = 64
 
 u8, f8 = np.uint64, np.float64
@@ -25,7 +28,10 @@ _STEP = f8(2.0**-23)
 
 @njit(**PLAIN)
 def _round(c0, c1, c2, c3, k0, k1):
-    """Only the low 32 bits of a word count, and the others may hold anything. The masks vanish in vectors of 32-bit products."""
+    """Only the low 32 bits of a word count, and the others may hold anything.
+
+    The masks vanish in vectors of 32-bit products.
+    """
     p0, p1 = _M0 * (c0 & _WORD), _M1 * (c2 & _WORD)
     return (p1 >> _THIRTY_TWO) ^ c1 ^ k0, p1, (p0 >> _THIRTY_TWO) ^ c3 ^ k1, p0
 
@@ -34,8 +40,8 @@ def _round(c0, c1, c2, c3, k0, k1):
 def philox(counters, count, k0, k1):
     """Ten rounds on ``count`` counters, the columns of (4, LANES) uint64 words below 2^32, in place; the key is two such words.
 
-    Written out by fives, or LLVM would leave the rounds a loop inside that over the counters, which then is not vectorised: 17 ns
-    a counter in place of 2.
+    Written out by fives, or LLVM would leave the rounds a loop inside that over the counters, which
+    then is not vectorised: 17 ns a counter in place of 2.
     """
     w0, w1, w2, w3 = counters[0], counters[1], counters[2], counters[3]
     for _ in range(2):
@@ -73,7 +79,8 @@ def _exponential(word):
 def draw(start, stop, seed, indices, degrees, omega):
     """omega[d, p] = component d of frequency ``indices[p]`` for unit lengthscales, p from start to stop.
 
-    Normal, or for a Matern spectrum times sqrt(degrees / chi-square). ``omega`` is (a multiple of 4 not below D, n).
+    Normal, or for a Matern spectrum times sqrt(degrees / chi-square). ``omega`` is (a multiple of 4
+    not below D, n).
     """
     k0, k1 = seed & _WORD, seed >> _THIRTY_TWO
     words, factor = np.empty((4, LANES), np.uint64), np.ones(LANES)
@@ -92,8 +99,14 @@ def draw(start, stop, seed, indices, degrees, omega):
         for q in range(omega.shape[0] // 4):
             _count(words, part, u8(q), u8(0))
             philox(words, part.size, k0, k1)
-            a, b = omega[4 * q, first : first + part.size], omega[4 * q + 1, first : first + part.size]
-            c, d = omega[4 * q + 2, first : first + part.size], omega[4 * q + 3, first : first + part.size]
+            a, b = (
+                omega[4 * q, first : first + part.size],
+                omega[4 * q + 1, first : first + part.size],
+            )
+            c, d = (
+                omega[4 * q + 2, first : first + part.size],
+                omega[4 * q + 3, first : first + part.size],
+            )
             for i in range(part.size):
                 cosine, sine = cos_sin(_uniform(w1[i]))
                 radius = np.sqrt(_exponential(w0[i])) * factor[i]

@@ -1,11 +1,12 @@
 """The loops of random Fourier features: a panel of frequencies is drawn and meets all points, tile by tile, in a thread's cache.
 
-Phases theta, counted in turns, cosines and sines are rows over the points of a tile, so every loop runs over contiguous memory.
-Rows of four frequencies meet in one loop where they add to the same row, which then is read and written once for the four.
+Phases theta, counted in turns, cosines and sines are rows over the points of a tile, so every loop
+runs over contiguous memory. Rows of four frequencies meet in one loop where they add to the same
+row, which then is read and written once for the four.
 
-Products with the features of the inputs are BLAS's, in blocks so small (2^18 multiply-adds) that OpenBLAS does them in the thread
-that asks: on blocks in the cache it reaches the rate of a large product, and its own threads are never woken, which would spin
-against ours.
+Products with the features of the inputs are BLAS's, in blocks so small (2^18 multiply-adds) that
+OpenBLAS does them in the thread that asks: on blocks in the cache it reaches the rate of a large
+product, and its own threads are never woken, which would spin against ours.
 """
 
 import numpy as np
@@ -42,7 +43,9 @@ def _phases(omega, x, theta):
     if x.shape[0] > LOOPS:
         step = SERIAL // theta.size
         for d in range(0, x.shape[0], step):
-            blas.gemm(omega[d : d + step], x[d : d + step], theta, blas.T, blas.N, 1.0, 1.0 if d else 0.0)
+            blas.gemm(
+                omega[d : d + step], x[d : d + step], theta, blas.T, blas.N, 1.0, 1.0 if d else 0.0
+            )
         return
     for p in range(theta.shape[0]):
         t, w0, w1, w2, w3 = theta[p], omega[0, p], omega[1, p], omega[2, p], omega[3, p]
@@ -61,7 +64,10 @@ def _phases(omega, x, theta):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def waves(theta, c, s):
-    """Cosines and sines of phases in turns. Two arrays: in one, LLVM could not tell their rows apart."""
+    """Cosines and sines of phases in turns.
+
+    Two arrays: in one, LLVM could not tell their rows apart.
+    """
     for p in range(theta.shape[0]):
         t, cosine, sine = theta[p], c[p], s[p]
         for i in range(t.size):
@@ -90,7 +96,9 @@ def _squares(d, c, row):
     """row += sum of d cos^2."""
     c0, c1, c2, c3, d0, d1, d2, d3 = c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]
     for i in range(row.size):
-        row[i] += (d0 * (c0[i] * c0[i]) + d1 * (c1[i] * c1[i])) + (d2 * (c2[i] * c2[i]) + d3 * (c3[i] * c3[i]))
+        row[i] += (d0 * (c0[i] * c0[i]) + d1 * (c1[i] * c1[i])) + (
+            d2 * (c2[i] * c2[i]) + d3 * (c3[i] * c3[i])
+        )
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -139,7 +147,8 @@ def _squares_back(u, c, of_c):
 def _slopes(U, a, b, c, s, g):
     """g = sum_r U[r] (b[r] cos - a[r] sin): what sum U * (W Phi') changes by with the phase.
 
-    Four right-hand sides at once are 17 flops in place of 24: cos sum_r U[r] b[r] - sin sum_r U[r] a[r].
+    Four right-hand sides at once are 17 flops in place of 24: cos sum_r U[r] b[r] - sin sum_r U[r]
+    a[r].
     """
     fours = U.shape[0] // 4 * 4
     for q in range(GROUP):
@@ -210,9 +219,17 @@ def _product(A, B, C, trans_a, trans_b):
     depth = _even(k, SERIAL // (rows * columns))
     for i in range(0, m, rows):
         for t in range(0, k, depth):
-            a = A[t : t + depth, i : i + rows] if trans_a == blas.T else A[i : i + rows, t : t + depth]
+            a = (
+                A[t : t + depth, i : i + rows]
+                if trans_a == blas.T
+                else A[i : i + rows, t : t + depth]
+            )
             for j in range(0, n, columns):
-                b = B[j : j + columns, t : t + depth] if trans_b == blas.T else B[t : t + depth, j : j + columns]
+                b = (
+                    B[j : j + columns, t : t + depth]
+                    if trans_b == blas.T
+                    else B[t : t + depth, j : j + columns]
+                )
                 blas.gemm(a, b, C[i : i + rows, j : j + columns], trans_a, trans_b, 1.0, 1.0)
 
 
@@ -271,8 +288,29 @@ def _scatter(of_c, of_s, squares, scale, first, back, squares_back):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, total, back, squares_back, X_bar, phases, kept):
-    """Shares start ... stop of the frequencies, drawn here, with all points. What is of size 0 is not wanted.
+def sweep(
+    start,
+    stop,
+    seed,
+    indices,
+    degrees,
+    width,
+    x,
+    W,
+    v,
+    U,
+    u,
+    scale,
+    total,
+    back,
+    squares_back,
+    X_bar,
+    phases,
+    kept,
+):
+    """Shares start ... stop of the frequencies, drawn here, with all points.
+
+    What is of size 0 is not wanted.
 
     Parameters
     ----------
@@ -280,12 +318,14 @@ def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, tota
     width : frequencies of a panel, a multiple of four that divides their number
     x : (tiles, D, points), inputs in turns; D is a multiple of four
     W : (R, 2 n), U : (tiles, R, points)
-        n frequencies; those of ``indices`` beyond them count 0. R of U and W are the same where slopes are wanted.
+        n frequencies; those of ``indices`` beyond them count 0. R of U and W are the same where
+        slopes are wanted.
     v : (S, 2 n), u : (tiles, S, points)
         The same for squares, S = 0 or 1.
     scale : s, of features
     total : (shares, tiles, R + S, points) float64
-        Overwritten with W Phi' / s and with s sum_p (v_2p - v_2p+1) cos^2, of each share of the frequencies on its own.
+        Overwritten with W Phi' / s and with s sum_p (v_2p - v_2p+1) cos^2, of each share of the
+        frequencies on its own.
     back : (R, 2 n) float64
         U Phi is added to it.
     squares_back : (S, n) float64
@@ -296,7 +336,12 @@ def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, tota
         Of all frequencies with all points: kept, or overwritten.
     kept : whether they are there
     """
-    shares, panels, (tiles, D, points), R = total.shape[0], indices.size // width, x.shape, W.shape[0]
+    shares, panels, (tiles, D, points), R = (
+        total.shape[0],
+        indices.size // width,
+        x.shape,
+        W.shape[0],
+    )
     forward, backward, slopes = total.size > 0, back.size + squares_back.size > 0, X_bar.size > 0
     squares, many, dtype = v.shape[0] > 0, max(R, U.shape[1]) >= MANY, x.dtype
     block, lines = 2 * BLOCK if many else BLOCK if D > LOOPS else GROUP, back.shape[0]
@@ -304,10 +349,17 @@ def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, tota
     wave = block if many else GROUP
     c, s = np.empty((wave, points), dtype), np.empty((wave, points), dtype)
     A, B = np.zeros((block, points), dtype), np.zeros((block, points), dtype)
-    sums, contracted = np.zeros((total.shape[2], points), dtype), np.empty((X_bar.shape[2], points), dtype)
+    sums, contracted = (
+        np.zeros((total.shape[2], points), dtype),
+        np.empty((X_bar.shape[2], points), dtype),
+    )
     a, b, d = np.empty((R, width), dtype), np.empty((R, width), dtype), np.empty(width, dtype)
     g = np.empty((width if slopes else 0, points), dtype)
-    of_c, of_s, of_squares = np.zeros((lines, width)), np.zeros((lines, width)), np.zeros((squares_back.shape[0], width))
+    of_c, of_s, of_squares = (
+        np.zeros((lines, width)),
+        np.zeros((lines, width)),
+        np.zeros((squares_back.shape[0], width)),
+    )
     product = np.zeros((lines, block), dtype)
     for share in range(start, stop):
         total[share] = 0

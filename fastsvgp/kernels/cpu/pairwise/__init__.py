@@ -1,8 +1,9 @@
 """Covariance matrices of stationary functions and weighted inner products, and the contractions of their cotangents.
 
-Two forms of the squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2. Few features: direct differences, of scaled inputs unless
-these lie too many lengthscales apart. Many: norms and one matrix product of centred, scaled inputs, with every pair whose r^2
-suffers cancellation computed again directly.
+Two forms of the squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2. Few features: direct
+differences, of scaled inputs unless these lie too many lengthscales apart. Many: norms and one
+matrix product of centred, scaled inputs, with every pair whose r^2 suffers cancellation computed
+again directly.
 """
 
 import numpy as np
@@ -13,24 +14,38 @@ from ..common.batching import plain
 from ..common.thread_pool import over_rows
 from . import low_dim as direct, small as small, tiles as rows
 
-FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
+FAMILIES = {
+    "rbf": rows.RBF,
+    "matern12": rows.MATERN12,
+    "matern32": rows.MATERN32,
+    "matern52": rows.MATERN52,
+}
 DIRECT_BELOW = 41  # features; from here on the form with the matrix product is the faster one
-TILE = 1 << 18  # entries of the row tile in which the reverse rule works for many features (2 MB in float64)
+# entries of the row tile in which the reverse rule works for many features (2 MB in float64)
+TILE = 1 << 18
 _smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
 
 def _scale(lengthscales, D, dtype):
     """1 / lengthscales, of finite square: for anything smaller too, all that is not equal is infinitely far apart."""
-    return np.divide(1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind")
+    return np.divide(
+        1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind"
+    )
 
 
 def _vector(lengthscales, D, dtype):
     """(D,) or (1,), in the dtype: a number may be too small or too large for it."""
     if np.ndim(lengthscales) == 0:
-        return np.array([min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))], dtype)
+        return np.array(
+            [min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))],
+            dtype,
+        )
     if lengthscales.shape != (D,):
-        raise ValueError(f"`lengthscales` must have shape () or ({D},), one for each feature, got {lengthscales.shape}")
+        raise ValueError(
+            f"`lengthscales` must have shape () or ({D},), one for each feature, got"
+            f" {lengthscales.shape}"
+        )
     return plain(lengthscales)
 
 
@@ -45,7 +60,10 @@ def _blocks(N):
 def stationary(family, X1, X2, variance, lengthscales):
     if X1.ndim > 2:
         return np.stack(
-            [stationary(family, x, None if X2 is None else X2[i], variance, lengthscales) for i, x in enumerate(X1)]
+            [
+                stationary(family, x, None if X2 is None else X2[i], variance, lengthscales)
+                for i, x in enumerate(X1)
+            ]
         )
     symmetric = X2 is None
     X1 = plain(X1)
@@ -53,7 +71,15 @@ def stationary(family, X1, X2, variance, lengthscales):
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
     if D < DIRECT_BELOW and work < small.UP_TO:
-        return small.matrix(FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric)
+        return small.matrix(
+            FAMILIES[family],
+            X1,
+            X2,
+            _vector(lengthscales, D, dtype),
+            _smallest[dtype],
+            variance,
+            symmetric,
+        )
     scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if D < DIRECT_BELOW:
         arguments = FAMILIES[family], *_tiled(X1, X2, scale), variance, symmetric, K
@@ -64,7 +90,8 @@ def stationary(family, X1, X2, variance, lengthscales):
     A, norms1, B, norms2 = _centred(X1, X2, scale)
     if symmetric:
         syrk = blas.dsyrk if dtype == np.float64 else blas.ssyrk
-        syrk(-2, A.T, trans=1, c=K.T, overwrite_c=1)  # the upper triangle of K' is the lower one of K
+        # the upper triangle of K' is the lower one of K
+        syrk(-2, A.T, trans=1, c=K.T, overwrite_c=1)
     else:
         _gemm(dtype)(-2, B.T, A.T, trans_a=1, c=K.T, overwrite_c=1)
     arguments = FAMILIES[family], X1, X2, scale, norms1, norms2, variance, symmetric, K
@@ -88,7 +115,10 @@ def _exactly(X1, X2, scale):
 
 
 def _centred(X1, X2, scale):
-    """Scaled inputs about their mean, and their squared norms. A NaN in the mean must not spread to other points."""
+    """Scaled inputs about their mean, and their squared norms.
+
+    A NaN in the mean must not spread to other points.
+    """
     c = np.nan_to_num(X1.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
     results = []
     for X in (X1,) if X2 is X1 else (X1, X2):
@@ -108,14 +138,17 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         else:
             swap = {"X1": "X2", "X2": "X1"}
             need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
-            X2_bar, X1_bar, *rest = stationary_vjp(K_bar.T, family, X2, X1, variance, lengthscales, need, K)
+            X2_bar, X1_bar, *rest = stationary_vjp(
+                K_bar.T, family, X2, X1, variance, lengthscales, need, K
+            )
             return X1_bar, X2_bar, *rest
     X1, K_bar = plain(X1), plain(K_bar)
     X2 = X1 if symmetric else plain(X2)
     D, dtype = X1.shape[1], X1.dtype
     if symmetric and K is not None and K.flags.f_contiguous:
         K = K.T  # the same matrix, in C order
-    if family != "rbf" or K is None or not K.flags.carray:  # computed again at less than it costs to turn, or to divide
+    # computed again at less than it costs to turn, or to divide
+    if family != "rbf" or K is None or not K.flags.carray:
         K = _none[dtype]
     variance = dtype.type(variance)
     one_side = "X1" in need or "lengthscales" in need
@@ -124,32 +157,65 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
     if D < DIRECT_BELOW and work < small.UP_TO:
         total, squares, X1_bar, X2_bar, scale = small.matrix_vjp(
-            K_bar, FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric, sides, K
+            K_bar,
+            FAMILIES[family],
+            X1,
+            X2,
+            _vector(lengthscales, D, dtype),
+            _smallest[dtype],
+            variance,
+            symmetric,
+            sides,
+            K,
         )
     else:
-        form, scale = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp, _scale(lengthscales, D, dtype)
-        total, squares, X1_bar, X2_bar = form(K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K)
+        form, scale = (
+            _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp,
+            _scale(lengthscales, D, dtype),
+        )
+        total, squares, X1_bar, X2_bar = form(
+            K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K
+        )
     variance_bar = lengthscales_bar = None
     if "variance" in need:
         variance_bar = dtype.type(total / float(variance))
-    if "lengthscales" in need:  # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
+    # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
+    if "lengthscales" in need:
         squares = squares * scale
-        lengthscales_bar = dtype.type(squares.sum()) if np.ndim(lengthscales) == 0 else squares.astype(dtype)
-    return X1_bar if "X1" in need else None, X2_bar if "X2" in need and not symmetric else None, variance_bar, lengthscales_bar
+        lengthscales_bar = (
+            dtype.type(squares.sum()) if np.ndim(lengthscales) == 0 else squares.astype(dtype)
+        )
+    return (
+        X1_bar if "X1" in need else None,
+        X2_bar if "X2" in need and not symmetric else None,
+        variance_bar,
+        lengthscales_bar,
+    )
 
 
 def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
     """One matrix at a time; what the batch shares is summed."""
     results = [
         stationary_vjp(
-            K_bar[i], family, X1[i], None if X2 is None else X2[i], variance, lengthscales, need, None if K is None else K[i]
+            K_bar[i],
+            family,
+            X1[i],
+            None if X2 is None else X2[i],
+            variance,
+            lengthscales,
+            need,
+            None if K is None else K[i],
         )
         for i in range(len(X1))
     ]
     X1_bar, X2_bar, variance_bar, lengthscales_bar = (
         None if parts[0] is None else np.stack(parts) for parts in zip(*results, strict=True)
     )
-    return X1_bar, X2_bar, *(None if bar is None else bar.sum(0) for bar in (variance_bar, lengthscales_bar))
+    return (
+        X1_bar,
+        X2_bar,
+        *(None if bar is None else bar.sum(0) for bar in (variance_bar, lengthscales_bar)),
+    )
 
 
 def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
@@ -160,7 +226,9 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
     *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
     arguments = family, *tiled, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
     # each range has an X2_bar of its own
-    (total, squares, X2_bar), *others = over_rows(direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2)
+    (total, squares, X2_bar), *others = over_rows(
+        direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2
+    )
     for more, more_squares, part in others:
         total += more
         squares += more_squares
@@ -168,14 +236,21 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
     factors = scale if is_scaled else scale * scale
     if not is_scaled:
         squares *= factors
-    if symmetric:  # what lies below the diagonal stands for both sides; on it, k is the variance and differences are 0
+    # what lies below the diagonal stands for both sides; on it, k is the variance and differences
+    # are 0
+    if symmetric:
         total *= 2
         squares *= 2
         factors = 2 * factors
         if sides == 2:
             X1_bar += X2_bar.T
     X1_bar *= factors
-    return total, squares, X1_bar, np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None
+    return (
+        total,
+        squares,
+        X1_bar,
+        np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None,
+    )
 
 
 def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
@@ -184,7 +259,8 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
     X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
     sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i        (elementwise in the features)
 
-    Near pairs, for which these differences cancel, are not in W but added one by one. Symmetric: only X1's side, doubled.
+    Near pairs, for which these differences cancel, are not in W but added one by one. Symmetric:
+    only X1's side, doubled.
     """
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
@@ -193,7 +269,11 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
     if by_value:
         norms1, norms2 = np.exp(-rows.NEAR / 2 * norms1), np.exp(-rows.NEAR / 2 * norms2)
     size = min(N1, max(32, TILE // N2))
-    tile, row_sums, column_sums = np.empty((size, N2), dtype), np.empty(size, dtype), np.zeros(N2, dtype)
+    tile, row_sums, column_sums = (
+        np.empty((size, N2), dtype),
+        np.empty(size, dtype),
+        np.zeros(N2, dtype),
+    )
     other_side = sides == 2 and not symmetric
     X1_bar, X2_bar = np.zeros((N1, D), dtype), np.zeros((N2, D) if other_side else (0, D), dtype)
     squares, total = np.zeros(D), 0.0
@@ -202,7 +282,19 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
         a, bar, W = A[here], X1_bar[here], tile[: here.stop - start]
         if not by_value:
             gemm(-2, B.T, a.T, trans_a=1, c=W.T, overwrite_c=1)
-        arguments = family, X1[here], X2, scale, norms1[here], norms2, variance, K_bar[here], K[here], W, row_sums
+        arguments = (
+            family,
+            X1[here],
+            X2,
+            scale,
+            norms1[here],
+            norms2,
+            variance,
+            K_bar[here],
+            K[here],
+            W,
+            row_sums,
+        )
         results = over_rows(rows.weigh, len(W), 2.0 * W.size, *arguments)
         total += sum(result[0] for result in results)
         if sides == 0:
@@ -222,7 +314,12 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
     squares += (column_sums[:, None] * B * B).sum(0, dtype=np.float64)
     if other_side:
         X2_bar -= column_sums[:, None] * B
-    return total, squares, np.multiply(X1_bar, scale, out=X1_bar), np.multiply(X2_bar, scale, out=X2_bar)
+    return (
+        total,
+        squares,
+        np.multiply(X1_bar, scale, out=X1_bar),
+        np.multiply(X2_bar, scale, out=X2_bar),
+    )
 
 
 def inner(X1, X2, weights):
@@ -250,7 +347,9 @@ def inner_vjp(K_bar, X1, X2, weights, need):
     if "X1" in need or "weights" in need:
         P = _thin_product(K_bar, X2)
         if "weights" in need:
-            weights_bar = (X1 * P).sum(None if weights.ndim == 0 else 0, dtype=np.float64).astype(dtype)
+            weights_bar = (
+                (X1 * P).sum(None if weights.ndim == 0 else 0, dtype=np.float64).astype(dtype)
+            )
         if "X1" in need:
             X1_bar = np.multiply(P, 2 * weights if symmetric else weights, order="C")
     if "X2" in need and not symmetric:

@@ -1,9 +1,11 @@
 """Covariance matrices by differences and their reverse rule: the compiled half of ``pairwise`` for few features.
 
-A tile of X2, with features as rows (``Bt`` (D, N2)), is packed where it stays in the caches and every vector begins a cache line;
-two or four rows of X1 then share what is loaded from it. Both count: with one row, or with vectors that lie across two lines,
-loading takes longer than the arithmetic. Views of rows are made in small functions of their own, and inner loops take pointers:
-a view that lives across a branch is counted in and out again, which was 5 to 17 % of the reverse rule's time.
+A tile of X2, with features as rows (``Bt`` (D, N2)), is packed where it stays in the caches and
+every vector begins a cache line; two or four rows of X1 then share what is loaded from it. Both
+count: with one row, or with vectors that lie across two lines, loading takes longer than the
+arithmetic. Views of rows are made in small functions of their own, and inner loops take pointers: a
+view that lives across a branch is counted in and out again, which was 5 to 17 % of the reverse
+rule's time.
 """
 
 import numpy as np
@@ -29,9 +31,13 @@ from ..common.simd import (
 from .tiles import ROWS, fold, jit, profile, squared_distances, weights
 
 TILE = 1 << 14  # bytes of X2 at a time: half of the first-level cache
-WIDE = 1 << 11  # bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some of them
+# bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some
+# of them
+WIDE = 1 << 11
 LINES = 4  # that one pass over the features takes together: enough sums to hide the latency of each
-REACH = 16  # coordinates are scaled before differences are taken if all are this few lengthscales from their mean
+# coordinates are scaled before differences are taken if all are this few lengthscales from their
+# mean
+REACH = 16
 
 
 @jit
@@ -62,8 +68,8 @@ def _scale_row(row, c, s, reach):
 def scaled(X1, X2, scale, A, Bt):
     """A = (X1 - c) scale and Bt = ((X2 - c) scale)' about the mean c of X1; returns whether all entries are within REACH.
 
-    Then each is off by less than REACH roundings of 1, and so are, about, their differences, and k: also of near points, which
-    share their rounding. A NaN or an infinity is not within REACH.
+    Then each is off by less than REACH roundings of 1, and so are, about, their differences, and k:
+    also of near points, which share their rounding. A NaN or an infinity is not within REACH.
     """
     N1, D = X1.shape
     c, reach = np.zeros(D, A.dtype), A.dtype.type(REACH)
@@ -103,7 +109,12 @@ def _pack(Bt, j0, n, tile):
 @njit(nogil=True, cache=True, forceinline=True)
 def _plus_squares(b0, b1, b2, b3, x, s0, s1, s2, s3):
     e0, e1, e2, e3 = subtract(b0, x), subtract(b1, x), subtract(b2, x), subtract(b3, x)
-    return multiply_add(e0, e0, s0), multiply_add(e1, e1, s1), multiply_add(e2, e2, s2), multiply_add(e3, e3, s3)
+    return (
+        multiply_add(e0, e0, s0),
+        multiply_add(e1, e1, s1),
+        multiply_add(e2, e2, s2),
+        multiply_add(e3, e3, s3),
+    )
 
 
 @jit
@@ -161,12 +172,30 @@ def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K)
             for i in range(i0, i1, 2):
                 other = min(i + 1, i1 - 1)
                 if is_scaled:
-                    _squared_differences(shifted(rows, i * D), shifted(rows, other * D), D, columns, cols, n, lanes, sums)
+                    _squared_differences(
+                        shifted(rows, i * D),
+                        shifted(rows, other * D),
+                        D,
+                        columns,
+                        cols,
+                        n,
+                        lanes,
+                        sums,
+                    )
                 else:
                     _exactly(A, i, tile, scale, n, r2, 0)
                     _exactly(A, other, tile, scale, n, r2, 1)
                 for q in range(other - i + 1):
-                    _write(family, variance, r2, q, K, i + q, j0, min(n, i + q + 1 - j0) if symmetric else n)
+                    _write(
+                        family,
+                        variance,
+                        r2,
+                        q,
+                        K,
+                        i + q,
+                        j0,
+                        min(n, i + q + 1 - j0) if symmetric else n,
+                    )
         if symmetric:
             mirror_rows(K, i0, i1)
 
@@ -201,9 +230,12 @@ def _clear(w, start, stop):
 
 @jit
 def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
-    """With e_ij = b_j - x_i[d] for four rows i: their sums of w e, and the sum of all w e^2. Both: c_j -= sum_i w_ij e_ij.
+    """With e_ij = b_j - x_i[d] for four rows i: their sums of w e, and the sum of all w e^2.
 
-    ``ahead`` is what will be wanted next, a line of it for every line of b: there the processor would wait, and here it does not.
+    Both: c_j -= sum_i w_ij e_ij.
+
+    ``ahead`` is what will be wanted next, a line of it for every line of b: there the processor
+    would wait, and here it does not.
     """
     a0, a1, a2, a3 = splat_line(x0, d), splat_line(x1, d), splat_line(x2, d), splat_line(x3, d)
     t0, t1, t2, t3 = line_zeros(w), line_zeros(w), line_zeros(w), line_zeros(w)
@@ -211,33 +243,53 @@ def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
     for j in range(0, n, lanes):
         prefetch(ahead, j, 0)
         line = load_line(b, j)
-        e0, e1, e2, e3 = subtract(line, a0), subtract(line, a1), subtract(line, a2), subtract(line, a3)
+        e0, e1, e2, e3 = (
+            subtract(line, a0),
+            subtract(line, a1),
+            subtract(line, a2),
+            subtract(line, a3),
+        )
         f0, f1 = multiply(load_line(w, j), e0), multiply(load_line(w, cols + j), e1)
         f2, f3 = multiply(load_line(w, 2 * cols + j), e2), multiply(load_line(w, 3 * cols + j), e3)
         t0, t1, t2, t3 = add(t0, f0), add(t1, f1), add(t2, f2), add(t3, f3)
-        q0, q1, q2, q3 = multiply_add(f0, e0, q0), multiply_add(f1, e1, q1), multiply_add(f2, e2, q2), multiply_add(f3, e3, q3)
+        q0, q1, q2, q3 = (
+            multiply_add(f0, e0, q0),
+            multiply_add(f1, e1, q1),
+            multiply_add(f2, e2, q2),
+            multiply_add(f3, e3, q3),
+        )
         if both:
             store(c, j, subtract(load_line(c, j), add(add(f0, f1), add(f2, f3))))
     return (total(t0), total(t1), total(t2), total(t3)), total(add(add(q0, q1), add(q2, q3)))
 
 
 @jit
-def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar):
+def direct_vjp(
+    start, stop, family, X1, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
+):
     """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
 
-    ``symmetric``: over j < i only, and half of the diagonal. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first
-    sum. K is that of an RBF, or empty. Four rows share the passes over a tile's features; weights that do not belong there are 0.
+    ``symmetric``: over j < i only, and half of the diagonal. ``sides``: 2 all of it, 1 without the
+    (D, N2) part, 0 only the first sum. K is that of an RBF, or empty. Four rows share the passes
+    over a tile's features; weights that do not belong there are 0.
     """
     (N1, D), N2 = X1.shape, Bt.shape[1]
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // X1.itemsize
-    cols = min(WIDE // X1.itemsize, max(1, (N2 + LINES * lanes - 1) // (LINES * lanes)) * LINES * lanes)
+    cols = min(
+        WIDE // X1.itemsize, max(1, (N2 + LINES * lanes - 1) // (LINES * lanes)) * LINES * lanes
+    )
     stride = (N2 + lanes - 1) // lanes * lanes if sides == 2 else 0
     X2_bar, squares = on_lines(D * stride, X1).reshape((D, stride)), np.zeros(D)
     by_value, sum_of_all = K.size > 0, 0.0
     tile = on_lines(D * cols, X1).reshape((D, cols))
     r2 = on_lines(0 if by_value else 4 * cols, X1).reshape((4, -1))
     w = on_lines(4 * cols, X1).reshape((4, cols))
-    rows, columns, distances, weighted = pointer(X1.ravel()), pointer(tile.ravel()), pointer(r2.ravel()), pointer(w.ravel())
+    rows, columns, distances, weighted = (
+        pointer(X1.ravel()),
+        pointer(tile.ravel()),
+        pointer(r2.ravel()),
+        pointer(w.ravel()),
+    )
     others, bars, values = pointer(X2_bar.ravel()), pointer(K_bar.ravel()), pointer(K.ravel())
     for u in range(start, stop):
         i0 = fold(u, blocks, symmetric) * ROWS
@@ -254,13 +306,17 @@ def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetri
                 x2, x3 = shifted(rows, min(i + 2, last) * D), shifted(rows, last * D)
                 if is_scaled:
                     _squared_differences(x0, x1, D, columns, cols, n, lanes, distances)
-                    _squared_differences(x2, x3, D, columns, cols, n, lanes, shifted(distances, 2 * cols))
+                    _squared_differences(
+                        x2, x3, D, columns, cols, n, lanes, shifted(distances, 2 * cols)
+                    )
                 for q in range(4):
                     row, out = i + q, shifted(weighted, q * cols)
                     m = 0 if row > last else n if not symmetric else max(0, min(n, row - j0))
                     if m > 0 and by_value:
                         at = row * N2 + j0
-                        sum_of_all += _weigh_by_value(shifted(values, at), shifted(bars, at), m, lanes, out)
+                        sum_of_all += _weigh_by_value(
+                            shifted(values, at), shifted(bars, at), m, lanes, out
+                        )
                     elif m > 0:
                         if not is_scaled:
                             _exactly(X1, row, tile, scale, m, r2, q)
@@ -272,9 +328,25 @@ def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetri
                         row, first = i + 4 + d // 2, j0
                         if row >= i1:
                             row, first = i0 + d // 2, j0 + cols
-                        place = shifted(values if d % 2 == 1 and by_value else bars, row * N2 + first)
+                        place = shifted(
+                            values if d % 2 == 1 and by_value else bars, row * N2 + first
+                        )
                     b, there = shifted(columns, d * cols), shifted(others, d * stride + j0)
-                    pulled, square = _pull(weighted, cols, covered, lanes, b, x0, x1, x2, x3, d, place, sides == 2, there)
+                    pulled, square = _pull(
+                        weighted,
+                        cols,
+                        covered,
+                        lanes,
+                        b,
+                        x0,
+                        x1,
+                        x2,
+                        x3,
+                        d,
+                        place,
+                        sides == 2,
+                        there,
+                    )
                     squares[d] += square
                     for q in range(last + 1 - i):
                         X1_bar[i + q, d] += pulled[q]

@@ -47,9 +47,12 @@ def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetri
     A, Bt, is_scaled = _tiled(X1, X2, scale, K.size > 0 or family == MATERN12)
     X1_bar = np.zeros((N1, D), X1.dtype)
     blocks = (N1 + ROWS - 1) // ROWS
-    total, squares, other = direct_vjp(0, blocks, family, A, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar)
+    total, squares, other = direct_vjp(
+        0, blocks, family, A, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
+    )
     X2_bar = np.empty((N2 if sides == 2 and not symmetric else 0, D), X1.dtype)
-    twice = X1.dtype.type(2 if symmetric else 1)  # what lies below the diagonal stands for both sides
+    # what lies below the diagonal stands for both sides
+    twice = X1.dtype.type(2 if symmetric else 1)
     for d in range(D):
         factor = twice * (scale[d] if is_scaled else scale[d] * scale[d])
         squares[d] *= twice * (X1.dtype.type(1) if is_scaled else scale[d] * scale[d])

@@ -1,7 +1,7 @@
 """The compiled half of ``pairwise``: what its two forms share, and the form with a matrix product.
 
-The family is an integer branch outside the inner loops, so that each kernel compiles once per dtype; every inner loop runs over
-contiguous j and LLVM turns it into vector code.
+The family is an integer branch outside the inner loops, so that each kernel compiles once per
+dtype; every inner loop runs over contiguous j and LLVM turns it into vector code.
 """
 
 import math
@@ -14,12 +14,17 @@ from ..common.elementwise import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS = 16  # of a block
-FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
+# Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
+FAR = 1e6
 LOG2E = 1 / math.log(2)
-CANCELS = 0.5  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+# r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of
+# the norms
+CANCELS = 0.5
 NEAR = 0.125  # and its pair is contracted by differences below this one, each of which takes longer
 
-jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
+jit = njit(
+    nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy"
+)
 
 
 @jit
@@ -30,11 +35,21 @@ def squared_distances(x, Bt, scale, j0, row):
         row[j] = 0
     d = 0
     while d + 4 <= D:
-        b0, b1, b2, b3 = Bt[d, j0 : j0 + n], Bt[d + 1, j0 : j0 + n], Bt[d + 2, j0 : j0 + n], Bt[d + 3, j0 : j0 + n]
+        b0, b1, b2, b3 = (
+            Bt[d, j0 : j0 + n],
+            Bt[d + 1, j0 : j0 + n],
+            Bt[d + 2, j0 : j0 + n],
+            Bt[d + 3, j0 : j0 + n],
+        )
         x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
         s0, s1, s2, s3 = scale[d], scale[d + 1], scale[d + 2], scale[d + 3]
         for j in range(n):
-            e0, e1, e2, e3 = (b0[j] - x0) * s0, (b1[j] - x1) * s1, (b2[j] - x2) * s2, (b3[j] - x3) * s3
+            e0, e1, e2, e3 = (
+                (b0[j] - x0) * s0,
+                (b1[j] - x1) * s1,
+                (b2[j] - x2) * s2,
+                (b3[j] - x3) * s3,
+            )
             row[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3)
         d += 4
     while d < D:
@@ -95,7 +110,8 @@ def weights(family, variance, r2, k_bar, w):
     Matern52   k = s (1 + t + t^2/3) exp(-t), t^2 = 5 r^2
                q = (5/3) s (1 + t) exp(-t)
 
-    From r^2 and not from k: with an exponential, q takes no longer than with a division by the polynomial, and k stays unread.
+    From r^2 and not from k: with an exponential, q takes no longer than with a division by the
+    polynomial, and k stays unread.
     """
     f = w.dtype.type
     total, one = f(0), f(1)
@@ -160,7 +176,8 @@ def mirror(start, stop, K):
 def centre(start, stop, X, c, scale, A, norms):
     """A = (X - c) scale and its squared row norms.
 
-    No sum beside a store in one loop: compilers order such a sum by how near the arrays are to each other in memory.
+    No sum beside a store in one loop: compilers order such a sum by how near the arrays are to each
+    other in memory.
     """
     for i in range(start, stop):
         for d in range(X.shape[1]):
@@ -173,7 +190,10 @@ def centre(start, stop, X, c, scale, A, norms):
 
 @jit
 def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
-    """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many pairs are near, their j in ``near``."""
+    """r^2 from -2 a . b; where that cancels, the direct sum.
+
+    Returns how many pairs are near, their j in ``near``.
+    """
     cancels, share = r2.dtype.type(CANCELS), r2.dtype.type(NEAR)
     low = 0
     for j in range(r2.size):
@@ -231,9 +251,10 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
 def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
     """W := K_bar q from W = -2 A B', row by row, and its row sums.
 
-    An RBF whose K is not empty needs no distances: W holds nothing before, and the norms n come as exp(-NEAR n / 2). Pairs near
-    each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights. Returns the
-    sum of K_bar K, and the list, without pairs at distance 0 or of weight 0.
+    An RBF whose K is not empty needs no distances: W holds nothing before, and the norms n come as
+    exp(-NEAR n / 2). Pairs near each other leave W (their differences would cancel in W B) and come
+    back as a list: indices i, j and weights. Returns the sum of K_bar K, and the list, without
+    pairs at distance 0 or of weight 0.
     """
     N2 = W.shape[1]
     dtype = W.dtype
@@ -253,7 +274,11 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
             total += weights(family, variance, r2, K_bar[i], w)
         if count + low > ii.size:
             size = 2 * (count + low)
-            more_i, more_j, more_w = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, dtype)
+            more_i, more_j, more_w = (
+                np.empty(size, np.int64),
+                np.empty(size, np.int64),
+                np.empty(size, dtype),
+            )
             more_i[:count], more_j[:count], more_w[:count] = ii[:count], jj[:count], ww[:count]
             ii, jj, ww = more_i, more_j, more_w
         for p in range(low):

@@ -64,7 +64,10 @@ def _work(entries, d):
 
 
 def _centred(Z, scale):
-    """Scaled rows about their mean, their norms, and the mean. A NaN in it must not spread to other rows."""
+    """Scaled rows about their mean, their norms, and the mean.
+
+    A NaN in it must not spread to other rows.
+    """
     mean = np.nan_to_num(Z.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
     rows, norms = np.empty(Z.shape, Z.dtype), np.empty(len(Z), Z.dtype)
     centre(0, len(Z), plain(Z), mean, scale, rows, norms)
@@ -72,30 +75,71 @@ def _centred(Z, scale):
 
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
-    dtype, scale, windows = X.dtype, _scale(lengthscales, Z.shape[1], X.dtype), _range(geometry, windows)[:2]
+    dtype, scale, windows = (
+        X.dtype,
+        _scale(lengthscales, Z.shape[1], X.dtype),
+        _range(geometry, windows)[:2],
+    )
     rows, norms, mean = _centred(Z, scale)
     out = np.empty((len(Z), len(X)), dtype)
-    arguments = FAMILIES[family], rows, norms, plain(X), plain(np.atleast_2d(A)), dtype.type(variance), mean, scale
-    over_rows(sums.sums, len(X), _work(out.size * A.shape[-1], len(scale)), *arguments, geometry, windows, out)
+    arguments = (
+        FAMILIES[family],
+        rows,
+        norms,
+        plain(X),
+        plain(np.atleast_2d(A)),
+        dtype.type(variance),
+        mean,
+        scale,
+    )
+    over_rows(
+        sums.sums,
+        len(X),
+        _work(out.size * A.shape[-1], len(scale)),
+        *arguments,
+        geometry,
+        windows,
+        out,
+    )
     return out
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    dtype, scale, windows = X.dtype, _scale(lengthscales, Z.shape[1], X.dtype), _range(geometry, windows)[:2]
+    dtype, scale, windows = (
+        X.dtype,
+        _scale(lengthscales, Z.shape[1], X.dtype),
+        _range(geometry, windows)[:2],
+    )
     rows, norms, mean = _centred(Z, scale)
     shared = np.ndim(lengthscales) == 0
     contract = "Z" in need or "lengthscales" in need and not shared
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
-    arguments = FAMILIES[family], rows, norms, plain(X), plain(np.atleast_2d(A)), plain(K_bar), dtype.type(variance), mean, scale
+    arguments = (
+        FAMILIES[family],
+        rows,
+        norms,
+        plain(X),
+        plain(np.atleast_2d(A)),
+        plain(K_bar),
+        dtype.type(variance),
+        mean,
+        scale,
+    )
     work, chunks = 2 * _work(K_bar.size * A.shape[-1], len(scale)), 1 if A.ndim == 2 else 2
-    parts = over_rows(sums.sums_vjp, len(X), work, *arguments, geometry, windows, contract, X_bar, chunks=chunks)
+    parts = over_rows(
+        sums.sums_vjp, len(X), work, *arguments, geometry, windows, contract, X_bar, chunks=chunks
+    )
     EX, e, near, A_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
-    squares = squares + near_squares + (e[:, None] * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
+    squares = (
+        squares + near_squares + (e[:, None] * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
+    )
     return (
         ((EX - e[:, None] * rows + near) * scale).astype(dtype) if "Z" in need else None,
         X_bar if "X" in need else None,
         A_bar.reshape(A.shape).astype(dtype) if "A" in need else None,
-        *_parameters(need, values, moment + near_squares.sum() if shared else squares, variance, scale, dtype),
+        *_parameters(
+            need, values, moment + near_squares.sum() if shared else squares, variance, scale, dtype
+        ),
     )
 
 
@@ -118,7 +162,11 @@ def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
     windows = windows, windows if symmetric else others
     entries = len(X) * np.prod([stop - start for start, stop in windows]) / (1 + symmetric)
     shapes = scale, geometry, *windows, symmetric
-    return (FAMILIES[family], plain(X), b, B), (dtype.type(variance), *shapes), _work(entries, len(scale))
+    return (
+        (FAMILIES[family], plain(X), b, B),
+        (dtype.type(variance), *shapes),
+        _work(entries, len(scale)),
+    )
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
@@ -128,7 +176,9 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
     return out
 
 
-def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need):
+def patch_pair_sums_vjp(
+    k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
+):
     first, second, work = _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others)
     dtype, scale, shared = X.dtype, second[1], np.ndim(lengthscales) == 0
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)

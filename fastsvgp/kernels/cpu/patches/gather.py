@@ -1,8 +1,9 @@
 """What the sums over patches share: windows of one image, and rows of squared distances and of what follows from them.
 
-Distances come from norms and a product of centred, scaled rows, whose error is eps times the norms; k has that error times q / 2,
-q = -2 dk / d(r^2), and so have the contractions. Pairs where q is too large for the norms are computed again, and contracted, by
-differences: then k is as good as ``pairwise`` has it.
+Distances come from norms and a product of centred, scaled rows, whose error is eps times the norms;
+k has that error times q / 2, q = -2 dk / d(r^2), and so have the contractions. Pairs where q is too
+large for the norms are computed again, and contracted, by differences: then k is as good as
+``pairwise`` has it.
 """
 
 import math
@@ -17,7 +18,9 @@ LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: the error of k is 16 eps then
 
 @jit
 def take(image, geometry, windows, merge, patches, group):
-    """The patches of these windows of an image; equal constant ones once with ``merge``. Returns how many rows there are.
+    """The patches of these windows of an image; equal constant ones once with ``merge``.
+
+    Returns how many rows there are.
 
     group : (P,), the row that each window has in ``patches``.
     """
@@ -74,7 +77,10 @@ def mean_of(patches, mean):
 
 @jit
 def normalise(patches, mean, scale, norms):
-    """(x - mean) scale in place, and squared norms. Returns the largest. Sums apart from stores: see ``centre``."""
+    """(x - mean) scale in place, and squared norms.
+
+    Returns the largest. Sums apart from stores: see ``centre``.
+    """
     largest = norms.dtype.type(0)
     for i in range(len(patches)):
         for d in range(mean.size):
@@ -110,13 +116,17 @@ def near_below(family, norms):
     if family == MATERN32:  # q = 3 exp(-t)
         t = math.log(3 * x) if 3 * x > 1 else 0.0
         return t * t / 3
-    t = 2 * math.log(2.03 * x) if 2.03 * x > 1 else 0.0  # q = (5/3) (1 + t) exp(-t) < 2.03 exp(-t/2)
+    # q = (5/3) (1 + t) exp(-t) < 2.03 exp(-t/2)
+    t = 2 * math.log(2.03 * x) if 2.03 * x > 1 else 0.0
     return t * t / 5
 
 
 @jit
 def squared(products, a, norm, b, norms, limit, r2, near):
-    """r2 = norm + norms + products, those below ``limit`` by differences. Returns how many these are, their j in ``near``."""
+    """r2 = norm + norms + products, those below ``limit`` by differences.
+
+    Returns how many these are, their j in ``near``.
+    """
     zero, low, n = r2.dtype.type(0), 0, r2.size
     for j in range(n):
         r = products[j] + (norm + norms[j])
@@ -195,7 +205,10 @@ def weigh(factor, a, k, q, r2, w, column_sums, k_sums):
 
 @jit
 def contract_near(factor, a, q, near, low, x, b, x_bar, b_bar, squares):
-    """The near pairs of a row by differences, in scaled units; their q becomes 0. An empty b_bar is left alone."""
+    """The near pairs of a row by differences, in scaled units; their q becomes 0.
+
+    An empty b_bar is left alone.
+    """
     both = len(b_bar) > 0
     for i in range(low):
         j = near[i]

@@ -1,7 +1,7 @@
 """sum_pq B_pq k(x_n[p], y_n[q]) over two ranges of windows of each image, or one triangle of one range, and its reverse rule.
 
-With scaled patches x and y, E_pq = k_bar B_pq q (twice that where a triangle stands for both), and its sums e_p over q and
-c_q over p:
+With scaled patches x and y, E_pq = k_bar B_pq q (twice that where a triangle stands for both), and
+its sums e_p over q and c_q over p:
 
     x_bar_p = (E Y)_p - e_p x_p        y_bar_q = (E' X)_q - c_q y_q
     sum E (x_p - y_q)^2 = sum_p e_p x_p^2 - 2 x_p (E Y)_p + sum_q c_q y_q^2             (elementwise in the features)
@@ -44,7 +44,22 @@ def _merged_pairs(B, rows, columns, count, others):
 
 
 @jit
-def _both(image, scale, geometry, windows, others, merge, symmetric, x, x_norms, x_group, y, y_norms, y_group, mean):
+def _both(
+    image,
+    scale,
+    geometry,
+    windows,
+    others,
+    merge,
+    symmetric,
+    x,
+    x_norms,
+    x_group,
+    y,
+    y_norms,
+    y_group,
+    mean,
+):
     """Scaled patches of both ranges about the mean of the first: how many there are, and the largest norm of the second."""
     count = take(image, geometry, windows, merge, x, x_group)
     mean_of(x[:count], mean)
@@ -56,7 +71,9 @@ def _both(image, scale, geometry, windows, others, merge, symmetric, x, x_norms,
 
 
 @jit
-def pair_sums(start, stop, family, X, b, B, variance, scale, geometry, windows, others, symmetric, out):
+def pair_sums(
+    start, stop, family, X, b, B, variance, scale, geometry, windows, others, symmetric, out
+):
     """out[n] of images start..stop; ``b`` (P,) for b b', or empty where there is B."""
     P, Q, d, dtype = windows[1] - windows[0], others[1] - others[0], scale.size, X.dtype
     x, x_norms, x_group = np.empty((P, d), dtype), np.empty(P, dtype), np.empty(P, np.int64)
@@ -69,7 +86,20 @@ def pair_sums(start, stop, family, X, b, B, variance, scale, geometry, windows, 
     tile = np.empty(size * Q, dtype)
     for n in range(start, stop):
         count, other, largest = _both(
-            X[n], scale, geometry, windows, others, True, symmetric, x, x_norms, x_group, y, y_norms, y_group, mean
+            X[n],
+            scale,
+            geometry,
+            windows,
+            others,
+            True,
+            symmetric,
+            x,
+            x_norms,
+            x_group,
+            y,
+            y_norms,
+            y_group,
+            mean,
         )
         of_pairs = b.size == 0
         a = b if of_pairs else merged(b, x_group, weights[:count])
@@ -82,7 +112,12 @@ def pair_sums(start, stop, family, X, b, B, variance, scale, geometry, windows, 
             blas.gemm(x[i0:i1], y[:columns], products, N, T, -2.0, 0.0)
             for i in range(i0, i1):
                 end = i if symmetric else other
-                product, norm, limit, row = products[i - i0, :end], x_norms[i], near_below(family, x_norms[i] + largest), a[:end]
+                product, norm, limit, row = (
+                    products[i - i0, :end],
+                    x_norms[i],
+                    near_below(family, x_norms[i] + largest),
+                    a[:end],
+                )
                 if of_pairs:
                     row = of_rows[i, :end]
                 if is_lean(family, product, norm, y_norms, limit):
@@ -99,21 +134,46 @@ def pair_sums(start, stop, family, X, b, B, variance, scale, geometry, windows, 
 
 @jit
 def pair_sums_vjp(
-    start, stop, family, X, b, B, k_bar, variance, scale, geometry, windows, others, symmetric, contract, need_B, X_bar
+    start,
+    stop,
+    family,
+    X,
+    b,
+    B,
+    k_bar,
+    variance,
+    scale,
+    geometry,
+    windows,
+    others,
+    symmetric,
+    contract,
+    need_B,
+    X_bar,
 ):
     """Of images start..stop: b_bar (P,), B_bar (P, Q), elementwise sums of E (x - y)^2, those of near pairs apart, the total one
     of E r^2 of all others, and the sum of k_bar B k.
 
-    ``contract`` as in ``patches_sums``; of what is not there, or needed (``need_B``), cotangents are empty.
+    ``contract`` as in ``patches_sums``; of what is not there, or needed (``need_B``), cotangents
+    are empty.
     """
-    P, Q, d, dtype, both = windows[1] - windows[0], others[1] - others[0], scale.size, X.dtype, len(X_bar) > 0
+    P, Q, d, dtype, both = (
+        windows[1] - windows[0],
+        others[1] - others[0],
+        scale.size,
+        X.dtype,
+        len(X_bar) > 0,
+    )
     x, x_norms, x_group = np.empty((P, d), dtype), np.empty(P, dtype), np.empty(P, np.int64)
     y, y_norms, y_group = x, x_norms, x_group
     x_bar, x_near = np.zeros((P if both else 0, d), dtype), np.zeros((P, d), dtype)
     y_bar, y_near = x_bar, x_near if both else x_bar
     if not symmetric:
         y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
-        y_bar, y_near = np.zeros((Q if both else 0, d), dtype), np.zeros((Q if both else 0, d), dtype)
+        y_bar, y_near = (
+            np.zeros((Q if both else 0, d), dtype),
+            np.zeros((Q if both else 0, d), dtype),
+        )
     near, weights, mean = np.empty(Q, np.int64), np.empty(P, dtype), np.empty(d, dtype)
     r2s, ks, qs = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
     columns, k_sums, lean = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
@@ -122,10 +182,29 @@ def pair_sums_vjp(
     tile, EY = np.empty(size * Q, dtype), np.empty((size, d), dtype)
     shape = B.shape if need_B else (0, 0)
     b_bar, B_bar, k_all = np.zeros(b.size), np.zeros(shape), np.empty(shape, dtype)
-    squares, near_squares, moment, values, twice = np.zeros(d), np.zeros(d), 0.0, 0.0, dtype.type(2 if symmetric else 1)
+    squares, near_squares, moment, values, twice = (
+        np.zeros(d),
+        np.zeros(d),
+        0.0,
+        0.0,
+        dtype.type(2 if symmetric else 1),
+    )
     for n in range(start, stop):
         count, other, largest = _both(
-            X[n], scale, geometry, windows, others, not both, symmetric, x, x_norms, x_group, y, y_norms, y_group, mean
+            X[n],
+            scale,
+            geometry,
+            windows,
+            others,
+            not both,
+            symmetric,
+            x,
+            x_norms,
+            x_group,
+            y,
+            y_norms,
+            y_group,
+            mean,
         )
         columns[:], k_sums[:], lean[:] = 0, 0, 0
         x_bar[:], x_near[:], y_bar[:], y_near[:] = 0, 0, 0, 0
@@ -137,8 +216,16 @@ def pair_sums_vjp(
             w = tile[: (i1 - i0) * width].reshape(i1 - i0, width)
             blas.gemm(x[i0:i1], y[:width], w, N, T, -2.0, 0.0)
             for i in range(i0, i1):
-                end, norm, limit = i if symmetric else other, x_norms[i], near_below(family, x_norms[i] + largest)
-                line, row, factor = w[i - i0, :end], of_rows[i, :end] if of_pairs else a[:end], twice * k_bar[n]
+                end, norm, limit = (
+                    i if symmetric else other,
+                    x_norms[i],
+                    near_below(family, x_norms[i] + largest),
+                )
+                line, row, factor = (
+                    w[i - i0, :end],
+                    of_rows[i, :end] if of_pairs else a[:end],
+                    twice * k_bar[n],
+                )
                 share = factor if of_pairs else factor * a[i]
                 if not of_pairs and is_lean(family, line, norm, y_norms, limit):
                     more, value = lean_weigh(line, norm, y_norms, variance, share, row, lean)
@@ -148,7 +235,9 @@ def pair_sums_vjp(
                     low = squared(line, x[i], norm, y, y_norms, limit, r2, near)
                     value_and_slope(family, variance, r2, k, q)
                     if contract:
-                        contract_near(share, row, q, near, low, x[i], y, x_near[i], y_near, near_squares)
+                        contract_near(
+                            share, row, q, near, low, x[i], y, x_near[i], y_near, near_squares
+                        )
                     total, more, value = weigh(share, row, k, q, r2, line, columns, k_sums)
                     if need_B:
                         k_all[i, :end] = k

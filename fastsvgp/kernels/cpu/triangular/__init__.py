@@ -19,11 +19,16 @@ def _apply(operation, L, B, transpose, overwrite):
         return X
     if L.ndim == 2 and B.shape[-1] < L.shape[-1]:
         # one shared factor, few columns each: all right-hand sides side by side are one call
-        wide = np.array(np.moveaxis(B, -2, 0), order="C")  # a copy, also where B has that layout already
+        # a copy, also where B has that layout already
+        wide = np.array(np.moveaxis(B, -2, 0), order="C")
         operation(L, wide.reshape(L.shape[0], -1), trans)
         return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
-    X = owned(B, overwrite) if B.shape[:-2] == batch else scratch.copy(np.broadcast_to(B, batch + B.shape[-2:]))
+    X = (
+        owned(B, overwrite)
+        if B.shape[:-2] == batch
+        else scratch.copy(np.broadcast_to(B, batch + B.shape[-2:]))
+    )
     for i in np.ndindex(batch):
         operation(entry(L, i), X[i], trans)
     return X
@@ -44,7 +49,11 @@ def solve_triangular_vjp(X_bar, L, X, transpose=False):
 
 
 def solve_moments(L, B, x):
-    return each(lambda X, x: column_moments(X, np.ascontiguousarray(x[:, 0])), solve_triangular(L, B), x[..., None])
+    return each(
+        lambda X, x: column_moments(X, np.ascontiguousarray(x[:, 0])),
+        solve_triangular(L, B),
+        x[..., None],
+    )
 
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
@@ -122,7 +131,9 @@ def tril_gram(L, w=None):
 
 def tril_product(A, B, out=None, add=False):
     if out is None:
-        out = scratch.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
+        out = scratch.empty(
+            (*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype
+        )
     if out.ndim == 2:
         _tril_product(A, B, out, add)
     else:

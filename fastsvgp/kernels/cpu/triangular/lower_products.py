@@ -1,10 +1,11 @@
 """Lower triangles of products with lower factors, panel by panel: every flop that counts is part of a large gemm.
 
-An operand called lower is read up to its diagonal only. Results hold scratch above the diagonal, in blocks of a panel. Working in
-place goes through the panels in the order in which what is still needed has not been overwritten.
+An operand called lower is read up to its diagonal only. Results hold scratch above the diagonal, in
+blocks of a panel. Working in place goes through the panels in the order in which what is still
+needed has not been overwritten.
 
-Measured against recursions with small leaves on two cores, in float64: L' A L and L S L' 1.2 to 1.3 times as fast at n = 1000,
-about equal at n = 2000.
+Measured against recursions with small leaves on two cores, in float64: L' A L and L S L' 1.2 to 1.3
+times as fast at n = 1000, about equal at n = 2000.
 """
 
 from numba import njit
@@ -12,8 +13,11 @@ from numba import njit
 from ..common import blas
 from ..common.blas import N, T, jit
 
-PANEL, ROWS = 128, 192  # the second where a panel is made of rows of both the left operand and the result
-SPLIT = 1024  # from here on two halves and large products between them are the faster way to multiply two lower factors
+# the second where a panel is made of rows of both the left operand and the result
+PANEL, ROWS = 128, 192
+# from here on two halves and large products between them are the faster way to multiply two lower
+# factors
+SPLIT = 1024
 
 
 @njit(nogil=True, cache=True)

@@ -1,14 +1,17 @@
 """Products, solves and factors of row-major matrices by cuBLAS and cuSOLVER, on the current stream and without waiting.
 
-The libraries think in columns: to them a row-major matrix is its transpose, and a lower factor an upper one. So C = A B is asked
-for as C' = B' A', and L X = B as X' L' = B'. Rows may be any distance apart.
+The libraries think in columns: to them a row-major matrix is its transpose, and a lower factor an
+upper one. So C = A B is asked for as C' = B' A', and L X = B as X' L' = B'. Rows may be any
+distance apart.
 """
 
 from ....runtime import cuda_devices
 from . import libraries
 from .libraries import LEFT, LOWER, NON_UNIT, RIGHT, UPPER
 
-BAND = 512  # rows of a half product that are one product: the device is busy, and a quarter of the flops more is spent at 1024
+# rows of a half product that are one product: the device is busy, and a quarter of the flops more
+# is spent at 1024
+BAND = 512
 
 
 def _lead(A):
@@ -18,7 +21,9 @@ def _lead(A):
 
 def _has_rows(A):
     """Whether the libraries can take the matrix as it is."""
-    apart = len(A) <= 1 or (A.strides[0] >= A.shape[1] * A.itemsize and A.strides[0] % A.itemsize == 0)
+    apart = len(A) <= 1 or (
+        A.strides[0] >= A.shape[1] * A.itemsize and A.strides[0] % A.itemsize == 0
+    )
     return apart and (A.shape[1] <= 1 or A.strides[1] == A.itemsize)
 
 
@@ -57,7 +62,9 @@ def lower_product(A, B, C, alpha=1.0, beta=0.0):
     """Lower triangle of ``C = alpha A B' + beta C``; what stands above the diagonal of C is not defined afterwards."""
     for start in range(0, len(C), BAND):
         stop = min(start + BAND, len(C))
-        gemm(A[start:stop], B[:stop], C[start:stop, :stop], transpose_b=True, alpha=alpha, beta=beta)
+        gemm(
+            A[start:stop], B[:stop], C[start:stop, :stop], transpose_b=True, alpha=alpha, beta=beta
+        )
     return C
 
 
@@ -66,7 +73,20 @@ def solve(L, B, transpose=False, right=False, alpha=1.0):
     if B.size == 0:
         return B
     L, (m, n), side = rows(L), B.shape, LEFT if right else RIGHT
-    libraries.trsm(B.dtype, side, UPPER, int(transpose), NON_UNIT, n, m, alpha, L.data.ptr, _lead(L), B.data.ptr, _lead(B))
+    libraries.trsm(
+        B.dtype,
+        side,
+        UPPER,
+        int(transpose),
+        NON_UNIT,
+        n,
+        m,
+        alpha,
+        L.data.ptr,
+        _lead(L),
+        B.data.ptr,
+        _lead(B),
+    )
     return B
 
 

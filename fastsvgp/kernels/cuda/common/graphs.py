@@ -1,7 +1,8 @@
 """Many launches as one: what a function does on a device, captured into a graph.
 
-A graph repeats what was launched while it was captured, with the same addresses. So its memory is a pool of its own, and whatever
-changes from one launch to the next has to stand in arrays that stay where they are.
+A graph repeats what was launched while it was captured, with the same addresses. So its memory is a
+pool of its own, and whatever changes from one launch to the next has to stand in arrays that stay
+where they are.
 """
 
 from ....runtime import cuda_devices
@@ -15,18 +16,26 @@ class NotCaptured(RuntimeError):
 class Recorded:
     """``body()``, a function that launches kernels and waits for nothing: run as it is once, then captured, then launched as one.
 
-    The first run loads kernels, makes what is kept, and fills the pool: little of that is allowed under capture. What ``body``
-    returns, arrays on the device, stands in the same place from the second call on, and is written anew by each.
+    The first run loads kernels, makes what is kept, and fills the pool: little of that is allowed
+    under capture. What ``body`` returns, arrays on the device, stands in the same place from the
+    second call on, and is written anew by each.
     """
 
     def __init__(self, body):
         cp = cuda_devices.cupy()
-        self._body, self._pool, self._stream = body, cp.cuda.MemoryPool(), cp.cuda.Stream(non_blocking=True)
+        self._body, self._pool, self._stream = (
+            body,
+            cp.cuda.MemoryPool(),
+            cp.cuda.Stream(non_blocking=True),
+        )
         self._graph = self._result = self._workspace = None
         self._ran = False
 
     def __call__(self):
-        """What ``body()`` returns, in the order of the current stream. ``NotCaptured`` at the second call, where it cannot be."""
+        """What ``body()`` returns, in the order of the current stream.
+
+        ``NotCaptured`` at the second call, where it cannot be.
+        """
         if not self._ran:
             result = self._apart(self._body)
             self._ran = True
@@ -59,6 +68,7 @@ class Recorded:
                 finally:
                     graph = self._stream.end_capture()
             except Exception as error:
-                first = error.__context__ or error  # where the capture has failed, its end says no more than that
+                # where the capture has failed, its end says no more than that
+                first = error.__context__ or error
                 raise NotCaptured(f"{type(first).__name__}: {first}") from error
             return graph

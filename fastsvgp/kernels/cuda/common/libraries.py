@@ -1,8 +1,9 @@
 """The routines of cuBLAS and cuSOLVER that we call: on the current stream, also while it is captured into a graph.
 
-CuPy's wrappers refuse under capture. So the routines are called by ctypes, with the handles that CuPy keeps for a thread,
-and found through CuPy's extensions, which are linked to libraries of the right version. Matrices are column-major: addresses
-and leading dimensions; ``dtype`` is float32 or float64.
+CuPy's wrappers refuse under capture. So the routines are called by ctypes, with the handles that
+CuPy keeps for a thread, and found through CuPy's extensions, which are linked to libraries of the
+right version. Matrices are column-major: addresses and leading dimensions; ``dtype`` is float32 or
+float64.
 """
 
 import contextlib
@@ -35,7 +36,10 @@ def _modules():
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas, cusolver
 
-    return device, {"cublas": ctypes.CDLL(cublas.__file__), "cusolver": ctypes.CDLL(cusolver.__file__)}
+    return device, {
+        "cublas": ctypes.CDLL(cublas.__file__),
+        "cusolver": ctypes.CDLL(cusolver.__file__),
+    }
 
 
 @functools.cache
@@ -69,15 +73,24 @@ _POTRF = _I, _I, _P, _I
 
 
 def _cublas():
-    handle, stream = _modules()[0].get_cublas_handle(), cuda_devices.cupy().cuda.get_current_stream()
-    routine("cublas", "cublasSetStream_v2", _P)(handle, stream.ptr)  # which takes memory of its own again
+    handle, stream = (
+        _modules()[0].get_cublas_handle(),
+        cuda_devices.cupy().cuda.get_current_stream(),
+    )
+    # which takes memory of its own again
+    routine("cublas", "cublasSetStream_v2", _P)(handle, stream.ptr)
     if _local.workspace is not None:
-        routine("cublas", "cublasSetWorkspace_v2", _P, ctypes.c_size_t)(handle, _local.workspace.data.ptr, WORKSPACE)
+        routine("cublas", "cublasSetWorkspace_v2", _P, ctypes.c_size_t)(
+            handle, _local.workspace.data.ptr, WORKSPACE
+        )
     return handle
 
 
 def _cusolver():
-    handle, stream = _modules()[0].get_cusolver_handle(), cuda_devices.cupy().cuda.get_current_stream()
+    handle, stream = (
+        _modules()[0].get_cusolver_handle(),
+        cuda_devices.cupy().cuda.get_current_stream(),
+    )
     routine("cusolver", "cusolverDnSetStream", _P)(handle, stream.ptr)
     return handle
 
@@ -86,24 +99,32 @@ def gemm(dtype, op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc):
     """``C = alpha op(A) op(B) + beta C``."""
     letter, real = REALS[dtype.char]
     alpha, beta = ctypes.byref(real(alpha)), ctypes.byref(real(beta))
-    routine("cublas", f"cublas{letter}gemm_v2", *_GEMM)(_cublas(), op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc)
+    routine("cublas", f"cublas{letter}gemm_v2", *_GEMM)(
+        _cublas(), op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc
+    )
 
 
 def trsm(dtype, side, uplo, op, diag, m, n, alpha, A, lda, B, ldb):
     """In place ``B = alpha op(A)^-1 B`` or ``alpha B op(A)^-1``."""
     letter, real = REALS[dtype.char]
     alpha = ctypes.byref(real(alpha))
-    routine("cublas", f"cublas{letter}trsm_v2", *_TRSM)(_cublas(), side, uplo, op, diag, m, n, alpha, A, lda, B, ldb)
+    routine("cublas", f"cublas{letter}trsm_v2", *_TRSM)(
+        _cublas(), side, uplo, op, diag, m, n, alpha, A, lda, B, ldb
+    )
 
 
 def potrf_size(dtype, uplo, n, A, lda):
     """Numbers of memory that ``potrf`` needs."""
     letter, size = REALS[dtype.char][0], _I()
-    routine("cusolver", f"cusolverDn{letter}potrf_bufferSize", *_POTRF, _P)(_cusolver(), uplo, n, A, lda, ctypes.byref(size))
+    routine("cusolver", f"cusolverDn{letter}potrf_bufferSize", *_POTRF, _P)(
+        _cusolver(), uplo, n, A, lda, ctypes.byref(size)
+    )
     return size.value
 
 
 def potrf(dtype, uplo, n, A, lda, work, size, info):
     """The Cholesky factor in place; ``info`` is the address of an int32 on the device, as of LAPACK."""
     letter = REALS[dtype.char][0]
-    routine("cusolver", f"cusolverDn{letter}potrf", *_POTRF, _P, _I, _P)(_cusolver(), uplo, n, A, lda, work, size, info)
+    routine("cusolver", f"cusolverDn{letter}potrf", *_POTRF, _P, _I, _P)(
+        _cusolver(), uplo, n, A, lda, work, size, info
+    )

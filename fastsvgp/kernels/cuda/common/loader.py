@@ -1,8 +1,9 @@
 """From CUDA C++ to a launched kernel: NVRTC makes a cubin for the device at hand, a folder keeps it, CuPy loads and launches it.
 
-A cubin is kept under the hash of everything that it depends on: source, headers, options, architecture and the version of NVRTC.
-``FASTSVGP_CACHE_DIR`` moves the folder (``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` makes the kernels check what costs a
-wait for the device, such as the range of indices.
+A cubin is kept under the hash of everything that it depends on: source, headers, options,
+architecture and the version of NVRTC. ``FASTSVGP_CACHE_DIR`` moves the folder
+(``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` makes the kernels check what costs a wait for the
+device, such as the range of indices.
 """
 
 import functools
@@ -42,7 +43,9 @@ def source_folder():
 def sources(stem):
     """``(source, headers)`` of a family: text, and a dictionary of the texts of all headers by name."""
     folder = source_folder()
-    headers = {f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")}
+    headers = {
+        f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")
+    }
     return (folder / f"{stem}.cu").read_text(encoding="utf-8"), dict(sorted(headers.items()))
 
 
@@ -64,7 +67,10 @@ def compile_cubin(stem, dtype, architecture, options=()):
     except nvrtc.NVRTCError as error:
         version = ".".join(map(str, nvrtc.getVersion()))
         log = nvrtc.getProgramLog(program)
-        said = f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error} ({cuda_devices.TESTED})"
+        said = (
+            f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error}"
+            f" ({cuda_devices.TESTED})"
+        )
         raise RuntimeError(f"{said}\n{log}") from error
     finally:
         nvrtc.destroyProgram(program)
@@ -79,17 +85,33 @@ def cache_folder():
     named = os.environ.get("FASTSVGP_CACHE_DIR")
     if named:
         return pathlib.Path(named)
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fastsvgp"
+    return (
+        pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        / "fastsvgp"
+    )
 
 
 def load_cubin(stem, dtype, architecture):
-    """The cubin of ``stem.cu``, from the folder or made now. Processes may race: a file appears whole or not at all."""
+    """The cubin of ``stem.cu``, from the folder or made now.
+
+    Processes may race: a file appears whole or not at all.
+    """
     cuda_devices.cupy()
     from cupy.cuda import nvrtc
 
     source, headers = sources(stem)
-    parts = [source, *headers, *headers.values(), *_options(dtype), architecture, str(nvrtc.getVersion())]
-    path = cache_folder() / f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}.cubin"
+    parts = [
+        source,
+        *headers,
+        *headers.values(),
+        *_options(dtype),
+        architecture,
+        str(nvrtc.getVersion()),
+    ]
+    path = (
+        cache_folder()
+        / f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}.cubin"
+    )
     try:
         return path.read_bytes()
     except OSError:
@@ -98,7 +120,11 @@ def load_cubin(stem, dtype, architecture):
         _write_atomically(path, cubin)
     except OSError as error:
         log = logging.getLogger("fastsvgp")
-        log.warning("compiled CUDA kernels cannot be kept in %s (%s), so each process compiles them", path.parent, error)
+        log.warning(
+            "compiled CUDA kernels cannot be kept in %s (%s), so each process compiles them",
+            path.parent,
+            error,
+        )
     return cubin
 
 
@@ -123,7 +149,10 @@ def _load_module(stem, dtype, architecture):
         module.load(load_cubin(stem, dtype, architecture))
     except cuda_devices.cupy().cuda.driver.CUDADriverError as error:
         driver = cuda_devices.dotted(cuda_devices.cupy().cuda.runtime.driverGetVersion())
-        said = f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error} ({cuda_devices.TESTED})"
+        said = (
+            f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}:"
+            f" {error} ({cuda_devices.TESTED})"
+        )
         raise RuntimeError(said) from error
     return module
 
@@ -141,7 +170,9 @@ def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
     devices, device = cuda_devices.require_device(), cuda_devices.cupy().cuda.get_device_id()
     if devices > 1:
         _check_home(arguments, device)
-    prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(device, stem, dtype, kernel)
+    prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(
+        device, stem, dtype, kernel
+    )
     if shared_memory > prepared.shared_memory:
         prepared.allow(shared_memory)
     prepared.function(grid, block, arguments, shared_memory)
@@ -151,7 +182,8 @@ def _check_home(arguments, device):
     for argument in arguments:
         if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
             raise ValueError(
-                f"an array lives on device {argument.device.id}, the current device is {device}; move it, or choose its device"
+                f"an array lives on device {argument.device.id}, the current device is {device};"
+                " move it, or choose its device"
             )
 
 
@@ -163,13 +195,17 @@ class _Prepared:
 
     def allow(self, shared_memory):
         driver = cuda_devices.cupy().cuda.driver
-        driver.funcSetAttribute(self.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
+        driver.funcSetAttribute(
+            self.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory
+        )
         self.shared_memory = shared_memory
 
 
 def _prepare(device, stem, dtype, kernel):
     module = _modules.get((device, stem, dtype.char))
     if module is None:
-        module = _modules[device, stem, dtype.char] = _load_module(stem, str(dtype), cuda_devices.device_facts(device)[0])
+        module = _modules[device, stem, dtype.char] = _load_module(
+            stem, str(dtype), cuda_devices.device_facts(device)[0]
+        )
     prepared = _functions[device, stem, dtype.char, kernel] = _Prepared(module.get_function(kernel))
     return prepared

@@ -14,7 +14,11 @@ def on_device(value):
 def parameter(value, dtype):
     """A parameter () or (D,) as kernels take it: where it is, the step from feature to feature, and its value if it is here."""
     if on_device(value):
-        return cuda_devices.cupy().ascontiguousarray(value, dtype=dtype), np.int32(value.ndim), dtype.type(0)
+        return (
+            cuda_devices.cupy().ascontiguousarray(value, dtype=dtype),
+            np.int32(value.ndim),
+            dtype.type(0),
+        )
     return NULL, np.int32(0), dtype.type(value)
 
 

@@ -1,7 +1,7 @@
 """CUDA twin of ``pairwise``: what ``kernels_cuda/pairwise.cu`` is launched with; wide inner products go to cuBLAS.
 
-Nothing waits for the device: parameters that live there stay there. How sums are split depends on the shapes and on the device
-alone, so results are the same from run to run.
+Nothing waits for the device: parameters that live there stay there. How sums are split depends on
+the shapes and on the device alone, so results are the same from run to run.
 """
 
 import math
@@ -17,7 +17,9 @@ from . import partial_sums, wide
 BLOCK, TILE = 256, 64  # as in pairwise_tiles.cuh: threads of a block, rows and columns of its tile
 HIGH = 65_535  # blocks along the second and the third dimension of a grid
 BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
-DIRECT_BELOW = 41  # features; from here on cuBLAS's products and the passes that they cost take less than direct differences
+# features; from here on cuBLAS's products and the passes that they cost take less than direct
+# differences
+DIRECT_BELOW = 41
 FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
 
 
@@ -86,7 +88,13 @@ def inner(X1, X2, weights):
     K = cp.empty((len(X1), len(X2)), dtype)
     if K.size:
         grid, lines = _grid(1, len(X1), len(X2))
-        arguments = *_shape(X1, X2), *parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
+        arguments = (
+            *_shape(X1, X2),
+            *parameter(weights, dtype),
+            np.int32(symmetric),
+            K,
+            np.int32(_is_aligned(K)),
+        )
         _launch("inner", dtype, grid, lines, *arguments)
     return K
 
@@ -97,7 +105,8 @@ def inner(X1, X2, weights):
 def _shares(N1, N2, items):
     """How many tiles a block takes down and across: blocks enough for the device, in the grid that needs the least memory.
 
-    In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as the root of N1 N2.
+    In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as
+    the root of N1 N2.
     """
     tiles1, tiles2 = _tiles(N1), _tiles(N2)
     blocks = max(1, BLOCKS_EACH * cuda_devices.multiprocessors() // items)
@@ -114,7 +123,9 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         if not symmetric:
             swap = {"X1": "X2", "X2": "X1"}
             need = tuple(swap.get(name, name) for name in need)
-            X2_bar, X1_bar, *rest = stationary_vjp(K_bar, family, X2, X1, variance, lengthscales, need, K)
+            X2_bar, X1_bar, *rest = stationary_vjp(
+                K_bar, family, X2, X1, variance, lengthscales, need, K
+            )
             return X1_bar, X2_bar, *rest
     elif symmetric and K is not None and K.ndim == 2 and not K.flags.c_contiguous:
         K = K.T
@@ -130,30 +141,82 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     elif sides or totals:
         K_bar, factor = cp.ascontiguousarray(K_bar), 2 if symmetric else 1
         if D >= DIRECT_BELOW:
-            _contract_wide(K_bar, family, X1, X1 if symmetric else X2, variance, lengthscales, sides, totals, factor)
+            _contract_wide(
+                K_bar,
+                family,
+                X1,
+                X1 if symmetric else X2,
+                variance,
+                lengthscales,
+                sides,
+                totals,
+                factor,
+            )
         else:
-            known = family == "rbf" and K is not None and K.flags.c_contiguous  # else reading K saves no more than it costs
-            _contract(K_bar, family, X1, X2, variance, lengthscales, K if known else NULL, sides, totals, factor)
-    return *(sides.get(name) for name in ("X1", "X2")), *(totals.get(name) for name in ("variance", "lengthscales"))
+            # else reading K saves no more than it costs
+            known = family == "rbf" and K is not None and K.flags.c_contiguous
+            _contract(
+                K_bar,
+                family,
+                X1,
+                X2,
+                variance,
+                lengthscales,
+                K if known else NULL,
+                sides,
+                totals,
+                factor,
+            )
+    return *(sides.get(name) for name in ("X1", "X2")), *(
+        totals.get(name) for name in ("variance", "lengthscales")
+    )
 
 
 def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, factor):
-    """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted. ``factor`` scales the side of X1."""
+    """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted.
+
+    ``factor`` scales the side of X1.
+    """
     cp, (items, N1, D), N2, dtype = cuda_devices.cupy(), X1.shape, X2.shape[1], X1.dtype
     down, across = _shares(N1, N2, items)
     bands, strips = -(-_tiles(N1) // down), -(-_tiles(N2) // across)
-    blocks, both, contracted = items * bands * strips, "X2" in sides, bool(sides) or "lengthscales" in totals
+    blocks, both, contracted = (
+        items * bands * strips,
+        "X2" in sides,
+        bool(sides) or "lengthscales" in totals,
+    )
     features = D if contracted else 0
-    side1, side2 = cp.empty((items, strips, features, N1)), cp.empty((items, bands, features if both else 0, N2))
+    side1, side2 = (
+        cp.empty((items, strips, features, N1)),
+        cp.empty((items, bands, features if both else 0, N2)),
+    )
     squares, total = cp.empty((blocks, features)), cp.empty(blocks)
     aligned = _is_aligned(K_bar) and (K is NULL or _is_aligned(K))
     spread = parameter(lengthscales, dtype)
-    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *number(variance, dtype), *spread
+    given = (
+        np.int32(FAMILIES[family]),
+        K_bar,
+        np.int32(aligned),
+        K,
+        *_shape(X1, X2),
+        *number(variance, dtype),
+        *spread,
+    )
     split = np.int32(down), np.int32(across)
     if both:
         _launch("contract_both", dtype, (blocks,), *given, *split, side1, side2, squares, total)
     else:
-        _launch("contract_rows", dtype, (blocks,), *given, *split, np.int32(contracted), side1, squares, total)
+        _launch(
+            "contract_rows",
+            dtype,
+            (blocks,),
+            *given,
+            *split,
+            np.int32(contracted),
+            side1,
+            squares,
+            total,
+        )
     for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
         if name in sides:
             partial_sums.sum_sides(partial, sign, lengthscales, sides[name])
@@ -167,9 +230,13 @@ def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals,
     for bar in totals.values():
         bar[...] = 0
     wanted = {**sides, **totals}
-    for i, (x1, k_bar) in enumerate(zip(X1, K_bar.reshape(len(X1), X1.shape[1], X2.shape[1]), strict=True)):
+    for i, (x1, k_bar) in enumerate(
+        zip(X1, K_bar.reshape(len(X1), X1.shape[1], X2.shape[1]), strict=True)
+    ):
         x2 = x1 if X2 is X1 else X2[i]
-        for name, bar in wide.contract(k_bar, FAMILIES[family], x1, x2, variance, lengthscales, set(wanted)).items():
+        for name, bar in wide.contract(
+            k_bar, FAMILIES[family], x1, x2, variance, lengthscales, set(wanted)
+        ).items():
             if name in sides:
                 sides[name].reshape(-1, *bar.shape)[i] = bar * factor if name == "X1" else bar
             else:
@@ -191,7 +258,9 @@ def inner_vjp(K_bar, X1, X2, weights, need):
     if "X1" in need or "weights" in need:
         P = matmul(K_bar, X2)
         if "weights" in need:
-            weights_bar = (X1 * P).sum(None if np.ndim(weights) == 0 else 0, dtype=np.float64).astype(dtype)
+            weights_bar = (
+                (X1 * P).sum(None if np.ndim(weights) == 0 else 0, dtype=np.float64).astype(dtype)
+            )
         if "X1" in need:
             X1_bar = P * (2 * factor if symmetric else factor)
     if "X2" in need and not symmetric:

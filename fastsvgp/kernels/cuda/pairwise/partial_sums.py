@@ -21,11 +21,22 @@ def sum_sides(parts, factor, lengthscales, out):
         _, shares, D, N = parts.shape
         sizes = np.int32(shares), np.int64(N), np.int32(D), np.float64(factor)
         spread = parameter(lengthscales, out.dtype)
-        _launch("sum_sides", out, -(-out.size // BLOCK), parts, *sizes, *spread, out, np.int64(out.size))
+        _launch(
+            "sum_sides", out, -(-out.size // BLOCK), parts, *sizes, *spread, out, np.int64(out.size)
+        )
 
 
 def sum_parts(parts, values, cubed, out):
     """out () or (D,) := the sum of all parts, or of each column of (blocks, D), over the values or their cubes."""
     if out.size:
         sizes = np.int64(parts.size // out.size), np.int32(out.size)
-        _launch("sum_parts", out, out.size, parts, *sizes, *parameter(values, out.dtype), np.int32(cubed), out)
+        _launch(
+            "sum_parts",
+            out,
+            out.size,
+            parts,
+            *sizes,
+            *parameter(values, out.dtype),
+            np.int32(cubed),
+            out,
+        )

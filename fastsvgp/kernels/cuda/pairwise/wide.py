@@ -13,7 +13,8 @@ from ..products import matmul
 BLOCK, WARPS, WARP, EACH = 256, 8, 32, 4  # as in pairwise_wide.cu
 BLOCKS_EACH = 16  # blocks that weigh, for each multiprocessor
 SAMPLE = 1024  # rows that make the centre
-TILE = 1 << 22  # entries of the row tile in which the reverse rule works: the second-level cache holds it
+# entries of the row tile in which the reverse rule works: the second-level cache holds it
+TILE = 1 << 22
 
 
 def _launch(kernel, dtype, blocks, *arguments):
@@ -25,11 +26,31 @@ def _moved(X1, X2, lengthscales):
     cp, (N1, D), dtype = cuda_devices.cupy(), X1.shape, X1.dtype
     scale, centre = cp.empty(D, dtype), cp.empty(D, dtype)
     _launch("invert", dtype, -(-D // BLOCK), *parameter(lengthscales, dtype), np.int32(D), scale)
-    _launch("centre", dtype, -(-D // WARP), X1, np.int64(N1), np.int32(D), np.int64(-(-N1 // SAMPLE)), centre)
+    _launch(
+        "centre",
+        dtype,
+        -(-D // WARP),
+        X1,
+        np.int64(N1),
+        np.int32(D),
+        np.int64(-(-N1 // SAMPLE)),
+        centre,
+    )
     results = []
     for X in (X1,) if X2 is X1 else (X1, X2):
         A, norms = cp.empty_like(X), cp.empty(len(X), dtype)
-        _launch("move", dtype, -(-len(X) // WARPS), X, np.int64(len(X)), np.int32(D), centre, scale, A, norms)
+        _launch(
+            "move",
+            dtype,
+            -(-len(X) // WARPS),
+            X,
+            np.int64(len(X)),
+            np.int32(D),
+            centre,
+            scale,
+            A,
+            norms,
+        )
         results += [A, norms]
     return scale, *(results * 2 if X2 is X1 else results)
 
@@ -44,19 +65,29 @@ def matrix(family, X1, X2, variance, lengthscales, K):
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
     blas.gemm(A, B, K, transpose_b=True)
     blocks = len(X1) * -(-len(X2) // (BLOCK * EACH))
-    _launch("finish", K.dtype, blocks, *_pair(family, X1, X2, variance, scale), norms1, norms2, np.int32(X2 is X1), K)
+    _launch(
+        "finish",
+        K.dtype,
+        blocks,
+        *_pair(family, X1, X2, variance, scale),
+        norms1,
+        norms2,
+        np.int32(X2 is X1),
+        K,
+    )
 
 
 def contract(K_bar, family, X1, X2, variance, lengthscales, names):
     """Cotangents of those of "X1", "X2", "variance", "lengthscales" that are in ``names``, in a dictionary.
 
-    With rows a of A and b of B (centred and scaled), w the weights of pairs that are not near, and sums over i, j:
+    With rows a of A and b of B (centred and scaled), w the weights of pairs that are not near, and
+    sums over i, j:
 
     X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
     sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i        (elementwise in the features)
 
-    A column of ones beside A and B makes the sums of w part of the products. Where X2 is X1, K_bar is symmetric and X1_bar is
-    that of one side.
+    A column of ones beside A and B makes the sums of w part of the products. Where X2 is X1, K_bar
+    is symmetric and X1_bar is that of one side.
     """
     cp, (N1, D), N2, dtype, symmetric = cuda_devices.cupy(), X1.shape, len(X2), X1.dtype, X2 is X1
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
@@ -65,24 +96,52 @@ def contract(K_bar, family, X1, X2, variance, lengthscales, names):
     blocks = min(-(-size * words // WARPS), BLOCKS_EACH * cuda_devices.multiprocessors())
     total, squares = cp.empty((-(-N1 // size), blocks)), cp.zeros(D)
     X1_bar = cp.empty((N1, D), dtype)
-    X2_sums, X2_near = cp.zeros((N2, D + 1 if "X2" in names else 1), dtype), cp.zeros((N2, D), dtype)
+    X2_sums, X2_near = (
+        cp.zeros((N2, D + 1 if "X2" in names else 1), dtype),
+        cp.zeros((N2, D), dtype),
+    )
     for start in range(0, N1, size):
         here = slice(start, min(start + size, N1))
         a, a1, k_bar = A[here], A1[here], K_bar[here]
         W, near = matmul(a, B, transpose_b=True), cp.empty((len(a), words), np.uint32)
         pair = _pair(family, X1[here], X2, variance, scale)
-        _launch("weigh", dtype, blocks, *pair, norms1[here], norms2, k_bar, W, near, total[start // size])
+        _launch(
+            "weigh",
+            dtype,
+            blocks,
+            *pair,
+            norms1[here],
+            norms2,
+            k_bar,
+            W,
+            near,
+            total[start // size],
+        )
         if names == {"variance"}:
             continue
         pulled, bar, near_squares = matmul(W, B1), cp.zeros_like(a), cp.zeros_like(a)
         row_sums, pulled = pulled[:, D:], pulled[:, :D]
-        _launch("add_near", dtype, -(-len(a) // WARPS), *pair, k_bar, near, np.int32(0), bar, near_squares)
-        squares += ((row_sums * (2 if symmetric else 1) * a - 2 * pulled) * a + near_squares).sum(0, dtype=np.float64)
+        _launch(
+            "add_near",
+            dtype,
+            -(-len(a) // WARPS),
+            *pair,
+            k_bar,
+            near,
+            np.int32(0),
+            bar,
+            near_squares,
+        )
+        squares += ((row_sums * (2 if symmetric else 1) * a - 2 * pulled) * a + near_squares).sum(
+            0, dtype=np.float64
+        )
         X1_bar[here] = (pulled - row_sums * a + bar) * scale
         if not symmetric:
             X2_sums += matmul(W, a1 if "X2" in names else a1[:, D:], transpose_a=True)
         if "X2" in names:
-            _launch("add_near", dtype, -(-N2 // WARPS), *pair, k_bar, near, np.int32(1), X2_near, NULL)
+            _launch(
+                "add_near", dtype, -(-N2 // WARPS), *pair, k_bar, near, np.int32(1), X2_near, NULL
+            )
     column_sums = X2_sums[:, -1:]
     if not symmetric:
         squares += (column_sums * B * B).sum(0, dtype=np.float64)
