@@ -4,7 +4,7 @@
     FASTSVGP_DATA=... python bench/estimators.py defaults     # RMSE, NLPD and seconds
 
 Each prints a Markdown table: held-out rows of split 0, standardised by the training rows
-(README.md, "Real data", says where the data come from). The time is that of the process, all its
+(docs/real_data.md says where the data come from). The time is that of the process, all its
 threads together; OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 make it one thread's.
 """
 

@@ -1,4 +1,4 @@
-"""The real-data table of the README: fits each data set by the command line and prints one Markdown row each.
+"""The real-data table of docs/real_data.md: fits each data set by the command line and prints one Markdown row each.
 
     python examples/real_data.py                        # all; about an hour on two cores
     python examples/real_data.py kin40k --split 3       # one of them, on another test split
