@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..check import weights as weighing
 from ..covariances import Covariance
 from ..distributed import reduce
@@ -19,7 +19,7 @@ from ..means import Mean
 from ..posteriors import Posterior
 from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
 from ..records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .gradient_sums import scaled
 from .layer_pass import LayerBars
 from .posterior_passes import layer_pass
@@ -64,8 +64,7 @@ class SVGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def elbo(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random
 ) -> float:
@@ -151,8 +150,7 @@ def elbo(
     return reduce.summed(num_data, check.result(less_kl(data, layer, num_data), model))
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def elbo_and_grad(
     model,
     X,
@@ -263,8 +261,7 @@ def elbo_and_grad(
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def data_term_and_grad(
     model,
     X,
@@ -311,8 +308,7 @@ def data_term_and_grad(
     )
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def kl_term_and_grad(
     model: RecordT,
     *,
@@ -377,8 +373,7 @@ def _zeros(tree):
     return tree_map(_zeros, tree) if is_record(tree) else np.zeros_like(tree)[()]
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def likelihood_direction(
     model: RecordT,
     X: ArrayLike,

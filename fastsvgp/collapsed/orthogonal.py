@@ -54,7 +54,6 @@ from ..posteriors.base import add_to_diagonals, identities, prior_factor
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
-from ..runtime import deferred_checks
 from .sgpr import checked, checked_with
 
 
@@ -91,7 +90,6 @@ class OrthogonalSGPR:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
     """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M.
 
@@ -105,7 +103,6 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> flo
     )
 
 
-@deferred_checks.retried
 def collapsed_bound_and_grad(
     sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
 ) -> tuple[float, OrthogonalSGPR]:
@@ -120,7 +117,6 @@ def collapsed_bound_and_grad(
     return reduce.summed_gradient(group, check.result(s.value, sgpr), grad)
 
 
-@deferred_checks.retried
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
     if group is not None and not isinstance(group, reduce.Share):

@@ -55,6 +55,7 @@ from ..records import Blocks, leaf, plus, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 
 
 @record
@@ -82,8 +83,7 @@ class SGPR:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def collapsed_bound(
     sgpr: Record,
     X: ArrayLike,
@@ -131,8 +131,7 @@ def collapsed_bound(
     return check.result(forward(sgpr, X, Y, jitter, weights, group).value, sgpr)
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def collapsed_bound_and_grad(
     sgpr: RecordT,
     X: ArrayLike,
@@ -197,8 +196,7 @@ def collapsed_bound_and_grad(
     return check.result(s.value, sgpr), grad
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def optimal_svgp(
     sgpr: Record,
     X: ArrayLike,
@@ -401,7 +399,7 @@ def gradient(s, sgpr, X, wrt, others=None, share=None):
 def checked(sgpr, X, Y, jitter, num_sets=1):
     """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
-    check.begin(sgpr, X)
+    check.defer(sgpr, X)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
     check.one_device(("X", X), ("Y", Y))

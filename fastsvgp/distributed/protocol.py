@@ -358,9 +358,9 @@ class Share:
 
         Zeros in place of None, and where there is an ``error``, which is told.
         """
-        if error is None and len(self.due) > 1 and deferred_checks.postponed():
-            # or a fault: a call can be begun anew up to its first sum
-            check.report_clamped(deferred_checks.settle(0.0)[1])
+        if error is None and len(self.due) > 1 and (checks := deferred_checks.pending()):
+            # now, because a call can be run again only up to its first sum
+            check.report_clamped(checks.read(0.0)[1])
         packing, self.team.owed = self.due[0], None
         buffer = self.team.buffer(packing, self.home)
         buffer.reserve(packing.size)

@@ -17,6 +17,7 @@ from ..errors import BadEntry
 from ..records import is_record, leaves, restricted
 from ..runtime.deferred_checks import on_device
 from ..runtime.devices import home_of
+from ..runtime.edge import run as run_as_public
 from . import same_data
 from .packing import Packing
 from .protocol import NUMBERS, Share, Team, told
@@ -302,7 +303,7 @@ def bound(
         named |= {
             name: value for name, value in (("draws", draws), ("wrt", wrt)) if value is not None
         }
-        return function(model, X, Y, **named)
+        return run_as_public(function, model, X, Y, **named)
 
     def sums():
         return ([Packing([("real", (team.size,))])] if own else []) + packings(), home_of(model)

@@ -16,13 +16,11 @@ from ..bounds.gradient_sums import scaled
 from ..check import weights as weighing
 from ..distributed import reduce
 from ..records import plus, restricted, tree_map
-from ..runtime import deferred_checks
 from .chain_pass import Chain
 from .draws import hidden_draws, num_draws
 from .layer import DeepGP, checked
 
 
-@deferred_checks.retried
 def elbo(
     model,
     X,
@@ -65,7 +63,6 @@ def elbo(
     return reduce.summed(num_data, check.result(less_kl(data, chain, num_data), model))
 
 
-@deferred_checks.retried
 def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, draws=None,
     num_samples=2,
@@ -104,7 +101,6 @@ def elbo_and_grad(
     )
 
 
-@deferred_checks.retried
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
@@ -117,7 +113,6 @@ def data_term_and_grad(
     )
 
 
-@deferred_checks.retried
 def kl_term_and_grad(model, *, jitter=None, wrt=None):
     """As of an SVGP: the sum of the layers' terms, in which nothing is drawn."""
     model, _, _, dtype = checked(model)

@@ -14,7 +14,7 @@ marginal: with s = v - (kff - qff), what u has in its variance,
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..bounds.elbo import SVGP, sweep
 from ..bounds.posterior_passes import layer_pass
 from ..posteriors.dual_sites import DualTying
@@ -22,6 +22,7 @@ from ..posteriors.whitened_pass import GaussianFactor
 from ..records import Marginals, leaf, record
 from ..records.typed import Array, ArrayLike, Record, Seed
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 
 
 @record
@@ -45,8 +46,7 @@ class Sites:
     lambda2: Array = leaf()
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def dual_parameters(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Sites:
@@ -89,8 +89,7 @@ def dual_parameters(
     return sites
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def leave_one_out(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Array:

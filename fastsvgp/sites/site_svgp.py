@@ -48,7 +48,7 @@ from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, record, replace, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .dual_parameters import Sites
 
 INVALID = (
@@ -87,8 +87,7 @@ class SiteSVGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> float:
@@ -120,8 +119,7 @@ def site_bound(
     return check.result(data - layer.kl(), model)
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound_and_grad(
     model: RecordT,
     X: ArrayLike,
@@ -189,8 +187,7 @@ def site_bound_and_grad(
     )
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound_terms(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> tuple[float, float]:
@@ -256,8 +253,7 @@ def terms(model, data, kl, mean, off, trace):
     return check.result(expected - kl, model), check.result(data - expected, model)
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def tied(
     model: Record,
     X: ArrayLike,
@@ -460,7 +456,7 @@ def checked(model, X, Y, jitter):
             "`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got"
             f" {type(model.sites).__name__}"
         )
-    check.begin(model, X)
+    check.defer(model, X)
     X = check.inputs("X", X)
     Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
     model, dtype = check.parameters(

@@ -57,7 +57,6 @@ from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import add_to_diagonals, raise_to_floor
 from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
-from ..runtime import deferred_checks
 from .dual_parameters import Sites
 from .site_svgp import INVALID, checked, finite_sums, terms
 
@@ -93,7 +92,6 @@ class VGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
 def site_bound(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is taken."""
     model, X, Y, _ = checked(model, X, Y, jitter)
@@ -105,7 +103,6 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
     )
 
 
-@deferred_checks.retried
 def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
@@ -114,7 +111,6 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
-@deferred_checks.retried
 def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     """Of a ``VGP``: 4 N^3 flops an output, and N^3 for the sites; some more where sites are negative. Some (N, N) arrays."""
     model, X, Y, _ = checked(model, X, Y, jitter)
@@ -140,7 +136,6 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     return value, restricted(VGP(covariance_bar, sites_bar, likelihood_bar, mean_bar), wrt)
 
 
-@deferred_checks.retried
 def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
     """Of a ``VGP``: the SVGP whose inducing inputs are X."""
     check_kind("tied: `to`", to)

@@ -28,7 +28,7 @@ from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import finite_sums
 from .arguments import rows as data_rows
@@ -38,7 +38,7 @@ WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 
-@models.public(SVGP)
+@public_call(SVGP, checks=False, blas_threads=False)
 def natural_steps(
     model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
 ):  # fmt: skip
@@ -103,13 +103,12 @@ def natural_steps(
         )
     batches = _batches(rows, steps)
 
-    @deferred_checks.retried
     def walked(model, X, Y):
         walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
         infos = _go(walk, batches, step_size, monotone, tolerance)
         return walk.end(), infos
 
-    return walked(model, X, Y)
+    return run(walked, model, X, Y)
 
 
 def natural_steps_of_sites(
@@ -123,13 +122,12 @@ def natural_steps_of_sites(
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     batches = _batches(rows, steps)
 
-    @deferred_checks.retried
     def walked(model, X, Y):
         walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
         infos = _go(walk, batches, step_size, monotone, tolerance)
         return walk.model, infos
 
-    return walked(model, X, Y)
+    return run(walked, model, X, Y)
 
 
 for kind in SITES_OF:
@@ -151,7 +149,7 @@ def _checked(rows, steps, step_size, monotone, tolerance):
 def _batches(rows, steps):
     """A list of what each step is about; None stands for all rows.
 
-    A second run, see ``verdicts``, takes the same.
+    A second run, see ``deferred_checks``, takes the same.
     """
     if rows is None:
         return [None] * steps
@@ -272,7 +270,7 @@ class _WalkOfRows(Walk):
             raise
 
 
-@deferred_checks.retried
+@public_call()
 def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
     """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
     X, Y, *weights = batches[0]

@@ -11,11 +11,10 @@ from ...layers.chain_pass import Chain
 from ...layers.draws import hidden_draws, num_draws
 from ...layers.layer import DeepGP, checked
 from ...records import replace
-from ...runtime import deferred_checks
+from ...runtime.edge import run
 from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
 
 
-@deferred_checks.retried
 def natural_step(
     model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, draws=None,
     num_samples=2,
@@ -71,9 +70,8 @@ def natural_step(
     def rises(posterior):
         if isinstance(num_data, reduce.Share):
             num_data.due.insert(0, reduce.NUMBER)
-        return no_lower(
-            elbo(moved(posterior), *given, jitter=jitter, draws=draws, **same), value, dtype
-        )
+        bound = run(elbo, moved(posterior), *given, jitter=jitter, draws=draws, **same)
+        return no_lower(bound, value, dtype)
 
     posterior, size, negative = halved(
         chain.passes[-1].natural_step, asked, negative, model, X, rises if monotone else None

@@ -5,7 +5,6 @@ import numpy as np
 from ... import check, models
 from ...bounds.elbo import sweep
 from ...errors import Diverged, InvalidSites
-from ...runtime import deferred_checks
 from ...sites.dual_parameters import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
@@ -13,7 +12,6 @@ from .backtracking import MAX_HALVINGS, NaturalStepInfo, no_lower
 from .rows import row_numbers
 
 
-@deferred_checks.retried
 def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None, monotone=False):
     """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` (B,) those whose sites move; all of them by default.
 

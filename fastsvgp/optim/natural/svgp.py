@@ -4,7 +4,7 @@ from typing import Unpack
 
 import numpy as np
 
-from ... import check, models
+from ... import check
 from ...bounds.elbo import SVGP, elbo, elbo_and_grad, less_kl, relay, sweep
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
@@ -13,12 +13,12 @@ from ...distributed import reduce
 from ...records import replace
 from ...records.typed import ArrayLike, Group, Names, Random, RecordT, Seed
 from ...runtime import deferred_checks
+from ...runtime.edge import public_call
 from . import deep, sites  # noqa: F401, which register the steps of theirs
 from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def natural_step(
     model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, **random
 ):  # fmt: skip
@@ -83,8 +83,7 @@ def natural_step(
     return stepped, info
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def natural_step_and_grad(
     model: RecordT,
     X: ArrayLike,
@@ -224,11 +223,11 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     if wrt is None:
         return model, info, None, None
     if shared:
-        check.begin(model, X)
+        check.defer(model, X)
         try:
             after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
             return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
-        except deferred_checks.Fault:
+        except deferred_checks.CheckFailed:
             if not isinstance(num_data, reduce.Share):
                 raise
             # the first sum is made: of ranks, what follows it is begun anew, and no more
