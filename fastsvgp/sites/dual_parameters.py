@@ -15,8 +15,10 @@ marginal: with s = v - (kff - qff), what u has in its variance,
 import numpy as np
 
 from .. import check, kernels
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.posterior_passes import layer_pass
+from ..distributed.data_scale import ALL_ROWS
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import Marginals, leaf, record
@@ -160,7 +162,7 @@ def leave_one_out(
 def _sites(model, X, Y, jitter, rng):
     """``(Sites, marginals with the mean function, the data term)``."""
     layer = layer_pass(model, jitter, len(X))
-    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, None, rng)]
+    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, ALL_ROWS, rng)]
     total = sum(ell for ell, _, _ in parts)
     mean, var, a, b = (
         np.concatenate([getattr(p[i], name) for p in parts], -1)

@@ -33,10 +33,12 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, from_state
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.layer_pass import LayerParts, LayerPass
 from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..covariances import Covariance
+from ..distributed.data_scale import ALL_ROWS
 from ..errors import InvalidSites
 from ..likelihoods import Likelihood
 from ..likelihoods.base import total
@@ -115,7 +117,7 @@ def site_bound(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer = site_pass(held_layer(model, X, jitter), jitter)
-    data = sum(part.ell for part in sweep(model, layer, X, Y, None, rng, need=False))
+    data = sum(part.ell for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False))
     return check.result(data - layer.kl(), model)
 
 
@@ -175,7 +177,7 @@ def site_bound_and_grad(
     )
     layer = site_pass(held, jitter, len(X), (*need, "posterior"))
     data, likelihood_bar = 0.0, None
-    for part in sweep(model, layer, X, Y, None, rng):
+    for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         layer.pull(part.rows, part.f_bar)
@@ -227,7 +229,7 @@ def site_bound_terms(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer, data, means = site_pass(held_layer(model, X, jitter), jitter), 0.0, []
-    for part in sweep(model, layer, X, Y, None, rng, need=False):
+    for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False):
         data += part.ell
         means.append(part.f.mean)
     mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))

@@ -48,8 +48,10 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, convert
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..covariances import Covariance
+from ..distributed.data_scale import ALL_ROWS
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
@@ -97,7 +99,7 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
     return check.result(
-        sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
+        sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
         - full.kl(),
         model,
     )
@@ -107,7 +109,7 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
-    data = sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
+    data = sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
@@ -117,7 +119,7 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
     full, data, bars, likelihood_bar = FullSites(model, X), 0.0, [], None
-    for part in sweep(model, full.layer(), X, Y, None, rng):
+    for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         bars.append(part.f_bar)

@@ -16,9 +16,11 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..check import weights as weighing
+from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
 from ..optim.natural.backtracking import NaturalStepInfo, halved, no_lower
 from ..optim.natural.rows import row_numbers
@@ -186,7 +188,7 @@ class Walk:
     def __init__(self, model, X, Y, rng, num_data, jitter, weights=None):
         checked, *_, dtype = weighing.svgp(model, X, Y, weights)
         jitter = check.jitter_amount(jitter, dtype)
-        self._model, self._rng, self._num_data = model, rng, num_data
+        self._model, self._rng, self._scale = model, rng, DataScale(num_data)
         self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
@@ -198,7 +200,7 @@ class Walk:
         kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
         layer = KeptLayer(model, self._prior, self._state, kept)
         data, negative = 0.0, 0
-        for part in sweep(model, layer, X, Y, self._num_data, self._rng, weights=weights):
+        for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
             data += part.ell
             negative += np.count_nonzero(part.f_bar.var > 0)
             layer.work.pull(part.rows, part.f_bar)
@@ -210,9 +212,7 @@ class Walk:
 
         def rises(state):
             there = KeptLayer(model, self._prior, state, kept)
-            parts = sweep(
-                model, there, X, Y, self._num_data, self._rng, need=False, weights=weights
-            )
+            parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 

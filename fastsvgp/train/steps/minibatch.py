@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ... import check, models
-from ...bounds.elbo import elbo_and_grad, likelihood_direction
+from ...bounds.elbo import elbo_and_grad
+from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
 from ...errors import BadEntry, Diverged
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
