@@ -66,7 +66,7 @@ def main():
 
     fakegpu.compute(False)
     # nothing has been computed
-    deferred_checks.judged = lambda found: (0.0 * len(found.tolist()), 0)
+    deferred_checks.outcome = lambda found: (0.0 * len(found.tolist()), 0)
     table = [["step", *COUNTED.values(), "host, median", "best"]]
     for M, B in SIZES:
         p = step_problem(M, B)

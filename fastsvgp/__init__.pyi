@@ -17,12 +17,12 @@ from .bounds.convert import (
 from .bounds.elbo import (
     SVGP as SVGP,
     kl_term_and_grad as kl_term_and_grad,
-    likelihood_direction as likelihood_direction,
 )
 from .bounds.from_blocks import (
     elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
     predict_from_blocks as predict_from_blocks,
 )
+from .bounds.inverse_free_direction import likelihood_direction as likelihood_direction
 from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
 from .cli.fitted import (
     Fitted as Fitted,

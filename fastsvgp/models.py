@@ -3,15 +3,9 @@
 A kind is a record whose file registers what it offers.
 """
 
-import functools
 import inspect
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 from .errors import refuse_unknown
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 OFFERED = (
     "elbo", "elbo_and_grad", "data_term_and_grad", "kl_term_and_grad", "likelihood_direction", "collapsed_bound",
@@ -75,33 +69,6 @@ def register(kind, *, instead=None, **functions):
         )
         rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
         _SERVES.setdefault(kind, {})[name] = function, options, rest
-
-
-def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a public function of one that serves models of ``kind``; what is called goes by the kind of the first argument.
-
-    ``TypeError`` where a kind does not offer the function, or an option that is given.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name, argument = function.__name__, next(iter(inspect.signature(function).parameters))
-        register(kind, **{name: function})
-
-        @functools.wraps(function)
-        def call(*args: P.args, **options: P.kwargs) -> R:
-            if not args and argument in options:
-                args = (options.pop(argument),)
-            if not args:
-                return function(**options)  # Python says what is missing
-            serves, named, rest = serving(name, args[0], argument)
-            if not options.keys() <= named:
-                check_options(name, type(args[0]), options, named, rest)
-            return serves(*args, **options)
-
-        call.by_kind = True  # options are checked here
-        return call
-
-    return decorate
 
 
 def serving(name, model, argument="model"):

@@ -443,10 +443,10 @@ def small_run(gpu):
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
     assert not deferred_checks.within(A, 0) and deferred_checks.within(A)
-    deferred_checks.begin(A)
-    value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
-    value = value + kernels.gaussian_term(mean, mean, var, 0.3, weights=var)[0]
-    assert deferred_checks.within(A) and np.isfinite(deferred_checks.settle(value)[0])
+    with deferred_checks.deferred(A) as checks:
+        value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
+        value = value + kernels.gaussian_term(mean, mean, var, 0.3, weights=var)[0]
+        assert deferred_checks.within(A) and np.isfinite(checks.read(value)[0])
     kernels.raise_to_floor(var, var[0])
     kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)
     rows = gpu.there(rng.integers(0, 40, 600))  # two runs

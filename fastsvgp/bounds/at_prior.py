@@ -12,11 +12,11 @@ from ..posteriors.whitened_pass import GaussianFactor
 from ..records import leaves, record, replace
 from ..records.inducing_sets import naming_repeated, stacked
 from ..records.typed import Array, Record
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .elbo import SVGP
 
 
-@deferred_checks.retried
+@public_call()
 def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     """The same SVGP with one set of inducing inputs, Z and O stacked: the same q, the same bound and predictions.
 
@@ -75,7 +75,7 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     return replace(model, inducing=stacked(model.inducing), posterior=joint)
 
 
-@deferred_checks.retried
+@public_call()
 def at_prior(
     kind: type[PosteriorT],
     covariance: Covariance,
@@ -121,7 +121,7 @@ def at_prior(
         )
     given = _Prior(covariance, inducing)
     check.parts(given, ("covariance",))
-    check.begin(given)
+    check.defer(given)
     given, dtype = check.parameters(given)
     sizes, _ = check.inducing(given, kind.num_sets, f"a {kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)

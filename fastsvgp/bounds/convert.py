@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Posterior, Whitened
 from ..posteriors.base import Prior, add_to_diagonals
 from ..posteriors.dual_sites import DualTying, factors
@@ -10,15 +10,14 @@ from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Record
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .elbo import SVGP
 
 ENDS = Whitened, Marginal, AbsorbedDualSites, DualSites
 KINDS = "Whitened, Marginal, AbsorbedDualSites or DualSites"
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None) -> SVGP:
     """The SVGP with the same q(u), held by another posterior: the same bound and predictions, other steps.
 

@@ -2,31 +2,27 @@
 
 Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The relay below reads like the
 equation: rooms hand each other covariance blocks and marginals, and their cotangents come back the
-same way. A batch that is long against M goes through in parts that stay in cache; all that is M x M
-is a sum over the parts.
+same way. A batch goes through in parts (``data_term``); all that is M x M is a sum over them.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Unpack
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..check import weights as weighing
 from ..covariances import Covariance
 from ..distributed import reduce
+from ..distributed.data_scale import DataScale
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
-from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
-from ..records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
-from ..runtime import deferred_checks
-from .gradient_sums import scaled
+from ..records import plus, record, restricted, tree_map
+from ..records.typed import Array, Names, Random, Record, RecordT, Seed
+from ..runtime.edge import public_call
+from .data_term import bound_of, less_kl, sweep
 from .layer_pass import LayerBars
 from .posterior_passes import layer_pass
-
-PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
-PART_COLUMNS = 1024  # below, products lose speed
-DEVICE_PART_NUMBERS = 2**28  # on a device, where long products are the fast ones: 2 GiB in float64
 
 
 @record
@@ -64,8 +60,7 @@ class SVGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def elbo(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random
 ) -> float:
@@ -138,21 +133,13 @@ def elbo(
     >>> round(fs.elbo(model, X[:10], Y[:10], num_data=40), 3)
     -247.535
     """
-    if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, **random)
-        return reduce.bound(group, elbo, model, X, Y, packings=lambda: [reduce.NUMBER], **options)
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    layer = layer_pass(
-        model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng)
-    )
-    data = sum(
-        part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights)
-    )
-    return reduce.summed(num_data, check.result(less_kl(data, layer, num_data), model))
+    return reduce.evaluate(
+        "elbo", bound_of, model, X, Y, lambda: [reduce.NUMBER], group=group, num_data=num_data,
+        weights=weights, jitter=jitter, rng=rng, **random,
+    )  # fmt: skip
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def elbo_and_grad(
     model,
     X,
@@ -204,9 +191,8 @@ def elbo_and_grad(
         gradients.
     **random
         Random quantities of the posterior, an int to draw them or an array to give them: ``probes``
-        of ``Relaxed``, (M, K) of
-        +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of O. They estimate the KL divergence without bias;
-        ``elbo`` says how. Default: exact.
+        of ``Relaxed``, (M, K) of +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of
+        O. They estimate the KL divergence without bias; ``elbo`` says how. Default: exact.
 
     Returns
     -------
@@ -246,25 +232,13 @@ def elbo_and_grad(
     >>> grad.covariance is None, X_bar.shape
     (True, (40, 1))
     """
-    if group is not None:
-        options = dict(
-            num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random
-        )
-        return reduce.bound(
-            group,
-            elbo_and_grad,
-            model,
-            X,
-            Y,
-            wrt,
-            packings=lambda: [reduce.of_gradient(model, wrt)],
-            **options,
-        )
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
+    return reduce.evaluate(
+        "elbo_and_grad", value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
+        num_data=num_data, weights=weights, jitter=jitter, rng=rng, inputs=inputs, **random,
+    )  # fmt: skip
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def data_term_and_grad(
     model,
     X,
@@ -306,13 +280,11 @@ def data_term_and_grad(
     >>> round(data - kl - fs.elbo(model, X, Y), 9) + 0.0
     0.0
     """
-    return _value_and_grad(
-        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False
-    )
+    options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs)
+    return value_and_grad(model, X, Y, DataScale(num_data), with_kl=False, **options, **random)
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def kl_term_and_grad(
     model: RecordT,
     *,
@@ -351,175 +323,54 @@ def kl_term_and_grad(
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
     through = model.posterior.kl_depends_on_Kuu
-    need = (
-        wrt
-        if through
-        else tuple(name for name in wrt if name.partition(".")[0] not in ("covariance", "inducing"))
-    )
+    need = [
+        path for path in wrt if through or path.partition(".")[0] not in ("covariance", "inducing")
+    ]
     layer = layer_pass(
         model,
         check.jitter_amount(jitter, dtype),
-        need=need,
+        need=tuple(need),
         **check.drawn(random, model, dtype, rng),
     )
     kl, bars = layer.kl(), layer.finish(1.0)
-    of_Kuu = (
-        (bars.covariance, bars.inducing)
-        if through
-        else (_zeros(model.covariance), _zeros(model.inducing))
-    )
-    grad = SVGP(*of_Kuu, bars.posterior, _zeros(model.likelihood), bars.mean)
+    of_Kuu = bars if through else tree_map(_zero, model)
+    likelihood_bar = tree_map(_zero, model.likelihood)
+    grad = SVGP(of_Kuu.covariance, of_Kuu.inducing, bars.posterior, likelihood_bar, bars.mean)
     return check.result(kl, model), restricted(grad, wrt)
 
 
-def _zeros(tree):
-    """Like a record or an array."""
-    return tree_map(_zeros, tree) if is_record(tree) else np.zeros_like(tree)[()]
+def _zero(value):
+    return np.zeros_like(value)[()]
 
 
-@deferred_checks.retried
-@models.public(SVGP)
-def likelihood_direction(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = None,
-    jitter: float | None = None,
-    rng: Seed = None,
-    weights: ArrayLike | None = None,
-    wrt: Names | None = None,
-    group: Group | None = None,
-) -> tuple[float, RecordT]:
-    """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
-
-    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the
-    gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse. With
-    d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``,
-    where the exact ones of the bound are off by d; they belong to no bound. There is none for
-    ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while
-    training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
-
-    Parameters
-    ----------
-    model, X, Y, num_data, jitter, rng, wrt, weights, group
-        As in ``elbo_and_grad``. With a ``group`` there is nothing for ``inverse_tril`` at any d.
-
-    Returns
-    -------
-    value : float
-    direction : SVGP
-
-    Raises
-    ------
-    ValueError, TypeError, NotPositiveDefinite
-        As in ``elbo_and_grad``; ``TypeError`` also where the posterior has no such direction.
-
-    Notes
-    -----
-    (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian
-    Processes", section 3.
-
-    Examples
-    --------
-    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
-    >>> relaxed, _ = fs.refresh_inverse(fs.replace(model, posterior=q))
-    >>> value, direction = fs.likelihood_direction(relaxed, X, Y)
-    >>> direction.posterior.inverse_tril is None
-    True
-    """
-    if group is not None:
-        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights)
-        sums = lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
-        return reduce.bound(group, likelihood_direction, model, X, Y, wrt, packings=sums, **options)
-    check.parts(model)
-    wrt = _but_inverse(model, wrt) if isinstance(num_data, reduce.Share) else wrt
-    if "likelihood" not in model.posterior.directions:
-        kind = type(model.posterior).__name__
-        raise TypeError(
-            f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
-            " elbo_and_grad's"
-        )
-    return _value_and_grad(
-        model, X, Y, num_data, jitter, rng, weights, wrt, False, {}, direction="likelihood"
-    )
-
-
-def _but_inverse(model, wrt):
-    """The leaves below the names ``wrt``, without the factor of an inverse: what a direction always has."""
-    wrt, left_out = check.names(wrt, model), f"posterior.{model.posterior.inverse_field}"
-    return tuple(path for path, _, _ in leaves(model) if path != left_out and matches(path, wrt))
-
-
-def _value_and_grad(
-    model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=True, **more
-):
+def value_and_grad(
+    model, X, Y, scale, *, weights, jitter, rng, wrt=None, inputs=False, with_kl=True, direction=None, **random
+):  # fmt: skip
+    """``elbo_and_grad`` with a ``DataScale``; with a ``direction`` in place of the gradient, or without the KL term."""
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt = check.names(wrt, model)
-    need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
+    need, more = (*wrt, "inputs") if inputs else wrt, check.drawn(random, model, dtype, rng)
+    if direction is not None:
+        more["direction"] = direction
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, with_kl, weights)
+    return relay(model, layer, X, Y, scale, rng, wrt, inputs, with_kl, weights)
 
 
-def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True, weights=None):
+def relay(model, layer, X, Y, scale, rng, wrt, inputs=False, with_kl=True, weights=None):
     """``(value, grad)``, and X_bar with ``inputs``, through a layer's pass that begins; arguments as ``check`` left them."""
     value, likelihood_bar, X_bars = None, None, []
-    for part in sweep(model, layer, X, Y, num_data, rng, weights=weights):
+    for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
         value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(layer.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
     value = 0.0 if value is None else value
     if with_kl:
-        value = less_kl(value, layer, num_data)
-    bars = (
-        layer.finish(-reduce.kl_part(num_data) if with_kl else 0.0)
-        if wrt
-        else LayerBars(None, None, None, None)
-    )
+        value = less_kl(value, layer, scale)
+    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
     value = check.result(value, model, leave=True)
-    grad = restricted(
-        SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt
-    )
-    value, grad = reduce.summed_gradient(num_data, value, grad)
-    return (
-        (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars))
-        if inputs
-        else (value, grad)
-    )
-
-
-def less_kl(data, layer, num_data):
-    """A data term without the KL term; of several ranks each takes its part."""
-    part = reduce.kl_part(num_data)
-    return data - (layer.kl() if part == 1.0 else part * layer.kl())
-
-
-class Part(NamedTuple):
-    """One part of a batch on its way, its marginals ``f``; ``ell`` and the cotangents carry the factor num_data / batch."""
-
-    f: Any
-    rows: Any
-    ell: float
-    f_bar: Any
-    likelihood_bar: Any
-
-
-def sweep(model, layer, X, Y, num_data, rng, need=True, weights=None):
-    """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
-    scale = reduce.data_scale(num_data, len(X))
-    numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
-    size = -(-len(X) // count)  # all but the last of one size: they hand on their memory
-    for start in range(0, len(X), size):
-        f, rows = layer.forward(X[start : start + size])
-        y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
-        w = (
-            {}
-            if weights is None
-            else {"weights": np.ascontiguousarray(weights[..., start : start + size], like=Y)}
-        )
-        terms = scaled(scale, *model.likelihood.expected_log_prob(y, f, rng, need=need, **w))
-        yield Part(f, rows, *terms)
-        del f, rows, terms
-    check.report_clamped(layer.clamped)
+    grad = SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean)
+    value, grad = scale.all_reduce_gradient(value, restricted(grad, wrt))
+    if not inputs:
+        return value, grad
+    return value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)

@@ -12,12 +12,13 @@ from ..posteriors.base import PosteriorT
 from ..records import Blocks, record
 from ..records.typed import Array, ArrayLike, Random, Seed
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .gradient_sums import scaled
 from .layer_pass import LayerParts, LayerPass
 from .predict import total, trailing
 
 
-@deferred_checks.retried
+@public_call()
 def elbo_and_grad_from_blocks(
     blocks: Blocks,
     posterior: PosteriorT,
@@ -97,7 +98,7 @@ def elbo_and_grad_from_blocks(
     return check.result(ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
 
 
-@deferred_checks.retried
+@public_call()
 def predict_from_blocks(
     blocks: Blocks, posterior: Posterior, *, full_cov: bool = False, jitter: float | None = None
 ) -> tuple[Array, Array]:
@@ -205,7 +206,7 @@ def _checked(blocks, given, Y=None, full_cov=False):
             " and it is None"
         )
     check.parts(given, ("posterior",) if Y is None else ("posterior", "likelihood"))
-    deferred_checks.begin(blocks.Kuu)
+    deferred_checks.defer(blocks.Kuu)
     fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")
     names = tuple(f"blocks.{name}" for name in fields)
     for name, field in zip(names, fields, strict=True):

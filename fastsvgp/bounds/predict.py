@@ -6,17 +6,17 @@ asks for it.
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..records import Marginals
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .elbo import SVGP
 from .posterior_passes import layer_pass
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """Posterior mean and variance of the latent function.
 
@@ -59,8 +59,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     return trailing(mean), cov
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
@@ -85,8 +84,7 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     return trailing(mean), trailing(var)
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
 
@@ -116,8 +114,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     return model.likelihood.predict_log_density(Ys, f)
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
 
@@ -157,8 +154,7 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
 
@@ -221,8 +217,7 @@ def levels_of(levels):
     return levels
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """Joint samples of the latent function.
 

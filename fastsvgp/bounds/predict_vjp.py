@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..records import Marginals
 from ..records.typed import Array, ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
 from .elbo import SVGP
 from .posterior_passes import layer_pass
 from .predict import NAMES, total, trailing
@@ -24,8 +25,7 @@ from .predict import NAMES, total, trailing
 KEEP_NUMBERS = 2**24
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def predict_f_and_vjp(
     model: Record, Xs: ArrayLike, *, jitter: float | None = None
 ) -> tuple[Array, Array, Callable[[ArrayLike | None, ArrayLike | None], Array]]:
@@ -125,10 +125,10 @@ class _Way:
         return np.concatenate(X_bars)
 
 
-@deferred_checks.retried
+@public_call()
 def _pulled(model, way, shape, mean_bar, var_bar):
     """``vjp`` for marginals of this shape (..., N); the model says how large the matrices are."""
-    deferred_checks.begin(way.X)
+    deferred_checks.defer(way.X)
     bars = (
         _cotangent(name, bar, shape, way.X)
         for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))

@@ -319,7 +319,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     """
     parts(model)
     if type(X) is not np.ndarray:
-        begin(model, X)
+        defer(model, X)
     arrays = []
     if X is not ABSENT:
         X = inputs(names[0], X)
@@ -346,11 +346,18 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     return model, X, Y, dtype
 
 
-def begin(model, X=ABSENT):
-    """Postpone the verdicts on what follows where the inducing inputs, or X, live on a device."""
-    deferred_checks.begin(
-        X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",)))
-    )
+def defer(model, X=ABSENT):
+    """Defer the checks that follow if the inducing inputs, or X, live on a device."""
+    deferred_checks.defer(*_where(model, X))
+
+
+def deferred(model, X=ABSENT):
+    """A ``with`` block for that: see ``deferred_checks``."""
+    return deferred_checks.deferred(*_where(model, X))
+
+
+def _where(model, X):
+    return X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",)))
 
 
 def inducing(model, num_sets=1, user="SGPR"):
@@ -488,12 +495,12 @@ def names(wrt, model):
 
 
 def result(value, model, leave=False):
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame. ``leave``: of ``settle``.
+    """Pass a value on; where it is not finite because the model is not, say which field is to blame. ``leave``: of ``read``.
 
     Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
     """
     if not isinstance(value, float):
-        value, clamped = deferred_checks.settle(value, leave)
+        value, clamped = deferred_checks.read(value, leave)
         report_clamped(clamped)
     value = float(value)
     if not math.isfinite(value):
@@ -513,8 +520,8 @@ def result(value, model, leave=False):
 
 def report_clamped(count):
     if deferred_checks.on_device(count):
-        if deferred_checks.postponed():
-            return deferred_checks.add_clamped(count)
+        if checks := deferred_checks.pending():
+            return checks.add_clamped(count)
         count = int(count)
     if count:
         warn(

@@ -54,7 +54,6 @@ from ..posteriors.base import add_to_diagonals, identities, prior_factor
 from ..records import Blocks, leaf, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, Number, Record
-from ..runtime import deferred_checks
 from .sgpr import checked, checked_with
 
 
@@ -91,42 +90,47 @@ class OrthogonalSGPR:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
     """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M.
 
     With a ``group`` two sums, the second of a number.
     """
-    if group is not None and not isinstance(group, reduce.Share):
-        return _on_ranks(group, collapsed_bound, sgpr, X, Y, jitter, weights, lambda: reduce.NUMBER)
+    last = lambda: reduce.NUMBER  # noqa: E731
+    return _evaluate("collapsed_bound", _bound, sgpr, X, Y, jitter, weights, group, last)
+
+
+def _bound(sgpr, X, Y, scale, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    return reduce.summed(
-        group, check.result(_State(sgpr, X, Y, jitter, weights, group).value, sgpr)
-    )
+    value = _State(sgpr, X, Y, jitter, weights, scale).value
+    return scale.all_reduce(check.result(value, sgpr))[0]
 
 
-@deferred_checks.retried
 def collapsed_bound_and_grad(
     sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
 ) -> tuple[float, OrthogonalSGPR]:
     """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
-    if group is not None and not isinstance(group, reduce.Share):
-        last = lambda: reduce.of_gradient(sgpr, wrt)  # noqa: E731
-        return _on_ranks(group, collapsed_bound_and_grad, sgpr, X, Y, jitter, weights, last, wrt)
+    last = lambda: reduce.of_gradient(sgpr, wrt)  # noqa: E731
+    name = "collapsed_bound_and_grad"
+    return _evaluate(name, _bound_and_grad, sgpr, X, Y, jitter, weights, group, last, wrt)
+
+
+def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = _State(sgpr, X, Y, jitter, weights, group)
+    s = _State(sgpr, X, Y, jitter, weights, scale)
     grad = _gradient(s, sgpr, X, wrt)
-    return reduce.summed_gradient(group, check.result(s.value, sgpr), grad)
+    return scale.all_reduce_gradient(check.result(s.value, sgpr), grad)
 
 
-@deferred_checks.retried
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
-    if group is not None and not isinstance(group, reduce.Share):
-        return _on_ranks(group, optimal_svgp, sgpr, X, Y, jitter, weights, lambda: reduce.NUMBER)
+    last = lambda: reduce.NUMBER  # noqa: E731
+    return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, jitter, weights, group, last)
+
+
+def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    s = _State(sgpr, X, Y, jitter, weights, group)
+    s = _State(sgpr, X, Y, jitter, weights, scale)
     fields, batch, P = [], s.shape[:-1], len(s.y)
     for at, trils, R in zip(s.sets, (None, s.trils), s.factors, strict=True):
         if R is not None:
@@ -137,15 +141,15 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
             np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1),
             trils.reshape(*batch, *trils.shape[1:]),
         )
-    reduce.summed(group, check.result(s.value, sgpr))
+    scale.all_reduce(check.result(s.value, sgpr))
     posterior = WhitenedOrthogonal(*fields)
     return SVGP(
         sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
     )
 
 
-def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
-    """One of these functions on all ranks of a group, by two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
+def _evaluate(name, function, sgpr, X, Y, jitter, weights, group, last, wrt=None):
+    """One of these functions; over ranks two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
 
     def sums():
         M, P = (
@@ -154,17 +158,8 @@ def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
         )
         return [reduce.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
 
-    return reduce.bound(
-        group,
-        function,
-        sgpr,
-        X,
-        Y,
-        wrt,
-        packings=sums,
-        role="group",
-        weights=weights,
-        jitter=jitter,
+    return reduce.evaluate(
+        name, function, sgpr, X, Y, sums, group=group, wrt=wrt, weights=weights, jitter=jitter
     )
 
 
@@ -183,15 +178,15 @@ models.register(
 class _State:
     """What the value and the gradient share, the sets u and v as slices of the stack.
 
-    With a ``share`` of some of all rows.
+    X and Y may be some of all rows: ``scale``.
 
     e (P, N) : the residuals, times the weights where there are any part : how much of what all rows
     have together is in ``loss`` and ``value`` factors : chol(B_ss) of both sets, None where the
     covariance is given; trils : W_v (P, M2, M2) if it is given and not I
     """
 
-    def __init__(self, sgpr, X, Y, jitter, weights, share=None):
-        self.part = reduce.kl_part(share)
+    def __init__(self, sgpr, X, Y, jitter, weights, scale):
+        self.part = scale.kl
         y = Y if sgpr.mean is None else Y - sgpr.mean(X)
         self.shape, self.y = Y.shape, y.reshape(-1, Y.shape[-1])
         (P, N), self.weights = self.y.shape, weights
@@ -210,8 +205,7 @@ class _State:
             self.Lam, kernels.full(N, 1, self.y) if weights is None else weights
         )
         b = kernels.matmul(self.Lam, weighted(self.y, weights), transpose_b=True)
-        if share is not None:
-            self.G, b = share.together(self.G, b)
+        self.G, b = scale.all_reduce(self.G, b)
         kernels.symmetrise(self.G)
         free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))

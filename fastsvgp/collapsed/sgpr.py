@@ -46,6 +46,7 @@ from ..bounds.elbo import SVGP
 from ..check import weights as weighing
 from ..covariances import Covariance
 from ..distributed import reduce
+from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..means import Mean
@@ -55,6 +56,7 @@ from ..records import Blocks, leaf, plus, record, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 
 
 @record
@@ -82,8 +84,7 @@ class SGPR:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def collapsed_bound(
     sgpr: Record,
     X: ArrayLike,
@@ -114,25 +115,18 @@ def collapsed_bound(
     >>> round(fs.collapsed_bound(sgpr, X, Y), 3)
     -4.474
     """
-    if group is not None and not isinstance(group, reduce.Share):
-        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
-        return reduce.bound(
-            group,
-            collapsed_bound,
-            sgpr,
-            X,
-            Y,
-            packings=sums,
-            role="group",
-            weights=weights,
-            jitter=jitter,
-        )
+    return reduce.evaluate(
+        "collapsed_bound", _bound, sgpr, X, Y, lambda: [reduce.of_collapsed(sgpr, Y)], group=group,
+        weights=weights, jitter=jitter,
+    )  # fmt: skip
+
+
+def _bound(sgpr, X, Y, scale, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    return check.result(forward(sgpr, X, Y, jitter, weights, group).value, sgpr)
+    return check.result(forward(sgpr, X, Y, jitter, weights, scale).value, sgpr)
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def collapsed_bound_and_grad(
     sgpr: RecordT,
     X: ArrayLike,
@@ -186,19 +180,22 @@ def collapsed_bound_and_grad(
     >>> grad.inducing.shape
     (6, 1)
     """
-    if group is not None and not isinstance(group, reduce.Share):
-        sums = lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
-        options = dict(packings=sums, role="group", weights=weights, jitter=jitter)
-        return reduce.bound(group, collapsed_bound_and_grad, sgpr, X, Y, wrt, **options)
+    return reduce.evaluate(
+        "collapsed_bound_and_grad", _bound_and_grad, sgpr, X, Y,
+        lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)], group=group, wrt=wrt,
+        weights=weights, jitter=jitter,
+    )  # fmt: skip
+
+
+def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter, weights, group)
-    _, grad = reduce.summed_gradient(group, 0.0, gradient(s, sgpr, X, wrt, share=group))
+    s = forward(sgpr, X, Y, jitter, weights, scale)
+    _, grad = scale.all_reduce_gradient(0.0, gradient(s, sgpr, X, wrt, scale=scale))
     return check.result(s.value, sgpr), grad
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def optimal_svgp(
     sgpr: Record,
     X: ArrayLike,
@@ -235,21 +232,15 @@ def optimal_svgp(
     >>> round(fs.elbo(best, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
-    if group is not None and not isinstance(group, reduce.Share):
-        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
-        return reduce.bound(
-            group,
-            optimal_svgp,
-            sgpr,
-            X,
-            Y,
-            packings=sums,
-            role="group",
-            weights=weights,
-            jitter=jitter,
-        )
+    return reduce.evaluate(
+        "optimal_svgp", _optimum, sgpr, X, Y, lambda: [reduce.of_collapsed(sgpr, Y)], group=group,
+        weights=weights, jitter=jitter,
+    )  # fmt: skip
+
+
+def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    s = forward(sgpr, X, Y, jitter, weights, group)
+    s = forward(sgpr, X, Y, jitter, weights, scale)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     check.result(s.value, sgpr)
@@ -284,8 +275,8 @@ class State:
     )
 
 
-def forward(sgpr, X, Y, jitter, weights=None, share=None):
-    """The value, and what the gradient and others need beside it; ``share`` of ``ranks``: X and Y are some of all rows."""
+def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS):
+    """The value, and what the gradient and others need beside it; ``scale``: X and Y may be some of all rows."""
     s = State()
     y = Y if sgpr.mean is None else Y - sgpr.mean(X)
     s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
@@ -303,10 +294,9 @@ def forward(sgpr, X, Y, jitter, weights=None, share=None):
     prior, squares = total(s.blocks.kff, weights), total(np.square(s.y, dtype=float), weights)
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
-    if share is not None:
-        s.count, gram, Lam_y, squares, prior = share.together(
-            float(s.count), gram, Lam_y, squares, prior
-        )
+    s.count, gram, Lam_y, squares, prior = scale.all_reduce(
+        scale.number(s.count), gram, Lam_y, squares, prior
+    )
     s.B = kernels.symmetrise(gram)
     s.t = prior - np.trace(s.B, dtype=float) / s.beta
     add_to_diagonals(s.B, 1)
@@ -331,12 +321,12 @@ class InPlace(NamedTuple):
     covariance: Any
 
 
-def gradient(s, sgpr, X, wrt, others=None, share=None):
-    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; with a ``share`` that of some rows.
+def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
+    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; of the rows X.
 
     ``others`` : InPlace, of another bound with the same mean of q(u)
     """
-    part = reduce.kl_part(share)  # of what all rows have together
+    part = scale.kl  # of what all rows have together
     P, N = s.y.shape
     M = s.L.shape[0]
     beta, real = s.beta, s.y.dtype.type
@@ -401,7 +391,7 @@ def gradient(s, sgpr, X, wrt, others=None, share=None):
 def checked(sgpr, X, Y, jitter, num_sets=1):
     """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
-    check.begin(sgpr, X)
+    check.defer(sgpr, X)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
     check.one_device(("X", X), ("Y", Y))

@@ -37,19 +37,18 @@ I, and columns J from the beginning of I on, of which those beyond I count twice
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
 from ..records.typed import ArrayLike, Names, Record, RecordT
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .sgpr import SGPR, InPlace, checked, checked_with, forward, gradient
 
 # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
 RUN = 256
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def tighter_bound(
     sgpr: Record,
     X: ArrayLike,
@@ -86,8 +85,7 @@ def tighter_bound(
     return check.result(value, sgpr)
 
 
-@deferred_checks.retried
-@models.public(SGPR)
+@public_call(SGPR)
 def tighter_bound_and_grad(
     sgpr: RecordT,
     X: ArrayLike,

@@ -5,6 +5,7 @@ import numpy as np
 from .. import check
 from ..records import is_record, leaves
 from . import reduce
+from .data_scale import put
 from .packing import Packing
 from .protocol import Team
 
@@ -74,6 +75,4 @@ def sent(group, tree):
     received = packing.unpack(buffer, values)
     if not is_record(tree):
         return received[0]
-    return reduce.put(
-        tree, {path: number for (path, *_), number in zip(found, received, strict=True)}
-    )
+    return put(tree, {path: number for (path, *_), number in zip(found, received, strict=True)})

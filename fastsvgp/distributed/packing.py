@@ -81,3 +81,6 @@ def _as(value, kind, part, shape):
         return float(part[0])
     part = part.reshape(shape).astype(value.dtype)
     return part if type(value) is np.ndarray or on_device(value) else part[()]
+
+
+NUMBER = Packing([("real", ())])

@@ -8,7 +8,7 @@ agree.
 A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know,
 tell each other what it was, and raise: no rank is left waiting. It must know how long the others'
 next sum is. Within a call it does. Whatever begins, a call or a training, begins with five words of
-the same form, so that ranks which begin different things find out. In a training, ``ranks.Placed``
+the same form, so that ranks which begin different things find out. In a training, ``training_group.Placed``
 keeps count. A rank whose program ends takes part in the same way, once, with a count of its own:
 ``leaving``.
 """
@@ -342,25 +342,24 @@ def described(error):
 
 
 class Share:
-    """The part that a rank has in a call: stands where ``num_data`` does.
+    """The part that a rank has in the sums of a call.
 
-    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; home : an array
-    on the device where they are packed, or None; summed : called when none is left; fingerprint : of what all ranks must have
-    alike; place : a ``Place``, which of the rows of all it has
+    due : the ``Packing`` of each sum to come; home : an array on the device where they are packed, or None; summed : called when
+    none is left; fingerprint : of what all ranks must have alike
     """
 
     def __init__(self, team, due, home=None, summed=lambda: None):
         self.team, self.due, self.home, self.summed = team, due, home, summed
-        self.scale, self.kl, self.fingerprint, self.place = 1.0, 1.0 / team.size, 0, None
+        self.fingerprint = 0
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them.
 
         Zeros in place of None, and where there is an ``error``, which is told.
         """
-        if error is None and len(self.due) > 1 and deferred_checks.postponed():
-            # or a fault: a call can be begun anew up to its first sum
-            check.report_clamped(deferred_checks.settle(0.0)[1])
+        if error is None and len(self.due) > 1 and (checks := deferred_checks.pending()):
+            # now, because a call can be run again only up to its first sum
+            check.report_clamped(checks.read(0.0)[1])
         packing, self.team.owed = self.due[0], None
         buffer = self.team.buffer(packing, self.home)
         buffer.reserve(packing.size)
@@ -391,7 +390,3 @@ class Share:
         buffer = self.team.buffer(self.due[0], self.home)
         buffer.zero(self.due[0], words)
         return buffer.sum(self.team.group)
-
-    def together(self, *arrays):
-        """Sums over the ranks; ``Packing`` as announced."""
-        return self.exchange(list(arrays))

@@ -4,7 +4,6 @@ A rank runs the pass of one process on its rows, with 1 / R of the KL term, and 
 as that of the whole batch; so value and gradient of the bound are the sums of those of the ranks.
 """
 
-import copy
 import functools
 import numbers
 import zlib
@@ -14,14 +13,15 @@ import numpy as np
 
 from .. import check, kernels
 from ..errors import BadEntry
-from ..records import is_record, leaves, restricted
+from ..records import leaves, restricted
 from ..runtime.deferred_checks import on_device
 from ..runtime.devices import home_of
+from ..runtime.edge import run as run_as_public
 from . import same_data
-from .packing import Packing
-from .protocol import NUMBERS, Share, Team, told
-
-NUMBER = Packing([("real", ())])
+from .data_scale import DataScale, RankScale
+from .packing import NUMBER as NUMBER, Packing
+from .protocol import NUMBERS, Team, told
+from .training_group import Placed
 
 
 def bounds(count, rank, size):
@@ -29,56 +29,7 @@ def bounds(count, rank, size):
     return count * rank // size, count * (rank + 1) // size
 
 
-# --- what bounds ask ----------------------------------------------------------------------------------------------------
-
-
-def data_scale(num_data, batch):
-    """The factor of the data term, as ``check.data_scale``."""
-    return num_data.scale if isinstance(num_data, Share) else check.data_scale(num_data, batch)
-
-
-def kl_part(num_data):
-    """How much of the KL term is this rank's."""
-    return num_data.kl if isinstance(num_data, Share) else 1.0
-
-
-def summed(num_data, value):
-    """A value over all ranks: as it is, without a group."""
-    return num_data.exchange([value])[0] if isinstance(num_data, Share) else value
-
-
-def summed_gradient(share, value, grad):
-    """Value and gradient over all ranks: as they are, without a group."""
-    if not isinstance(share, Share):
-        return value, grad
-    found = [(path, leaf) for path, _, leaf in leaves(grad) if leaf is not None]
-    value, *numbers_ = share.exchange([value, *(leaf for _, leaf in found)])
-    return value, put(
-        grad, {path: number for (path, _), number in zip(found, numbers_, strict=True)}
-    )
-
-
-def summed_natural(share, layer, value, negative):
-    """The bound and the count over all ranks; the sums of the pass take in those of the others."""
-    sums = layer.natural_sums()
-    value, negative, *totals = share.exchange([value, float(negative), *sums])
-    for ours, total in zip(sums, totals, strict=True):
-        ours[...] = total
-    return value, int(negative)
-
-
-def put(tree, values, prefix=""):
-    """A record with other leaves at these paths."""
-    if isinstance(tree, tuple):
-        return tuple(put(part, values, f"{prefix}{i}.") for i, part in enumerate(tree))
-    changed = {}
-    for name, _ in tree._record_fields:
-        value = getattr(tree, name)
-        nested = is_record(value) or isinstance(value, tuple) and all(map(is_record, value))
-        changed[name] = (
-            put(value, values, f"{prefix}{name}.") if nested else values.get(prefix + name, value)
-        )
-    return type(tree)(**changed)
+# --- which sums are due ---------------------------------------------------------------------------
 
 
 def of_gradient(model, wrt):
@@ -108,6 +59,9 @@ def of_natural_step(q):
     return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
 
 
+NOT_COMPARED = "rng", "draws", "wrt"  # by the fingerprint: otherwise, or not at all
+
+
 class Place(NamedTuple):
     """Which rows a rank has in a call: ``rows``, a slice or increasing numbers, among ``count`` of all ranks.
 
@@ -119,195 +73,112 @@ class Place(NamedTuple):
     own: bool = False
 
 
-def place(num_data):
-    """The ``Place`` of the rows of a call; None where they are all."""
-    return num_data.place if isinstance(num_data, Share) else None
-
-
 # --- calls with a group -------------------------------------------------------------------------------------------------
 
 
-class Placed:
-    """A group amid a training: X and Y of a call are this rank's rows, and ``scale`` is the factor of their data term.
-
-    pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
-    fingerprint : of the state that the step began with
-    locate : function of a ``BadEntry``, which has it name the row of the data
-    place : the ``Place`` of the rows of a call
-
-    All steps of a training make the same calls, each with the same sums. So a rank that fails
-    between two of them knows how long the others' next sum is, and where: that of the call which
-    would be next, or the first one of a step, which the sum at the end is like. The first two steps
-    teach the sums; there each call begins with one of the five words alone.
-    """
-
-    rows = "placed"
-
-    def __init__(self, group):
-        self.team = Team.of(group)
-        self.group, self.scale, self.pending, self.fingerprint, self.locate = (
-            group,
-            1.0,
-            None,
-            None,
-            None,
-        )
-        self.place = None
-        # steps begun, calls summed in this one, their first sums and homes
-        self._step, self._call, self._sums = -1, 0, []
-        # whether the sum of words alone, with which the next call may begin, is done
-        self._opened = False
-
-    def afresh(self):
-        """The same group for calls of another kind, after the last step: their sums are taught from the first."""
-        other = copy.copy(self)
-        other.pending, other._step, other._call, other._sums, other._opened = None, -1, 0, [], False
-        other.begin_step()
-        return other
-
-    def begin_step(self):
-        """The calls to come are those of a new step."""
-        self._step, self._call, self._opened = self._step + 1, 0, False
-
-    @property
-    def awaited(self):
-        """Whether this step's first sum is still to come."""
-        return self._call == 0
-
-    def tell(self, error=None):
-        """Take part in the others' next sum, whatever it is for, with what this rank has met; on all ranks: end a training."""
-        step, call = self._step, self._call
-        if step > 0 and call == len(self._sums):
-            step, call = step + 1, 0
-        packing, home = self._sums[call] if step > 1 or self._opened else (Packing([]), None)
-
-        def opened():
-            self._opened = True
-
-        Share(self.team, [packing], home, opened).exchange(None, error)
-
-    def _begin_call(self, due, home):
-        """Which call of the step this is, with these sums."""
-        at = self._call
-        self._sums[at : at + 1] = [(due[0], home)]
-        if self._step in (0, 1):
-            self._opened = False
-            try:
-                self.team.reserve(due, home)
-            except Exception as error:
-                self.pending = self.pending or error
-            self.tell(self.pending)
-        return at
-
-    def call(self, sums, compute):
-        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
-        due, home = sums()
-        at = self._begin_call(due, home)
-
-        def unless_pending(share):
-            if self.pending is not None:
-                raise self.pending
-            return compute(share)
-
-        def summed():
-            self._call, self._opened = at + 1, False
-
-        return self.team.run((due, home), unless_pending, summed)
-
-    def looks(self, compute):
-        """``compute()``, amid which all ranks call ``total`` as often as they decide alike.
-
-        A last sum as long as those lets a rank fail in what follows the last of them. It is a call
-        of the step, but for one before the first bound of a training, which no other step has.
-        """
-        at = self._begin_call([NUMBER], None)
-        result = compute()
-        self.tell()
-        self._call, self._opened = at + (at > 0), False
-        return result
-
-    def total(self, value):
-        """The sum of a number over the ranks."""
-        return Share(self.team, [NUMBER]).exchange([value])[0]
-
-
-def bound(
-    group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, drawing=False,
-    draws=None, **options,
+def evaluate(
+    name, function, model, X, Y, packings, *, group=None, wrt=None, num_data=None, weights=None, drawing=False, draws=None,
+    **options,
 ):  # fmt: skip
-    """``function(model, X, Y, ...)``, a public one that takes a ``Share`` for the argument ``role``, on all ranks of a group.
+    """``function(model, X, Y, scale, weights=..., **options)`` with a ``DataScale``: here, or on all ranks of a group.
 
+    name : of the public function
     packings : function without arguments: those of the sums that are due
     drawing : whether the function draws numbers for each row, unless they are given as ``draws``
+    wrt, draws : passed on where they are not None; options : ``rng`` among them, where the function takes it
     """
-    placed = isinstance(group, Placed)
-    team = group.team if placed else Team.of(group)  # which refuses a group amid a training
-    drawing = drawing and draws is None
-    own = not placed and group.rows == "own" and (num_data is not None or drawing)
-    more = {name: value for name, value in options.items() if value is not None}
+    for key, value in (("wrt", wrt), ("draws", draws)):
+        if value is not None:
+            options[key] = value
+    if group is None:
+        return function(model, X, Y, DataScale(num_data), weights=weights, **options)
+    call = _Call(name, function, model, wrt, num_data, drawing and draws is None, options)
+    if isinstance(group, Placed):
+        return group.call(
+            lambda: (packings(), home_of(model)),
+            lambda share: call.placed(share, group, X, Y, weights),
+        )
+    team = Team.of(group)  # which refuses a group amid a training
+    counts = group.rows == "own" and (num_data is not None or call.drawing)
+    first = [Packing([("real", (team.size,))])] if counts else []
+    return team.call(
+        lambda: call.facts() | _of_data(group, X, Y, weights) | call.more_facts(counts),
+        lambda: (first + packings(), home_of(model)),
+        lambda share: call.shared_out(share, group, X, Y, weights, counts),
+    )
 
-    def facts():
+
+class _Call:
+    """The call of a bound on one rank of several."""
+
+    def __init__(self, name, function, model, wrt, num_data, drawing, options):
+        self.name, self.function, self.model, self.wrt = name, function, model, wrt
+        self.num_data, self.drawing, self.options = num_data, drawing, options
+        self.rng = options.get("rng")
+
+    def facts(self):
+        """What ranks must have alike about the model."""
         found = {
-            "function": function.__name__,
-            "model": type(model).__name__,
-            "wrt": None if wrt is None else list(wrt),
+            "function": self.name,
+            "model": type(self.model).__name__,
+            "wrt": None if self.wrt is None else list(self.wrt),
         }
         found |= {
             path: [kind, list(np.shape(value))]
-            for path, kind, value in leaves(model)
+            for path, kind, value in leaves(self.model)
             if value is not None
         }
-        found["posterior"] = type(getattr(model, "posterior", None)).__name__
-        found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        found["place of the model"] = lives_on(model)
-        found |= _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
-        return found | {"rng": seed_of(rng)}
+        found["posterior"] = type(getattr(self.model, "posterior", None)).__name__
+        found["likelihood"] = type(getattr(self.model, "likelihood", None)).__name__
+        return found | {"place of the model": lives_on(self.model)}
 
-    def compute(share):
-        seed = rng
-        quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
-        if not placed and (
-            drawing or seed_of(rng) == "drawn" or any(name in more for name in quantities)
-        ):
-            seed = common_seed(team, rng)
-        share.fingerprint = _fingerprint(
-            group.fingerprint if placed else None, model, (num_data, seed, options)
-        )
-        if placed:
-            share.scale, share.place = group.scale, group.place
-            try:
-                return run(share, X, Y, weights, seed)
-            except BadEntry as error:
-                if group.locate is not None and not told(error):
-                    group.locate(error)
-                raise
-        rows, locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
-        share.place = Place(len(X), rows, own=group.rows == "own")
-        if own:
-            ends = np.cumsum(
-                [0, *share.exchange([np.eye(team.size)[team.rank] * len(x)])[0].astype(int)]
-            )
-            share.place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
-        share.scale = check.data_scale(num_data, int(share.place.count))
+    def more_facts(self, counts):
+        draws = self.options.get("draws") is not None
+        return {"counts": counts, "draws": draws, "rng": seed_of(self.rng)}
+
+    def placed(self, share, group, X, Y, weights):
+        """In a training: X and Y are this rank's part of a batch."""
+        share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
+        scale = RankScale(share, group.scale, group.place)
         try:
-            return run(share, x, y, w, seed)
+            return self._run(scale, X, Y, weights, self.rng)
+        except BadEntry as error:
+            if group.locate is not None and not told(error):
+                group.locate(error)
+            raise
+
+    def shared_out(self, share, group, X, Y, weights, counts):
+        """This rank takes its part of X and Y, or all if they are its own; ``counts``: ranks sum how many each has."""
+        team, seed = share.team, self._seed(share.team)
+        share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
+        rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
+        place = Place(len(X), rows, own=group.rows == "own")
+        if counts:
+            numbers_of_rows = share.exchange([np.eye(team.size)[team.rank] * len(x)])[0]
+            ends = np.cumsum([0, *numbers_of_rows.astype(int)])
+            place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
+        scale = RankScale(share, check.data_scale(self.num_data, int(place.count)), place)
+        try:
+            return self._run(scale, x, y, w, seed)
         except BadEntry as error:
             if not told(error):
                 locate(error)
             raise
 
-    def run(share, X, Y, weights, seed):
-        named = {role: share, "weights": weights, **options}
-        named |= {"rng": seed} if role == "num_data" else {}
-        named |= {
-            name: value for name, value in (("draws", draws), ("wrt", wrt)) if value is not None
-        }
-        return function(model, X, Y, **named)
+    def _compared(self, seed):
+        more = {name: value for name, value in self.options.items() if name not in NOT_COMPARED}
+        return self.num_data, seed, more
 
-    def sums():
-        return ([Packing([("real", (team.size,))])] if own else []) + packings(), home_of(model)
+    def _seed(self, team):
+        quantities = getattr(getattr(self.model, "posterior", None), "random_quantities", ())
+        asked = any(self.options.get(name) is not None for name in quantities)
+        if self.drawing or seed_of(self.rng) == "drawn" or asked:
+            return common_seed(team, self.rng)
+        return self.rng
 
-    return group.call(sums, compute) if placed else team.call(facts, sums, compute)
+    def _run(self, scale, X, Y, weights, seed):
+        options = self.options | ({"rng": seed} if "rng" in self.options else {})
+        return run_as_public(self.function, self.model, X, Y, scale, weights=weights, **options)
 
 
 def seed_of(rng):
@@ -412,14 +283,11 @@ def on_host(array):
     return array.get() if on_device(array) else np.asarray(array)
 
 
-def _fingerprint(begun, model, *arguments):
-    return (fingerprint(model) if begun is None else begun) ^ _of_text(
-        repr(arguments) if begun is None else ""
-    )
-
-
-def _of_text(text):
-    return zlib.crc32(text.encode()) & 0xFFFF
+def _fingerprint(begun, model, arguments):
+    """That with which a step began, or one of a model and of arguments."""
+    if begun is not None:
+        return begun
+    return fingerprint(model) ^ zlib.crc32(repr(arguments).encode()) & 0xFFFF
 
 
 def fingerprint(model):

@@ -11,18 +11,17 @@ eq. (17).
 import numpy as np
 
 from .. import check, models
-from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, less_kl
+from ..bounds.data_term import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, less_kl
 from ..bounds.gradient_sums import scaled
 from ..check import weights as weighing
 from ..distributed import reduce
+from ..distributed.data_scale import DataScale
 from ..records import plus, restricted, tree_map
-from ..runtime import deferred_checks
 from .chain_pass import Chain
 from .draws import hidden_draws, num_draws
 from .layer import DeepGP, checked
 
 
-@deferred_checks.retried
 def elbo(
     model,
     X,
@@ -44,28 +43,22 @@ def elbo(
 
     The flops of an SVGP's value for each layer, S B rows in all but the first.
     """
-    if group is not None:
-        options = dict(
-            num_data=num_data,
-            jitter=jitter,
-            rng=rng,
-            weights=weights,
-            draws=draws,
-            num_samples=num_samples,
-        )
-        sums = lambda: [reduce.NUMBER]  # noqa: E731
-        return reduce.bound(group, elbo, model, X, Y, packings=sums, drawing=True, **options)
+    return reduce.evaluate(
+        "elbo", bound_of, model, X, Y, lambda: [reduce.NUMBER], group=group, drawing=True, num_data=num_data,
+        weights=weights, draws=draws, jitter=jitter, rng=rng, num_samples=num_samples,
+    )  # fmt: skip
+
+
+def bound_of(model, X, Y, scale, *, weights, jitter, rng, draws=None, num_samples=2):
+    """``elbo`` with a ``DataScale``."""
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data))
+    draws = hidden_draws(model, X, draws, num_samples, rng, scale.place)
     chain = Chain(model, check.jitter_amount(jitter, dtype))
-    data = sum(
-        part.ell
-        for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights)
-    )
-    return reduce.summed(num_data, check.result(less_kl(data, chain, num_data), model))
+    parts = sweep(model, chain, X, Y, draws, scale, rng, need=False, weights=weights)
+    data = sum(part.ell for part in parts)
+    return scale.all_reduce(check.result(less_kl(data, chain, scale), model))[0]
 
 
-@deferred_checks.retried
 def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, draws=None,
     num_samples=2,
@@ -77,34 +70,13 @@ def elbo_and_grad(
     4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a ``Whitened`` one of P outputs and 3 M^2
     n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
     """
-    if group is not None:
-        options = dict(
-            num_data=num_data,
-            jitter=jitter,
-            rng=rng,
-            weights=weights,
-            draws=draws,
-            num_samples=num_samples,
-        )
-        sums = lambda: [reduce.of_gradient(model, wrt)]  # noqa: E731
-        return reduce.bound(
-            group,
-            elbo_and_grad,
-            model,
-            X,
-            Y,
-            wrt,
-            packings=sums,
-            drawing=True,
-            inputs=inputs,
-            **options,
-        )
-    return _value_and_grad(
-        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples
-    )
+    return reduce.evaluate(
+        "elbo_and_grad", _value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
+        drawing=True, num_data=num_data, weights=weights, draws=draws, jitter=jitter, rng=rng, inputs=inputs,
+        num_samples=num_samples,
+    )  # fmt: skip
 
 
-@deferred_checks.retried
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
@@ -112,12 +84,11 @@ def data_term_and_grad(
 
     Data terms of shards add up where their draws are those of their rows.
     """
-    return _value_and_grad(
-        model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=False
-    )
+    options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs)
+    more = dict(draws=draws, num_samples=num_samples, with_kl=False)
+    return _value_and_grad(model, X, Y, DataScale(num_data), **options, **more)
 
 
-@deferred_checks.retried
 def kl_term_and_grad(model, *, jitter=None, wrt=None):
     """As of an SVGP: the sum of the layers' terms, in which nothing is drawn."""
     model, _, _, dtype = checked(model)
@@ -129,28 +100,26 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
 
 
 def _value_and_grad(
-    model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True
-):
+    model, X, Y, scale, *, weights, jitter, rng, inputs, num_samples, wrt=None, draws=None, with_kl=True
+):  # fmt: skip
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws, wrt = (
-        hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data)),
+        hidden_draws(model, X, draws, num_samples, rng, scale.place),
         check.names(wrt, model),
     )
     need = (*wrt, "inputs") if inputs else wrt
     chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), need)
     data, likelihood_bar, X_bars = 0.0, None, []
-    for part in sweep(model, chain, X, Y, draws, num_data, rng, weights=weights):
+    for part in sweep(model, chain, X, Y, draws, scale, rng, weights=weights):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(chain.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
     if with_kl:
-        data = less_kl(data, chain, num_data)
-    grad = restricted(
-        DeepGP(chain.finish(-reduce.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt
-    )
-    value, grad = reduce.summed_gradient(num_data, check.result(data, model, leave=True), grad)
+        data = less_kl(data, chain, scale)
+    grad = restricted(DeepGP(chain.finish(-scale.kl if with_kl else 0.0), likelihood_bar), wrt)
+    value, grad = scale.all_reduce_gradient(check.result(data, model, leave=True), grad)
     return (
         (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars))
         if inputs
@@ -158,15 +127,15 @@ def _value_and_grad(
     )
 
 
-def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
+def sweep(model, chain, X, Y, draws, scale, rng, need=True, weights=None):
     """Take a batch through the layers and the likelihood, run by run of rows; without ``need`` there are no cotangents."""
     S = num_draws(draws)
-    scale = reduce.data_scale(num_data, len(X)) / S
+    factor = scale.factor(len(X)) / S
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
         terms = scaled(
-            scale,
+            factor,
             *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need, **w),
         )
         yield Part(f, way, *terms)

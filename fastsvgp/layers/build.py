@@ -17,7 +17,7 @@ from ..posteriors.whitened_pass import GaussianFactor
 from ..records import is_record, leaves, replace_at, tree_map
 from ..records.typed import ArrayLike, Seed
 from ..runtime import devices
-from ..runtime.memory import explaining
+from ..runtime.edge import public_call
 from .layer import DeepGP, Layer, checked
 
 KINDS = GaussianFactor, OrthogonalSets, PseudoData
@@ -28,7 +28,7 @@ NARROW = 1e-2
 NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
 
 
-@explaining
+@public_call(checks=False, blas_threads=False)
 def deep_gp(
     X: ArrayLike,
     likelihood: Likelihood,

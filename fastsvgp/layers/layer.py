@@ -130,7 +130,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a deep GP: ``(model, X, Y, dtype)``, as ``check.svgp`` does it."""
     _check_parts(model)
     if type(X) is not np.ndarray:
-        begin(model, X)
+        deferred_checks.defer(X, *(value for _, _, value in leaves(model)))
     arrays = []
     if X is not check.ABSENT:
         X = check.inputs(names[0], X)
@@ -155,11 +155,6 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     if Y is not check.ABSENT:
         Y = check.targets(Y, len(X), outputs, model.likelihood, dtype, names)
     return model, X, Y, dtype
-
-
-def begin(model, X=check.ABSENT):
-    """Postpone the verdicts on what follows where the model, or X, lives on a device."""
-    deferred_checks.begin(X, *(value for _, _, value in leaves(model)))
 
 
 def _check_parts(model):

@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
-from ..runtime import deferred_checks
 from .bound import repeated
 from .chain_pass import Chain
 from .layer import DeepGP, checked, naming_layer, widths
@@ -19,7 +18,6 @@ from .layer import DeepGP, checked, naming_layer, widths
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
-@deferred_checks.retried
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP: mean and variance (N,) or (N, P) of the mixture over draws of the hidden layers.
 
@@ -39,7 +37,6 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
     return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
 
 
-@deferred_checks.retried
 def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: mean and variance of new targets, or class probabilities p and p (1 - p)."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
@@ -48,7 +45,6 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=No
     )
 
 
-@deferred_checks.retried
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: (N,), of all outputs of a row jointly."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
@@ -65,14 +61,12 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samp
     return mixture.gathered(log_density)[0]
 
 
-@deferred_checks.retried
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: each output by itself."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
     return mixture.gathered(lambda f, y: (mixture.cdf(y, f),))[0]
 
 
-@deferred_checks.retried
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: quantiles of the mixture, between those of its parts, by halving that bracket.
 
@@ -84,7 +78,6 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_sa
     return np.stack(found) if levels.ndim else found[0]
 
 
-@deferred_checks.retried
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """As of an SVGP: whole functions, drawn layer by layer, each layer's outputs at all Xs jointly given those below.
 

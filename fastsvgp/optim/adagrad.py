@@ -11,6 +11,7 @@ from ..records import leaves, record, static
 from ..records.typed import Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
 from ..weight_space.bases.samples import SparseRows, within
 from .base import Fixing
 from .flat import as_names, check_paths, replaced
@@ -159,10 +160,10 @@ def _zeros(value):
     return np.zeros(np.shape(value), _dtype(value), like=_home(value))
 
 
-@deferred_checks.retried
+@public_call()
 def _moves(found, bars, count):
     """``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``; a device is asked once whether all is well."""
-    deferred_checks.begin(*(array for _, _, array in found))
+    deferred_checks.defer(*(array for _, _, array in found))
     moves = []
     for path, kind, array in found:
         bar = bars.get(path)
@@ -179,8 +180,8 @@ def _moves(found, bars, count):
                 " (standardise them); float32"
             )
         moves.append((path, kind, array, *_lines(path, array, rows, bar)))
-    if deferred_checks.postponed():
-        deferred_checks.settle(0.0)
+    if checks := deferred_checks.pending():
+        checks.read(0.0)
     return moves
 
 

@@ -1,18 +1,11 @@
-"""Public functions that compute on as many BLAS threads as their matrices deserve."""
-
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+"""How many threads BLAS computes on: as many as the matrices of a call deserve."""
 
 from numpy import ndarray
 
 from .dispatch import twin
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-class computing:
+class blas_threads_for:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
     ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of
@@ -32,26 +25,6 @@ class computing:
     def __exit__(self, *_):
         if self._begun:
             twin("common.blas_threads").leave()
-
-
-def governed(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose call is such a block, with its arguments."""
-    always_joint = function.__name__ == "sample_f"
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
-        sizes = _sizes(
-            (*args, *kwargs.values()) if kwargs else args,
-            always_joint or kwargs.get("full_cov") is True,
-        )
-        if sizes is None or not (pool := twin("common.blas_threads")).enter(*sizes):
-            return function(*args, **kwargs)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            pool.leave()
-
-    return call
 
 
 def _sizes(arguments, joint):

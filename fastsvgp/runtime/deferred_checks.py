@@ -1,58 +1,208 @@
-"""Whether all is well on a device, read in the same copy as the value of a bound.
+"""Checks of values and factorisations on a device, read in the same copy as the value of a bound.
 
-To ask a device whether something holds is to wait for it. So while a bound runs on a device, checks
-of values and factorisations leave their verdicts there, and ``settle`` reads them together with the
-value. Where one of them is a fault, ``retried`` runs the bound again with checks that wait: the
-first that fails raises, with the same words as on the CPU. Outside a bound checks wait.
+Reading an outcome from a device synchronises. So within a ``deferred`` block checks leave their
+outcomes on the device, and ``read`` copies them together with a value. If one of them has failed,
+``confirmed`` runs the function again with checks that wait: the first that fails raises, with the
+same words as on the CPU. Outside a block, and on the CPU, checks wait.
 """
 
-import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from .blas_scope import governed
 from .dispatch import twin
-from .memory import explaining
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
-class Fault(Exception):
-    """A check failed on the device; nobody but ``retried`` sees it."""
+class CheckFailed(Exception):
+    """A deferred check failed; ``confirmed`` finds out which."""
 
 
-class _Local(threading.local):
-    book = None  # of the bound that runs in this thread
-    waiting = False  # it is the second run
-    left = None  # who reads what it says, later
+class _Outcomes:
+    """What checks of one run have left on the device.
 
-
-class _Book:
-    """Verdicts of one run: a flag that kernels add to, arrays and their limits, 0-d arrays not zero at a fault, and counts."""
+    A flag that kernels add to, arrays and their limits, 0-d arrays that are not zero at a failure,
+    and counts of raised variances.
+    """
 
     def __init__(self, like):
         self.like, self.flag = like, np.zeros(1, np.int32, like=like)
-        self.ranges, self.faults, self.clamped = [], [], []
+        self.ranges, self.failures, self.clamped = [], [], []
 
-    def found(self, value):
-        """(3,) float64 on the device: the value, faults, raised variances."""
+    def report(self, value):
+        """(3,) float64 on the device: the value, failures, raised variances."""
         if self.ranges:
             twin("deferred_checks", flag=self.flag).find_outside(self.ranges, self.flag)
         first, *clamped = self.clamped or [None]
-        found = twin("deferred_checks", flag=self.flag).report(value, self.flag, self.like, first)
-        for place, numbers in ((1, self.faults), (2, clamped)):
+        report = twin("deferred_checks", flag=self.flag).report(value, self.flag, self.like, first)
+        for place, numbers in ((1, self.failures), (2, clamped)):
             if numbers:
-                found[place] += functools.reduce(operator.add, numbers)
-        return found
+                report[place] += functools.reduce(operator.add, numbers)
+        return report
 
 
-_local = _Local()
+class _Thread(threading.local):
+    checks: "deferred | None" = None  # of the innermost block
+
+
+_thread = _Thread()
+
+
+class deferred:
+    """A ``with`` block whose checks are deferred until ``read`` if one of these arrays lives on a device.
+
+    Inside a ``synchronous`` block nothing is deferred. A block that ends without ``read`` drops
+    what its checks have left: whoever looks at the same numbers next finds it.
+    """
+
+    __slots__ = ("_arrays", "_outcomes", "_outer", "synchronous")
+    until_end = False
+
+    def __init__(self, *arrays):
+        self._arrays, self._outcomes, self.synchronous = arrays, None, False
+
+    def __enter__(self):
+        self._outer = outer = _thread.checks
+        self.synchronous = self.synchronous or (outer is not None and outer.synchronous)
+        _thread.checks = self
+        if self._arrays:
+            self.defer(*self._arrays)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        _thread.checks = self._outer
+        if error is not None and self.pending and not hasattr(error, "_checks_unread"):
+            error._checks_unread = True
+
+    def defer(self, *arrays):
+        """Defer the checks that follow if one of these arrays lives on a device; what was left before is dropped."""
+        self._outcomes = None
+        if not self.synchronous:
+            for a in arrays:
+                if hasattr(a, "__cuda_array_interface__"):
+                    self._outcomes = _Outcomes(a)
+                    return
+
+    @property
+    def pending(self):
+        """Whether checks leave their outcomes on the device at present."""
+        return self._outcomes is not None
+
+    @property
+    def flag(self):
+        """(1,) int32 on the device, which kernels increase at a failure; ``None`` if checks wait."""
+        return None if self._outcomes is None else self._outcomes.flag
+
+    def add(self, condition):
+        """Add an outcome: a 0-d array on the device, not zero at a failure."""
+        self._outcomes.failures.append(condition)
+
+    def add_range(self, array, low, high):
+        """Add a check that all numbers of an array lie in [low, high]; one launch looks at all of them."""
+        self._outcomes.ranges.append((array, low, high))
+
+    def add_clamped(self, count):
+        """Add a count of raised variances, 0-d on the device."""
+        self._outcomes.clamped.append(count)
+
+    def drop(self):
+        """Forget what checks have left; those that follow wait."""
+        self._outcomes = None
+
+    def report(self, value):
+        """(3,) float64 on the device, which ``outcome`` reads on the host; checks that follow wait."""
+        outcomes, self._outcomes = self._outcomes, None
+        return outcomes.report(value)
+
+    def read(self, value):
+        """``(value, raised variances)`` as a float and an int, in one copy to the host.
+
+        Raises ``CheckFailed`` if a check has failed.
+        """
+        return outcome(self.report(value).get()) if self.pending else (float(value), 0)
+
+
+class synchronous(deferred):
+    """A ``with`` block in which each check waits for its outcome, blocks inside it included."""
+
+    __slots__ = ()
+
+    def __init__(self):
+        super().__init__()
+        self.synchronous = True
+
+    def __exit__(self, kind, error, trace):
+        super().__exit__(kind, error, trace)
+        if error is not None:
+            error._checks_unread = False  # no check was deferred, so that none knows more
+
+
+class until_end(deferred):
+    """A ``with`` block of several public calls whose checks are read once.
+
+    A bound with its gradient inside it returns 0.0 as its value; what is true is read at the end.
+    Checks that follow the bound leave their outcomes beside its own.
+    """
+
+    __slots__ = ("_value",)
+    until_end = True
+
+    def __init__(self):
+        super().__init__()
+        self._value = None
+
+    @property
+    def holds_value(self):
+        """Whether a bound has left its value."""
+        return self._value is not None
+
+    def leave(self, value):
+        """Take the value of a bound, in place of that of an earlier one."""
+        self._value = value
+
+    def report_all(self):
+        """``report`` of the value that was left."""
+        value, self._value = self._value, None
+        return self.report(value)
+
+
+def outcome(report):
+    """``(value, raised variances)`` of a ``report`` on the host.
+
+    Raises ``CheckFailed`` if a check has failed.
+    """
+    value, failures, clamped = report.tolist()
+    if failures:
+        raise CheckFailed
+    return value, int(clamped)
+
+
+def confirmed(function, args, options):
+    """``function(*args, **options)`` in a ``deferred`` block; once more, synchronously, if a check of it fails.
+
+    So does an error that comes before the checks are read: one of them may know its cause. Within
+    ``until_end`` the function belongs to that block, which deals with its errors.
+    """
+    outer = _thread.checks
+    joins = outer is not None and outer.until_end
+    try:
+        if joins:
+            return function(*args, **options)
+        with deferred():
+            return function(*args, **options)
+    except CheckFailed:
+        pass
+    except Exception as error:
+        if joins:
+            outer.drop()
+        if joins or isinstance(error, MemoryError) or not getattr(error, "_checks_unread", False):
+            raise
+    with synchronous():
+        return function(*args, **options)
+
+
+# --- for whoever does not hold the block --------------------------------------------------------
 
 
 def on_device(*arrays):
@@ -60,146 +210,53 @@ def on_device(*arrays):
     return any(hasattr(a, "__cuda_array_interface__") for a in arrays)
 
 
-def begin(*arrays):
-    """Postpone the verdicts on what follows, up to ``settle``, where one of these arrays lives on a device."""
-    _local.book = None
-    if not _local.waiting:
-        for a in arrays:
-            if hasattr(a, "__cuda_array_interface__"):
-                _local.book = _Book(a)
-                return
+def pending():
+    """The innermost block, if its checks are deferred at present; else ``None``."""
+    checks = _thread.checks
+    return checks if checks is not None and checks.pending else None
 
 
-def postponed():
-    """Whether verdicts are to be left on the device."""
-    return _local.book is not None
+def defer(*arrays):
+    """``defer`` of the innermost block."""
+    if _thread.checks is not None:
+        _thread.checks.defer(*arrays)
+
+
+def read(value, leave=False):
+    """``read`` of the innermost block; with ``leave`` an ``until_end`` block takes the value, which then is 0.0 here."""
+    checks = pending()
+    if checks is None:
+        return float(value), 0
+    if leave and checks.until_end:
+        checks.leave(value)
+        return 0.0, 0
+    return checks.read(value)
 
 
 def flag():
-    """(1,) int32 on the device, for kernels to add to at a fault; ``None`` where verdicts are not postponed."""
-    return None if _local.book is None else _local.book.flag
+    """``flag`` of the innermost block; ``None`` outside."""
+    return None if _thread.checks is None else _thread.checks.flag
 
 
 def within(array, low=None):
-    """Whether all numbers of an array on a device lie between ``low`` and infinity; True where the verdict is left there."""
+    """Whether all numbers of an array on a device lie between ``low`` and infinity; True if the check is deferred."""
     if array.dtype.kind != "f":
         return low is None or none(array < low)
     array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
     highest = np.finfo(array.dtype).max
-    asked = array, -highest if low is None else low, highest
-    if _local.book is not None:
-        _local.book.ranges.append(asked)  # looked at together, when the run is over
+    limits = -highest if low is None else low, highest
+    if checks := pending():
+        checks.add_range(array, *limits)
         return True
-    verdict = np.zeros(1, np.int32, like=array)
-    twin("deferred_checks", array=array).find_outside([asked], verdict)
-    return not verdict.any()
+    found = np.zeros(1, np.int32, like=array)
+    twin("deferred_checks", array=array).find_outside([(array, *limits)], found)
+    return not found.any()
 
 
 def none(conditions):
-    """Whether none of the conditions, on any device, holds; True where the verdict is left there."""
-    if _local.book is None or not on_device(conditions):
+    """Whether none of the conditions holds, on any device; True if the check is deferred."""
+    checks = pending()
+    if checks is None or not on_device(conditions):
         return not conditions.any()
-    add_fault(conditions.any())
+    checks.add(conditions.any())
     return True
-
-
-def add_fault(condition):
-    """Leave a verdict: a 0-d array on the device, not zero at a fault."""
-    _local.book.faults.append(condition)
-
-
-def add_clamped(count):
-    """Leave a count of raised variances, 0-d on the device."""
-    _local.book.clamped.append(count)
-
-
-def settle(value, leave=False):
-    """``(value, raised variances)`` as a float and an int: the one copy to the host.
-
-    Raises ``Fault`` where a check failed.
-
-    With ``leave``, and amid ``leaving``, nothing is copied; then they are 0.
-    """
-    if leave and _local.left is not None and _local.book is not None:
-        _local.left.value = value
-        return 0.0, 0
-    book, _local.book = _local.book, None
-    if book is None:
-        return float(value), 0
-    return judged(book.found(value).get())
-
-
-def judged(found):
-    """``(value, raised variances)`` of what was found, once it is on the host.
-
-    Raises ``Fault`` where a check failed.
-    """
-    value, faults, clamped = found.tolist()
-    if faults:
-        raise Fault
-    return value, int(clamped)
-
-
-class Left:
-    """The value of a bound that nobody has read, on a device; None where there is none."""
-
-    value = None
-
-    def found(self):
-        """(3,) float64 on the device, for ``judged``: what the bound and the checks after it left there. Ends these."""
-        book, _local.book = _local.book, None
-        value, self.value = self.value, None
-        return book.found(value)
-
-
-@contextlib.contextmanager
-def leaving():
-    """While this lasts nobody waits for the value of a bound with its gradient: it is 0.0, and what is true stays on the device.
-
-    Gives a ``Left``. Checks that follow the bound leave their verdicts with it.
-    """
-    _local.left = Left()
-    try:
-        yield _local.left
-    finally:
-        _local.left = _local.book = None
-
-
-@contextlib.contextmanager
-def unread(*arrays):
-    """While this lasts, verdicts are left on the device, and nobody reads them: who looks at the same things next finds out."""
-    begin(*arrays)
-    try:
-        yield
-    finally:
-        _local.book = None
-
-
-@contextlib.contextmanager
-def waiting():
-    """While this lasts, each check waits for its outcome."""
-    _local.waiting = True
-    try:
-        yield
-    finally:
-        _local.waiting = False
-
-
-def retried(bound: Callable[P, R]) -> Callable[P, R]:
-    """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
-    bound = explaining(governed(bound))
-
-    @functools.wraps(bound)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return bound(*args, **kwargs)
-        except Fault:
-            pass
-        except BaseException as error:
-            stopped, _local.book = _local.book is not None and isinstance(error, Exception), None
-            if not stopped or isinstance(error, MemoryError) or _local.left is not None:
-                raise  # else a check that was not waited for may know the cause
-        with waiting():
-            return bound(*args, **kwargs)
-
-    return call

@@ -5,20 +5,12 @@ argument and a column for each row of another. Of all these the one that is near
 for it, and the longer side of that matrix is to blame.
 """
 
-import functools
 import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 import numpy as np
-
-from ..errors import no_option
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 ADVICE = {
     "X": "smaller batches",
@@ -62,30 +54,10 @@ def explained(error, arguments):
     return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
 
 
-def explaining(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose ``MemoryError`` names one of its arguments, and whose ``TypeError`` an option that it lacks."""
-    parameters = inspect.signature(function).parameters
-    positional = tuple(parameters)
-    checks_options = hasattr(function, "by_kind") or any(
-        p.kind is p.VAR_KEYWORD for p in parameters.values()
-    )
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except MemoryError as error:
-            raise explained(
-                error, _named(dict(zip(positional, args, strict=False)) | kwargs)
-            ) from error
-        except TypeError:
-            unknown = [name for name in kwargs if name not in parameters]
-            if checks_options or not unknown:
-                raise
-            options = [p.name for p in parameters.values() if p.default is not p.empty]
-            raise no_option(function.__name__, unknown[0], options) from None
-
-    return call
+def name_culprit(error, function, args, options):
+    """``explained`` in terms of the arguments of a call of ``function``."""
+    positional = inspect.signature(function).parameters
+    return explained(error, _named(dict(zip(positional, args, strict=False)) | options))
 
 
 def _named(arguments):

@@ -14,14 +14,17 @@ marginal: with s = v - (kff - qff), what u has in its variance,
 
 import numpy as np
 
-from .. import check, kernels, models
-from ..bounds.elbo import SVGP, sweep
+from .. import check, kernels
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.posterior_passes import layer_pass
+from ..distributed.data_scale import ALL_ROWS
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import Marginals, leaf, record
 from ..records.typed import Array, ArrayLike, Record, Seed
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 
 
 @record
@@ -45,8 +48,7 @@ class Sites:
     lambda2: Array = leaf()
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def dual_parameters(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Sites:
@@ -89,8 +91,7 @@ def dual_parameters(
     return sites
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def leave_one_out(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Array:
@@ -161,7 +162,7 @@ def leave_one_out(
 def _sites(model, X, Y, jitter, rng):
     """``(Sites, marginals with the mean function, the data term)``."""
     layer = layer_pass(model, jitter, len(X))
-    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, None, rng)]
+    parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, ALL_ROWS, rng)]
     total = sum(ell for ell, _, _ in parts)
     mean, var, a, b = (
         np.concatenate([getattr(p[i], name) for p in parts], -1)

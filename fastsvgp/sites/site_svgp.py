@@ -33,10 +33,12 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, from_state
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.layer_pass import LayerParts, LayerPass
 from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..covariances import Covariance
+from ..distributed.data_scale import ALL_ROWS
 from ..errors import InvalidSites
 from ..likelihoods import Likelihood
 from ..likelihoods.base import total
@@ -48,7 +50,7 @@ from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, record, replace, restricted
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .dual_parameters import Sites
 
 INVALID = (
@@ -87,8 +89,7 @@ class SiteSVGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> float:
@@ -116,12 +117,11 @@ def site_bound(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer = site_pass(held_layer(model, X, jitter), jitter)
-    data = sum(part.ell for part in sweep(model, layer, X, Y, None, rng, need=False))
+    data = sum(part.ell for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False))
     return check.result(data - layer.kl(), model)
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound_and_grad(
     model: RecordT,
     X: ArrayLike,
@@ -177,7 +177,7 @@ def site_bound_and_grad(
     )
     layer = site_pass(held, jitter, len(X), (*need, "posterior"))
     data, likelihood_bar = 0.0, None
-    for part in sweep(model, layer, X, Y, None, rng):
+    for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         layer.pull(part.rows, part.f_bar)
@@ -189,8 +189,7 @@ def site_bound_and_grad(
     )
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def site_bound_terms(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> tuple[float, float]:
@@ -230,7 +229,7 @@ def site_bound_terms(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer, data, means = site_pass(held_layer(model, X, jitter), jitter), 0.0, []
-    for part in sweep(model, layer, X, Y, None, rng, need=False):
+    for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False):
         data += part.ell
         means.append(part.f.mean)
     mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))
@@ -256,8 +255,7 @@ def terms(model, data, kl, mean, off, trace):
     return check.result(expected - kl, model), check.result(data - expected, model)
 
 
-@deferred_checks.retried
-@models.public(SiteSVGP)
+@public_call(SiteSVGP)
 def tied(
     model: Record,
     X: ArrayLike,
@@ -460,7 +458,7 @@ def checked(model, X, Y, jitter):
             "`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got"
             f" {type(model.sites).__name__}"
         )
-    check.begin(model, X)
+    check.defer(model, X)
     X = check.inputs("X", X)
     Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
     model, dtype = check.parameters(

@@ -48,8 +48,10 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.convert import check_kind, convert
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..covariances import Covariance
+from ..distributed.data_scale import ALL_ROWS
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
@@ -57,7 +59,6 @@ from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import add_to_diagonals, raise_to_floor
 from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
-from ..runtime import deferred_checks
 from .dual_parameters import Sites
 from .site_svgp import INVALID, checked, finite_sums, terms
 
@@ -93,35 +94,32 @@ class VGP:
     mean: Mean | None = None
 
 
-@deferred_checks.retried
 def site_bound(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is taken."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
     return check.result(
-        sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
+        sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
         - full.kl(),
         model,
     )
 
 
-@deferred_checks.retried
 def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Of a ``VGP``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
-    data = sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
+    data = sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
-@deferred_checks.retried
 def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     """Of a ``VGP``: 4 N^3 flops an output, and N^3 for the sites; some more where sites are negative. Some (N, N) arrays."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
     full, data, bars, likelihood_bar = FullSites(model, X), 0.0, [], None
-    for part in sweep(model, full.layer(), X, Y, None, rng):
+    for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         bars.append(part.f_bar)
@@ -140,7 +138,6 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     return value, restricted(VGP(covariance_bar, sites_bar, likelihood_bar, mean_bar), wrt)
 
 
-@deferred_checks.retried
 def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
     """Of a ``VGP``: the SVGP whose inducing inputs are X."""
     check_kind("tied: `to`", to)

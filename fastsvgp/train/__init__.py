@@ -250,14 +250,22 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
-    if group is not None and not isinstance(group, ranks.Session):
-        mine = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
-                    natural_step_size=natural_step_size, inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps,
-                    num_samples=num_samples, basis_size=basis_size, control=control, closed_form_every=closed_form_every,
-                    fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance,
-                    smoothing=smoothing, validate=validate, validate_every=validate_every, checkpoint=checkpoint,
-                    checkpoint_every=checkpoint_every, resume=resume, note=note, graph=graph, **random)  # fmt: skip
-        return ranks.fitted(fit, group, model, X, Y, mine)
+    asked = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
+                 natural_step_size=natural_step_size, inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps,
+                 num_samples=num_samples, basis_size=basis_size, control=control, closed_form_every=closed_form_every,
+                 fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance,
+                 smoothing=smoothing, validate=validate, validate_every=validate_every, checkpoint=checkpoint,
+                 checkpoint_every=checkpoint_every, resume=resume, note=note, graph=graph, **random)  # fmt: skip
+    if group is not None:
+        return ranks.fitted(_fitted, group, model, X, Y, asked)
+    return _fitted(model, X, Y, None, **asked)
+
+
+def _fitted(
+    model, X, Y, session, *, weights, steps, fixed, jitter, rng, callback, patience, tolerance, smoothing, validate,
+    validate_every, checkpoint, checkpoint_every, resume, note, graph, **own,
+):  # fmt: skip
+    """``fit`` of one process, or in the ``Session`` of a group; ``own``: options of the kind of model, and random quantities."""
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(
@@ -265,6 +273,7 @@ def fit(
             f" {len(Y)}"
         )
     training, named, _ = models.serving("fit", model)
+    random = {name: own.pop(name) for name in tuple(own) if name not in OPTIONS}
     models.check_options("fit", type(model), random, OPTIONS, "random")
     if weights is not None:
         if "weights" not in named:
@@ -291,7 +300,7 @@ def fit(
         validate_every=count("validate_every", validate_every),
         checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
         graph=graph,
-        group=group,
+        group=session,
     )
     if graph is True and not issubclass(type(model), SVGP):
         raise ValueError(
@@ -299,18 +308,18 @@ def fit(
             " leave it out"
         )
     about = {"note": as_json("fit: `note`", note)}
-    if group is not None and group.own:
+    if session is not None and session.own:
         about["data"] = {}  # other ranks have others, and how they are shared out may change
     elif checkpoint is not None or resume is not None:
         about["data"] = data_digests.of(
             X=X, Y=Y, **({} if weights is None else {"weights": weights})
         )
     fixed = None if fixed is None else as_names(fixed)
-    own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, num_samples=num_samples,
-               basis_size=basis_size, control=control, closed_form_every=closed_form_every, weights=weights,
-               **random)  # fmt: skip
-    given = {name: value for name, value in own.items() if value is not None}
+    given = {
+        name: value
+        for name, value in {**own, "weights": weights, **random}.items()
+        if value is not None
+    }
     return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
 
 

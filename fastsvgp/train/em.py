@@ -24,8 +24,9 @@ from ..optim.natural.backtracking import no_lower
 from ..records import leaf, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
 from ..runtime import devices
-from ..runtime.blas_scope import computing
+from ..runtime.blas_scope import blas_threads_for
 from ..runtime.deferred_checks import on_device
+from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import checked, site_bound_and_grad
 from . import asked, data_digests
@@ -68,7 +69,7 @@ class EMInfo(FitInfo):
     m_evaluations: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@models.public(SVGP)
+@public_call(SVGP, checks=False, blas_threads=False)
 def em(
     model: RecordT,
     X: ArrayLike,
@@ -364,7 +365,7 @@ class _Rounds(Steps):
                 )
             return -best["value"] + max(1.0, abs(best["value"])), np.zeros_like(vector)
 
-        with computing((model, self._X)):
+        with blas_threads_for((model, self._X)):
             start = vector.get() if on_device(vector) else vector
             options = {"maxiter": self._options.m_iterations, "maxcor": 20}
             found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)

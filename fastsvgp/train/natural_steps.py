@@ -16,9 +16,11 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.data_term import sweep
+from ..bounds.elbo import SVGP
 from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..check import weights as weighing
+from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
 from ..optim.natural.backtracking import NaturalStepInfo, halved, no_lower
 from ..optim.natural.rows import row_numbers
@@ -28,7 +30,7 @@ from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import finite_sums
 from .arguments import rows as data_rows
@@ -38,7 +40,7 @@ WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 
-@models.public(SVGP)
+@public_call(SVGP, checks=False, blas_threads=False)
 def natural_steps(
     model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
 ):  # fmt: skip
@@ -103,13 +105,12 @@ def natural_steps(
         )
     batches = _batches(rows, steps)
 
-    @deferred_checks.retried
     def walked(model, X, Y):
         walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
         infos = _go(walk, batches, step_size, monotone, tolerance)
         return walk.end(), infos
 
-    return walked(model, X, Y)
+    return run(walked, model, X, Y)
 
 
 def natural_steps_of_sites(
@@ -123,13 +124,12 @@ def natural_steps_of_sites(
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     batches = _batches(rows, steps)
 
-    @deferred_checks.retried
     def walked(model, X, Y):
         walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
         infos = _go(walk, batches, step_size, monotone, tolerance)
         return walk.model, infos
 
-    return walked(model, X, Y)
+    return run(walked, model, X, Y)
 
 
 for kind in SITES_OF:
@@ -151,7 +151,7 @@ def _checked(rows, steps, step_size, monotone, tolerance):
 def _batches(rows, steps):
     """A list of what each step is about; None stands for all rows.
 
-    A second run, see ``verdicts``, takes the same.
+    A second run, see ``deferred_checks``, takes the same.
     """
     if rows is None:
         return [None] * steps
@@ -188,7 +188,7 @@ class Walk:
     def __init__(self, model, X, Y, rng, num_data, jitter, weights=None):
         checked, *_, dtype = weighing.svgp(model, X, Y, weights)
         jitter = check.jitter_amount(jitter, dtype)
-        self._model, self._rng, self._num_data = model, rng, num_data
+        self._model, self._rng, self._scale = model, rng, DataScale(num_data)
         self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
@@ -200,7 +200,7 @@ class Walk:
         kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
         layer = KeptLayer(model, self._prior, self._state, kept)
         data, negative = 0.0, 0
-        for part in sweep(model, layer, X, Y, self._num_data, self._rng, weights=weights):
+        for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
             data += part.ell
             negative += np.count_nonzero(part.f_bar.var > 0)
             layer.work.pull(part.rows, part.f_bar)
@@ -212,9 +212,7 @@ class Walk:
 
         def rises(state):
             there = KeptLayer(model, self._prior, state, kept)
-            parts = sweep(
-                model, there, X, Y, self._num_data, self._rng, need=False, weights=weights
-            )
+            parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 
@@ -272,7 +270,7 @@ class _WalkOfRows(Walk):
             raise
 
 
-@deferred_checks.retried
+@public_call()
 def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
     """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
     X, Y, *weights = batches[0]

@@ -28,6 +28,7 @@ from ..distributed.protocol import (
     told,
     unheard,
 )
+from ..distributed.training_group import Placed
 from ..errors import Diverged, warn
 from ..records import leaves, replace
 from ..runtime.signals import obeyed
@@ -48,7 +49,7 @@ ALONE = {
 ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
 
 
-class Session(reduce.Placed):
+class Session(Placed):
     """A group during one call of ``fit``.
 
     num_rows : of all ranks together; counts : rows that count somewhere, of each rank; validates, ending : whether rank 0
@@ -70,7 +71,7 @@ class Session(reduce.Placed):
 
 
 def fitted(fit, group, model, X, Y, options):
-    """``fit(model, X, Y, **options, group=Session)`` on all ranks of a group."""
+    """``fit(model, X, Y, session, **options)`` with a ``Session``, on all ranks of a group."""
     team, facts, error = Team.of(group), None, None
     try:
         facts = _facts(group, model, X, Y, options)
@@ -96,7 +97,7 @@ def fitted(fit, group, model, X, Y, options):
                 options["resume"] = stack.enter_context(
                     _resumed(team, group, options["resume"], everyone[0]["_resume"])
                 )
-            return fit(model, X, Y, **options, group=session)
+            return fit(model, X, Y, session, **options)
         except Exception as failure:
             if not told(failure):
                 session.unheard(failure)

@@ -28,12 +28,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels
 from ..records import leaf, plus, record, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
 from .bases import Basis
 from .bases.samples import SparseRows
 from .posterior import ChevronWeights
@@ -236,8 +237,7 @@ class KrigedControl(Control):
         return self.basis.covariance.Kff(self.points, X)
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def kriged_control(
     model: Record, points: ArrayLike, *, jitter: float | None = None
 ) -> KrigedControl:
@@ -273,7 +273,7 @@ def kriged_control(
     >>> control.values.shape
     (2, 10)
     """
-    deferred_checks.begin(points)
+    deferred_checks.defer(points)
     model, points, dtype = checked_inputs(model, points, "points")
     factor = factor_at(model, points, check.jitter_amount(jitter, dtype))
     return KrigedControl(points.copy(), factor, values_at(model, points), kept(model.basis))
@@ -298,7 +298,7 @@ def kept(basis):
     return tree_map(lambda a: a.copy() if deferred_checks.on_device(a) else np.copy(a)[()], basis)
 
 
-@models.public(QSGP)
+@public_call(QSGP, checks=False, blas_threads=False)
 def advance_control(model: Record, control: ControlT, change: Record) -> ControlT:
     """The control after the posterior has moved.
 
@@ -335,7 +335,7 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
     """
     _check_kind(control)
     checked_parts(model)
-    with deferred_checks.unread(model.posterior.mean):
+    with deferred_checks.deferred(model.posterior.mean):
         model, dtype = lightly_checked(model)
         model.posterior.check_size(model.basis.num_functions())
         checked = control.checked(model, dtype)

@@ -13,7 +13,7 @@ from .. import check, kernels
 from ..likelihoods import Likelihood
 from ..records import missing
 from ..records.typed import ArrayLike, Record
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .bases import Basis, InducingBasis
 from .bases.samples import BasisSample, summed
 from .posterior import ChevronWeights
@@ -21,7 +21,7 @@ from .qsgp import QSGP, on_host
 from .sampled_bound import SampledInfo, checked_sample, estimated
 
 
-@deferred_checks.retried
+@public_call()
 def sampled_bound_and_grad_from_features(
     Phi_i: ArrayLike,
     Phi_j: ArrayLike | None,

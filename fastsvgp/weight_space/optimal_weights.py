@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..likelihoods import Gaussian
 from ..records import replace
 from ..records.typed import ArrayLike, RecordT
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .qsgp import QSGP, checked, checked_inputs
 
 ROWS = 4096  # data at a time
@@ -49,8 +50,7 @@ class WeightsInfo(NamedTuple):
     gains: list
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def optimal_weights(
     model: RecordT,
     X: ArrayLike,
@@ -144,8 +144,7 @@ def optimal_weights(
     return optimal_diagonal(found, X, jitter=jitter), info
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def optimal_diagonal(
     model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None
 ) -> RecordT:
@@ -177,7 +176,7 @@ def optimal_diagonal(
     >>> fs.weight_bound(fs.optimal_diagonal(weights, X), X, Y) > fs.weight_bound(weights, X, Y)
     True
     """
-    deferred_checks.begin(X)
+    deferred_checks.defer(X)
     model, X, dtype = checked_inputs(model, X, "X")
     noise = _noise("optimal_diagonal", model)
     scale, q = check.data_scale(num_data, len(X)), model.posterior
@@ -190,7 +189,7 @@ def optimal_diagonal(
         squares += model.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
     own = model.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
-    if deferred_checks.postponed():
+    if deferred_checks.pending():
         check.result(diagonal.sum(), model)
     return replace(model, posterior=replace(q, diagonal=diagonal.astype(dtype)))
 

@@ -22,11 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..records import leaf, record, replace
 from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
 from .control_variates import Control, add_there, factor_at, kept, values_at
 from .qsgp import QSGP, checked_inputs
 
@@ -99,8 +100,7 @@ class PairedControl(Control):
         return replace(self, moments=moments, coefficient=np.where(known, least, 1.0))
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def paired_control(
     model: Record,
     points: ArrayLike,
@@ -147,7 +147,7 @@ def paired_control(
     >>> fs.paired_control(weights, X[::4], "running").coefficient.shape
     (2,)
     """
-    deferred_checks.begin(points)
+    deferred_checks.defer(points)
     model, points, dtype = checked_inputs(model, points, "points")
     running = isinstance(coefficient, str) and coefficient == "running"
     if isinstance(coefficient, str) and not running:

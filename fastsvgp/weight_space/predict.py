@@ -25,7 +25,6 @@ from .. import check, kernels, models
 from ..bounds.predict import NAMES, levels_of, total
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
-from ..runtime import deferred_checks
 from .bases import InducingBasis, RelevanceBasis
 from .qsgp import QSGP, check_columns, checked_inputs
 
@@ -33,7 +32,6 @@ PANEL_NUMBERS = 2**21  # of one panel of features, inputs by functions: 16 MiB i
 NUMBERS_EACH = 512  # of a chunk, for a test input
 
 
-@deferred_checks.retried
 def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
     """As of an SVGP: mean and variance (N,), or the covariance (N, N). 2 (k + 2) m N flops and the features; N^2 m for that.
 
@@ -69,28 +67,24 @@ def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
     return out[0], cov
 
 
-@deferred_checks.retried
 def predict_y(model, Xs, *, median=False, augmented=False, chunk_size=None):
     """As of an SVGP; with ``median`` as if f were its median. ``augmented`` as in ``predict_f``."""
     model, _, f = _marginals(model, Xs, chunk_size, median=median, augmented=augmented)
     return model.likelihood.predict_mean_and_var(f)
 
 
-@deferred_checks.retried
 def predict_log_density(model, Xs, Ys, *, median=False, augmented=False, chunk_size=None):
     """As of an SVGP; with ``median`` as if f were its median. ``augmented`` as in ``predict_f``."""
     model, Ys, f = _marginals(model, Xs, chunk_size, Ys, median=median, augmented=augmented)
     return model.likelihood.predict_log_density(Ys, f)
 
 
-@deferred_checks.retried
 def predict_cdf(model, Xs, Ys, *, chunk_size=None):
     """As of an SVGP."""
     model, Ys, f = _marginals(model, Xs, chunk_size, Ys)
     return model.likelihood.predict_cdf(Ys, f)
 
 
-@deferred_checks.retried
 def predict_quantiles(model, Xs, levels, *, chunk_size=None):
     """As of an SVGP."""
     levels = levels_of(levels)
@@ -99,7 +93,6 @@ def predict_quantiles(model, Xs, levels, *, chunk_size=None):
     return q if levels.ndim else q[0]
 
 
-@deferred_checks.retried
 def sample_f(model, Xs, num_samples=1, *, rng=None):
     """Samples (num_samples, N) of the latent function: of its weights, so that they are functions, at any number of inputs.
 

@@ -16,12 +16,13 @@ basis does the rest.
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..likelihoods import Likelihood
 from ..records import Marginals, is_record, leaves, missing, record, replace, restricted, tree_map
 from ..records.typed import ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
+from ..runtime.edge import public_call
 from .bases import Basis
 from .posterior import ChevronWeights
 
@@ -55,8 +56,7 @@ class QSGP:
     likelihood: Likelihood
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def weight_bound(
     model: Record,
     X: ArrayLike,
@@ -103,8 +103,7 @@ def weight_bound(
     return check.result(terms.data - terms.kl, model)
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def weight_bound_and_grad(
     model: RecordT,
     X: ArrayLike,

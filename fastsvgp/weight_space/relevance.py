@@ -8,16 +8,15 @@ precision, without bound: the weight is 0, and the function may go.
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..records import leaves, replace
 from ..records.typed import ArrayLike, Record, RecordT
-from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .bases import RelevanceBasis
 from .qsgp import QSGP, checked_parts, on_host
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def optimal_precision(model: RecordT) -> RecordT:
     """The model with the precisions that maximise the bound for its posterior: s_i = 1 / (mu_i^2 + Sigma_ii).
 
@@ -54,8 +53,7 @@ def optimal_precision(model: RecordT) -> RecordT:
     return replace(model, basis=replace(model.basis, precision=(1 / second).astype(dtype)))
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def relevance_vectors(
     model: Record, threshold: float = 1e4
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -93,8 +91,7 @@ def relevance_vectors(
     return np.flatnonzero(model.basis.precision < threshold)
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def prune(model: RecordT, keep: ArrayLike) -> RecordT:
     """The model of some of its functions alone: their inputs, precisions and posterior.
 

@@ -34,11 +34,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, models
+from .. import check
 from ..likelihoods import Gaussian
 from ..records import replace, restricted
 from ..records.typed import ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
+from ..runtime.edge import public_call
 from .bases.samples import BasisSample, checked_units, num_units, there
 from .control_variates import checked_control
 from .kriged_tangent import kriged_tangent, tangent as tangent_at
@@ -74,8 +75,7 @@ class SampledInfo(NamedTuple):
     control: Any = None
 
 
-@deferred_checks.retried
-@models.public(QSGP)
+@public_call(QSGP)
 def sampled_bound_and_grad(
     model: RecordT,
     X: ArrayLike,
@@ -156,7 +156,7 @@ def sampled_bound_and_grad(
     (30,)
     """
     _, q = checked_parts(model)
-    deferred_checks.begin(q.mean, X)
+    deferred_checks.defer(q.mean, X)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     model, dtype = lightly_checked(model, X=X, Y=Y)
     basis, q = model.basis, model.posterior

@@ -8,8 +8,9 @@ from posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import elbo as bound
+from fastsvgp.bounds import data_term as bound
 from fastsvgp.bounds.layer_pass import LayerPass
+from fastsvgp.distributed.data_scale import ALL_ROWS
 from fastsvgp.records import leaves
 
 COVARIANCES = {
@@ -221,7 +222,7 @@ def test_a_long_batch_in_runs_is_the_same_bound(rng, monkeypatch, posterior, lik
             LayerPass(model, 1e-3, **random),
             X,
             np.ascontiguousarray(Y.T),
-            None,
+            ALL_ROWS,
             None,
             need=False,
         )

@@ -10,7 +10,7 @@ from test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_prob
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import elbo as bound
+from fastsvgp.bounds import data_term as bound
 
 SCALE, JITTER = 3.5, 1e-2
 

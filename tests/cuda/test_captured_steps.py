@@ -199,7 +199,7 @@ def test_a_gradient_that_overflows_ends_it(gpu, rng):
 def test_an_interrupt_keeps_the_last_whole_step(gpu, rng, monkeypatch):
     model, X = fs.to_device(model_of(rng)), rng.standard_normal((N, D))
     expected, _ = fs.fit(model, X, X[:, 0], steps=3, batch_size=10, rng=4)
-    plain, calls = cuda_graph.deferred_checks.judged, []
+    plain, calls = cuda_graph.deferred_checks.outcome, []
 
     def torn(found):
         calls.append(found)
@@ -207,7 +207,7 @@ def test_an_interrupt_keeps_the_last_whole_step(gpu, rng, monkeypatch):
             raise KeyboardInterrupt
         return plain(found)
 
-    monkeypatch.setattr(cuda_graph.deferred_checks, "judged", torn)
+    monkeypatch.setattr(cuda_graph.deferred_checks, "outcome", torn)
     found, info = fs.fit(model, X, X[:, 0], steps=9, batch_size=10, rng=4, graph=True)
     assert info.interrupted and info.steps == 3
     assert_equal(found, expected)

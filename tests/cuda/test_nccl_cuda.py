@@ -405,7 +405,7 @@ def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
     def relay(*arguments, **options):
         if not faults:
             faults.append(0)
-            raise deferred_checks.Fault
+            raise deferred_checks.CheckFailed
         return plain(*arguments, **options)
 
     monkeypatch.setattr(natural, "relay", relay)

@@ -14,7 +14,8 @@ from rank_problems import assert_ended_by, distance, ends, on_ranks
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
 from fastsvgp.distributed.protocol import Team
-from fastsvgp.distributed.reduce import Placed
+from fastsvgp.distributed.data_scale import RankScale
+from fastsvgp.distributed.training_group import Placed
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
 
@@ -181,12 +182,13 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
     model, X, Y = problem(rng)
     sgpr, plain, failed = fs.SGPR(model.covariance, model.inducing, 0.3), collapsed.forward, []
 
-    def forward(model, X, Y, jitter, weights=None, share=None):
-        last = sys._getframe(1).f_code.co_name == "optimal_svgp"
-        if last and kind is not None and share is not None and share.team.rank == 1 and not failed:
+    def forward(model, X, Y, jitter, weights, scale):
+        last = sys._getframe(1).f_code.co_name == "_optimum"
+        on_rank_1 = isinstance(scale, RankScale) and scale.share.team.rank == 1
+        if last and kind is not None and on_rank_1 and not failed:
             failed.append(1)
             raise kind("no disk") if kind is OSError else kind((), 1, jitter, M, np.float64)
-        return plain(model, X, Y, jitter, weights, share)
+        return plain(model, X, Y, jitter, weights, scale)
 
     monkeypatch.setattr(collapsed, "forward", forward)
 

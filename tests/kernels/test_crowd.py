@@ -10,7 +10,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.kernels.cpu.common import blas_threads, contention
 from fastsvgp.runtime import num_threads
-from fastsvgp.runtime.blas_scope import governed
+from fastsvgp.runtime.edge import public_call
 
 LARGE = np.eye(400)
 
@@ -149,7 +149,7 @@ def pool(monkeypatch, clocks):
 
 
 def test_in_a_crowd_one_thread(pool, clocks):
-    @governed
+    @public_call(checks=False)
     def call(A, wall, cpu):
         clocks.turn(wall, cpu)
         return pool.count
@@ -165,7 +165,7 @@ def test_in_a_crowd_one_thread(pool, clocks):
 
 
 def test_what_the_user_said_is_kept_to(pool, clocks, monkeypatch):
-    @governed
+    @public_call(checks=False)
     def call(A):
         clocks.turn(1.0, 1.0)
         return pool.count
@@ -180,7 +180,7 @@ def test_what_the_user_said_is_kept_to(pool, clocks, monkeypatch):
 def test_what_is_serial_is_no_crowd(pool, clocks):
     """Little CPU time without a queue for the cores: Python, files, a likelihood on one thread."""
 
-    @governed
+    @public_call(checks=False)
     def call(A, queued):
         clocks.turn(1.0, 1.0, queued)
         return pool.count

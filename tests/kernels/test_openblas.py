@@ -11,7 +11,8 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu.common import blas_threads
-from fastsvgp.runtime.blas_scope import _sizes, computing, governed
+from fastsvgp.runtime.blas_scope import _sizes, blas_threads_for
+from fastsvgp.runtime.edge import public_call
 
 
 class Pool:
@@ -44,7 +45,7 @@ def pool(monkeypatch):
     assert not blas_threads._inside and blas_threads._before is None
 
 
-@governed
+@public_call(checks=False)
 def seen(A, pool):
     return pool.count
 
@@ -81,7 +82,7 @@ def test_sizes_that_two_threads_serve_better(pool, M, B):
 
 
 def test_an_error_puts_it_back(pool):
-    @governed
+    @public_call(checks=False)
     def fails(A):
         assert pool.count == 1
         raise KeyboardInterrupt
@@ -101,7 +102,7 @@ def test_an_interrupt_on_the_way_in_leaves_nothing_behind(pool, when):
 
 
 def test_a_call_within_a_call_goes_on_under_the_setting_of_the_outer_one(pool):
-    @governed
+    @public_call(checks=False)
     def outer(A):
         inner = seen(LARGE, pool), seen(SMALL, pool)
         return pool.count, *inner, pool.count
@@ -115,13 +116,13 @@ def test_a_call_within_a_call_goes_on_under_the_setting_of_the_outer_one(pool):
 def test_calls_of_several_threads_share_the_least(pool):
     inside, go = threading.Barrier(2), threading.Event()
 
-    @governed
+    @public_call(checks=False)
     def held(A):
         inside.wait(20)
         go.wait(20)
         return pool.count
 
-    with computing((LARGE,)):
+    with blas_threads_for((LARGE,)):
         assert pool.count == 3
         other = threading.Thread(target=held, args=(SMALL,))
         other.start()
@@ -168,7 +169,7 @@ def test_a_block_of_set_num_threads_limits_everybody(pool):
 
 
 def test_a_block_within_a_call(pool):
-    with computing((SMALL,)):
+    with blas_threads_for((SMALL,)):
         with fs.set_num_threads(2):
             assert pool.count == 1
         assert pool.count == 1
@@ -189,13 +190,15 @@ def test_a_forked_child_has_the_setting_put_back(pool):
         )
 
     inside, go = threading.Event(), threading.Event()
-    other = threading.Thread(target=governed(lambda A: inside.set() or go.wait(20)), args=(SMALL,))
+    other = threading.Thread(
+        target=public_call(checks=False)(lambda A: inside.set() or go.wait(20)), args=(SMALL,)
+    )
     other.start()
     try:
         assert inside.wait(20) and pool.count == 1
         children = [fork.Process(target=child, args=(True,))]
         children[0].start()
-        with computing((SMALL,)):
+        with blas_threads_for((SMALL,)):
             children.append(fork.Process(target=child, args=(False,)))
             children[1].start()
         for process in children:
@@ -211,9 +214,9 @@ def test_a_forked_child_has_the_setting_put_back(pool):
 def test_where_there_is_no_openblas_nothing_is_set(monkeypatch):
     monkeypatch.setattr(blas_threads, "scipys", lambda: None)
     assert blas_threads.facts() is None
-    with fs.set_num_threads(1), computing((SMALL,)):
+    with fs.set_num_threads(1), blas_threads_for((SMALL,)):
         assert not blas_threads._inside
-    assert governed(lambda A: len(A))(SMALL) == 20
+    assert public_call(checks=False)(lambda A: len(A))(SMALL) == 20
 
 
 def model(posterior=None, M=5):
@@ -296,16 +299,16 @@ def test_joint_predictions_count_by_their_covariance(pool):
 REAL = """
 import numpy as np, fastsvgp as fs
 from fastsvgp.kernels.cpu.common import blas_threads as openblas
-from fastsvgp.runtime.blas_scope import governed
+from fastsvgp.runtime.edge import public_call
 blas = openblas.scipys()
 assert blas.get_num_threads() == 1, openblas.facts()  # OPENBLAS_NUM_THREADS=1 stays, whatever we may use
 fs.set_num_threads(2)
-seen = governed(lambda A: blas.get_num_threads())
+seen = public_call(checks=False)(lambda A: blas.get_num_threads())
 assert seen(np.eye(20)) == seen(np.eye(400)) == 1
 blas.set_num_threads(2)
 assert seen(np.eye(20)) == 1 and seen(np.eye(400)) == 2 and blas.get_num_threads() == 2
 import scipy.linalg
-assert governed(lambda A: np.allclose(scipy.linalg.cholesky(A), A))(np.eye(300)) and blas.get_num_threads() == 2
+assert public_call(checks=False)(lambda A: np.allclose(scipy.linalg.cholesky(A), A))(np.eye(300)) and blas.get_num_threads() == 2
 import os
 if hasattr(os, "fork"):
     child = os.fork()

@@ -5,7 +5,7 @@ import pytest
 from gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.bounds import elbo
+from fastsvgp.bounds import data_term
 from fastsvgp.optim.natural import svgp
 from fastsvgp.posteriors import Pass
 
@@ -201,8 +201,8 @@ def test_a_step_and_the_gradient_after_it(rng, kind, N, outputs, monkeypatch):
         and grad.posterior is not None
         and grad.inducing is None
     )
-    monkeypatch.setattr(elbo, "PART_COLUMNS", 8)
-    monkeypatch.setattr(elbo, "PART_NUMBERS", 1)
+    monkeypatch.setattr(data_term, "PART_COLUMNS", 8)
+    monkeypatch.setattr(data_term, "PART_NUMBERS", 1)
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
 
 

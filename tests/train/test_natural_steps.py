@@ -5,7 +5,7 @@ import pytest
 from posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
-from fastsvgp.bounds import elbo as bound
+from fastsvgp.bounds import data_term as bound
 from fastsvgp.sites import site_svgp
 from fastsvgp.train import natural_steps as ours
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from ... import check, kernels
 from ...records.typed import Array, ArrayLike
-from ...runtime.blas_scope import governed
-from ...runtime.memory import explaining
+from ...runtime.edge import public_call
 from ..schedules import Size, as_schedule
 
 if TYPE_CHECKING:
@@ -53,8 +52,7 @@ class InverseFactorInfo(NamedTuple):
     gap: float
 
 
-@explaining
-@governed
+@public_call(checks=False)
 def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
@@ -102,8 +100,7 @@ def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     return kernels.newton_schulz_step(A, L, size)
 
 
-@explaining
-@governed
+@public_call(checks=False)
 def inverse_factor(
     A: ArrayLike,
     L: ArrayLike | None = None,

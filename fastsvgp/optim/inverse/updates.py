@@ -9,7 +9,8 @@ from ...layers.layer import DeepGP, checked, naming_layer
 from ...likelihoods.gaussian import Gaussian
 from ...records import replace
 from ...records.typed import RecordT
-from ...runtime.blas_scope import governed
+from ...runtime.blas_scope import blas_threads_for
+from ...runtime.edge import public_call
 from ..schedules import Schedule, Size, as_schedule
 from .factor import InverseFactorInfo, descend
 from .variance_gap import variance_gap
@@ -47,7 +48,6 @@ class InverseUpdates:
                 " in its place"
             )
 
-    @governed
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over.
 
@@ -55,9 +55,10 @@ class InverseUpdates:
         is a sum over the ranks: all of them take the same number of updates. A ``tolerance`` looks
         at what all ranks have, and sums nothing.
         """
-        if group is None or self.nats is None:
-            return self._refreshed(model, jitter, X, num_data, group)
-        return group.looks(lambda: self._refreshed(model, jitter, X, num_data, group))
+        with blas_threads_for((model, X)):
+            if group is None or self.nats is None:
+                return self._refreshed(model, jitter, X, num_data, group)
+            return group.looks(lambda: self._refreshed(model, jitter, X, num_data, group))
 
     def _refreshed(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior
@@ -147,7 +148,7 @@ def inverse_updates(
     )
 
 
-@models.public(SVGP)
+@public_call(SVGP, checks=False, blas_threads=False)
 def refresh_inverse(
     model: RecordT,
     *,

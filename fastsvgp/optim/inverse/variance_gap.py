@@ -22,11 +22,11 @@ from ... import check, kernels
 from ...errors import names_options
 from ...records import replace
 from ...records.typed import Array, ArrayLike
-from ...runtime.blas_scope import governed
+from ...runtime.edge import public_call
 from .factor import checked
 
 
-@governed
+@public_call(checks=False)
 def variance_interval(
     A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike, smallest: float
 ) -> tuple[Array, Array]:

@@ -60,12 +60,12 @@ def halved(step, size, negative, model, X, accepted=None):
     """
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            check.begin(model, X)
-            stepped = step(size)
-            count, _ = deferred_checks.settle(negative)
+            with check.deferred(model, X) as checks:
+                stepped = step(size)
+                count, _ = checks.read(negative)
             if accepted is None or halvings == MAX_HALVINGS or accepted(stepped):
                 return stepped, size, int(count)
-        except (NotPositiveDefinite, deferred_checks.Fault):
+        except (NotPositiveDefinite, deferred_checks.CheckFailed):
             if halvings == MAX_HALVINGS:
                 raise
         size /= 2

@@ -41,11 +41,12 @@ from ...posteriors.dual_sites import DualTying
 from ...posteriors.pseudo_targets import PseudoData
 from ...records import is_record, leaves, replace
 from ...runtime import deferred_checks
+from ...runtime.edge import public_call
 
 LARGEST = 1e-3  # of eps |g A|^2, the rounding of the square, beside eigenvalues of 1/2
 
 
-@deferred_checks.retried
+@public_call()
 def natural_update(
     posterior: PosteriorT, posterior_bar: PosteriorT, step_size: float
 ) -> PosteriorT:
@@ -92,7 +93,7 @@ def natural_update(
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
     pairs = factor_pairs(posterior)
-    deferred_checks.begin(*(value for _, _, value in leaves(posterior)))
+    deferred_checks.defer(*(value for _, _, value in leaves(posterior)))
     posterior, dtype = check.parameters(posterior, prefix="posterior.")
     posterior.check_size(
         *(

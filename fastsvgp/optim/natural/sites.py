@@ -3,9 +3,9 @@
 import numpy as np
 
 from ... import check, models
-from ...bounds.elbo import sweep
+from ...bounds.data_term import sweep
+from ...distributed.data_scale import ALL_ROWS
 from ...errors import Diverged, InvalidSites
-from ...runtime import deferred_checks
 from ...sites.dual_parameters import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
@@ -13,7 +13,6 @@ from .backtracking import MAX_HALVINGS, NaturalStepInfo, no_lower
 from .rows import row_numbers
 
 
-@deferred_checks.retried
 def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None, monotone=False):
     """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` (B,) those whose sites move; all of them by default.
 
@@ -54,7 +53,7 @@ class SiteWalk:
             np.ascontiguousarray(self._Y[..., rows], like=self._Y),
             self._q.layer(rows),
         )
-        parts = [(p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, X, Y, None, self._rng)]
+        parts = [(p.ell, p.f, p.f_bar) for p in sweep(self.model, layer, X, Y, ALL_ROWS, self._rng)]
         value = check.result(
             N / len(X) * sum(ell for ell, _, _ in parts) - layer.work.kl(), self.model
         )
@@ -78,7 +77,7 @@ class SiteWalk:
                 data = sum(
                     part.ell
                     for part in sweep(
-                        moved.model, there, self._X, self._Y, None, self._rng, need=False
+                        moved.model, there, self._X, self._Y, ALL_ROWS, self._rng, need=False
                     )
                 )
                 if no_lower(check.result(data - there.work.kl(), moved.model), value, X.dtype):

@@ -4,8 +4,9 @@ from typing import Unpack
 
 import numpy as np
 
-from ... import check, models
-from ...bounds.elbo import SVGP, elbo, elbo_and_grad, less_kl, relay, sweep
+from ... import check
+from ...bounds.data_term import bound_of, less_kl, sweep
+from ...bounds.elbo import SVGP, relay, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
 from ...check import weights as weighing
@@ -13,12 +14,12 @@ from ...distributed import reduce
 from ...records import replace
 from ...records.typed import ArrayLike, Group, Names, Random, RecordT, Seed
 from ...runtime import deferred_checks
+from ...runtime.edge import public_call, run
 from . import deep, sites  # noqa: F401, which register the steps of theirs
 from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def natural_step(
     model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, **random
 ):  # fmt: skip
@@ -68,23 +69,15 @@ def natural_step(
     >>> round(fs.elbo(stepped, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
-    monotone = check.flag("monotone", monotone)
-    if group is not None:
-        options = dict(
-            num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
-        )
-        sums = lambda: [reduce.of_natural_step(model.posterior)]  # noqa: E731
-        return reduce.bound(
-            group, natural_step, model, X, Y, packings=sums, step_size=step_size, **options
-        )
-    stepped, info, *_ = _stepped(
-        model, X, Y, step_size, None, monotone, num_data, jitter, rng, weights, random
-    )
+    stepped, info, *_ = reduce.evaluate(
+        "natural_step", _stepped, model, X, Y, lambda: [reduce.of_natural_step(model.posterior)], group=group,
+        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
+        monotone=check.flag("monotone", monotone), **random,
+    )  # fmt: skip
     return stepped, info
 
 
-@deferred_checks.retried
-@models.public(SVGP)
+@public_call(SVGP)
 def natural_step_and_grad(
     model: RecordT,
     X: ArrayLike,
@@ -143,45 +136,19 @@ def natural_step_and_grad(
             for name, _ in model._record_fields
             if name != "posterior" and getattr(model, name) is not None
         )
-    if group is not None:
-        options = dict(
-            num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
-        )
-        sums = lambda: [  # noqa: E731
-            reduce.of_natural_step(model.posterior),
-            reduce.of_gradient(model, wrt),
-        ]
-        return reduce.bound(
-            group,
-            natural_step_and_grad,
-            model,
-            X,
-            Y,
-            wrt,
-            packings=sums,
-            step_size=step_size,
-            **options,
-        )
-    return _stepped(
-        model,
-        X,
-        Y,
-        step_size,
-        wrt,
-        check.flag("monotone", monotone),
-        num_data,
-        jitter,
-        rng,
-        weights,
-        random,
-    )
+    return reduce.evaluate(
+        "natural_step_and_grad", _stepped, model, X, Y,
+        lambda: [reduce.of_natural_step(model.posterior), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
+        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
+        monotone=check.flag("monotone", monotone), **random,
+    )  # fmt: skip
 
 
-def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weights, random):
+def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, wrt=None, **random):
     """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is."""
     check.parts(model)
     asked = check_natural("natural_step", model.posterior, step_size)
-    given, same = (X, Y), {"num_data": num_data, "jitter": jitter, "rng": rng, "weights": weights}
+    given, same = (X, Y, scale), {"jitter": jitter, "rng": rng, "weights": weights}
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt, random = (
         wrt if wrt is None else check.names(wrt, model),
@@ -199,20 +166,19 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
     shared = shared and layer.work.shares_rows
     data, negative = 0.0, 0
-    for part in sweep(model, layer, X, Y, num_data, rng, weights=weights):
+    for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
         del part  # its memory is the next part's
-    value = check.result(less_kl(data, layer, num_data), model)
-    if isinstance(num_data, reduce.Share):
-        value, negative = reduce.summed_natural(num_data, layer, value, negative)
+    value = check.result(less_kl(data, layer, scale), model)
+    value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)
 
     def rises(posterior):
-        if isinstance(num_data, reduce.Share):
-            num_data.due.insert(0, reduce.NUMBER)
-        return no_lower(elbo(replace(model, posterior=posterior), *given, **same), value, dtype)
+        scale.expect(reduce.NUMBER)
+        bound = run(bound_of, replace(model, posterior=posterior), *given, **same)
+        return no_lower(bound, value, dtype)
 
     posterior, size, negative = halved(
         layer.natural_step, asked, negative, model, X, rises if monotone else None
@@ -224,14 +190,14 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     if wrt is None:
         return model, info, None, None
     if shared:
-        check.begin(model, X)
+        check.defer(model, X)
         try:
             after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
-            return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
-        except deferred_checks.Fault:
-            if not isinstance(num_data, reduce.Share):
+            return model, info, *relay(model, after, X, Y, scale, rng, wrt, weights=weights)
+        except deferred_checks.CheckFailed:
+            if scale.repeatable:
                 raise
-            # the first sum is made: of ranks, what follows it is begun anew, and no more
+            # the first sum over the ranks is made: only what follows it is run again
             after = None
     del layer
-    return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)
+    return model, info, *run(value_and_grad, model, *given, wrt=wrt, **same)

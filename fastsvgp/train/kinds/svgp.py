@@ -180,7 +180,7 @@ def recorder(
     if home is not None:
         batches = OnDevice(batches, home)
     try:
-        with deferred_checks.waiting():
+        with deferred_checks.synchronous():
             dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
     except BadEntry as error:
         batches.locate(error, state.step * per_round)

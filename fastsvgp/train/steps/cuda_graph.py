@@ -128,17 +128,17 @@ class CapturedSteps(MinibatchSteps):
             self._fill(
                 self._batches.at(self._step), [*self._optimiser.sizes(state), state.count + 1]
             )
-            value, clamped = deferred_checks.judged(self._graphs[self._here]().get())
+            value, clamped = deferred_checks.outcome(self._graphs[self._here]().get())
         except graphs.NotCaptured as error:
             log.warning("fit: steps cannot be captured into a graph (%s); going on without", error)
             self._graphs = ()
-            return super()._take()
+            return self._again()
         except MemoryError:
             raise
-        except Exception:  # what it was is found by waiting for each check
-            return self._attempt()
+        except Exception:
+            return self._again()
         if not math.isfinite(value):
-            return self._attempt()
+            return self._again()
         check.report_clamped(clamped)
         step_size = self._optimiser.step_size_at(state)
         self._stand_at(1 - self._here, self._optimiser.observed(state, value))
@@ -170,13 +170,13 @@ class CapturedSteps(MinibatchSteps):
 
         def step():
             *sizes, count = (self._numbers[i] for i in range(len(self._numbers)))
-            with deferred_checks.leaving() as left:
+            with deferred_checks.until_end() as checks:
                 _, grad = elbo_and_grad(
                     source.model, X, Y, num_data=self._batches.num_data, jitter=self._jitter,
                     wrt=self._moving(source.model, state), **weights,
                 )  # fmt: skip
                 model, *moments = self._optimiser.ascent(source.model, grad, state, sizes, count)
-                found = left.found()
+                found = checks.report_all()
             self._write(target, model, *moments)
             return found
 

@@ -10,7 +10,7 @@ from ...distributed.protocol import told
 from ...errors import Diverged, NotPositiveDefinite
 from ...optim.flat import ravel
 from ...runtime import devices
-from ...runtime.blas_scope import computing
+from ...runtime.blas_scope import blas_threads_for
 from ...runtime.deferred_checks import on_device
 from ..jitter_retries import with_more_jitter
 from ..loop import Ended
@@ -89,7 +89,7 @@ class CollapsedSteps(Steps):
             self._accept(value, vector, record)
 
         options = {"maxiter": count, "maxfun": 100 * count, "maxcor": 20}
-        with computing((self._start, self._X)):  # SciPy's optimiser has products too
+        with blas_threads_for((self._start, self._X)):  # SciPy's optimiser has products too
             start = self._host(self._vector)
             loss = self._loss if self._group is None else self._loss_of_all
             found = minimize(

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ... import check, models
-from ...bounds.elbo import elbo_and_grad, likelihood_direction
+from ...bounds.elbo import elbo_and_grad
+from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
 from ...errors import BadEntry, Diverged
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
@@ -77,15 +78,20 @@ class MinibatchSteps(Steps):
         if not self._patient:
             return self._attempt()
         try:
-            with deferred_checks.leaving() as left:
-                return self._attempt(left)
+            with deferred_checks.until_end() as checks:
+                return self._attempt(checks)
         except MemoryError:
             raise
-        except Exception:  # also what a check would have said before, had it been waited for
+        except Exception:  # perhaps in place of what a check would have said, had it waited
+            return self._again()
+
+    def _again(self):
+        """The same step with checks that wait: the first that fails raises, else what the step itself raises."""
+        with deferred_checks.synchronous():
             return self._attempt()
 
-    def _attempt(self, left=None):
-        """As ``_take``; with ``left`` the objective and the verdict on the gradient are read in one copy, when all is done."""
+    def _attempt(self, checks=None):
+        """As ``_take``; with ``checks`` the objective and the checks of the gradient are read in one copy, when all is done."""
         model, optimised, scheduled, step = (
             self._model,
             self._optimised,
@@ -135,8 +141,8 @@ class MinibatchSteps(Steps):
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
                 model, optimised = self._optimiser.step(model, grad, optimised, value)
-            if left is not None and left.value is not None:
-                value, clamped = deferred_checks.judged(left.found().get())
+            if checks is not None and checks.holds_value:
+                value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
                 self._refuse_infinite(value)
             model = self._updated(model, grad, asked)
