@@ -317,7 +317,7 @@ def tril(A):
     M = A.shape[-1]
     if A.size:
         loader.launch(
-            "cholesky",
+            "factorisations",
             "clear_upper",
             A.dtype,
             (A.size // M * -(-M // 256),),
