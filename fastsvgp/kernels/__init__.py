@@ -129,7 +129,6 @@ from .triangular import (
     multiply_triangular as multiply_triangular,
     multiply_triangular_vjp as multiply_triangular_vjp,
     prefers_inverse as prefers_inverse,
-    solve_moments as solve_moments,
     solve_triangular as solve_triangular,
     solve_triangular_vjp as solve_triangular_vjp,
     solve_tril as solve_tril,

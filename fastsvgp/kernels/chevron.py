@@ -1,13 +1,17 @@
-"""Products with a chevron factor: lower triangular with dense first columns and, beyond them, only a diagonal.
+"""Products with a chevron factor: lower triangular, dense first columns, beyond them only a diagonal.
 
-C (m, m) has k dense columns, ``dense`` (m, k), and the diagonal of the rest, ``diagonal`` (m -
-k,): C[i, j] = dense[i, j] for j <= min(i, k - 1), C[i, i] = diagonal[i - k] for i >= k, and 0
-elsewhere. What ``dense`` holds above the diagonal of its first k rows is never read, and
-cotangents are 0 there. The rows of ``dense`` are contiguous, with any distance between them.
-Where that distance is a multiple of 16 bytes (k a multiple of 4 in float32, of 2 in float64, or
-rows padded to it) the CUDA kernels load 128 bits at a time. Indices have 64 bits: m may be 1e7
-and more. Right-hand sides are leading axes. float32 sums over rows are kept in float64. Every sum
-has a fixed order (on the CPU for a given number of threads), so results repeat to the bit.
+C (m, m) has k dense columns, ``dense`` (m, k), and the diagonal of the rest, ``diagonal`` (m - k,):
+C[i, j] = dense[i, j] for j <= min(i, k - 1), C[i, i] = diagonal[i - k] for i >= k, and 0 elsewhere.
+What ``dense`` holds above the diagonal of its first k rows is never read, and cotangents are 0
+there. Right-hand sides are leading axes.
+
+The rows of ``dense`` are contiguous, with any distance between them. Where that distance is a
+multiple of 16 bytes (k a multiple of 4 in float32, of 2 in float64, or rows padded to it) the CUDA
+kernels load 128 bits at a time. Indices have 64 bits: m may be 1e7 and more.
+
+float32 sums over rows are kept in float64. Every sum has a fixed order (on the CPU for a given
+number of threads), so results repeat to the bit.
+
 ``rows`` (n,) names rows of C; repeats are allowed. An index out of range raises ``IndexError`` on
 the CPU; on a device only with FASTSVGP_CUDA_CHECK=1 in the environment, because the check has to
 wait for the device.

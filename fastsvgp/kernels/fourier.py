@@ -1,23 +1,31 @@
 """Products with random Fourier features that are never stored.
 
-Feature matrix Phi (N, 2 n) of a model with ``num`` frequencies, for n of them that ``indices``
-names: with frequency omega_p of index ``indices[p]`` and theta = sum_d X[i, d] omega_p[d] /
-lengthscales[d],
+The feature matrix Phi (N, 2 n) belongs to a model with ``num`` frequencies, n of which ``indices``
+names. With the frequency omega_p of index ``indices[p]`` and the phase theta = sum_d X[i, d]
+omega_p[d] / lengthscales[d] ::
+
     Phi[i, 2 p] = sqrt(variance / num) cos(theta),   Phi[i, 2 p + 1] = sqrt(variance / num) sin(theta).
+
 Over all frequencies Phi Phi' has the expectation K of ``stationary`` and exactly its diagonal
 (Rahimi & Recht 2007, "Random features for large-scale kernel machines"); features of prior
-precision S = (num / variance) I that are not scaled are the same model. A frequency is a pure
-function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of freedom for a Matern
-covariance, made from Philox4x32-10 words with key ``seed`` and the index in the counter, so any
-of them is made again anywhere. Both twins have the same words; float32 frequencies are those of
-float64 to rounding. The error of a phase is that of its dtype times the phase, which matters for
-"matern12": its spectrum has no mean, so there are very fast waves among its features. Squares
-follow from the cosines alone, sin^2 being 1 - cos^2: with s^2 = variance / num
+precision S = (num / variance) I that are not scaled are the same model.
+
+A frequency is a pure function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of
+freedom for a Matern covariance, made from Philox4x32-10 words with key ``seed`` and the index in
+the counter, so any of them is made again anywhere. Both twins have the same words; float32
+frequencies are those of float64 to rounding. The error of a phase is that of its dtype times the
+phase, which matters for "matern12": its spectrum has no mean, so there are very fast waves among
+its features.
+
+Squares follow from the cosines alone, sin^2 being 1 - cos^2: with s^2 = variance / num ::
+
     (Phi * Phi) v = s^2 sum_p v[2 p + 1] + s^2 sum_p (v[2 p] - v[2 p + 1]) cos^2(theta_p);
+
 as cos(2 theta) = 2 cos^2(theta) - 1 they are a product with features of the inputs 2 X, too.
 
-seed : int, 0 ... 2^64 - 1.  indices : (n,) integers in 0 ... num - 1, repeats allowed. One out of range raises ``IndexError``
-on the CPU, on a device only with FASTSVGP_CUDA_CHECK=1 in the environment.
+All operations take ``seed``, an int in 0 ... 2^64 - 1, and ``indices`` (n,), integers in 0 ... num - 1
+with repeats allowed. An index out of range raises ``IndexError`` on the CPU, on a device only with
+FASTSVGP_CUDA_CHECK=1 in the environment.
 """
 
 from ..runtime.dispatch import family
@@ -31,7 +39,8 @@ def fourier_frequencies(family, seed, indices, D, dtype=float):
     Parameters
     ----------
     family : "rbf", "matern12", "matern32" or "matern52"
-    seed, indices : see above; any index up to 2^63 - 1
+    seed : int, 0 ... 2^64 - 1
+    indices : (n,) integers, 0 ... 2^63 - 1
     D : int
         Components; those of a smaller D are the first of a larger one.
     dtype : numpy.float64 or numpy.float32
@@ -53,7 +62,10 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     X : (N, D)
     w : (..., 2 n), or (..., N) with ``transpose``
         Right-hand sides; cosine and sine of a frequency are neighbours.
-    family, seed, indices, num : see above
+    family, seed : as of ``fourier_frequencies``
+    indices : (n,) integers, 0 ... num - 1
+    num : int
+        How many frequencies the model has.
     variance : ()
     lengthscales : () or (D,)
 

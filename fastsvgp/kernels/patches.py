@@ -3,9 +3,9 @@
 An image is a row of X (N, H W C): its pixels row by row, channels last. ``geometry`` is (H, W, C,
 h, w, stride): windows of h x w pixels whose first pixels lie ``stride`` apart, R = (H - h) //
 stride + 1 rows of S = (W - w) // stride + 1 of them. Window p = r S + s holds a patch x[p] of d =
-h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None all: P = stop
-- start. Each pair of ranges of windows may be a call of its own, so that no weights (P, P) need
-to exist.
+h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None all: P = stop -
+start. Each pair of ranges of windows may be a call of its own, so that no weights (P, P) need to
+exist.
 """
 
 from ..runtime.dispatch import family

@@ -32,15 +32,6 @@ def solve_triangular_vjp(X_bar, L, X, transpose=False):
     return twin(X_bar=X_bar, L=L, X=X).solve_triangular_vjp(X_bar, L, X, transpose)
 
 
-def solve_moments(L, B, x):
-    """``(X' x, sum_i X[i]^2)``, both (..., R), for the solution X of ``L X = B``, which is not kept: means and squared norms.
-
-    L : (..., M, M), B : (..., M, R), x : (..., M); leading axes broadcast. Sums are kept in float64. M^2 R flops. On a device
-    X never leaves the chip for M up to 128 (float64 on small devices: 96).
-    """
-    return twin(L=L, B=B, x=x).solve_moments(L, B, x)
-
-
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     """``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``. M^2 R flops."""
     return twin(L=L, B=B).multiply_triangular(L, B, transpose, overwrite_b)
