@@ -1,4 +1,4 @@
-// Products with a chevron matrix C: lower triangular, k dense columns, the rest of it diagonal. See fastsvgp/kernels/__init__.py.
+// Products with a chevron matrix C: lower triangular, k dense columns, the rest of it diagonal. See fastsvgp/kernels/chevron.py.
 //
 // Line i of a product stands for row g of C: g = rows[i], or g = i where rows is null. dense holds the first k columns of all rows,
 // `stride` elements from row to row; of row g the first min(k, g + 1) count, what is beyond is never read. All kernels are bound by

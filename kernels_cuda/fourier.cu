@@ -1,4 +1,4 @@
-// Products with random Fourier features that are never stored, and their reverse rules. See fastsvgp/kernels/__init__.py.
+// Products with random Fourier features that are never stored, and their reverse rules. See fastsvgp/kernels/fourier.py.
 //
 // A block takes a tile of POINTS points and a share of the frequencies: a thread PTS points by one frequency at a time, cosines and
 // sines in registers. Frequencies are drawn by the block itself, STAGE at a time, with the factor 1 / (2 pi lengthscale) that

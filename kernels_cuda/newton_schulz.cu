@@ -147,7 +147,7 @@ sum_parts(const double* __restrict__ parts, int high, int n, const real* __restr
   if (threadIdx.x == 0) squares_out[blockIdx.x] = squares;
 }
 
-// The next step size, or 0 where there is nothing more to do: see newton_schulz_walk in fastsvgp/kernels/__init__.py.
+// The next step size, or 0 where there is nothing more to do: see newton_schulz_walk in fastsvgp/kernels/newton_schulz.py.
 __device__ __forceinline__ double next_size(double norm, double smallest, double top, double root, double tolerance) {
   constexpr double CERTIFICATE = 0.46, LEAST = 0.45, MOST = 2, FAR = 0.3;
   if (!(norm > tolerance * root && norm - norm == 0 && smallest > 0)) return 0;

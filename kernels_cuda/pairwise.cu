@@ -1,5 +1,5 @@
 // Covariance matrices of stationary functions and weighted inner products, and the contraction of their cotangents.
-// See fastsvgp/kernels/__init__.py.
+// See fastsvgp/kernels/pairwise.py.
 //
 // A block holds a tile of 64 x 64 pairs, 4 x 4 for each of its 256 threads: per feature two or four 128-bit reads of shared memory
 // for 16 pairs, and few enough registers for several blocks to overlap loads, arithmetic and stores on a multiprocessor. 64 rather

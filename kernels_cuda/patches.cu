@@ -1,4 +1,4 @@
-// Sums of stationary functions over the windows of images, and the contraction of their cotangents. See fastsvgp/kernels/__init__.py.
+// Sums of stationary functions over the windows of images, and the contraction of their cotangents. See fastsvgp/kernels/patches.py.
 //
 // Rows and columns of a tile of pairs are patches where they lie in their image, or inducing patches, which are an image of their own
 // that all images share: no patch is ever copied out. Squared distances are sums of differences that are taken before anything is

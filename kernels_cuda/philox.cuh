@@ -1,5 +1,5 @@
 // Frequencies of random Fourier features from a seed and an index, and cosines of turns. The same numbers as on the CPU: see
-// fastsvgp/kernels/cpu/fourier/philox.py and vmath.py, which say why.
+// fastsvgp/kernels/cpu/fourier/philox.py and common/elementwise.py, which say why.
 #pragma once
 #include "shared.cuh"
 

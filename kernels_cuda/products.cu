@@ -1,4 +1,4 @@
-// The passes over (M, N) matrices between products. See fastsvgp/kernels/__init__.py. Each reads and writes every number once.
+// The passes over (M, N) matrices between products. See fastsvgp/kernels/products.py. Each reads and writes every number once.
 #include "shared.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;

@@ -1,4 +1,4 @@
-// Some rows of long arrays: read, added up, and moved by AdaGrad. See fastsvgp/kernels/__init__.py. No sum has atomics: its order is
+// Some rows of long arrays: read, added up, and moved by AdaGrad. See fastsvgp/kernels/sparse_rows.py. No sum has atomics: its order is
 // that of the rows as they came.
 #include "shared.cuh"
 

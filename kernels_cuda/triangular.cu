@@ -107,12 +107,10 @@ __device__ __forceinline__ void substitute(real* factor, real* panel, int square
 }
 
 // X = op(L)^-1 B for items of n rows and `columns` columns. `strips` blocks share an item: each takes every strips-th 64 columns, with
-// the factor that it has prepared once. Rows are `..._stride` apart, items `..._item`. X may be B. Where there are weights (items, n),
-// means (items, columns) receives weights' X, and squares the sums of squares of the columns of X; X may then be null.
+// the factor that it has prepared once. Rows are `..._stride` apart, items `..._item`. X may be B.
 extern "C" __global__ void __launch_bounds__(BLOCK, 4)
 solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* B, index_t b_stride, index_t b_item, int given, int n,
-      index_t columns, int strips, int transposed, real* X, index_t x_stride, index_t x_item, const real* __restrict__ weights,
-      index_t weights_item, real* __restrict__ means, real* __restrict__ squares) {
+      index_t columns, int strips, int transposed, real* X, index_t x_stride, index_t x_item) {
   extern __shared__ __align__(16) real memory[];
   const int size = (n + SQUARE - 1) / SQUARE, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const index_t item = blockIdx.x / strips, panels = (columns + PANEL - 1) / PANEL;
@@ -146,19 +144,10 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
     if (transposed) substitute<true>(factor, panel, size);
     else substitute<false>(factor, panel, size);
     real* x = X + item * x_item;
-    for (int r = warp; X && r < n; r += WARPS)
+    for (int r = warp; r < n; r += WARPS)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
         if (first + e * WARP < columns) x[r * x_stride + first + e * WARP] = panel[in_panel(r, lane + e * WARP)];
-    const index_t c = p * PANEL + threadIdx.x;
-    if (weights && threadIdx.x < PANEL && c < columns) {
-      double mean = 0, square = 0;
-      for (int r = 0; r < n; ++r) {
-        const double y = panel[in_panel(r, threadIdx.x)];
-        mean += y * weights[item * weights_item + r], square += y * y;
-      }
-      means[item * columns + c] = static_cast<real>(mean), squares[item * columns + c] = static_cast<real>(square);
-    }
     __syncthreads();
   }
 }

@@ -44,7 +44,7 @@ def as_accurate(result, plain, truth, at_least=0.0):
 def check_frequencies(twin, family, D, dtype):
     indices = np.r_[0, 1, 2**32 - 1, 2**32, NUM - 1, np.arange(70)]
     omega, truth = (
-        twin.frequencies(family, SEED, indices, D, dtype),
+        twin.fourier_frequencies(family, SEED, indices, D, dtype),
         oracle.frequencies(family, SEED, indices, D),
     )
     assert omega.dtype == dtype and omega.shape == truth.shape
@@ -82,8 +82,8 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
     by_slopes = np.sqrt(
         (U.astype(float) ** 2).T @ W**2 * rounding**2 @ omega**2 / lengthscales**2
     ).max()
-    as_accurate(twin.multiply(X, W, *model, False), *forwards, by_waves)
-    as_accurate(twin.multiply(X, U, *model, True), *backwards, by_points)
+    as_accurate(twin.fourier_multiply(X, W, *model, False), *forwards, by_waves)
+    as_accurate(twin.fourier_multiply(X, U, *model, True), *backwards, by_points)
     (X_pair, U_pair, W_pair, variance_pair, lengthscales_pair), need = (
         exact,
         (
@@ -107,7 +107,7 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
         (False, U, W, W_pair, by_points),
         (True, W, U, U_pair, by_waves),
     ):
-        X_bar, w_bar, variance_bar, lengthscales_bar = twin.multiply_vjp(
+        X_bar, w_bar, variance_bar, lengthscales_bar = twin.fourier_multiply_vjp(
             out_bar, X, w, *model, transpose, need
         )
         as_accurate(X_bar, *X_pair, by_slopes)
@@ -134,17 +134,19 @@ def small_run(twin, dtype):
         model = "matern32", SEED, indices, NUM, variance, dtype(1.25)
         with mock.patch.multiple(twin, **alone):
             for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-                twin.multiply(X, w, *model, transpose)
-                twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
+                twin.fourier_multiply(X, w, *model, transpose)
+                twin.fourier_multiply_vjp(out_bar, X, w, *model, transpose, need)
             for asked in (("out",), ("W",), ("out", "W")):  # a kernel each, with squares
-                twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
-        twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None)
+                twin.fourier_sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
+        twin.fourier_sweep(
+            X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None
+        )
     X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, dtype)
     # several tiles of points and stages for a block
     with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, **alone):
         for w, transpose in ((W, False), (U, True)):
-            twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
-        twin.sweep(
+            twin.fourier_multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
+        twin.fourier_sweep(
             X[:300],
             W,
             W[0],

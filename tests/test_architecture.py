@@ -1,10 +1,13 @@
 """The rooms and the direction of imports between them, held by reading the source."""
 
 import ast
+import inspect
 import pathlib
 import sys
 
 import pytest
+
+import fastsvgp as fs
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "fastsvgp"
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
@@ -248,15 +251,107 @@ def signatures(path):
     }
 
 
+DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if "twin = family(" in p.read_text()}
+# operations that a door makes of others, which its twins offer
+COMPOSED = {
+    "full": set(),
+    "chevron_multiply_vjp": {"outer", "multiply"},
+    "chevron_gram": {"multiply"},
+    "chevron_multiply_rows_vjp": {"outer_rows", "multiply_rows_transposed"},
+    "chevron_multiply_rows_transposed_vjp": {"outer_rows", "multiply_rows"},
+}
+# the twins of these families leave the family's name out of their functions' names
+SHORT = {"chevron"}
+
+
+def operations(stem):
+    """The public functions of a front door, by name."""
+    return {f.name: f for f in functions(parse(DOORS[stem])) if not f.name.startswith("_")}
+
+
+def is_twin(node):
+    """``module``, or ``twin(...)`` itself."""
+    return ast.unparse(node) == "module" or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "twin"
+    )
+
+
+def calls_of_twins(function):
+    """``(name, arguments)`` of each function of a twin that an operation calls."""
+    return [
+        (n.func.attr, n.args)
+        for n in ast.walk(function)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and is_twin(n.func.value)
+    ]
+
+
 @pytest.mark.parametrize("stem", CUDA_TWINS)
 def test_twins_share_stem_and_signatures(stem):
     assert (PACKAGE.parent / "kernels_cuda" / f"{stem}.cu").exists()
-    front_door = (PACKAGE / "kernels" / "__init__.py").read_text(encoding="utf-8")
     other = signatures(families(CPU)[stem])  # some of these serve other modules of that side
-    called = {
-        name for name in other if f").{name}(" in front_door or f"module.{name}(" in front_door
-    }
+    called = {name for f in operations(stem).values() for name, _ in calls_of_twins(f)}
     assert signatures(families(CUDA)[stem]) == {name: other[name] for name in called}
+
+
+def test_each_family_has_a_front_door():
+    """One stem: the families on the CPU are the doors, and each door asks for the twin of its own name."""
+    assert families(CPU).keys() - {*NO_TWINS} == DOORS.keys()
+    assert families(CUDA).keys() - {*NO_TWINS} <= DOORS.keys()
+    for stem, path in DOORS.items():
+        assert f'\ntwin = family("{stem}")\n' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("stem", DOORS)
+def test_a_front_door_calls_the_twins_by_its_own_names(stem):
+    """Operation, function of the twin and arguments have one name each, so that a search leads from one to the others."""
+    twins = signatures(families(CPU)[stem])
+    for name, f in operations(stem).items():
+        calls = calls_of_twins(f)
+        own = name.removeprefix(f"{stem}_") if stem in SHORT else name
+        assert {called for called, _ in calls} == COMPOSED.get(name, {own}), name
+        for node in ast.walk(f):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
+                said = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
+                assert said == {argument: argument for argument in said}, name
+        if name not in COMPOSED:
+            parameters = ast.parse(f"def f({twins[own]}): pass").body[0].args
+            assert [ast.unparse(a) for a in calls[0][1]] == [a.arg for a in parameters.args], name
+            door = f.args.posonlyargs + f.args.args + f.args.kwonlyargs
+            # ``like`` may say only where the twin is to be
+            assert {a.arg for a in door} - {"like"} == {a.arg for a in parameters.args} - {"like"}
+
+
+def test_the_front_door_offers_each_operation():
+    """``kernels/__init__`` names each operation of a door, from that door, and nothing else."""
+    offered = {
+        (node.module, alias.name)
+        for node in parse(PACKAGE / "kernels" / "__init__.py").body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert offered == {(stem, name) for stem in DOORS for name in operations(stem)}
+
+
+def public_objects(init):
+    """Names that a package's ``__init__`` binds to something that is no module of its own."""
+    for node in parse(init).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (n.id for n in node.targets if isinstance(n, ast.Name))
+
+
+@pytest.mark.parametrize("init", sorted(PACKAGE.rglob("__init__.py")), ids=name_of)
+def test_no_module_has_the_name_of_a_public_object_of_its_package(init):
+    """Else importing the module replaces the object, or the object hides the module."""
+    modules = {p.stem for p in init.parent.glob("*.py")} - {"__init__"}
+    modules |= {p.parent.name for p in init.parent.glob("*/__init__.py")}
+    objects = set(public_objects(init))
+    if init.parent == PACKAGE:
+        objects |= {name for name in fs.__all__ if not inspect.ismodule(getattr(fs, name))}
+    assert not modules & objects
 
 
 def test_twins_do_not_know_each_other():
@@ -324,8 +419,6 @@ def test_one_blas(path):
 
 @every_file
 def test_files_hold_one_idea_each(path):
-    if name_of(path) == "kernels/__init__.py":
-        return  # the front door: one docstring for every operation there is
     assert len(path.read_text(encoding="utf-8").splitlines()) < 580, name_of(path)
 
 

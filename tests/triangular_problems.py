@@ -9,7 +9,7 @@ SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,
 
 
 def problem(rng, M, R, batch, dtype):
-    """Two well-conditioned factors, three (M, R) matrices, weights, a vector and a square matrix."""
+    """Two well-conditioned factors, three (M, R) matrices, weights and a square matrix."""
     L, W = (
         np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M)
         for _ in range(2)
@@ -22,7 +22,6 @@ def problem(rng, M, R, batch, dtype):
         bar,
         C,
         rng.uniform(0.0, 2.0, M),
-        rng.standard_normal((*batch, M)),
         rng.standard_normal(L.shape),
     )
     return tuple(a.astype(dtype) for a in arrays)
@@ -44,7 +43,7 @@ def solved(L, B, transpose=False):
     return substituted(L, B)
 
 
-def definition(L, W, B, bar, C, w, x, square):
+def definition(L, W, B, bar, C, w, square):
     """Everything that the family computes, in the dtype of the arrays."""
     X, Y = solved(L, B), solved(L, B, True)
     S, inverse = (
@@ -53,7 +52,7 @@ def definition(L, W, B, bar, C, w, x, square):
     )
     V = solved(L, W)
     return [
-        X, Y, (X * x[..., None]).sum(-2), (X * X).sum(-2), L @ B, transposed(L) @ B,
+        X, Y, L @ B, transposed(L) @ B,
         -np.tril(solved(L, bar, True) @ transposed(X)), solved(L, bar, True),
         -np.tril(Y @ transposed(solved(L, bar))), solved(L, bar),
         np.tril(bar @ transposed(B)), transposed(L) @ bar, np.tril(B @ transposed(bar)), L @ bar,
@@ -64,13 +63,13 @@ def definition(L, W, B, bar, C, w, x, square):
     ]  # fmt: skip
 
 
-def results_of(twin, L, W, B, bar, C, w, x, square):
+def results_of(twin, L, W, B, bar, C, w, square):
     """The same from a twin; unused triangles of arguments hold NaN."""
     full, (L, W, square) = square, map(unread, (L, W, square))
     X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
     V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
     results = [
-        X, Y, *twin.solve_moments(L, B, x), twin.multiply_triangular(L, B), twin.multiply_triangular(L, B, True),
+        X, Y, twin.multiply_triangular(L, B), twin.multiply_triangular(L, B, True),
         *twin.solve_triangular_vjp(bar, L, X), *twin.solve_triangular_vjp(bar, L, Y, True),
         *twin.multiply_triangular_vjp(bar, L, B), *twin.multiply_triangular_vjp(bar, L, B, True),
         V, *twin.solve_tril_vjp(square, L, V), inverse, twin.inverse_triangular_vjp(square, inverse),
@@ -92,11 +91,11 @@ def check_all(twin, rng, M, R, batch, dtype, slack=4):
 
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow"""
-    L, _, B, bar, _, _, x, _ = problem(generator(1), 40, 70, (), dtype)
+    L, _, B, bar, *_ = problem(generator(1), 40, 70, (), dtype)
     long = generator(2).standard_normal((70, 300)).astype(dtype)
     twin.tril_product(long, long)  # in slices, which are added up
     twin.multiply_triangular(unread(L), B)
     twin.tril_product(B, bar, unread(L), True)
     twin.tril_multiply(unread(L), L)
-    twin.solve_moments(unread(L), B, x)
+    twin.solve_triangular(unread(L), B)
     twin.solve_triangular(unread(L), bar, True)

@@ -1,12 +1,15 @@
 """The only place that asks "CPU or CUDA?"."""
 
+import functools
 import importlib
 
-from numpy import ndarray, ndim
+from numpy import float32, float64, ndarray, ndim
 
 from .memory import explained
 
-_modules: dict = {}
+# what nearly all arguments are: to find a type here takes a fifth of the time of asking for an
+# attribute that is not there
+_HOST = frozenset({ndarray, type(None), float, int, float64, float32})
 # its types, once they came: to ask one of its arrays for an attribute takes ten times as long
 _cupy: set = set()
 
@@ -17,10 +20,8 @@ def backend_of(*arrays):
     Raises ``TypeError`` where they are mixed.
     """
     for a in arrays:
-        # nearly always an array of NumPy's: to see that is three times as fast as to ask for
-        # attributes that are not there
         kind = type(a)
-        if kind is not ndarray and (kind in _cupy or hasattr(a, "__cuda_array_interface__")):
+        if kind not in _HOST and (kind in _cupy or hasattr(a, "__cuda_array_interface__")):
             break
     else:
         return "cpu"
@@ -62,7 +63,10 @@ def shares_memory(a, b):
 
 
 def _extent(a):
-    start = (a.__array_interface__ if type(a) is ndarray else a.__cuda_array_interface__)["data"][0]
+    """The address of the first byte of an array, and that behind its last."""
+    on_device = hasattr(a, "__cuda_array_interface__")
+    interface = a.__cuda_array_interface__ if on_device else a.__array_interface__
+    start = interface["data"][0]
     steps = [stride * (n - 1) for stride, n in zip(a.strides, a.shape, strict=True)]
     return (
         start + sum(min(step, 0) for step in steps),
@@ -70,31 +74,63 @@ def _extent(a):
     )
 
 
-def twin(stem, /, **arrays):
-    """The module that implements a kernel family where these arrays live.
+def check_out(out, **read):
+    """Refuse an ``out`` that is not C-contiguous, or whose memory is that of an argument which is read while it is written."""
+    if out is None:
+        return
+    if not out.flags.c_contiguous:
+        raise ValueError(
+            f"`out` must be C-contiguous, got shape {out.shape} with strides {out.strides}"
+        )
+    for name, a in read.items():
+        if shares_memory(out, a):
+            raise ValueError(
+                f"`out` shares memory with `{name}`, which is read meanwhile; give it memory of"
+                " its own"
+            )
 
-    Messages call them by these names.
 
-    Raises ``TypeError`` where they are mixed. What the module of a device raises where memory runs
-    out names one of them.
+@functools.cache
+def family(stem):
+    """A function from named arrays to the module that implements a kernel family where they live.
+
+    Messages call the arrays by these names. It raises ``TypeError`` where they are mixed. What the
+    module of a device raises where memory runs out names one of them.
     """
+    host = None
+
+    def twin(**arrays):
+        nonlocal host
+        for a in arrays.values():
+            if type(a) not in _HOST and _backend_of_named(arrays) == "cuda":
+                return _Explaining(_cuda_twin(stem), arrays)
+        if host is None:
+            host = importlib.import_module(f"fastsvgp.kernels.cpu.{stem}")
+        return host
+
+    return twin
+
+
+def twin(stem, /, **arrays):
+    """The module that implements a kernel family where these arrays live: see ``family``."""
+    return family(stem)(**arrays)
+
+
+def _backend_of_named(arrays):
     try:
-        backend = backend_of(*arrays.values())
+        return backend_of(*arrays.values())
     except TypeError:
         one_device(*arrays.items())
         raise
-    module = _modules.get((backend, stem))
-    if module is None:
-        module = _modules[backend, stem] = _imported(backend, stem)
-    return module if backend == "cpu" else _Explaining(module, arrays)
 
 
-def _imported(backend, stem):
-    name = f"fastsvgp.kernels.{backend}.{stem}"
+@functools.cache
+def _cuda_twin(stem):
+    name = f"fastsvgp.kernels.cuda.{stem}"
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if backend == "cpu" or error.name != name:
+        if error.name != name:
             raise
         raise TypeError(
             f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version;"

@@ -12,7 +12,7 @@ from fastsvgp.kernels.cuda.common import loader
 BUDGET = {
     "fingerprint": {"fold_bits": 40},
     "deferred_checks": {"find_outside": 40, "report": 40},
-    "cholesky": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
+    "factorisations": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
     "packing": {"pack": 40, "unpack": 40},
     "products": {
         "column_moments": 64,
@@ -34,7 +34,7 @@ BUDGET = {
         "largest": 112,
         "expected_logsumexp": 80,
     },
-    "sum_each": {"sum_each": 40},
+    "group_sums": {"sum_each": 40},
     "adam_update": {"adam": 40},
     "chevron": {
         "multiply_1": 64,

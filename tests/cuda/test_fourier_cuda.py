@@ -93,8 +93,8 @@ def test_parameters_here_or_there(twin_of, rng, dtype):
     X, U, W, indices, _, _ = problems.problem(rng, 33, 4, 21, 2, dtype)
     problems.check_products(cuda, "matern52", X, U, W, indices, 1.7, dtype(1.25))
     model = "rbf", 3, indices, problems.NUM
-    numbers = cuda.multiply_vjp(U, X, W, *model, 1.75, 1.25, False, NEED)
-    arrays = cuda.multiply_vjp(
+    numbers = cuda.fourier_multiply_vjp(U, X, W, *model, 1.75, 1.25, False, NEED)
+    arrays = cuda.fourier_multiply_vjp(
         U, X, W, *model, np.array(1.75, dtype), np.array(1.25, dtype), False, NEED
     )
     for one, other in zip(numbers, arrays, strict=True):
@@ -107,11 +107,18 @@ def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
     cuda = twin_of("fourier")
     X, U, W, indices, *scales = problems.problem(rng, N, D, n, count, dtype)
     model = "matern32", problems.SEED, indices, problems.NUM, *scales
-    close(cuda.frequencies(*model[:3], D, dtype), cpu.frequencies(*model[:3], D, dtype))
+    close(
+        cuda.fourier_frequencies(*model[:3], D, dtype),
+        cpu.fourier_frequencies(*model[:3], D, dtype),
+    )
     for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-        close(cuda.multiply(X, w, *model, transpose), cpu.multiply(X, w, *model, transpose))
+        close(
+            cuda.fourier_multiply(X, w, *model, transpose),
+            cpu.fourier_multiply(X, w, *model, transpose),
+        )
         results = (
-            twin.multiply_vjp(out_bar, X, w, *model, transpose, NEED) for twin in (cuda, cpu)
+            twin.fourier_multiply_vjp(out_bar, X, w, *model, transpose, NEED)
+            for twin in (cuda, cpu)
         )
         for one, other in zip(*results, strict=True):
             close(one, other)
@@ -134,7 +141,7 @@ def test_sweeps_equal_those_of_the_cpu(twin_of, rng, N, D, n, count, given, dtyp
     sources = {"out": "W", "squares": "v", "W": "U", "v": "u", "X": "U" if "W" in given else "u"}
     have = [name for name in names if sources.get(name, sources["X"]) in given.split()]
     for need in (have, have[:1], have[1:]):
-        results = [twin.sweep(*arguments, *model, need, None) for twin in (cuda, cpu)]
+        results = [twin.fourier_sweep(*arguments, *model, need, None) for twin in (cuda, cpu)]
         for name, one, other in zip(names, *results, strict=True):
             assert (one is not None) == (other is not None) == (name in need)
             if one is not None:
@@ -166,7 +173,10 @@ def test_strides_and_orders(twin_of, rng, D, dtype):
             X_, w_, bar, indices_, scales = map(layout, arrays)
             model = "matern52", 1, indices_, problems.NUM, variance, scales, transpose
             results.append(
-                [cuda.multiply(X_, w_, *model), *cuda.multiply_vjp(bar, X_, w_, *model, NEED)]
+                [
+                    cuda.fourier_multiply(X_, w_, *model),
+                    *cuda.fourier_multiply_vjp(bar, X_, w_, *model, NEED),
+                ]
             )
         for others in results[1:]:
             for one, other in zip(others, results[0], strict=True):
@@ -178,9 +188,9 @@ def test_no_points_no_frequencies_no_sides(twin_of, rng):
     X, U, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
     model = "rbf", 8, indices, problems.NUM, *scales
     none = "rbf", 8, indices[:0], problems.NUM, *scales
-    assert not cuda.multiply(X, W[:, :0], *none, False).any()
-    assert cuda.multiply(X, W[:0], *model, False).shape == (0, 9)
-    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.multiply_vjp(
+    assert not cuda.fourier_multiply(X, W[:, :0], *none, False).any()
+    assert cuda.fourier_multiply(X, W[:0], *model, False).shape == (0, 9)
+    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.fourier_multiply_vjp(
         U, X, W[:, :0], *none, False, NEED
     )
     assert (
@@ -189,7 +199,9 @@ def test_no_points_no_frequencies_no_sides(twin_of, rng):
         and variance_bar == 0
         and not lengthscales_bar.any()
     )
-    X_bar, w_bar, _, lengthscales_bar = cuda.multiply_vjp(U[:, :0], X[:0], W, *model, False, NEED)
+    X_bar, w_bar, _, lengthscales_bar = cuda.fourier_multiply_vjp(
+        U[:, :0], X[:0], W, *model, False, NEED
+    )
     assert X_bar.shape == (0, 3) and not w_bar.any() and not lengthscales_bar.any()
 
 
@@ -206,10 +218,10 @@ def test_vjp_of_what_is_needed(twin_of, rng, transpose):
         *scales,
         transpose,
     )
-    everything = cuda.multiply_vjp(*arguments, NEED)
+    everything = cuda.fourier_multiply_vjp(*arguments, NEED)
     for need in ((), ("X",), ("w",), ("variance", "lengthscales")):
         for name, full, bar in zip(
-            NEED, everything, cuda.multiply_vjp(*arguments, need), strict=True
+            NEED, everything, cuda.fourier_multiply_vjp(*arguments, need), strict=True
         ):
             assert (bar is not None) == (name in need)
             if bar is not None:
@@ -257,20 +269,22 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
     X, U, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
     cuda, model = twin_of("fourier"), ("rbf", 1, np.r_[indices[:4] % 17, wrong], 17, *scales)
     for name, arguments in (
-        ("multiply", (X, W, *model, False)),
-        ("multiply", (X, U, *model, True)),
-        ("multiply_vjp", (U, X, W, *model, False, NEED)),
-        ("multiply_vjp", (W, X, U, *model, True, NEED)),
+        ("fourier_multiply", (X, W, *model, False)),
+        ("fourier_multiply", (X, U, *model, True)),
+        ("fourier_multiply_vjp", (U, X, W, *model, False, NEED)),
+        ("fourier_multiply_vjp", (W, X, U, *model, True, NEED)),
     ):
         with pytest.raises(
             IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"
         ):
             getattr(cuda, name)(*arguments)
     edges = "rbf", 1, np.array([0, 16, 3, 16, 0]), 17, *scales
-    assert np.isfinite(cuda.multiply(X, W, *edges, False)).all()
+    assert np.isfinite(cuda.fourier_multiply(X, W, *edges, False)).all()
     with pytest.raises(IndexError, match="`indices` holds -1,"):
-        cuda.frequencies("rbf", 1, np.array([3, -1]), 2, np.float64)
-    assert np.isfinite(cuda.frequencies("rbf", 1, np.array([2**63 - 1]), 2, np.float64)).all()
+        cuda.fourier_frequencies("rbf", 1, np.array([3, -1]), 2, np.float64)
+    assert np.isfinite(
+        cuda.fourier_frequencies("rbf", 1, np.array([2**63 - 1]), 2, np.float64)
+    ).all()
 
 
 def test_the_order_of_threads_changes_no_bit(rng):
@@ -282,8 +296,8 @@ def test_the_order_of_threads_changes_no_bit(rng):
             cuda = twin_of("fourier")
             results.append(
                 [
-                    cuda.multiply(X, W, *model, False),
-                    *cuda.multiply_vjp(U, X, W, *model, False, NEED),
+                    cuda.fourier_multiply(X, W, *model, False),
+                    *cuda.fourier_multiply_vjp(U, X, W, *model, False, NEED),
                 ]
             )
     for other in results[1:]:

@@ -6,7 +6,10 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import cholesky as cuda_cholesky, triangular as cuda_triangular
+from fastsvgp.kernels.cuda import (
+    factorisations as cuda_factorisations,
+    triangular as cuda_triangular,
+)
 
 JITTER = 1e-3
 
@@ -55,7 +58,7 @@ def test_an_iteration_is_products_alone_and_waits_for_the_value_only(
     def refused(*_, **__):
         raise AssertionError("this path has no decompositions and no solves")
 
-    for module in (kernels, cuda_cholesky, cuda_triangular):
+    for module in (kernels, cuda_factorisations, cuda_triangular):
         for name, function in vars(module).copy().items():
             if (
                 callable(function)

@@ -58,7 +58,7 @@ def test_batches_broadcast(twin_of, rng, batch_L, batch_B):
         problems.problem(rng, 33, 5, batch_L, float)[0],
         problems.problem(rng, 33, 5, batch_B, float)[2],
     )
-    twin, x = twin_of("triangular"), rng.standard_normal(33)
+    twin = twin_of("triangular")
     for transpose in (False, True):
         for name in ("solve_triangular", "multiply_triangular"):
             one, other = (getattr(t, name)(problems.unread(L), B, transpose) for t in (twin, cpu))
@@ -68,7 +68,6 @@ def test_batches_broadcast(twin_of, rng, batch_L, batch_B):
         for name in ("solve_triangular_vjp", "multiply_triangular_vjp"):
             if batch_B == np.broadcast_shapes(batch_L, batch_B):
                 assert_agree(*(getattr(t, name)(bar, L, X, transpose) for t in (twin, cpu)), float)
-    assert_agree(*(t.solve_moments(L, B, x) for t in (twin, cpu)), float)
 
 
 def test_strided_arguments_and_given_results(twin_of, rng):
@@ -97,7 +96,6 @@ def test_nothing_at_all(twin_of, rng):
     assert twin.solve_triangular(L, np.zeros((0, 5, 2))).shape == (0, 5, 2)
     assert twin.multiply_triangular(L, np.zeros((5, 0))).shape == (5, 0)
     assert twin.inverse_triangular(np.zeros((0, 5, 5))).shape == (0, 5, 5)
-    assert [a.shape for a in twin.solve_moments(L, np.zeros((5, 0)), np.ones(5))] == [(0,), (0,)]
     none = np.zeros((5, 0))
     np.testing.assert_array_equal(twin.tril_product(none, none), np.zeros((5, 5)))
     np.testing.assert_array_equal(twin.tril_product(none, none, problems.unread(L), True), L)
@@ -116,8 +114,6 @@ def test_large_factors(gpu, rng, batch_L, batch_B, transpose):
     X = cuda.solve_triangular(*there, transpose)
     assert_agree([X.get()], [cpu.solve_triangular(L, B, transpose)], float)
     np.testing.assert_array_equal(there[1].get(), B)
-    moments = cuda.solve_moments(*there, cp.asarray(B[..., 0]))
-    assert_agree([a.get() for a in moments], cpu.solve_moments(L, B, B[..., 0]), float)
     if batch_L == batch_B:
         assert_agree([cuda.solve_tril(there[0], there[0]).get(), cuda.inverse_triangular(there[0]).get()],
                      [np.broadcast_to(np.eye(200), L.shape), cpu.inverse_triangular(L)], float)  # fmt: skip
@@ -131,12 +127,11 @@ def test_nothing_waits_for_the_device(rng, M):
     with cupy_on_host() as cp:
         from fastsvgp.kernels.cuda import triangular as twin
 
-        L, W, B, bar, C, w, x, square = map(cp.asarray, arrays)
+        L, W, B, bar, C, w, square = map(cp.asarray, arrays)
         before = copies.to_host
         X = twin.solve_triangular(L, B)
         twin.solve_triangular_vjp(bar, L, X)
         twin.multiply_triangular_vjp(bar, L, B)
-        twin.solve_moments(L, B, x)
         twin.solve_tril_vjp(square, L, twin.solve_tril(L, W))
         twin.inverse_triangular_vjp(square, twin.inverse_triangular(L))
         twin.tril_gram(L, w)

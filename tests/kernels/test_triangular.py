@@ -52,17 +52,6 @@ def test_batches_broadcast(rng, M, R, batch_L, batch_B):
         )
 
 
-@pytest.mark.parametrize("batch_L, batch_B", [((), ()), ((), (4,)), ((2, 1), (3,))])
-@pytest.mark.parametrize("M", [1, 17, 70])
-def test_moments_of_a_solution(rng, M, batch_L, batch_B):
-    L, clean = factor(rng, M, batch_L)
-    B, x = rng.standard_normal((*batch_B, M, 5)), rng.standard_normal((*batch_B, M))
-    X = np.linalg.solve(clean, B)
-    means, squares = kernels.solve_moments(L, B, x)
-    np.testing.assert_allclose(means, (X * x[..., None]).sum(-2), rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(squares, (X * X).sum(-2), rtol=1e-11, atol=1e-11)
-
-
 def test_any_strides_and_read_only_inputs(rng):
     _, clean = factor(rng, 90)
     wide = np.zeros((90, 180))

@@ -3,7 +3,7 @@
 The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for
 frequencies, whose streams are others. Two of the four words make a number u below 2^64; the unit is
 the floor(u width / 2^64)-th of its block: each comes with the same probability, but for width /
-2^64. ``kernels_cuda/strata.cu`` has the same numbers.
+2^64. ``kernels_cuda/stratified.cu`` has the same numbers.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""CUDA twin of ``updates``: one fused pass over flat parameter vectors."""
+"""CUDA twin of ``adam_update``: one fused pass over flat parameter vectors."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from .common import loader
 from .common.scalars import number
 
 DOUBLE = np.dtype(np.float64)
-BLOCK = 256  # as in updates.cu
+BLOCK = 256  # as in adam_update.cu
 
 
 def adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count):

@@ -1,4 +1,4 @@
-"""CUDA twin of ``checks``: verdicts on values that nobody waits for."""
+"""Device side of ``runtime.deferred_checks``: verdicts on values that nobody waits for."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...runtime import cuda_devices
 from .common import loader
 from .common.scalars import NULL, number
 
-BLOCK, RANGES = 256, 12  # as in checks.cu
+BLOCK, RANGES = 256, 12  # as in deferred_checks.cu
 BLOCKS_EACH = 4  # blocks for each multiprocessor
 
 

@@ -1,11 +1,11 @@
-"""CUDA twin of ``bits``: a pair of numbers for each block, folded on the host."""
+"""CUDA twin of ``fingerprint``: a pair of numbers for each block, folded on the host."""
 
 import numpy as np
 
 from ...runtime import cuda_devices
 from .common import loader
 
-BLOCK = 256  # as in bits.cu
+BLOCK = 256  # as in fingerprint.cu
 BLOCKS_EACH = 4  # blocks for each multiprocessor
 
 

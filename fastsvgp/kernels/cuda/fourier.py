@@ -254,13 +254,13 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
 # --- the operations ----------------------------------------------------------------------------------------------------
 
 
-def frequencies(family, seed, indices, D, dtype):
+def fourier_frequencies(family, seed, indices, D, dtype):
     indices, dtype = _checked(indices, 1 << 63), np.dtype(dtype)
     # phases of unit lengthscales that are not in turns
     return _frequencies(family, seed, indices, D, dtype, 1 / (2 * math.pi))
 
 
-def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
+def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
     lines, spectrum = _lines(w), (family, seed, _checked(indices, num), num, variance, lengthscales)
     if transpose:
         _, out, _ = _pass("transposed", X, lines, None, *spectrum)
@@ -269,7 +269,7 @@ def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
-def multiply_vjp(
+def fourier_multiply_vjp(
     out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
 ):
     spectrum = family, seed, _checked(indices, num), num, variance, lengthscales
@@ -281,7 +281,7 @@ def multiply_vjp(
             _, w_bar, X_bar = _pass("multiply_vjp", X, _lines(out_bar), _lines(w), *spectrum)
         w_bar = w_bar.reshape(w.shape)
     elif {"w", "variance"} & {*need}:
-        w_bar = multiply(X, out_bar, *spectrum, not transpose)
+        w_bar = fourier_multiply(X, out_bar, *spectrum, not transpose)
     if "variance" in need:
         variance_bar = _column_products(_lines(w), w_bar, 1, 0.5, variance).reshape(())
     if "lengthscales" in need:
@@ -298,7 +298,7 @@ def multiply_vjp(
     )
 
 
-def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
+def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
     """One right-hand side goes with the squares, through the same cosines and sines; others through passes of their own."""
     model = family, seed, _checked(indices, num), num, variance, lengthscales
     need, cotangents = {*need}, ("X", "variance", "lengthscales")
@@ -311,18 +311,18 @@ def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, nee
     W, U = (None if a is None else a[rest] for a in (W, U))
     count = max(0 if a is None else len(a) for a in (W, U))
     if count or not squares:
-        out = multiply(X, W, *model, False) if "out" in need else None
+        out = fourier_multiply(X, W, *model, False) if "out" in need else None
         asked = (
             [name for name in cotangents if name in need] if W is not None and U is not None else []
         )
         W_bar, others = None, (None, None, None)
         if asked:
-            X_bar, W_bar, *others = multiply_vjp(
+            X_bar, W_bar, *others = fourier_multiply_vjp(
                 U, X, W, *model, False, [*asked, *({"W"} & need and {"w"})]
             )
             others = X_bar, *others
         elif "W" in need:
-            W_bar = multiply(X, U, *model, True)
+            W_bar = fourier_multiply(X, U, *model, True)
         _keep(bars, out, W_bar, *others)
     cp = cuda_devices.cupy()
     out, W_bar = (cp.concatenate(bars[name]) if bars[name] else None for name in ("out", "W"))

@@ -1,4 +1,4 @@
-"""CUDA twin of ``terms``: sums that stay on the device."""
+"""CUDA twin of ``gaussian_terms``: sums that stay on the device."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...runtime import cuda_devices
 from .common import loader
 from .common.scalars import NULL, number
 
-BLOCK = 256  # as in terms.cu
+BLOCK = 256  # as in gaussian_terms.cu
 BLOCKS_EACH = 8  # blocks for each multiprocessor
 
 

@@ -1,11 +1,11 @@
-"""CUDA twin of ``strata``: units that are drawn where they are used."""
+"""CUDA twin of ``stratified``: units that are drawn where they are used."""
 
 import numpy as np
 
 from ...runtime import cuda_devices
 from .common import loader
 
-BLOCK = 256  # as in strata.cu
+BLOCK = 256  # as in stratified.cu
 
 
 def stratified_units(num, size, seed, step, stream, like):

@@ -53,29 +53,16 @@ def _rows_at_once(dtype):
     return rows
 
 
-def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
-    """``X = op(L)^-1 B`` for factors that fit; L, B and X (items, rows, columns), one item of L or B serves all.
-
-    With ``moments``, ``(x, means, squares)``, X is None and never written.
-    """
-    weights, weights_item, means, squares = NULL, np.int64(0), NULL, NULL
-    if moments is None:
-        (items, n, columns), target = X.shape, items_of(X, X.shape[:1])
-    else:
-        x, means, squares = moments
-        items, n, target = (
-            means.size // columns if columns else 0,
-            B.shape[1],
-            (NULL, np.int64(0), np.int64(0)),
-        )
-        weights, _, weights_item = items_of(x, (items,))
+def _solve(L, B, X, transpose, given=MATRIX):
+    """``X = op(L)^-1 B`` for factors that fit; L, B and X (items, rows, columns), one item of L or B serves all."""
+    items, n, columns = X.shape
     if items * n * columns == 0:
         return
     batch = (items,)
     right = (NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
     strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * cuda_devices.multiprocessors() // items))
     shape = np.int32(given), np.int32(n), np.int64(columns), np.int32(strips), np.int32(transpose)
-    arguments = *items_of(L, batch), *right, *shape, *target, weights, weights_item, means, squares
+    arguments = *items_of(L, batch), *right, *shape, *items_of(X, batch)
     loader.launch(
         "triangular",
         "solve",
@@ -130,22 +117,6 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
     elif X.size:
         _substitute(_stack(L, batch), X.reshape(items, n, columns), transpose, most)
     return X
-
-
-def solve_moments(L, B, x):
-    cp = cuda_devices.cupy()
-    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2], x.shape[:-1])
-    n, columns = B.shape[-2:]
-    if n > _rows_at_once(B.dtype):
-        X = solve_triangular(L, B)
-        sums = [
-            (X * other).sum(-2, dtype=np.float64).astype(B.dtype) for other in (x[..., None], X)
-        ]
-        return tuple(cp.ascontiguousarray(cp.broadcast_to(a, (*batch, columns))) for a in sums)
-    means, squares = (cp.zeros((*batch, columns), B.dtype) for _ in range(2))
-    moments = _stack(x[..., None], batch), means, squares
-    _solve(_stack(L, batch), _stack(B, batch), None, False, columns=columns, moments=moments)
-    return means, squares
 
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
@@ -317,7 +288,7 @@ def tril(A):
     M = A.shape[-1]
     if A.size:
         loader.launch(
-            "cholesky",
+            "factorisations",
             "clear_upper",
             A.dtype,
             (A.size // M * -(-M // 256),),

@@ -120,35 +120,35 @@ def _phases(kept, D, shape, dtype):
     return kept[0], filled
 
 
-def frequencies(family, seed, indices, D, dtype):
+def fourier_frequencies(family, seed, indices, D, dtype):
     omega = _draw(family, seed, _checked(indices, 1 << 63), D, np.dtype(dtype))
     return np.ascontiguousarray(omega[:D].T)
 
 
-def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
+def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
     W, U, need = (None, _lines(w), "W") if transpose else (_lines(w), None, "out")
-    found = sweep(
+    found = fourier_sweep(
         X, W, None, U, None, family, seed, indices, num, variance, lengthscales, (need,), None
     )
     out = found[2 if transpose else 0]
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
-def multiply_vjp(
+def fourier_multiply_vjp(
     out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
 ):
     """The sum of U * (W Phi') is what changes, with U = out_bar and W = w, or the other way round with ``transpose``."""
     U, W = (_lines(w), _lines(out_bar)) if transpose else (_lines(out_bar), _lines(w))
     asked = {*need, "out" if transpose else "W"} if {"w", "variance"} & {*need} else need
     model = family, seed, indices, num, variance, lengthscales
-    out, _, W_bar, _, X_bar, variance_bar, lengthscales_bar = sweep(
+    out, _, W_bar, _, X_bar, variance_bar, lengthscales_bar = fourier_sweep(
         X, W, None, U, None, *model, asked, None
     )
     w_bar = out if transpose else W_bar
     return X_bar, w_bar.reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar
 
 
-def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
+def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
     dtype, scale, indices = X.dtype, math.sqrt(variance / num), _checked(indices, num)
     (N, D), n, need = X.shape, len(indices), {*need}
     forward, slopes = bool({"out", "squares"} & need), bool({"X", "lengthscales"} & need)

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..common import blas, blocked, scratch
 from ..common.batching import each, entry, flat, matrix, owned, summed_to
-from ..products import column_moments, lower_copy
+from ..products import lower_copy
 from . import lower_products
 
 INVERSE_UP_TO = 256  # rows of a factor whose inverse pays
@@ -46,14 +46,6 @@ def solve_triangular_vjp(X_bar, L, X, transpose=False):
     B_bar = solve_triangular(L, X_bar, transpose=not transpose)
     L_bar = tril_product(X, B_bar) if transpose else tril_product(B_bar, X)
     return summed_to(np.negative(L_bar, out=L_bar), L), B_bar
-
-
-def solve_moments(L, B, x):
-    return each(
-        lambda X, x: column_moments(X, np.ascontiguousarray(x[:, 0])),
-        solve_triangular(L, B),
-        x[..., None],
-    )
 
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):

@@ -1,4 +1,4 @@
-"""CUDA twin of ``cholesky``: factors by cuSOLVER, solves and products by cuBLAS, and no wait inside a bound.
+"""CUDA twin of ``factorisations``: factors by cuSOLVER, solves and products by cuBLAS, and no wait inside a bound.
 
 Within a bound (see ``verdicts``) a factorisation that breaks down leaves its verdict on the device;
 elsewhere the caller waits for it, and it raises at once.
@@ -14,12 +14,12 @@ from . import triangular
 from .common import blas, loader
 from .products import symmetrise
 
-BLOCK, TILE = 256, 32  # as in cholesky.cu
+BLOCK, TILE = 256, 32  # as in factorisations.cu
 NULL = np.uint64(0)
 
 
 def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("cholesky", kernel, dtype, (blocks,), (BLOCK,), arguments)
+    loader.launch("factorisations", kernel, dtype, (blocks,), (BLOCK,), arguments)
 
 
 def _matrices(A):
@@ -39,7 +39,7 @@ def _owned(A, overwrite):
 
 
 def _turned(A, out, from_upper, shift=0.0):
-    """One triangle of each matrix of a batch, turned over into ``out``, both C-contiguous; see cholesky.cu."""
+    """One triangle of each matrix of a batch, turned over into ``out``, both C-contiguous; see factorisations.cu."""
     M = A.shape[-1]
     if A.size:
         blocks = A.size // (M * M) * (-(-M // TILE)) ** 2

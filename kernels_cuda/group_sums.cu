@@ -1,4 +1,4 @@
-// Sums of a few arrays each, several of them in one launch: gradients are many small arrays. See fastsvgp/kernels/__init__.py.
+// Sums of a few arrays each, several of them in one launch: gradients are many small arrays. See fastsvgp/kernels/group_sums.py.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;

@@ -1,4 +1,4 @@
-"""CUDA twin of ``sums``: six sums a launch."""
+"""CUDA twin of ``group_sums``: six sums a launch."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...runtime import cuda_devices
 from .common import loader
 from .common.scalars import NULL
 
-BLOCK, GROUPS, TERMS = 256, 6, 3  # as in sums.cu
+BLOCK, GROUPS, TERMS = 256, 6, 3  # as in group_sums.cu
 BLOCKS_EACH = 4  # blocks for each multiprocessor
 NOTHING = (NULL,) * (TERMS + 1) + (np.int64(0),)
 
@@ -38,5 +38,5 @@ def _launch(dtype, members, factor):
         arguments += NOTHING * (GROUPS - len(members))
         grid = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()), len(members)
         loader.launch(
-            "sum_each", "sum_each", dtype, grid, (BLOCK,), (*arguments, dtype.type(factor))
+            "group_sums", "sum_each", dtype, grid, (BLOCK,), (*arguments, dtype.type(factor))
         )

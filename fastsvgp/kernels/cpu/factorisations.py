@@ -1,4 +1,4 @@
-"""CPU twin of ``cholesky``: factors of positive definite matrices and the reverse rules that need no derivative of a factor."""
+"""CPU twin of ``factorisations``: positive definite matrices, and reverse rules that need no derivative of a factor."""
 
 import numpy as np
 

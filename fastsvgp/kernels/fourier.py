@@ -1,0 +1,206 @@
+"""Products with random Fourier features that are never stored.
+
+The feature matrix Phi (N, 2 n) belongs to a model with ``num`` frequencies, n of which ``indices``
+names. With the frequency omega_p of index ``indices[p]`` and the phase theta = sum_d X[i, d]
+omega_p[d] / lengthscales[d] ::
+
+    Phi[i, 2 p] = sqrt(variance / num) cos(theta),   Phi[i, 2 p + 1] = sqrt(variance / num) sin(theta).
+
+Over all frequencies Phi Phi' has the expectation K of ``stationary`` and exactly its diagonal
+(Rahimi & Recht 2007, "Random features for large-scale kernel machines"); features of prior
+precision S = (num / variance) I that are not scaled are the same model.
+
+A frequency is a pure function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of
+freedom for a Matern covariance, made from Philox4x32-10 words with key ``seed`` and the index in
+the counter, so any of them is made again anywhere. Both twins have the same words; float32
+frequencies are those of float64 to rounding. The error of a phase is that of its dtype times the
+phase, which matters for "matern12": its spectrum has no mean, so there are very fast waves among
+its features.
+
+Squares follow from the cosines alone, sin^2 being 1 - cos^2: with s^2 = variance / num ::
+
+    (Phi * Phi) v = s^2 sum_p v[2 p + 1] + s^2 sum_p (v[2 p] - v[2 p + 1]) cos^2(theta_p);
+
+as cos(2 theta) = 2 cos^2(theta) - 1 they are a product with features of the inputs 2 X, too.
+
+All operations take ``seed``, an int in 0 ... 2^64 - 1, and ``indices`` (n,), integers in 0 ... num - 1
+with repeats allowed. An index out of range raises ``IndexError`` on the CPU, on a device only with
+FASTSVGP_CUDA_CHECK=1 in the environment.
+"""
+
+from ..runtime.dispatch import family
+
+twin = family("fourier")
+
+
+def fourier_frequencies(family, seed, indices, D, dtype=float):
+    """The frequencies omega (n, D) of ``indices`` for unit lengthscales.
+
+    Parameters
+    ----------
+    family : "rbf", "matern12", "matern32" or "matern52"
+    seed : int, 0 ... 2^64 - 1
+    indices : (n,) integers, 0 ... 2^63 - 1
+    D : int
+        Components; those of a smaller D are the first of a larger one.
+    dtype : numpy.float64 or numpy.float32
+
+    Notes
+    -----
+    Some 50 integer operations and a logarithm, root, sine and cosine for two components. Relative
+    error below 16 eps. Normal components end at 5.77 standard deviations, beyond which the normal
+    distribution has 8e-9 of its mass.
+    """
+    return twin(indices=indices).fourier_frequencies(family, seed, indices, D, dtype)
+
+
+def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose=False):
+    """``Phi w``, or ``Phi' w`` with ``transpose``; Phi, in parts, is in registers and caches alone.
+
+    Parameters
+    ----------
+    X : (N, D)
+    w : (..., 2 n), or (..., N) with ``transpose``
+        Right-hand sides; cosine and sine of a frequency are neighbours.
+    family, seed : as of ``fourier_frequencies``
+    indices : (n,) integers, 0 ... num - 1
+    num : int
+        How many frequencies the model has.
+    variance : ()
+    lengthscales : () or (D,)
+
+    Returns
+    -------
+    (..., N), or (..., 2 n) with ``transpose``
+
+    Notes
+    -----
+    A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand
+    sides. On the CPU any number of right-hand sides shares the cosines, on a device four do. Sums
+    are kept in float64; their order is fixed (on the CPU for a given number of threads), so results
+    repeat to the bit. A NaN in a row of X is NaN in its row of the result. On a device partial sums
+    take up to 2^25 numbers (256 MiB in float64) beside the result, the reverse rule twice that, or
+    as much as one of its results does where that is more; many frequencies then go through in runs.
+    """
+    module = twin(X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
+    return module.fourier_multiply(
+        X, w, family, seed, indices, num, variance, lengthscales, transpose
+    )
+
+
+def fourier_multiply_vjp(
+    out_bar,
+    X,
+    w,
+    family,
+    seed,
+    indices,
+    num,
+    variance,
+    lengthscales,
+    transpose=False,
+    need=("X", "w", "variance", "lengthscales"),
+):
+    """Cotangents of ``fourier_multiply`` in one pass over the pairs: ``(X_bar, w_bar, variance_bar, lengthscales_bar)``.
+
+    Parameters
+    ----------
+    out_bar : as the result of ``fourier_multiply``
+    need : names of those that are wanted; the others are None
+
+    Notes
+    -----
+    Let U (R, N) and W (R, 2 n) be out_bar and w, or w and out_bar with ``transpose``: either way
+    sum(out_bar * out) is sum(U * (W Phi')). It changes with the phase of a pair by ::
+
+        g[i, p] = sum_r U[r, i] (W[r, 2 p + 1] Phi[i, 2 p] - W[r, 2 p] Phi[i, 2 p + 1]),
+
+    theta is linear in x / l, and Phi in w and in sqrt(s), hence ::
+
+        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,         l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
+        w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
+
+    4 R + 2 D flops a pair beyond those of ``fourier_multiply``.
+    """
+    module = twin(
+        out_bar=out_bar,
+        X=X,
+        w=w,
+        indices=indices,
+        variance=variance,
+        lengthscales=lengthscales,
+    )
+    return module.fourier_multiply_vjp(
+        out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
+    )
+
+
+def fourier_sweep(
+    X,
+    family,
+    seed,
+    indices,
+    num,
+    variance,
+    lengthscales,
+    *,
+    W=None,
+    v=None,
+    U=None,
+    u=None,
+    need=("out",),
+    kept=None,
+):
+    """Products with the features and with their squares, forward and back, from one set of cosines and sines.
+
+    Parameters
+    ----------
+    X : (N, D)
+    family, seed, indices, num, variance, lengthscales : as in ``fourier_multiply``
+    W : (R, 2 n), optional
+        Weights.
+    v : (2 n,), optional
+        Weights of the squares.
+    U : (R, N), optional
+        Cotangents of W Phi'.
+    u : (N,), optional
+        Cotangents of (Phi * Phi) v.
+    need : names of the results that are wanted; the others are None
+    kept : list, optional
+        Empty, it may receive phases; a later sweep over the same points and frequencies that is
+        given it, too, need not make them again. Up to 64 MiB in float64. Nothing is kept where
+        there are few features, or on a device.
+
+    Returns
+    -------
+    out (R, N), squares (N,)
+        W Phi', (Phi * Phi) v.
+    W (R, 2 n), v (2 n,), X (N, D), variance (), lengthscales () or (D,)
+        Cotangents of these, in this order: the derivatives of sum(U * out) + sum(u * squares).
+
+    Notes
+    -----
+    A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and,
+    together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. From 16
+    right-hand sides on the products are gemm's. With cos^2 as above the reverse rule of the squares
+    is ::
+
+        v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
+        g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
+
+    beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares,
+    four others a pass.
+    """
+    arrays = {
+        "X": X,
+        "indices": indices,
+        "variance": variance,
+        "lengthscales": lengthscales,
+        "W": W,
+        "v": v,
+        "U": U,
+        "u": u,
+    }
+    return twin(**arrays).fourier_sweep(
+        X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept
+    )

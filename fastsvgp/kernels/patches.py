@@ -1,0 +1,131 @@
+"""Sums of a covariance over the windows of images.
+
+An image is a row of X (N, H W C): its pixels row by row, channels last. ``geometry`` is (H, W, C,
+h, w, stride): windows of h x w pixels whose first pixels lie ``stride`` apart, R = (H - h) //
+stride + 1 rows of S = (W - w) // stride + 1 of them. Window p = r S + s holds a patch x[p] of d =
+h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None all: P = stop -
+start. Each pair of ranges of windows may be a call of its own, so that no weights (P, P) need to
+exist.
+"""
+
+from ..runtime.dispatch import family
+
+twin = family("patches")
+
+
+def gather_patches(X, geometry, windows=None):
+    """The patches (N, P, d) of images X (N, H W C)."""
+    return twin(X=X).gather_patches(X, geometry, windows)
+
+
+def gather_patches_vjp(patches_bar, geometry, windows=None):
+    """``X_bar`` (N, H W C) of ``gather_patches``: each pixel sums over the windows that it is in.
+
+    N P d additions.
+    """
+    return twin(patches_bar=patches_bar).gather_patches_vjp(patches_bar, geometry, windows)
+
+
+def window_places(geometry, like, windows=None):
+    """Where windows are: row and column of their first pixels, (P, 2), of the dtype of ``like`` and where that is."""
+    return twin(like=like).window_places(geometry, like, windows)
+
+
+def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
+    """``out[m, n] = sum_p A[m, p] k(z_m, x_n[p])`` for a function k of ``stationary``.
+
+    Parameters
+    ----------
+    family, variance, lengthscales
+        As of ``stationary``; lengthscales () or (d,).
+    Z : (M, d)
+    X : (N, H W C)
+    A : (M, P), or (P,) for weights that all rows share
+
+    Returns
+    -------
+    (M, N)
+
+    Notes
+    -----
+    On the CPU equal constant patches of an image count once, their weights summed. With E entries
+    (m, n, p) that remain, (2 d + 25) E flops; nothing of M N P numbers exists. The error of k is
+    that of ``stationary``.
+    """
+    module = twin(Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
+    return module.patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows)
+
+
+def patch_sums_vjp(
+    K_bar,
+    family,
+    Z,
+    X,
+    A,
+    variance,
+    lengthscales,
+    geometry,
+    windows=None,
+    need=("Z", "X", "A", "variance", "lengthscales"),
+):
+    """Cotangents ``(Z_bar, X_bar, A_bar, variance_bar, lengthscales_bar)`` of ``patch_sums``; None for what is not in ``need``.
+
+    With q of ``stationary_vjp`` and E_mnp = K_bar_mn A_mp q(z_m, x_n[p]): Z_bar_m = sum_np E
+    (x_n[p] - z_m) / l^2, the patches' cotangents sum_m E (z_m - x_n[p]) / l^2, l_bar = sum E
+    (x_n[p] - z_m)^2 / l^3, A_bar_mp = sum_n K_bar_mn k, summed over m for A (P,), s_bar = sum K_bar
+    A k / s. (4 d + 30) E flops, 2 d E more for X. Patches are not merged where X is needed.
+    """
+    module = twin(K_bar=K_bar, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
+    return module.patch_sums_vjp(
+        K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need
+    )
+
+
+def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
+    """``out[n] = sum_pq B[p, q] k(x_n[p], x_n[q])`` for a function k of ``stationary``.
+
+    Parameters
+    ----------
+    family, variance, lengthscales
+        As of ``stationary``.
+    X : (N, H W C)
+    B : (P, P) symmetric, or (P,) for b b'; with ``others`` (P, Q), any
+    windows : (start, stop), optional
+        What p runs over.
+    others : (start, stop), optional
+        What q runs over; None: the same windows.
+
+    Returns
+    -------
+    (N,)
+
+    Notes
+    -----
+    Merged as in ``patch_sums``. Only pairs p <= q are computed without ``others``; sums are kept in
+    float64.
+    """
+    module = twin(X=X, B=B, variance=variance, lengthscales=lengthscales)
+    return module.patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows, others)
+
+
+def patch_pair_sums_vjp(
+    k_bar,
+    family,
+    X,
+    B,
+    variance,
+    lengthscales,
+    geometry,
+    windows=None,
+    others=None,
+    need=("X", "B", "variance", "lengthscales"),
+):
+    """Cotangents ``(X_bar, B_bar, variance_bar, lengthscales_bar)`` of ``patch_pair_sums``; None for what is not in ``need``.
+
+    B_bar is sum_n k_bar_n k(x_n[p], x_n[q]), symmetric (P, P) or (P, Q); for B (P,) it is 2 sum_n
+    k_bar_n sum_q b_q k, (P,).
+    """
+    module = twin(k_bar=k_bar, X=X, B=B, variance=variance, lengthscales=lengthscales)
+    return module.patch_pair_sums_vjp(
+        k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
+    )
