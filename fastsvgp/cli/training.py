@@ -12,7 +12,7 @@ import fastsvgp as fs
 
 from ..recipes import remedies, routine
 from ..train.state import OtherTraining
-from .arguments import MOST
+from .argument_types import MOST
 from .data import images
 from .errors import UsageError
 from .progress import Progress
