@@ -5,6 +5,7 @@ it) and without a half-written file; Ctrl-C, SIGTERM and SIGHUP during training 
 far and end in exit codes 130, 143 and 129.
 """
 
+import argparse
 import importlib
 import os
 import signal
@@ -36,8 +37,8 @@ def main(argv=None):
         by SIGTERM and SIGHUP.
     """
     try:
-        args = parser().parse_args(argv)
-        args.words = sys.argv[1:] if argv is None else list(argv)
+        words = sys.argv[1:] if argv is None else list(argv)
+        args = parser().parse_args(words, argparse.Namespace(words=words))
     except UsageError as error:
         return _fail("", error)
     with remembered(ending=True, hung_up=_mute) as asked:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from argparse import Namespace
 from contextlib import suppress
 
 import numpy as np
@@ -14,6 +15,7 @@ from .errors import UsageError
 from .fit import fit_task
 from .mpi import refuse_copies
 from .report.outputs import CHECKPOINT
+from .settings.resolve import resolve
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of
 # `fastsvgp fit`
@@ -53,9 +55,9 @@ def run(args):
                 + (["--steps", str(args.steps)] if args.steps else [])
                 + ["--quiet"] * args.quiet
             )
-            fit = parser().parse_args(["fit", name, *given])
-            fit.words = args.words
-            code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
+            fit = parser().parse_args(["fit", name, *given], Namespace(words=args.words))
+            task = load(loader, target, fit.likelihood)
+            code, results = fit_task(task, resolve(fit, task), folder, title)
             print()
             rows.append((title, results))
             if code:

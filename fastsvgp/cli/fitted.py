@@ -1,28 +1,22 @@
 """A fitted model with what is needed to use it on files: its scaling, its columns, the names of its classes."""
 
-import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import fastsvgp as fs
 
-from .. import DataFileError, check, leaves, load_with_extra
+from .. import DataFileError, check, load_with_extra
 from ..files import as_path
-from ..layers.layer import checked
 from ..records.persistence import COMMAND_LINE
-from ..weight_space import qsgp
 from .data.columns import Encoding
 from .data.tables import read_table
 from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
-from .settings.names import LIKELIHOODS, kind_of
-
-# of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2
-# have no dates
-FORMAT = 3
+from .fitted_files import FORMAT, NewerFile, checked_fields, describe, of_this_format
+from .settings.names import kind_of
 
 
 @dataclass
@@ -216,8 +210,10 @@ class Fitted:
                 " from Python"
             )
         try:
-            return cls._of(model, _of_this_format(path, extra[COMMAND_LINE]))
-        except _NewerFile:
+            return cls(
+                model, **checked_fields(cls, model, of_this_format(path, extra[COMMAND_LINE]))
+            )
+        except NewerFile:
             raise
         except (
             TypeError,
@@ -229,58 +225,8 @@ class Fitted:
         ) as error:
             raise DataFileError(
                 f"{path} does not hold what `fastsvgp fit` of this version writes"
-                f" ({_words(error)}); fit again with this one"
+                f" ({describe(error)}); fit again with this one"
             ) from error
-
-    @classmethod
-    def _of(cls, model, description):
-        """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
-        names = {field.name for field in fields(cls)} - {"model", "scale"} | {"standardisation"}
-        _require(
-            description.keys() == names,
-            f"the description has {shown(description)}, not {shown(sorted(names))}",
-        )
-        likelihood, classes, inputs = (
-            description[name] for name in ("likelihood", "classes", "input_names")
-        )
-        lacking = [path for path, _, value in leaves(model) if value is None]
-        _require(not lacking, f"no {shown(lacking)}")
-        D = _num_inputs(model, len(inputs))
-        encoding = description["encoding"]
-        encoding = None if encoding is None else Encoding.from_json(encoding)
-        known = (
-            isinstance(likelihood, str)
-            and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
-        )
-        _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
-        count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
-        _require(
-            classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}"
-        )
-        _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
-        _require(
-            isinstance(description["target_name"], str),
-            f"target_name {description['target_name']!r:.60}",
-        )
-        _require(isinstance(description["columns"], dict), "no columns")
-        _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
-        _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
-        jitter, scale = _real("jitter", description["jitter"]), description["standardisation"]
-        _require(jitter >= 0, f"jitter {jitter}")
-        _require(isinstance(scale, dict), "no standardisation")
-        for name in ("x_mean", "x_scale"):
-            _require(
-                isinstance(scale[name], list) and len(scale[name]) == D,
-                f"{name} of the standardisation for {D} inputs",
-            )
-            _require(
-                all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]),
-                f"{name} of the standardisation",
-            )
-        _real("y_mean", scale["y_mean"])
-        _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
-        rest = {name: value for name, value in description.items() if name != "standardisation"}
-        return cls(model, scale=Standardisation.from_json(scale), **rest | {"encoding": encoding})
 
     # --- columns of a file -----------------------------------------------------------------------------------------------
 
@@ -405,72 +351,3 @@ def sets_of(inducing):
 def jittered(model, jitter):
     """The options of a prediction that is to use this jitter: none where no matrix is factorised."""
     return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}
-
-
-class _NewerFile(DataFileError):
-    """A file of a later version."""
-
-
-def _of_this_format(path, description):
-    """What stands beside a model, in the words of this version."""
-    _require(isinstance(description, dict), "no description")
-    found = description.get("format", 1)
-    _require(type(found) is int and found > 0, f"format {found!r:.60}")
-    if found > FORMAT:
-        raise _NewerFile(
-            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and"
-            f" this one reads up to {FORMAT}; update fastsvgp, or fit again with this one"
-        )
-    described = {name: value for name, value in description.items() if name != "format"}
-    return {"encoding": None} | described if found == 1 else described
-
-
-def _words(error):
-    return f"it lacks {error}" if isinstance(error, KeyError) else error
-
-
-def _num_inputs(model, count):
-    """How many inputs a model has; of a QSGP it may be any number that suits the lengthscales, ``count`` if that does."""
-    if isinstance(model, fs.QSGP):
-        qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
-        return count
-    if isinstance(model, fs.DeepGP):
-        checked(model)
-        return model.layers[0].check_shapes()[0]
-    check.svgp(model)
-    return model.covariance.num_columns(model.inducing)
-
-
-def _require(holds, what):
-    if not holds:
-        raise ValueError(what)
-
-
-def _texts(value, count):
-    return (
-        isinstance(value, list)
-        and len(value) == count
-        and all(isinstance(text, str) for text in value)
-    )
-
-
-def _real(name, value):
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
-    return value
-
-
-def _check_columns(columns, D):
-    """The layout of the training file, for D inputs."""
-    named, width, inputs, target = (
-        columns[name] for name in ("named", "width", "inputs", "target")
-    )
-    whole = (
-        type(width) is int
-        and isinstance(inputs, list)
-        and all(type(i) is int for i in [*inputs, target or 0])
-    )
-    _require(type(named) is bool and whole, f"columns {columns!r:.60}")
-    used = [*inputs, *([] if target is None else [target])]
-    _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
-    _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")

@@ -1,5 +1,6 @@
 """``--mpi``: the command on every rank of an MPI job, of which rank 0 alone prints and writes."""
 
+import argparse
 import contextlib
 import os
 import tempfile
@@ -8,7 +9,7 @@ import time
 import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
-from ..distributed.protocol import Team, told
+from ..distributed.protocol import Team, known, told
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
@@ -31,24 +32,24 @@ def refuse_copies(instead="with --mpi they are one training"):
 
 
 def on_ranks(run, args):
-    """``run(args)`` on every rank, with ``args.group``; the exit code.
+    """``run(args, group)`` on every rank; the exit code.
 
     An error before the training is told to all ranks, and one in it is already; whatever else
-    escapes ends the job.
+    escapes ends the job. Errors after it, of which no rank waits to hear, come out of
+    ``ranks_apart``.
     """
     if args.file == STANDARD_INPUT:
         raise UsageError(
             "--mpi: every rank reads FILE, and standard input can be read once; give a file"
         )
-    group = args.group = distributed.mpi()
+    group = distributed.mpi()
     with contextlib.ExitStack() as stack:
         if group.rank:
             _mute(stack)
         try:
-            _give_folders(stack, group, args)
-            return run(args)
+            return run(_own_place(stack, group, args), group)
         except Exception as error:
-            if not args.trained and not told(error):
+            if not told(error):
                 try:
                     Team.of(group).agree(None, error)
                 except RemoteError as other:
@@ -65,19 +66,33 @@ def on_ranks(run, args):
             raise
 
 
+@contextlib.contextmanager
+def ranks_apart():
+    """After the training: an error here is that of one rank, and no other rank waits to hear of it."""
+    try:
+        yield
+    except Exception as error:
+        known(error)
+        raise
+
+
 def _mute(stack):
     nothing = stack.enter_context(open(os.devnull, "w"))
     stack.enter_context(contextlib.redirect_stdout(nothing))
     stack.enter_context(contextlib.redirect_stderr(nothing))
 
 
-def _give_folders(stack, group, args):
-    """Other ranks than 0 have a folder of their own for the time being; to resume, with the checkpoint of rank 0 in it."""
+def _own_place(stack, group, args):
+    """The arguments of this rank: others than 0 are quiet, and have a folder of their own for the time being.
+
+    To resume, the checkpoint of rank 0 is in it.
+    """
     folder = args.out or default_folder(args.file)
     path, content, length, error = os.path.join(folder, CHECKPOINT), b"", np.zeros(1), None
     try:
         if group.rank:
-            args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+            own = stack.enter_context(tempfile.TemporaryDirectory())
+            args = argparse.Namespace(**vars(args) | {"out": own, "quiet": True})
         elif args.resume and os.path.isfile(path):
             with open(path, "rb") as file:
                 content = file.read()
@@ -86,7 +101,7 @@ def _give_folders(stack, group, args):
         error = failure
     Team.of(group).agree({}, error)
     if not args.resume:
-        return
+        return args
     group.broadcast(length)
     numbers = np.zeros(int(length[0]))
     if group.rank == 0:
@@ -95,6 +110,7 @@ def _give_folders(stack, group, args):
     if group.rank and len(numbers):
         with open(os.path.join(args.out, CHECKPOINT), "wb") as file:
             file.write(numbers.astype(np.uint8).tobytes())
+    return args
 
 
 def info_rows():

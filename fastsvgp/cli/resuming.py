@@ -28,7 +28,7 @@ def described(fitted, task):
     }
 
 
-def resumed(checkpoint, fitted, task, args):
+def resumed(checkpoint, fitted, task, settings):
     """Refuse a checkpoint of another fit before ``fit`` reads it.
 
     Returns
@@ -45,7 +45,7 @@ def resumed(checkpoint, fitted, task, args):
     state = fs.load(checkpoint)
     if not isinstance(state, fs.TrainingState):
         raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
-    now = _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
+    now = _essence(fitted.model, settings.seed if settings.method != "sgpr" else state.seed)
     try:
         before = _essence(state.model, state.seed)
         differences = [

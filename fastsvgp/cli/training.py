@@ -2,7 +2,7 @@
 
 import math
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ import fastsvgp as fs
 
 from ..recipes import remedies, routine
 from ..train.state import OtherTraining
-from .arguments import MOST
+from .argument_types import MOST
 from .data import images
 from .errors import UsageError
+from .mpi import ranks_apart
 from .progress import Progress
 from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
@@ -57,59 +58,52 @@ class Trained:
         return float(np.mean(tail)) if len(tail) else math.nan
 
 
-def build(task, scale, args):
+def build(task, scale, settings):
     """The model to start from, on standardised data: an SVGP or a QSGP at its prior, a DeepGP near its means, or an SGPR.
 
     ``recipes.begin`` makes those of one layer, as it does for the estimators. Functions of patches
     and deep models have starts of their own: inducing inputs by k-means++ (of patches, or of
     inputs), lengthscales by the median heuristic, variance 1.
     """
-    X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
-    rng = np.random.default_rng([args.seed, 1])
-    kind = fs.recipes.COVARIANCES[args.covariance]
-    sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
-    if args.layers:
-        return deep.build(X, kind, _likelihood(task), sizes, args, rng)
+    X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), settings.dtype)
+    rng = np.random.default_rng([settings.seed, 1])
+    kind = fs.recipes.COVARIANCES[settings.covariance]
+    sizes = (
+        (settings.inducing, settings.orthogonal) if settings.method in PAIRED else settings.inducing
+    )
+    if settings.layers:
+        return deep.build(X, kind, _likelihood(task), sizes, settings, rng)
     y = task.y[~task.test]
     y = (
         np.asarray(y, np.int64)
         if task.kind == "multiclass"
-        else np.ascontiguousarray(scale.target(y), args.dtype)
+        else np.ascontiguousarray(scale.target(y), settings.dtype)
     )
-    if args.method == "qsgp":
+    if settings.method == "qsgp":
         covariance = kind(
-            variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard)
+            variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
         )
-        return qsgp.build(X, y, covariance, _likelihood(task), args)
-    posterior = fs.recipes.POSTERIORS[POSTERIORS[args.method]]
-    if not args.patch_shape:
+        return qsgp.build(X, y, covariance, _likelihood(task), settings)
+    posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
+    if not settings.patch_shape:
         begun, *_ = fs.recipes.begin(
-            X, y, _likelihood(task), sizes, args.covariance, kind=posterior, solver=_solver(args), ard=args.ard,
-            jitter=args.jitter, seed=args.seed, group=args.group, informed=not args.resume,
+            X, y, _likelihood(task), sizes, settings.covariance, kind=posterior, solver=settings.solver, ard=settings.ard,
+            jitter=settings.jitter, seed=settings.seed, group=settings.group, informed=not settings.resume,
         )  # fmt: skip
         return begun
-    covariance = images.covariance(X, kind, args, rng)
+    covariance = images.covariance(X, kind, settings, rng)
     try:
         inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
     except ValueError as error:
         raise UsageError(
-            f"--inducing {args.inducing}, given or by default: {error}; give a smaller one"
+            f"--inducing {settings.inducing}, given or by default: {error}; give a smaller one"
         ) from error
     outputs = len(task.classes) if task.kind == "multiclass" else None
-    start = fs.recipes.posterior_of(posterior, covariance, inducing, outputs, len(X), args.jitter)
+    start = fs.recipes.posterior_of(
+        posterior, covariance, inducing, outputs, len(X), settings.jitter
+    )
     return fs.SVGP(
         covariance=covariance, inducing=inducing, posterior=start, likelihood=_likelihood(task)
-    )
-
-
-def _solver(args):
-    """What moves the model, in the words of ``recipes``."""
-    return (
-        "lbfgs"
-        if args.method == "sgpr"
-        else "natural"
-        if args.method in NATURAL and args.natural_step != 0
-        else "adam"
     )
 
 
@@ -118,7 +112,7 @@ def _likelihood(task):
     return fs.recipes.likelihood_of(task.likelihood, task.y[~task.test], num_classes=classes)
 
 
-def train(fitted, task, args, folder):
+def train(fitted, task, settings, folder):
     """Train ``fitted.model`` on the training rows; checkpoints go to ``folder``.
 
     Returns
@@ -127,89 +121,118 @@ def train(fitted, task, args, folder):
         Also after Ctrl-C: the model so far.
     """
     checkpoint = os.path.join(folder, CHECKPOINT)
-    if args.resume:
-        fitted.scale, then = resumed(checkpoint, fitted, task, args)
+    if settings.resume:
+        fitted.scale, then = resumed(checkpoint, fitted, task, settings)
     X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
-    total = _total_steps(args, len(X))
-    settings = _settings(args, total, fitted.model) | {
-        "checkpoint": checkpoint,
-        "note": described(fitted, task),
-    }
-    if args.resume:
+    total = _total_steps(settings, len(X))
+    options = TRAINING[settings.method](settings, fitted.model, total)
+    options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
+    if settings.resume:
         check_numbers(checkpoint, then, X, y)
-        settings["resume"] = checkpoint
-    if args.group is not None:
-        settings["group"] = args.group
-    with closing(Progress(total, args.quiet)) as progress:
-        try:
-            model, info, _ = routine.train(fitted.model, X, y, settings, progress)
-        except OtherTraining as error:
-            raise UsageError(another_fit(checkpoint, error.differences)) from error
-        except (ValueError, ArithmeticError) as error:
-            there = (
-                ""
-                if not os.path.exists(checkpoint)
-                else ", with --resume to go on from the checkpoint"
-            )
-            natural = " or --natural-step" if args.method in NATURAL else ""
-            steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
-            if args.method != "qsgp":  # which factorises nothing on its way
-                error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
-            raise
-    args.trained = True
-    alone = args.group is None or args.group.rank == 0  # others tell no progress
-    # perhaps amid the imports of the first step: there is nothing to keep
-    if info.interrupted and alone and not progress.begun:
+        options["resume"] = checkpoint
+    if settings.group is not None:
+        options["group"] = settings.group
+    with closing(Progress(total, settings.quiet)) as progress, _explained(settings, checkpoint):
+        model, info, _ = routine.train(fitted.model, X, y, options, progress)
+    # perhaps during the imports of the first step: there is nothing to keep
+    if info.interrupted and settings.leads and not progress.begun:
         raise KeyboardInterrupt
-    model, jitter = fs.recipes.finished(model, X, y, args.jitter, group=args.group)
+    with ranks_apart():
+        model, jitter = fs.recipes.finished(model, X, y, settings.jitter, group=settings.group)
     return Trained(
         model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step
     )
 
 
-def _settings(args, total, model):
-    """The arguments of ``fit`` for the method."""
-    rate, natural = args.learning_rate or LEARNING_RATE, args.natural_step or routine.NATURAL_STEP
-    settings = routine.training(
-        _solver(args), getattr(model, "likelihood", None), fs.recipes.POSTERIORS.get(POSTERIORS.get(args.method)), steps=total,
-        batch_size=args.batch_size or BATCH_SIZE, learning_rate=rate, natural_step_size=natural, jitter=args.jitter,
-        seed=args.seed, at_rows=args.choice.at_data, inducing=deep.inducing_fields(args),
-        optimiser=images.optimiser(model, rate, total) if args.patch_shape else None,
+@contextmanager
+def _explained(settings, checkpoint):
+    """An error of a training, with what the command line has to say about it."""
+    try:
+        yield
+    except OtherTraining as error:
+        raise UsageError(another_fit(checkpoint, error.differences)) from error
+    except (ValueError, ArithmeticError) as error:
+        there = (
+            "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
+        )
+        natural = " or --natural-step" if settings.method in NATURAL else ""
+        steps = "" if settings.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
+        if settings.method != "qsgp":  # which factorises nothing on its way
+            error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
+        raise
+
+
+# --- the arguments of ``fit`` for each method: functions (settings, model, total steps) -> dict ------
+
+
+def _by_adam(settings, model, total):
+    optimiser = images.optimiser(model, _rate(settings), total) if settings.patch_shape else None
+    return _routine(settings, model, total, optimiser=optimiser)
+
+
+def _natural(settings, model, total):
+    options = _by_adam(settings, model, total)
+    if settings.patch_shape and "natural_step_size" in options:
+        options["natural_step_size"] = images.falling_step(options["natural_step_size"], total)
+    return options | {"e_steps": settings.e_steps, "m_steps": settings.m_steps}
+
+
+def _decoupled(settings, model, total):
+    return _natural(settings, model, total) | {"sampled": settings.sampled}
+
+
+def _on_samples(settings, model, total):
+    return _routine(settings, model, total) | qsgp.training(settings, model, total)
+
+
+def _routine(settings, model, total, optimiser=None):
+    """What the recipe of the estimators says, for these settings."""
+    kind = fs.recipes.POSTERIORS.get(POSTERIORS.get(settings.method))
+    return routine.training(
+        settings.solver, getattr(model, "likelihood", None), kind, steps=total, batch_size=settings.batch_size or BATCH_SIZE,
+        learning_rate=_rate(settings), natural_step_size=settings.natural_step or routine.NATURAL_STEP,
+        jitter=settings.jitter, seed=settings.seed, at_rows=settings.choice.at_data,
+        inducing=deep.inducing_fields(settings), optimiser=optimiser,
     )  # fmt: skip
-    if args.method == "qsgp":
-        settings |= qsgp.training(args, model, total)
-    if args.sampled is not None:
-        settings["sampled"] = args.sampled
-    if args.patch_shape and "natural_step_size" in settings:
-        settings["natural_step_size"] = images.falling_step(settings["natural_step_size"], total)
-    return settings | (
-        {"e_steps": args.e_steps, "m_steps": args.m_steps} if args.method in NATURAL else {}
-    )
 
 
-def _total_steps(args, num_data):
-    if args.epochs is None:
-        return args.steps or STEPS.get(args.method, MINIBATCHES)
+def _rate(settings):
+    return settings.learning_rate or LEARNING_RATE
+
+
+TRAINING = {
+    "svgp": _natural, "tsvgp": _natural, "lsvgp": _by_adam, "rsvgp": _by_adam, "solvegp": _natural, "odvgp": _decoupled,
+    "sgpr": _routine, "qsgp": _on_samples,
+}  # fmt: skip
+
+
+def _total_steps(settings, num_data):
+    if settings.epochs is None:
+        return settings.steps or STEPS.get(settings.method, MINIBATCHES)
     per_epoch = (
-        num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
+        num_data / min(settings.batch_size or BATCH_SIZE, num_data)
+        if settings.method != "sgpr"
+        else 1
     )
-    per_epoch /= (args.e_steps or 1) + (args.m_steps or 1) - 1  # batches of a step
-    steps = args.epochs * per_epoch
+    per_epoch /= (settings.e_steps or 1) + (settings.m_steps or 1) - 1  # batches of a step
+    steps = settings.epochs * per_epoch
     if steps > MOST:
         raise UsageError(
-            f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at"
+            f"--epochs {settings.epochs:g} are {steps:.3g} steps, more than can be counted; give at"
             f" most {MOST:g}"
         )
     return math.ceil(steps)
 
 
-def outcome(task, args, trained):
+def outcome(task, settings, trained):
     """How the training ended, for advice."""
-    solver, rows = _solver(args), int(np.sum(~task.test))
+    solver, rows = settings.solver, int(np.sum(~task.test))
     ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
-    plain = not (args.layers or args.patch_shape)
+    plain = not (settings.layers or settings.patch_shape)
     inducing = (
-        args.inducing + (args.orthogonal or 0) if args.inducing and not args.patch_shape else None
+        settings.inducing + (settings.orthogonal or 0)
+        if settings.inducing and not settings.patch_shape
+        else None
     )
     return remedies.Outcome(
         solver, ended, plain and task.likelihood == "gaussian", rows, task.X.shape[1], inducing

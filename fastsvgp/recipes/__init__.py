@@ -12,28 +12,30 @@ are the same, up to rounding. Only where there are more than ``relevance.ROWS`` 
 are drawn, do they count as the rows that they are.
 """
 
-from .searching import (
+from .names import (
     BINARY as BINARY,
     CHOICES as CHOICES,
-    COLLAPSED as COLLAPSED,
     COVARIANCES as COVARIANCES,
     MULTICLASS as MULTICLASS,
     NOISE as NOISE,
     POSTERIORS as POSTERIORS,
     REGRESSION as REGRESSION,
-    SOLVERS as SOLVERS,
-    Start as Start,
-    begin as begin,
-    checked_natural_step as checked_natural_step,
-    classification as classification,
-    finished as finished,
-    keeping_noise as keeping_noise,
     likelihood_of as likelihood_of,
     named as named,
     posterior_of as posterior_of,
-    regression as regression,
-    sizes_for as sizes_for,
-    solver_for as solver_for,
+)
+from .routine import (
+    checked_natural_step as checked_natural_step,
+    finished as finished,
     steps_of as steps_of,
     training as training,
 )
+from .searching import (
+    Start as Start,
+    begin as begin,
+    classification as classification,
+    keeping_noise as keeping_noise,
+    regression as regression,
+    sizes_for as sizes_for,
+)
+from .solvers import COLLAPSED as COLLAPSED, SOLVERS as SOLVERS, solver_for as solver_for

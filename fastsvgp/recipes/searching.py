@@ -7,75 +7,40 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 import numpy as np
 
 from .. import check
-from ..bounds.at_prior import at_prior
 from ..bounds.elbo import SVGP
-from ..collapsed.orthogonal import OrthogonalSGPR
-from ..collapsed.sgpr import SGPR
-from ..covariances import RBF, Covariance, Matern12, Matern32, Matern52
+from ..covariances import Covariance
 from ..distributed import broadcast
 from ..errors import refuse_unknown
 from ..initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales, unique_rows
-from ..likelihoods import (
-    BernoulliLogit,
-    BernoulliProbit,
-    Gaussian,
-    Laplace,
-    Likelihood,
-    Poisson,
-    RobustMax,
-    Softmax,
-    StudentT,
-)
+from ..likelihoods import Likelihood
 from ..means import ConstantMean, LinearMean, Mean
 from ..optim.schedules import Size
-from ..posteriors import (
-    AbsorbedDualSites,
-    Decoupled,
-    DecoupledWeights,
-    DualSites,
-    InverseFreeWhitened,
-    LikelihoodForm,
-    Marginal,
-    Orthogonal,
-    Relaxed,
-    Whitened,
-    WhitenedOrthogonal,
-)
+from ..posteriors import Whitened
 from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
+from .names import (
+    BINARY,
+    CHOICES,
+    COVARIANCES,
+    MEANS,
+    MULTICLASS,
+    POSTERIORS,
+    REGRESSION,
+    likelihood_of,
+    named,
+    posterior_of,
+)
 from .relevance import ROWS, as_numbers, relevant_lengthscales
-from .routine import checked_natural_step, finished as finished, seed_of, steps_of, training
+from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, Scale, constant, usable_rows
+from .solvers import COLLAPSED, solver_for
 
 log = logging.getLogger("fastsvgp")
 
-COVARIANCES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
-REGRESSION = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace, "poisson": Poisson}
-BINARY = {"bernoulli-probit": BernoulliProbit, "bernoulli-logit": BernoulliLogit}
-MULTICLASS = {"softmax": Softmax, "robustmax": RobustMax}
-POSTERIORS = {
-    "whitened": Whitened, "marginal": Marginal, "likelihood_form": LikelihoodForm, "relaxed": Relaxed,
-    "inverse_free_whitened": InverseFreeWhitened, "absorbed_dual_sites": AbsorbedDualSites, "dual_sites": DualSites,
-    "whitened_orthogonal": WhitenedOrthogonal, "orthogonal": Orthogonal, "decoupled": Decoupled,
-    "decoupled_weights": DecoupledWeights,
-}  # fmt: skip
-MEANS = ("constant", "linear")
-CHOICES = ("kmeans", "greedy", "random")
-SOLVERS = ("auto", "lbfgs", "adam", "natural")
-COLLAPSED = {
-    Whitened: SGPR,
-    Marginal: SGPR,
-    AbsorbedDualSites: SGPR,
-    WhitenedOrthogonal: OrthogonalSGPR,
-}
-
-NOISE = 0.1  # variance at the start, of targets with variance 1
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
 # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 JITTER = 1e-7
-# rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
-COLLAPSED_ROWS = 1000
 
 OWN = "inducing", "covariance"  # options that may be given by their place
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
@@ -351,88 +316,6 @@ def keeping_noise(start, y):
     )
     return replace(
         start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")}
-    )
-
-
-def solver_for(solver, likelihood, kind, rows):
-    """ "lbfgs", "adam" or "natural"; what "auto" stands for, and a ``ValueError`` where a solver cannot be.
-
-    likelihood : Likelihood; kind : class of the posterior; rows : int
-    """
-    named("solver", solver, SOLVERS)
-    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
-    if solver == "auto":
-        return (
-            "lbfgs"
-            if collapses and rows <= COLLAPSED_ROWS
-            else "natural"
-            if kind.natural_fields
-            else "adam"
-        )
-    if solver == "lbfgs" and not collapses:
-        posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
-        raise ValueError(
-            "solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian' and posteriors"
-            f" {posteriors}; here they are {type(likelihood).__name__} and {kind.__name__}: use"
-            " solver 'natural', 'adam' or 'auto'"
-        )
-    if solver == "natural" and not kind.natural_fields:
-        raise ValueError(
-            f"solver 'natural': a {kind.__name__} posterior has no natural-gradient steps; use"
-            " solver 'adam'"
-        )
-    if solver == "adam" and kind.natural_by_default:
-        raise ValueError(
-            f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone;"
-            " use 'natural'"
-        )
-    return solver
-
-
-def named(setting, value, table, record=None, more=()):
-    """What a name in a setting stands for, or a record as it is; ``ValueError`` lists the names there are."""
-    if record is not None and isinstance(value, record):
-        return value
-    if not isinstance(value, str) or value not in table:
-        known = ", ".join(map(repr, (*more, *table)))
-        or_record = "" if record is None else f", or a {record.__name__} of fastsvgp"
-        raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {value!r:.200}")
-    return table[value] if isinstance(table, dict) else value
-
-
-def likelihood_of(name, y=None, num_classes=None, weights=None):
-    """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
-    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
-    if kind is Poisson:
-        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 is then the mean rate
-        return Poisson(exposure=rate if rate > 0 else 1.0)
-    if name in MULTICLASS:
-        return kind(num_classes=num_classes)
-    settings = {
-        Gaussian: {"variance": NOISE},
-        StudentT: {"scale": NOISE**0.5},
-        Laplace: {"scale": NOISE**0.5},
-    }
-    return kind(**settings.get(kind, {}))
-
-
-def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
-    """A posterior to start from: at the prior, or with pseudo-observations that each stand for an equal share of the data.
-
-    kind : class of the posterior; outputs : int or None; num_data : float
-    """
-    if kind not in (LikelihoodForm, Relaxed, InverseFreeWhitened):
-        return at_prior(kind, covariance, inducing, outputs=outputs, jitter=jitter)
-    M, dtype = len(inducing), inducing.dtype
-    mean, eye = np.zeros((M,) if outputs is None else (outputs, M), dtype), np.eye(M, dtype=dtype)
-    if kind is InverseFreeWhitened:
-        # ``fit`` begins with the inverse
-        return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)
-    variance = np.full(M, NOISE * M / num_data, dtype)
-    return (
-        kind(mean, variance)
-        if kind is LikelihoodForm
-        else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
     )
 
 

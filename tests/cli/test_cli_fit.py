@@ -17,10 +17,10 @@ from interruptions import after_step, at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.cli.fit import _time_words
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.report import metrics, plots
+from fastsvgp.cli.report.said import duration
 from fastsvgp.kernels.cpu.common import blas_threads
 from fastsvgp.train.steps import lbfgs, minibatch
 
@@ -375,7 +375,7 @@ def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(
     [(78.04, 40.0, "78.0 s (40.0 s up to the end of the first step"), (9.0, 0.2, "9.0 s")],
 )
 def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, said):
-    words = _time_words(seconds, first)
+    words = duration(seconds, first)
     assert words.startswith(said) and ("first step" in words) == (first > 1)
 
 

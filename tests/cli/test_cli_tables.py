@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from fastsvgp.cli.data.layout import HEADER_RULES
 from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
@@ -337,3 +338,14 @@ def test_commas_in_numbers(write, cells, message):
     table = read_table(write("a,b\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells))))
     with pytest.raises(UsageError, match=message):
         table.inputs([0, 1])
+
+
+@pytest.mark.parametrize("rule", HEADER_RULES, ids=lambda rule: rule.holds.__name__)
+def test_each_rule_on_headers_decides_its_example(rule, tmp_path, caplog):
+    first, *following = ([*map(str.strip, line.split(","))] for line in rule.example)
+    applying = [one for one in HEADER_RULES if one.holds(first, following[0], following)]
+    assert applying[0] is rule
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(rule.example) + "\n")
+    assert read_table(path).named is rule.names
+    assert ("is taken for" in caplog.text) is rule.said

@@ -132,7 +132,7 @@ class Encoding:
                 _note_unseen(table, column, raw.text[j])
         return self.matrix(raw)
 
-    def words(self):
+    def describe(self):
         """What is done, a line for each thing."""
         texts = [f"{c.name} ({len(c.levels)} levels)" for c in self.columns if c.levels is not None]
         gaps = [c.name for c in self.columns if c.gaps]

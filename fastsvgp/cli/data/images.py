@@ -17,8 +17,8 @@ LAST, LAST_NATURAL = 0.005, 0.2
 SHARE = 10
 
 
-def settle(args, task):
-    """Refuse what does not go together, and fill in the shape of the images: as given, as in the file, or a square."""
+def resolve(args, task):
+    """``image_shape``, as given, as in the file, or a square, and ``stride``; refuses what does not go together."""
     if args.patch_shape is None:
         for option, value in (("--image-shape", args.image_shape), ("--stride", args.stride)):
             if value is not None:
@@ -26,7 +26,7 @@ def settle(args, task):
                     f"{option} is for functions of patches; give --patch-shape too, such as 5x5, or"
                     " leave it out"
                 )
-        return
+        return {"image_shape": None, "stride": None}
     if args.method is not None and args.method not in WITH_PATCHES:
         raise UsageError(
             f"--patch-shape is for --method {', '.join(WITH_PATCHES)}; with {args.method} leave"
@@ -35,21 +35,21 @@ def settle(args, task):
     columns, given = task.X.shape[1], args.image_shape and (*args.image_shape, 1)[:3]
     if given and task.image_shape and given != task.image_shape:
         raise UsageError(
-            f"--image-shape {words(given)}: the images in the file are {words(task.image_shape)}"
+            f"--image-shape {describe(given)}: the images in the file are {describe(task.image_shape)}"
         )
     shape = given or task.image_shape or _square(columns)
     if math.prod(shape) != columns:
         where = "--image-shape" if given else "the images in the file are"
         raise UsageError(
-            f"{where} {words(shape)}: that is {math.prod(shape)} numbers an image, but there are"
+            f"{where} {describe(shape)}: that is {math.prod(shape)} numbers an image, but there are"
             f" {columns} inputs"
         )
     if args.patch_shape[0] > shape[0] or args.patch_shape[1] > shape[1]:
         raise UsageError(
-            f"--patch-shape {words(args.patch_shape)} is larger than the images, {words(shape)};"
+            f"--patch-shape {describe(args.patch_shape)} is larger than the images, {describe(shape)};"
             " give a smaller one"
         )
-    args.image_shape, args.stride = shape, args.stride or 1
+    return {"image_shape": shape, "stride": args.stride or 1}
 
 
 def _square(columns):
@@ -62,26 +62,26 @@ def _square(columns):
     return side, side, 1
 
 
-def words(shape):
+def describe(shape):
     return "x".join(map(str, shape))
 
 
-def covariance(X, kind, args, rng):
+def covariance(X, kind, settings, rng):
     """That of images to start from: patches at lengthscales of the distances between distinct ones, and equal weights.
 
     Most of a sum over patches is the same in all images. The variance is such that what differs has
     variance 1.
     """
     shapes = {
-        "image_shape": args.image_shape,
-        "patch_shape": args.patch_shape,
-        "stride": args.stride,
+        "image_shape": settings.image_shape,
+        "patch_shape": settings.patch_shape,
+        "stride": settings.stride,
     }
     some = np.sort(rng.choice(len(X), min(SOME, len(X)), replace=False))
     patches = fs.extract_patches(X[some], **shapes)
     count = patches.shape[1]
     lengthscales = fs.median_lengthscales(
-        np.unique(patches.reshape(-1, patches.shape[2]), axis=0), rng=rng, ard=args.ard
+        np.unique(patches.reshape(-1, patches.shape[2]), axis=0), rng=rng, ard=settings.ard
     )
     weights = np.full(count, 1 / count, X.dtype)
     unit = fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)

@@ -5,13 +5,11 @@ missing cells, ragged rows) is read again cell by cell, which is slower and know
 row.
 """
 
-import csv
 import difflib
 import itertools
 import logging
 import os
 import zlib
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +19,10 @@ from ...recipes.scaling import LARGEST
 from ...records.persistence import DAMAGED
 from ..errors import UsageError, shown
 from .cells import commas, is_missing, is_name, is_number
+from .layout import Layout, delimiter_of, layout_of, rows_of
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
-DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Table:
     text: dict = field(default_factory=dict)
     target: np.ndarray | None = None
     lines: list | None = None
-    layout: "Layout | None" = None
+    layout: Layout | None = None
     source: Source | None = None
     image_shape: tuple | None = None
 
@@ -91,7 +89,7 @@ class Table:
         if self.layout is None:
             return f"row {row}"
         if self.lines is None:
-            line, _ = next(itertools.islice(_rows(self.source, self.layout), row, None))
+            line, _ = next(itertools.islice(rows_of(self.source, self.layout), row, None))
             return f"line {line}"
         return f"line {self.lines[row]}"
 
@@ -136,7 +134,7 @@ class Table:
         if column in self.text:
             return self.text[column]
         if self.layout is not None:
-            return [cells[column] for _, cells in _rows(self.source, self.layout)]
+            return [cells[column] for _, cells in rows_of(self.source, self.layout)]
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
 
     def first_text(self, column):
@@ -186,15 +184,6 @@ class Table:
                 " fill it in or remove the row"
             )
         return np.array(cells)
-
-
-@dataclass
-class Layout:
-    """How a text file is laid out: ``delimiter`` (None: runs of white space), ``skip`` leading lines, and the header's cells."""
-
-    delimiter: str | None
-    skip: int
-    header: list | None
 
 
 def read_table(path, delimiter="auto", header="auto", images=False):
@@ -318,7 +307,7 @@ def _read_text(source, delimiter, header):
     path = source.name
     with source.open_text() as file:
         head = list(itertools.islice(file, 60))
-    layout = _layout(path, head, _delimiter(delimiter, head), header)
+    layout = layout_of(path, head, delimiter_of(delimiter, head), header)
     names = layout.header
     try:
         with source.open_text() as file:
@@ -349,129 +338,11 @@ def _nonempty(path, file):
     return itertools.chain([first], file)
 
 
-def _delimiter(delimiter, head):
-    if delimiter in DELIMITERS:
-        return DELIMITERS[delimiter]
-    if delimiter != "auto":
-        if len(delimiter) != 1 or delimiter in "\r\n":
-            raise UsageError(
-                f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got"
-                f" {delimiter!r}"
-            )
-        return delimiter
-    sample = [line for line in head if line.strip() and not line.startswith("#")][:20]
-
-    def agreement(candidate):
-        widths = [len(cells) for _, cells in _split(sample, candidate)]
-        # a name above text of several words, or dates with times
-        if candidate is None and widths and widths[0] == 1:
-            return 0
-        width, count = max(Counter(widths).items(), key=lambda item: item[1], default=(1, 0))
-        return count if width > 1 else 0
-
-    # the first of the best: a tab or semicolon beats the comma inside a cell
-    best = max(DELIMITERS.values(), key=agreement)
-    return best if sample and agreement(best) else ","
-
-
-def _split(lines, delimiter):
-    """Yield ``(line number from 1, cells)`` for each row; blank lines and lines that begin with # are no rows."""
-    if delimiter is None:
-        for number, line in enumerate(lines, 1):
-            if line.strip() and not line.startswith("#"):
-                yield number, line.split()
-        return
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
-    start = 1
-    for cells in reader:
-        if (
-            cells
-            and not (len(cells) == 1 and not cells[0].strip())
-            and not cells[0].startswith("#")
-        ):
-            yield start, [cell.strip() for cell in cells]
-        start = reader.line_num + 1
-
-
-def _layout(path, head, delimiter, header):
-    rows = list(_split(head, delimiter))
-    comments = [
-        line
-        for line in itertools.takewhile(lambda text: text.startswith("#") or not text.strip(), head)
-    ]
-    if not rows:
-        raise DataFileError(f"{path} is empty: it holds no rows of data")
-    first_line, first = rows[0]
-    if header == "yes" or (
-        header == "auto" and _is_header(path, first, [cells for _, cells in rows[1:]])
-    ):
-        skip = rows[1][0] - 1 if len(rows) > 1 else first_line
-        return Layout(delimiter, skip, first)
-    return Layout(
-        delimiter,
-        first_line - 1,
-        _commented_header(comments, delimiter, len(first)) if header == "auto" else None,
-    )
-
-
-def _is_header(path, first, following):
-    """Whether the first row holds names; said where it may be either.
-
-    It does where all cells are text, or some stand where the next row has a number. The counts 0,
-    1, 2... are names as pandas writes them, but a row of data where all that follows is whole as
-    well.
-    """
-    if all(map(is_name, first)):
-        return True
-    # but some cells are empty, or say that a value is missing
-    clear = not any(map(is_number, first))
-    above = any(
-        is_name(cell) and is_number(below)
-        for cell, below in zip(first, *following[:1] or [[]], strict=False)
-    )
-    if clear and above:
-        return True
-    counts = len(first) > 2 and first == [str(i) for i in range(len(first))]
-    whole = all(
-        cell.lstrip("+-").isdigit() or is_missing(cell) for row in following for cell in row
-    )
-    blanks = clear and any(first) and all(is_name(cell) or not cell for cell in first)
-    named = above or blanks or counts and not whole
-    if named or counts:
-        say = (
-            "column names; --header no makes it a row of data"
-            if named
-            else "a row of data; --header yes makes it column names"
-        )
-        log.warning("%s: the first line (%s) is taken for %s", path, shown(first), say)
-    return named
-
-
-def _commented_header(comments, delimiter, width):
-    """Column names in a # line right above the data, as numpy.savetxt writes them."""
-    cells = next(
-        (cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), []
-    )
-    return cells if len(cells) == width and not any(map(is_number, cells)) else None
-
-
-def _rows(source, layout):
-    """Yield ``(line, cells)`` for the rows of data of a text."""
-    with source.open_text() as file:
-        for _ in range(layout.skip):
-            next(file)
-        try:
-            for number, cells in _split(file, layout.delimiter):
-                yield number + layout.skip, cells
-        except csv.Error as error:
-            raise DataFileError(f"{source.name}: {error}") from error
-
-
 def _read_cells(source, layout):
     """Read cell by cell: numbers (N, C), the text columns, and the line of each row."""
     path = source.name
     rows, lines, width = [], [], len(layout.header) if layout.header else None
-    for line, cells in _rows(source, layout):
+    for line, cells in rows_of(source, layout):
         width = width or len(cells)
         if len(cells) != width:
             reference = (

@@ -16,8 +16,8 @@ POSTERIORS = {
 }
 
 
-def settle(args, num_inputs):
-    """Refuse what does not go together; the width where it is left open.
+def resolve(args, num_inputs):
+    """``layers`` and ``width``, each None for a model without hidden layers; refuses what does not go together.
 
     One layer is a model without hidden ones.
     """
@@ -27,7 +27,7 @@ def settle(args, num_inputs):
             " it out"
         )
     if args.layers is None:
-        return
+        return {"layers": None, "width": None}
     if args.method is not None and args.method not in LAYERED:
         raise UsageError(
             f"--layers is for --method {', '.join(LAYERED)}; with {args.method} leave it out"
@@ -37,35 +37,35 @@ def settle(args, num_inputs):
             "--layers and --patch-shape do not go together on the command line; see"
             " fastsvgp.ConvolutionalLayer"
         )
-    args.layers = None if args.layers == 1 else args.layers
-    args.width = args.layers and (args.width or min(num_inputs, WIDEST))
+    layers = None if args.layers == 1 else args.layers
+    return {"layers": layers, "width": layers and (args.width or min(num_inputs, WIDEST))}
 
 
-def build(X, kind, likelihood, sizes, args, rng):
+def build(X, kind, likelihood, sizes, settings, rng):
     """The deep GP to start from, on standardised inputs."""
 
     def covariance(variance, lengthscales):
         # of the distances in all columns together
         one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))
-        return kind(variance=variance, lengthscales=lengthscales if args.ard else one)
+        return kind(variance=variance, lengthscales=lengthscales if settings.ard else one)
 
-    posterior = POSTERIORS[args.method]
+    posterior = POSTERIORS[settings.method]
     return fs.deep_gp(
         X,
         likelihood,
-        args.layers,
+        settings.layers,
         sizes,
-        width=args.width,
+        width=settings.width,
         covariance=covariance,
         posterior=posterior,
         rng=rng,
     )
 
 
-def inducing_fields(args):
+def inducing_fields(settings):
     """Where the inducing inputs of the model are."""
     return (
-        [f"layers.{number}.inducing" for number in range(args.layers)]
-        if args.layers
+        [f"layers.{number}.inducing" for number in range(settings.layers)]
+        if settings.layers
         else ["inducing"]
     )

@@ -19,8 +19,7 @@ nats lower. From those of 256 inducing inputs, kin40k takes 69 s for what it tak
 
 from dataclasses import dataclass
 
-from ..errors import UsageError
-from .names import LOG_CONCAVE, METHODS, PAIRED
+from .names import METHODS, PAIRED
 
 COLLAPSED = 5000  # training rows up to which the collapsed bound is the default
 ALL = 1500  # distinct ones up to which they all are inducing inputs
@@ -93,109 +92,7 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
     return Choice(method, distinct if at_data else inducing, at_data, reason)
 
 
-def settle(args, task):
-    """Fill in what the arguments of ``fastsvgp fit`` leave to the data; ``args.choice`` is the ``Choice``."""
-    import numpy as np  # not above: ``--help`` names the numbers of this file, and answers at once
-
-    from ..data import images
-    from . import deep
-
-    X = task.X[~task.test]
-    given = next(
-        (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
-        None,
-    )
-    distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
-    images.settle(args, task)
-    deep.settle(args, X.shape[1])
-    _settle_basis(args, task, len(X))
-    asked = {"method": args.method, "inducing": args.inducing, "minibatch": given}
-    choice = choose(task.likelihood, len(X), distinct, **asked, few=LAYER if args.layers else FEW)
-    args.ard = args.patch_shape is None if args.ard is None else args.ard
-    args.choice, args.method = choice, choice.method
-    if args.inducing is None:
-        args.inducing = choice.inducing
-    _settle_second_set(args, len(X))
-    if args.jitter is None and choice.at_data and args.dtype == "float64":
-        args.jitter = JITTER
-
-
-def _settle_second_set(args, rows):
-    """The sizes of the second set, and of its sample."""
-    if args.method not in PAIRED:
-        if args.orthogonal is not None:
-            raise UsageError(
-                f"--orthogonal is for --method {' and '.join(PAIRED)}; with {args.method} leave"
-                " it out"
-            )
-    else:
-        args.orthogonal = args.orthogonal or args.inducing
-        if args.patch_shape is None and not 0 < args.inducing <= rows - args.orthogonal:
-            raise UsageError(
-                f"--inducing {args.inducing} and --orthogonal {args.orthogonal} are more than the"
-                f" {rows} training rows; give fewer, or --method svgp"
-            )
-    if args.method != "odvgp":
-        if args.sampled is not None:
-            raise UsageError(f"--sampled is for --method odvgp; with {args.method} leave it out")
-    elif args.sampled is None:
-        args.sampled = min(SAMPLED, args.orthogonal)
-    elif args.sampled > args.orthogonal:
-        raise UsageError(
-            f"--sampled {args.sampled} is more than the {args.orthogonal} of --orthogonal; give at"
-            " most that"
-        )
-
-
-def _settle_basis(args, task, rows):
-    """The sizes of qsgp."""
-    own = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
-    given = [
-        f"--{name.replace('_', '-')}" for name in own if getattr(args, name) not in (None, False)
-    ]
-    if args.method != "qsgp":
-        if given:
-            here = f"with {args.method}" if args.method else "ask for it, or"
-            raise UsageError(f"{given[0]} is for --method qsgp; {here} leave it out")
-        return
-    if task.likelihood not in LOG_CONCAVE:
-        names = ", ".join(LOG_CONCAVE)
-        raise UsageError(
-            f"--method qsgp needs a log-concave likelihood ({names}), but here it is"
-            f" {task.likelihood}; use --method svgp"
-        )
-    if args.inducing is not None:
-        raise UsageError(
-            "--inducing: --method qsgp has --features in place of inducing inputs; leave it out"
-        )
-    args.features = args.features or FEATURES
-    if args.features % 2:
-        raise UsageError(
-            f"--features {args.features}: sines and cosines come in pairs; give an even number"
-        )
-    args.dense_columns, args.basis_batch = (
-        args.dense_columns or 0,
-        args.basis_batch or min(BASIS, args.features),
-    )
-    for option, value in (
-        ("--dense-columns", args.dense_columns),
-        ("--basis-batch", args.basis_batch),
-    ):
-        if value > args.features:
-            raise UsageError(
-                f"{option} {value} is more than the {args.features} of --features; give at most"
-                " that"
-            )
-    if args.control_points is None:
-        args.control_points = min(POINTS, rows) if task.likelihood == "gaussian" else 0
-    elif args.control_points > rows:
-        raise UsageError(
-            f"--control-points {args.control_points} is more than the {rows} training rows; give at"
-            " most that"
-        )
-
-
-def words(choice):
+def describe(choice):
     """The choice in a line of the report."""
     changes = "" if choice.reason == "as asked" else " (--method changes it)"
     return f"{choice.reason} -> {METHODS[choice.method]}{changes}"

@@ -1,10 +1,8 @@
 """The names that the command line knows, and what each stands for in the library."""
 
-COVARIANCES = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}
-REGRESSION = {"gaussian": "Gaussian", "student-t": "StudentT", "laplace": "Laplace"}
-COUNTS = {"poisson": "Poisson"}
-BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
-MULTICLASS = {"robustmax": "RobustMax", "softmax": "Softmax"}
+from ...names import BINARY, COUNTS, COVARIANCES as COVARIANCES, MULTICLASS as KINDS, REGRESSION
+
+MULTICLASS = dict(sorted(KINDS.items()))
 METHODS = {
     "svgp": "SVGP", "tsvgp": "t-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP",
     "sgpr": "SGPR", "qsgp": "QSGP",

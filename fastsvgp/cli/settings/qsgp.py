@@ -4,6 +4,10 @@ import numpy as np
 
 import fastsvgp as fs
 
+from ..errors import UsageError
+from .defaults import BASIS, FEATURES, POINTS
+from .names import LOG_CONCAVE
+
 EXACT = 1000  # rows of the exact GP,
 ITERATIONS = 100  # of L-BFGS for it, or steps where the noise is not Gaussian
 NATURAL_STEP, ADAM = 0.2, 0.05  # sizes of these steps
@@ -14,18 +18,66 @@ LAST = 0.1  # this part
 CLOSED_FORMS = 20  # of the diagonal, while they are learned
 
 
-def build(X, y, covariance, likelihood, args):
-    """The model to start from: at its prior, with the hyperparameters of an exact GP on at most ``EXACT`` rows."""
-    if not args.resume:  # the checkpoint has them
-        covariance, likelihood = hyperparameters(
-            X, y, covariance, likelihood, args.seed, args.jitter
+def resolve(args, task, rows):
+    """The sizes of qsgp by their names, as given or by default; refuses them with another method."""
+    own = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
+    asked = {name: getattr(args, name) for name in own}
+    if args.method != "qsgp":
+        _refuse_for_others(args.method, asked)
+        return asked
+    if task.likelihood not in LOG_CONCAVE:
+        names = ", ".join(LOG_CONCAVE)
+        raise UsageError(
+            f"--method qsgp needs a log-concave likelihood ({names}), but here it is"
+            f" {task.likelihood}; use --method svgp"
         )
-    m, k = args.features, args.dense_columns
+    if args.inducing is not None:
+        raise UsageError(
+            "--inducing: --method qsgp has --features in place of inducing inputs; leave it out"
+        )
+    features = args.features or FEATURES
+    if features % 2:
+        raise UsageError(
+            f"--features {features}: sines and cosines come in pairs; give an even number"
+        )
+    dense, batch = args.dense_columns or 0, args.basis_batch or min(BASIS, features)
+    for option, value in (("--dense-columns", dense), ("--basis-batch", batch)):
+        if value > features:
+            raise UsageError(
+                f"{option} {value} is more than the {features} of --features; give at most that"
+            )
+    points = args.control_points
+    if points is None:
+        points = min(POINTS, rows) if task.likelihood == "gaussian" else 0
+    elif points > rows:
+        raise UsageError(
+            f"--control-points {points} is more than the {rows} training rows; give at most that"
+        )
+    sizes = {"features": features, "dense_columns": dense, "basis_batch": batch}
+    return asked | sizes | {"control_points": points}
+
+
+def _refuse_for_others(method, asked):
+    given = [
+        f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False)
+    ]
+    if given:
+        here = f"with {method}" if method else "ask for it, or"
+        raise UsageError(f"{given[0]} is for --method qsgp; {here} leave it out")
+
+
+def build(X, y, covariance, likelihood, settings):
+    """The model to start from: at its prior, with the hyperparameters of an exact GP on at most ``EXACT`` rows."""
+    if not settings.resume:  # the checkpoint has them
+        covariance, likelihood = hyperparameters(
+            X, y, covariance, likelihood, settings.seed, settings.jitter
+        )
+    m, k = settings.features, settings.dense_columns
     posterior = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
     model = fs.QSGP(
-        fs.RandomFourier(covariance, num_features=m, seed=args.seed), posterior, likelihood
+        fs.RandomFourier(covariance, num_features=m, seed=settings.seed), posterior, likelihood
     )
-    return fs.tree_map(lambda value: np.asarray(value, args.dtype)[()], model)
+    return fs.tree_map(lambda value: np.asarray(value, settings.dtype)[()], model)
 
 
 def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
@@ -40,7 +92,7 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
     if isinstance(likelihood, fs.Gaussian):
         start = fs.SGPR(covariance, inducing, noise_variance=float(likelihood.variance))
         found, info = fs.fit(start, X, y, steps=ITERATIONS, fixed="inducing", jitter=jitter)
-        _heed(info)
+        _pass_on_interrupt(info)
         return found.covariance, fs.Gaussian(found.noise_variance)
     start = fs.SVGP(
         covariance, inducing, fs.at_prior(fs.Whitened, covariance, inducing), likelihood
@@ -49,23 +101,23 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
         start, X, y, steps=ITERATIONS, batch_size=len(X), rng=seed, fixed="inducing", optimiser=fs.adam(ADAM, transform="log"),
         natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5), jitter=jitter,
     )  # fmt: skip
-    _heed(info)
+    _pass_on_interrupt(info)
     return found.covariance, found.likelihood
 
 
-def _heed(info):
+def _pass_on_interrupt(info):
     """``fit`` takes the first Ctrl-C for its own end; here it is that of the command."""
     if info.interrupted:
         raise KeyboardInterrupt
 
 
-def training(args, model, total):
-    """What ``fs.fit`` is told beside what all minibatch methods tell it."""
-    rate = args.learning_rate or STEP
+def training(settings, model, total):
+    """The arguments of ``fs.fit`` that a QSGP has beside those of all minibatch methods."""
+    rate = settings.learning_rate or STEP
     optimiser = fs.adagrad(fs.schedules.log_linear(rate, END * rate, total))
-    settings = {"basis_size": args.basis_batch, "control": args.control_points}
-    if not args.learn_hyperparameters:
-        return settings | {"optimiser": optimiser}
+    given = {"basis_size": settings.basis_batch, "control": settings.control_points}
+    if not settings.learn_hyperparameters:
+        return given | {"optimiser": optimiser}
     own = [
         name
         for name in ("basis.covariance", "likelihood")
@@ -74,8 +126,8 @@ def training(args, model, total):
     slow = fs.adam(fs.schedules.log_linear(SLOW, LAST * SLOW, total), transform="log")
     after = dict.fromkeys(own, int(REST * total))
     if isinstance(model.likelihood, fs.Gaussian):
-        settings["closed_form_every"] = max(1, total // CLOSED_FORMS)
-    return settings | {
+        given["closed_form_every"] = max(1, total // CLOSED_FORMS)
+    return given | {
         "optimiser": fs.by_field(optimiser, dict.fromkeys(own, slow), after=after),
         "fixed": (),
     }

@@ -1,0 +1,90 @@
+"""Types of arguments, each with its message, and the arguments that several commands have."""
+
+import argparse
+import math
+
+MOST = 10**15  # of steps or points: without end in practice, and still an int of C
+
+
+class Lines(argparse.HelpFormatter):
+    """Keeps the line breaks of a help text, which are those of its lists."""
+
+    def _split_lines(self, text, width):
+        return [
+            line
+            for part in text.splitlines()
+            for line in super(Lines, self)._split_lines(part, width)
+        ]
+
+
+def number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
+    """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``, or [low, high] with ``closed_high``."""
+    name = {int: "a whole number", float: "a number"}[kind]
+    bounds = f"{name} {'above' if open_low else 'from'} {low}"
+    if high < math.inf:
+        bounds += f" to {high}" if closed_high else f" and below {high}"
+
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        above = value is not None and (value > low if open_low else value >= low)
+        if not above or not (value <= high if closed_high else value < high):
+            raise argparse.ArgumentTypeError(f"expected {bounds}, got {text!r}")
+        return value
+
+    return parse
+
+
+count = number(int, 1, MOST, closed_high=True)
+positive = number(float, 0, open_low=True)
+
+
+def shape(least, most):
+    """A type for argparse: ``least`` to ``most`` whole numbers with x between them."""
+
+    def parse(text):
+        sizes = text.lower().split("x")
+        if not least <= len(sizes) <= most or not all(
+            size.isdecimal() and 0 < int(size) <= MOST for size in sizes
+        ):
+            example = "5x5" if most == 2 else "28x28 or 32x32x3"
+            raise argparse.ArgumentTypeError(
+                f"expected whole numbers above 0 and x between them, as in {example}, got {text!r}"
+            )
+        return tuple(map(int, sizes))
+
+    return parse
+
+
+def columns(text):
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def levels(text):
+    level = number(float, 0, 1, open_low=True)
+    return [level(part) for part in columns(text)]
+
+
+def add_traceback(group):
+    group.add_argument(
+        "--traceback",
+        action="store_true",
+        help="above the message of an error, where in the program it arose",
+    )
+
+
+def add_text_layout(group):
+    group.add_argument(
+        "--delimiter",
+        metavar="C",
+        default="auto",
+        help="auto, comma, semicolon, tab, space, or one character",
+    )
+    group.add_argument(
+        "--header",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the first line names the columns",
+    )

@@ -1,0 +1,158 @@
+"""Reads what stands beside a model in a file of ``fastsvgp fit``; it may be anything, and all of it is checked here."""
+
+import math
+from dataclasses import fields
+
+import numpy as np
+
+import fastsvgp as fs
+
+from .. import DataFileError, check, leaves
+from ..layers.layer import checked
+from ..weight_space import qsgp
+from .data.columns import Encoding
+from .data.task import Standardisation
+from .errors import shown
+from .settings.names import LIKELIHOODS, kind_of
+
+# of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2
+# have no dates
+FORMAT = 3
+
+
+def checked_fields(kind, model, description):
+    """The fields of a ``Fitted``, the ``kind``, beside its model; whatever is wrong with the description raises here.
+
+    Raises
+    ------
+    TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError
+        What was wrong first.
+    """
+    names = {field.name for field in fields(kind)} - {"model", "scale"} | {"standardisation"}
+    _require(
+        description.keys() == names,
+        f"the description has {shown(description)}, not {shown(sorted(names))}",
+    )
+    lacking = [path for path, _, value in leaves(model) if value is None]
+    _require(not lacking, f"no {shown(lacking)}")
+    D = _num_inputs(model, len(description["input_names"]))
+    encoding = description["encoding"]
+    encoding = None if encoding is None else Encoding.from_json(encoding)
+    _check_target(model, description)
+    _check_inputs(description, D, encoding)
+    scale = _checked_scale(description, D)
+    rest = {name: value for name, value in description.items() if name != "standardisation"}
+    return rest | {"encoding": encoding, "scale": scale}
+
+
+def _check_target(model, description):
+    """Likelihood and classes, as the model has them."""
+    likelihood, classes = description["likelihood"], description["classes"]
+    known = (
+        isinstance(likelihood, str)
+        and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
+    )
+    _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
+    count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
+    _require(
+        classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}"
+    )
+
+
+def _check_inputs(description, D, encoding):
+    """Names and columns, for D inputs."""
+    inputs, target = description["input_names"], description["target_name"]
+    _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
+    _require(isinstance(target, str), f"target_name {target!r:.60}")
+    _require(isinstance(description["columns"], dict), "no columns")
+    _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
+    _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
+
+
+def _checked_scale(description, D):
+    """The scaling of D inputs; the jitter is checked too."""
+    jitter, scale = _real("jitter", description["jitter"]), description["standardisation"]
+    _require(jitter >= 0, f"jitter {jitter}")
+    _require(isinstance(scale, dict), "no standardisation")
+    for name in ("x_mean", "x_scale"):
+        _require(
+            isinstance(scale[name], list) and len(scale[name]) == D,
+            f"{name} of the standardisation for {D} inputs",
+        )
+        _require(
+            all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]),
+            f"{name} of the standardisation",
+        )
+    _real("y_mean", scale["y_mean"])
+    _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
+    return Standardisation.from_json(scale)
+
+
+class NewerFile(DataFileError):
+    """A file of a later version."""
+
+
+def of_this_format(path, description):
+    """What stands beside a model, in the words of this version."""
+    _require(isinstance(description, dict), "no description")
+    found = description.get("format", 1)
+    _require(type(found) is int and found > 0, f"format {found!r:.60}")
+    if found > FORMAT:
+        raise NewerFile(
+            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and"
+            f" this one reads up to {FORMAT}; update fastsvgp, or fit again with this one"
+        )
+    rest = {name: value for name, value in description.items() if name != "format"}
+    return {"encoding": None} | rest if found == 1 else rest
+
+
+def describe(error):
+    """What was wrong with a description, in words."""
+    return f"it lacks {error}" if isinstance(error, KeyError) else error
+
+
+def _num_inputs(model, count):
+    """How many inputs a model has; of a QSGP it may be any number that suits the lengthscales, ``count`` if that does."""
+    if isinstance(model, fs.QSGP):
+        qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
+        return count
+    if isinstance(model, fs.DeepGP):
+        checked(model)
+        return model.layers[0].check_shapes()[0]
+    check.svgp(model)
+    return model.covariance.num_columns(model.inducing)
+
+
+def _require(holds, what):
+    if not holds:
+        raise ValueError(what)
+
+
+def _texts(value, count):
+    return (
+        isinstance(value, list)
+        and len(value) == count
+        and all(isinstance(text, str) for text in value)
+    )
+
+
+def _real(name, value):
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
+    return value
+
+
+def _check_columns(columns, D):
+    """The layout of the training file, for D inputs."""
+    named, width, inputs, target = (
+        columns[name] for name in ("named", "width", "inputs", "target")
+    )
+    whole = (
+        type(width) is int
+        and isinstance(inputs, list)
+        and all(type(i) is int for i in [*inputs, target or 0])
+    )
+    _require(type(named) is bool and whole, f"columns {columns!r:.60}")
+    used = [*inputs, *([] if target is None else [target])]
+    _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
+    _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")

@@ -1,0 +1,68 @@
+"""The facts that metrics.json states, beside scores."""
+
+import shlex
+from dataclasses import asdict
+
+import numpy as np
+
+from ..info import version
+from ..training import outcome
+from . import parameters
+
+
+def results_of(task, settings, trained, seconds, fitted, title):
+    """The facts of a fit and its training, by the names that metrics.json has for them."""
+    return {
+        "fastsvgp": version("fastsvgp"),
+        "command": shlex.join(["fastsvgp", *settings.words]),
+        "data": title,
+        "rows": len(task.y),
+        "train_rows": int((~task.test).sum()),
+        "test_rows": int(task.test.sum()),
+        "split": task.split,
+        "inputs": task.input_names,
+        "missing": settings.missing,
+        "constant_inputs": constant_inputs(task),
+        "encoding": task.encoding and task.encoding.to_json(),
+        "target": task.target_name,
+        "likelihood": task.likelihood,
+        "likelihood_reason": task.reason,
+        "classes": task.classes,
+        "method": settings.method,
+        "method_reason": settings.choice.reason,
+        "covariance": settings.covariance,
+        "ard": settings.ard,
+        "inducing": settings.inducing or None,
+        "orthogonal": settings.orthogonal,
+        "sampled": settings.sampled,
+        "layers": settings.layers,
+        "width": settings.width,
+        "patch_shape": settings.patch_shape,
+        "image_shape": settings.image_shape,
+        "stride": settings.stride,
+        "features": settings.features,
+        "dense_columns": settings.dense_columns,
+        "basis_batch": settings.basis_batch,
+        "control_points": settings.control_points,
+        "learn_hyperparameters": settings.learn_hyperparameters,
+        "e_steps": settings.e_steps,
+        "m_steps": settings.m_steps,
+        "dtype": settings.dtype,
+        "seed": settings.seed,
+        "steps": len(trained.values),
+        "seconds": round(seconds, 3),
+        "first_step_seconds": round(trained.first_step, 3),
+        "interrupted": trained.interrupted,
+        "outcome": asdict(outcome(task, settings, trained)),
+        "elbo": trained.elbo,
+        "parameters": parameters(fitted.model),
+    }
+
+
+def constant_inputs(task):
+    """Inputs that do not vary over the training rows."""
+    return [
+        name
+        for name, span in zip(task.input_names, np.ptp(task.X[~task.test], axis=0), strict=True)
+        if span == 0
+    ]

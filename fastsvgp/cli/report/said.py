@@ -1,0 +1,153 @@
+"""The lines that a fit prints: data and choices, the training, scores, files."""
+
+import os
+
+from ..data import images
+from ..errors import shown
+from ..settings import defaults
+from ..settings.names import LIKELIHOODS, METHODS
+from ..settings.qsgp import EXACT
+from . import metrics
+from .results import constant_inputs
+
+COVARIANCES = {
+    "rbf": "RBF",
+    "matern12": "Matérn 1/2",
+    "matern32": "Matérn 3/2",
+    "matern52": "Matérn 5/2",
+}
+
+
+class Lines:
+    """Prints lines unless ``quiet``, and keeps them in ``lines`` for the page."""
+
+    def __init__(self, quiet):
+        self.quiet, self.lines = quiet, []
+
+    def __call__(self, line):
+        self.lines.append(line)
+        self.show(line)
+
+    def show(self, line):
+        """Print a line that the page says elsewhere."""
+        if not self.quiet:
+            print(line)
+
+
+def data(say, task, settings, title):
+    """Rows, inputs, target and split."""
+    num_train, num_inputs = int((~task.test).sum()), task.X.shape[1]
+    say(f"{title}")
+    say(
+        f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target"
+        f" {task.target_name!r}"
+    )
+    for line in task.encoding.describe() if task.encoding else ():
+        say(f"  inputs     {line}")
+    say(f"  target     {_describe_target(task)}")
+    say(
+        f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
+        f" ({task.split})"
+    )
+    of_no_text = task.encoding.other if task.encoding else ()  # nothing to note: all text is levels
+    constant = [name for name in constant_inputs(task) if name not in of_no_text]
+    if constant and not settings.patch_shape:
+        say(
+            "  note       constant over the training rows, so without information:"
+            f" {shown(constant)}"
+        )
+
+
+def model(say, task, settings):
+    """The method, and what is trained."""
+    num_train = int((~task.test).sum())
+    if settings.surplus:
+        say(
+            f"  note       {settings.surplus} inducing inputs were asked for; {num_train}, one per"
+            " training row, are used"
+        )
+    say(f"  method     {defaults.describe(settings.choice)}")
+    say(
+        f"  model      {describe_model(task, settings)}, {_describe_sizes(settings)}, {settings.dtype}"
+    )
+    if settings.method == "qsgp" and not settings.resume:
+        say(
+            f"  start      hyperparameters of an exact Gaussian process on {min(EXACT, num_train)}"
+            " of the rows"
+        )
+
+
+def training(say, trained, seconds):
+    """How long it took, and the bound at the end."""
+    say(
+        f"  trained    {steps(trained)} in {duration(seconds, trained.first_step)}, ELBO"
+        f" {trained.elbo:.5g}"
+    )
+
+
+def scores(say, results):
+    """The metrics of held-out rows, and advice."""
+    test = results["test"]
+    say.show("")
+    say.show(metrics.table(test, "held-out rows") if test else "  nothing was held out")
+    if test and (advice := metrics.advice(test, results["test_rows"], results["outcome"])):
+        say.show(f"  note       {advice}")
+
+
+def files(say, paths, folder, why_no_plots):
+    """What was written, and where."""
+    say.show("")
+    names = ", ".join(os.path.basename(path) for path in paths)
+    say.show(f"  wrote      {names} in {folder}{os.sep}")
+    if why_no_plots:
+        say.show(f"  {why_no_plots}")
+
+
+def describe_model(task, settings):
+    """Method, covariance and lengthscales in words."""
+    lengthscales = (
+        "" if task.X.shape[1] == 1 else " ARD" if settings.ard else " with one lengthscale"
+    )
+    deep = f" of {settings.layers} layers" if settings.layers else ""
+    shape = settings.patch_shape
+    patches = f" of {images.describe(shape)} patches" if shape else ""
+    return f"{METHODS[settings.method]}{deep}, {COVARIANCES[settings.covariance]}{patches}{lengthscales}"
+
+
+def _describe_sizes(settings):
+    if settings.method == "qsgp":
+        return (
+            f"{settings.features} random Fourier features, {settings.dense_columns} dense columns"
+        )
+    second = f" + {settings.orthogonal}" if settings.orthogonal else ""
+    each = (
+        f" for each of {settings.layers} layers, {settings.width} wide" if settings.layers else ""
+    )
+    held = " (the distinct training inputs, held fixed; --inducing changes it)"
+    return (
+        f"{settings.inducing}{second} inducing"
+        f" {'patches' if settings.patch_shape else 'inputs'}{each}{held if settings.choice.at_data else ''}"
+    )
+
+
+def _describe_target(task):
+    choice = f"{task.reason} -> {LIKELIHOODS[task.likelihood]} likelihood"
+    if task.reason != "as asked":
+        choice += " (--likelihood changes it)"
+    return choice + (f"; classes {shown(task.classes, 12)}" if task.classes else "")
+
+
+def steps(trained):
+    """How many steps a training took."""
+    count = len(trained.values)
+    return f"{count} step{'s'[: count != 1]}"
+
+
+def duration(seconds, first_step):
+    """The time of a training, and that of its first step where it is much of it."""
+    if first_step < max(1, 0.1 * seconds):
+        return f"{seconds:.1f} s"
+    return (
+        f"{seconds:.1f} s ({first_step:.1f} s up to the end of the first step, with all that had to"
+        " be compiled for it)"
+    )

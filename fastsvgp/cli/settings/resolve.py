@@ -1,0 +1,162 @@
+"""The settings of a fit: the arguments as they came, and what the data decide where these leave something open."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..data import images
+from ..errors import UsageError
+from . import deep, qsgp
+from .defaults import COLLAPSED, FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
+from .names import NATURAL, PAIRED
+from .refusals import validate
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit does with a task.
+
+    Fields are named as the arguments of ``fastsvgp fit``, and None where the method has no use for
+    them; beside these:
+
+    Attributes
+    ----------
+    choice : Choice
+        The method, and why.
+    surplus : int or None
+        The inducing inputs that were asked for, if there are fewer training rows.
+    group : group of ``fs.distributed``, or None
+        With ``--mpi``: the ranks of this training.
+    words : list of str
+        The command line.
+    """
+
+    choice: Choice
+    covariance: str
+    ard: bool
+    inducing: int
+    surplus: int | None
+    orthogonal: int | None
+    sampled: int | None
+    layers: int | None
+    width: int | None
+    patch_shape: tuple | None
+    image_shape: tuple | None
+    stride: int | None
+    features: int | None
+    dense_columns: int | None
+    basis_batch: int | None
+    control_points: int | None
+    learn_hyperparameters: bool
+    steps: int | None
+    epochs: float | None
+    batch_size: int | None
+    learning_rate: float | None
+    natural_step: float | None
+    e_steps: int | None
+    m_steps: int | None
+    jitter: float | None
+    dtype: str
+    seed: int
+    missing: str
+    resume: bool
+    quiet: bool
+    group: Any
+    words: list
+
+    @property
+    def method(self):
+        return self.choice.method
+
+    @property
+    def solver(self):
+        """What moves the model, in the words of ``recipes``."""
+        if self.method == "sgpr":
+            return "lbfgs"
+        return "natural" if self.method in NATURAL and self.natural_step != 0 else "adam"
+
+    @property
+    def leads(self):
+        """Whether this process is the one that speaks and writes: the only one, or rank 0."""
+        return self.group is None or self.group.rank == 0
+
+
+def resolve(args, task, group=None):
+    """The ``Settings`` of a fit.
+
+    Parameters
+    ----------
+    args : namespace
+        The arguments of ``fastsvgp fit``; those about reading are not used.
+    task : Task
+        Split already.
+    group : group of ``fs.distributed``, optional
+
+    Raises
+    ------
+    UsageError
+        Arguments that do not go together, or not with these data.
+    """
+    X = task.X[~task.test]
+    found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
+    found |= qsgp.resolve(args, task, len(X))
+    choice = _choice(args, task, X, found["layers"])
+    asked = choice.inducing if args.inducing is None else args.inducing
+    found |= _second_set(args, choice.method, asked, len(X))
+    surplus = choice.method != "qsgp" and args.patch_shape is None and asked > len(X)
+    found |= {
+        "choice": choice,
+        "ard": args.patch_shape is None if args.ard is None else args.ard,
+        "inducing": choice.inducing if choice.at_data else len(X) if surplus else asked,
+        "surplus": asked if surplus else None,
+        "jitter": _jitter(args, choice),
+        "group": group,
+    }
+    given = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
+    settings = Settings(**given | found)
+    validate(settings, task)
+    return settings
+
+
+def _choice(args, task, X, layers):
+    """Method and number of inducing inputs."""
+    minibatch = next(
+        (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
+        None,
+    )
+    distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
+    asked = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
+    return choose(task.likelihood, len(X), distinct, **asked, few=LAYER if layers else FEW)
+
+
+def _second_set(args, method, inducing, rows):
+    """The sizes of the second set, and of its sample."""
+    orthogonal, sampled = args.orthogonal, args.sampled
+    if method not in PAIRED:
+        if orthogonal is not None:
+            raise UsageError(
+                f"--orthogonal is for --method {' and '.join(PAIRED)}; with {method} leave it out"
+            )
+    else:
+        orthogonal = orthogonal or inducing
+        if args.patch_shape is None and not 0 < inducing <= rows - orthogonal:
+            raise UsageError(
+                f"--inducing {inducing} and --orthogonal {orthogonal} are more than the {rows}"
+                " training rows; give fewer, or --method svgp"
+            )
+    if method != "odvgp":
+        if sampled is not None:
+            raise UsageError(f"--sampled is for --method odvgp; with {method} leave it out")
+    elif sampled is None:
+        sampled = min(SAMPLED, orthogonal)
+    elif sampled > orthogonal:
+        raise UsageError(
+            f"--sampled {sampled} is more than the {orthogonal} of --orthogonal; give at most that"
+        )
+    return {"orthogonal": orthogonal, "sampled": sampled}
+
+
+def _jitter(args, choice):
+    small = args.jitter is None and choice.at_data and args.dtype == "float64"
+    return JITTER if small else args.jitter

@@ -1,0 +1,91 @@
+"""The names that settings of a start may have, and what each stands for there."""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .. import covariances, likelihoods, names
+from ..bounds.at_prior import at_prior
+from ..covariances import Covariance
+from ..likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT
+from ..posteriors import (
+    AbsorbedDualSites,
+    Decoupled,
+    DecoupledWeights,
+    DualSites,
+    InverseFreeWhitened,
+    LikelihoodForm,
+    Marginal,
+    Orthogonal,
+    Relaxed,
+    Whitened,
+    WhitenedOrthogonal,
+)
+
+
+def _classes(room: ModuleType, table: dict[str, str]) -> dict[str, Any]:
+    return {name: getattr(room, kind) for name, kind in table.items()}
+
+
+COVARIANCES: dict[str, type[Covariance]] = _classes(covariances, names.COVARIANCES)
+REGRESSION: dict[str, type[Likelihood]] = _classes(likelihoods, names.REGRESSION | names.COUNTS)
+BINARY: dict[str, type[Likelihood]] = _classes(likelihoods, names.BINARY)
+MULTICLASS: dict[str, type[Likelihood]] = _classes(likelihoods, names.MULTICLASS)
+POSTERIORS = {
+    "whitened": Whitened, "marginal": Marginal, "likelihood_form": LikelihoodForm, "relaxed": Relaxed,
+    "inverse_free_whitened": InverseFreeWhitened, "absorbed_dual_sites": AbsorbedDualSites, "dual_sites": DualSites,
+    "whitened_orthogonal": WhitenedOrthogonal, "orthogonal": Orthogonal, "decoupled": Decoupled,
+    "decoupled_weights": DecoupledWeights,
+}  # fmt: skip
+MEANS = ("constant", "linear")
+CHOICES = ("kmeans", "greedy", "random")
+
+NOISE = 0.1  # variance at the start, of targets with variance 1
+
+
+def named(setting, value, table, record=None, more=()):
+    """What a name in a setting stands for, or a record as it is; ``ValueError`` lists the names there are."""
+    if record is not None and isinstance(value, record):
+        return value
+    if not isinstance(value, str) or value not in table:
+        known = ", ".join(map(repr, (*more, *table)))
+        or_record = "" if record is None else f", or a {record.__name__} of fastsvgp"
+        raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {value!r:.200}")
+    return table[value] if isinstance(table, dict) else value
+
+
+def likelihood_of(name, y=None, num_classes=None, weights=None):
+    """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
+    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
+    if kind is Poisson:
+        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 is then the mean rate
+        return Poisson(exposure=rate if rate > 0 else 1.0)
+    if name in MULTICLASS:
+        return kind(num_classes=num_classes)
+    settings = {
+        Gaussian: {"variance": NOISE},
+        StudentT: {"scale": NOISE**0.5},
+        Laplace: {"scale": NOISE**0.5},
+    }
+    return kind(**settings.get(kind, {}))
+
+
+def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
+    """A posterior to start from: at the prior, or with pseudo-observations that each stand for an equal share of the data.
+
+    kind : class of the posterior; outputs : int or None; num_data : float
+    """
+    if kind not in (LikelihoodForm, Relaxed, InverseFreeWhitened):
+        return at_prior(kind, covariance, inducing, outputs=outputs, jitter=jitter)
+    M, dtype = len(inducing), inducing.dtype
+    mean, eye = np.zeros((M,) if outputs is None else (outputs, M), dtype), np.eye(M, dtype=dtype)
+    if kind is InverseFreeWhitened:
+        # ``fit`` begins with the inverse
+        return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)
+    variance = np.full(M, NOISE * M / num_data, dtype)
+    return (
+        kind(mean, variance)
+        if kind is LikelihoodForm
+        else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
+    )
