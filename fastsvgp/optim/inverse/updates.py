@@ -11,7 +11,7 @@ from ...records import replace
 from ...records.typed import RecordT
 from ...runtime.blas_scope import governed
 from ..schedules import Schedule, Size, as_schedule
-from .factor import InverseFactorInfo, descend
+from .iteration import InverseFactorInfo, newton_schulz_iterate
 from .variance_gap import variance_gap
 
 DIRECTIONS = "exact", "likelihood"
@@ -72,7 +72,7 @@ class InverseUpdates:
             if group is not None:
                 gap = replace(gap, scale=group.scale, group=group)
         L = getattr(posterior, posterior.inverse_field)
-        L, info = descend(A, L, self.step_size, self.tolerance, self.max_steps, gap)
+        L, info = newton_schulz_iterate(A, L, self.step_size, self.tolerance, self.max_steps, gap)
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
 
 
