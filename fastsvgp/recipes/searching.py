@@ -14,7 +14,13 @@ from ..collapsed.sgpr import SGPR
 from ..covariances import RBF, Covariance, Matern12, Matern32, Matern52
 from ..distributed import broadcast
 from ..errors import refuse_unknown
-from ..initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales, unique_rows
+from ..initialise import (
+    greedy_variance_inducing,
+    kmeans_inducing,
+    lengthscales,
+    median_lengthscales,
+    unique_rows,
+)
 from ..likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
@@ -470,7 +476,7 @@ def _covariance(covariance, rows, ard, rng):
     scales = (
         median_lengthscales(X, rng=rng, ard=ard)
         if len(X) > FEW
-        else unique_rows.medians(X, shares, ard)
+        else lengthscales.medians(X, shares, ard)
     )
     return kind(variance=1.0, lengthscales=scales)
 
