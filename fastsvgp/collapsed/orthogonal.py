@@ -1,6 +1,6 @@
 """Collapsed bounds of SOLVE-GP with Gaussian noise: Shi et al. 2020, equations 9, 10 and 30.
 
-Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal``): Lam = L^-1
+Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
 Kuf, q(v') q(u') with means m and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b
 = Lam y', e = y - m' Lam, beta = 1 / noise, Gaussian noise makes of the bound, per output,
 

@@ -2,7 +2,8 @@
 
 from .base import Covariance
 from .compose import Product, Sum
-from .convolutional import Convolutional, extract_patches
+from .convolutional import Convolutional
+from .image_patches import extract_patches
 from .linear import Constant, Linear
 from .stationary import RBF, Matern12, Matern32, Matern52
 

@@ -4,6 +4,6 @@ from .inducing import (
     check as check,
     greedy_variance_inducing as greedy_variance_inducing,
     kmeans_inducing as kmeans_inducing,
-    median_lengthscales as median_lengthscales,
-    pca_mean as pca_mean,
 )
+from .lengthscales import median_lengthscales as median_lengthscales
+from .principal_components import pca_mean as pca_mean

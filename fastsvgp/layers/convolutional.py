@@ -16,8 +16,8 @@ import numpy as np
 from .. import check, kernels
 from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
-from ..covariances.convolutional import OnPatches
 from ..covariances.convolutional_sums import num_windows
+from ..covariances.image_patches import OnPatches
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import Marginals, record

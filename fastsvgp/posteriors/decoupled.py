@@ -26,7 +26,8 @@ from ..records import Marginals, leaf, record
 from ..records.typed import Array
 from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
 from .marginal import Marginal
-from .orthogonal import StackedPass, UnwhitenedSets
+from .orthogonal import UnwhitenedSets
+from .orthogonal_pass import NaturalStackedPass
 
 
 @record
@@ -60,7 +61,7 @@ class Decoupled(UnwhitenedSets):
     natural_fields = ("mean_u", "scale_tril_u", "mean_v")
 
     def start_from(self, prior, columns=0, need=()):
-        return (StackedPass if "natural_step" in need else DecoupledPass)(
+        return (NaturalStackedPass if "natural_step" in need else DecoupledPass)(
             self, prior, columns, need
         )
 

@@ -13,7 +13,8 @@ from ..records import leaf, record
 from ..records.typed import Array
 from ..runtime import deferred_checks
 from .base import identities
-from .orthogonal import OrthogonalSets, StackedPass
+from .orthogonal import OrthogonalSets
+from .orthogonal_pass import stacked_pass
 
 
 @record
@@ -59,7 +60,7 @@ class DecoupledWeights(OrthogonalSets):
                 "`sampled` saves columns of K_vv from being computed, and blocks have all of them:"
                 " leave it out"
             )
-        return StackedPass(self, prior, columns, need)
+        return stacked_pass(self, prior, columns, need)
 
     def whitened(self, name, L):
         if name == "u":

@@ -61,7 +61,7 @@ from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
 from ..records.typed import Array
 from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
-from .whitened_pass import LongWhitening, Whitening
+from .whitened_pass import GramWhitening, LongWhitening
 
 
 @record
@@ -307,7 +307,7 @@ class Sites:
 
     def _set_needs(self, natural):
         need_first, need_second = (wanted(self.need, name) for name in ("lambda1", "lambda2"))
-        self.sum_trils, self.gram_form = natural or need_second or self.need_Kuu, True
+        self.sum_trils = natural or need_second or self.need_Kuu
         self.need_sites = need_first or need_second
 
     def natural_step(self, step_size):
@@ -367,7 +367,7 @@ class Sites:
         return Bars(gradient(self.q, lambda1=lambda1_bar, lambda2=lambda2_bar), Kuu_bar)
 
 
-class SitesPass(Sites, Whitening):
+class SitesPass(Sites, GramWhitening):
     """Without cotangents of Kuf."""
 
 

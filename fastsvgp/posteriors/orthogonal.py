@@ -7,70 +7,24 @@ included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv = c
 
     u = L_uu u',    v = L_vv v',    f(Z, O) = L (u', v'),
 
-and SOLVE-GP is the whitened bound of the stack (see ``whitening``) with the mean (m_u', m_v') and
+and SOLVE-GP is the whitened bound of the stack (see ``whitened_pass``) with the mean (m_u', m_v') and
 the factor diag(W_u', W_v'), each whitened by its own block, m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s.
-From here on m and W are the whitened ones, ' is a transpose, Lam = L^-1 Kuf, Lam_s its rows of set
-s, V_s = W_s' Lam_s, and sums over sets s are understood:
 
-    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V_s^2),    KL = sum_s KL[N(m_s, W_s W_s') || N(0, I)].
-
-Reverse, with a, b the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b:
-
-    Lam_bar_s = m_s a' + 2 (W_s V_s - Lam_s) * b,    Kuf_bar = L^-T Lam_bar,    kff_bar = b
-    m_s_bar   = Lam_s a + kappa m_s
-    W_s_bar   = tril(2 (Lam_s * b) V_s') + kappa (W_s - diag(1 / W_s,ii))
-    Kuu_bar   = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,    C = Lam_bar Lam'      (whitening lemma: K enters through Lam alone)
-
-Unwhitened parameters see K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK
-L^-T, and, Phi(E) being lower triangular, its block L_ss by L_ss Phi(E)_ss; so x = L_ss^-1 y moves
-by -Phi(E)_ss x, and the lemma holds with
-
-    C_ss += m_s_bar m_s' + W_s_bar W_s',    and L_ss^-T m_s_bar, tril(L_ss^-T W_s_bar) for the fields.
-
-Natural step of size g, in whitened coordinates, with G = (Lam * 2b) Lam': q(u, v) is a Gaussian
-with one mean and a block-diagonal covariance. Its covariances move block by block, S_s,new^-1 = (1
-- g) S_s^-1 + g (I - G_ss), and its mean as that of a Gaussian on the stack,
-
-    R m_new = (1 - g) S^-1 m + g (Lam a - G m),    R = (1 - g) diag(S_s^-1) + g (I - G),
-
-so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone
-is not.
-
-*Batch form* as it stands: solve, products with W by blocks, solve, C: for M2 = M and P outputs (12 + 6 P) M^2 B + 32/3 M^3 flops.
-
-*Long form*, for long batches and one output, as in ``whitening``: with H_s = W_s W_s' - I, Q = L^-T diag(H_s), which is block
-upper triangular, alpha = L^-T m and E = Q Lam,
-
-    mean = Kuf' alpha,    var = kff + colsum(Kuf * E),    Kuf_bar = alpha a' + E * 2b,
-
-W_s_bar and the diagonal blocks of C from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s (Lam_s a)'
-+ H_s G_ss, and the blocks between sets from the batch: Lam_bar = L' Kuf_bar, and for the last set o
-that is L_oo' times its rows, so that with two sets C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 79/3
-M^3 flops for M2 = M; measured, the two are even at about B = 4 M.
+``orthogonal_pass`` has the bound, its gradient and the natural step.
 
 Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes"
 (2020), section 3, appendix F.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals, leaf, record, replace
+from ..records import leaf, record
 from ..records.typed import Array
-from .base import (
-    Bars,
-    Joint,
-    Posterior,
-    Projection,
-    WhiteningPass,
-    gradient,
-    raise_to_floor,
-    solve_vectors,
-    wanted,
-)
+from .base import Posterior, solve_vectors, wanted
+from .orthogonal_pass import LongStackedPass, stacked_pass
 
 LONG_FROM = 2  # data per inducing input of all sets
 
@@ -112,11 +66,10 @@ class OrthogonalSets(Posterior):
         return (*sizes, M - sum(sizes))
 
     def start_from(self, prior, columns=0, need=()):
-        takes_two = (
-            wanted(need, "Kuf", "blocks") and np.ndim(self.mean_u) == 1 and len(self.names) == 2
-        )
-        long = takes_two and columns > LONG_FROM * len(prior.L)
-        return (LongStackedPass if long else StackedPass)(self, prior, columns, need)
+        two_sets_one_output = len(self.names) == 2 and np.ndim(self.mean_u) == 1
+        suits = two_sets_one_output and wanted(need, "Kuf", "blocks")
+        long = suits and "natural_step" not in need and columns > LONG_FROM * len(prior.L)
+        return (LongStackedPass if long else stacked_pass)(self, prior, columns, need)
 
     def whitened(self, name, L):
         """``(m', W')`` (..., M), (..., M, M) of one set, whose block of the factor is L."""
@@ -226,264 +179,3 @@ class Orthogonal(UnwhitenedSets):
     scale_tril_u: Array = leaf("tril")
     mean_v: Array = leaf()
     scale_tril_v: Array = leaf("tril")
-
-
-@dataclass(slots=True)
-class InducingSet:
-    """One set in a pass: where it stands in the stack, its whitened parameters, and the sums of its factor's gradient."""
-
-    name: str
-    at: slice
-    means: Any  # (P, M_s)
-    trils: Any  # (P, M_s, M_s)
-    need_tril: bool  # somebody asks for its gradient
-    sum_trils: bool  # it is summed, for those or for the gradient of Kuu
-    mean_bar: Any = None
-    tril_bar: Any = None
-
-
-@dataclass(slots=True)
-class Projected:
-    """What ``pull`` needs of a run of rows: Lam (M, N), and V_s (M_s, N) for each output and set."""
-
-    Lam: Any
-    V: list
-
-
-class StackedPass(WhiteningPass):
-    """The factor of the stacked Kuu, the sets, and the sums that ``pull`` collects.
-
-    L : (M, M); means : (P, M), of all sets; batch : the leading axes of the parameters, (P,) or ()
-    """
-
-    def __init__(self, q, prior, columns, need):
-        self.q, self.need, natural, M = q, need, "natural_step" in need, len(prior.L)
-        super().__init__(prior, M if natural else columns)
-        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
-        self.sets, end = [], 0
-        for name, size in zip(q.names, q.set_sizes(M), strict=True):
-            at = slice(end, end + size)
-            mean, tril = q.whitened(name, self._block(at))
-            need_tril = len(q.fields_of(name)) == 2 and wanted(need, f"scale_tril_{name}")
-            summed = need_tril or self.need_Kuu and q.unwhitens
-            shape, end = mean.shape[:-1], at.stop
-            self.sets.append(
-                InducingSet(
-                    name,
-                    at,
-                    mean.reshape(-1, size),
-                    tril.reshape(-1, size, size),
-                    need_tril,
-                    summed and not natural,
-                )
-            )
-        self.batch, self.means = shape, np.concatenate([one.means for one in self.sets], axis=1)
-        self.G = [] if natural else None
-        self.Lam_a = self.C = None
-
-    def _block(self, at):
-        """A set's block of the factor."""
-        return np.ascontiguousarray(self.L[at, at], like=self.L)
-
-    def project(self, Kuf, kff):
-        Lam = self._solve(Kuf)
-        (P, _), N = self.means.shape, Lam.shape[1]
-        mean, var, V = (
-            np.empty((P, N), Lam.dtype, like=Lam),
-            np.empty((P, N), Lam.dtype, like=Lam),
-            [],
-        )
-        for p in range(P):
-            mean[p], explained = kernels.column_moments(Lam, self.means[p])
-            V.append(
-                [
-                    kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True)
-                    for one in self.sets
-                ]
-            )
-            var[p] = kff - explained
-            for one, v in zip(self.sets, V[p], strict=True):
-                var[p] += kernels.column_moments(v, one.means[p])[1]
-        self.clamped += raise_to_floor(var, kff)
-        f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
-        return Projection(f, Projected(Lam, V))
-
-    def joint(self, Kuf, Kff):
-        Lam = self._solve(Kuf)
-        (P, _), N = self.means.shape, Lam.shape[1]
-        prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
-        cov = np.empty((P, N, N), Lam.dtype, like=Lam)
-        for p in range(P):
-            cov[p] = prior
-            for one in self.sets:
-                V = kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True)
-                cov[p] += kernels.matmul(V, V, transpose_a=True)
-        # a view of the diagonals
-        self.clamped += raise_to_floor(cov.reshape(P, N * N)[:, :: N + 1], np.diagonal(Kff))
-        return Joint(
-            kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
-        )
-
-    def kl(self):
-        total = 0.5 * (np.sum(np.square(self.means, dtype=float)) - self.means.size)
-        for one in self.sets:
-            total += 0.5 * kernels.tril_sum_of_squares(one.trils)
-            total -= np.log(one.trils.diagonal(0, -2, -1), dtype=float).sum()
-        return total
-
-    def pull(self, rows, f_bar):
-        Lam, V = rows.Lam, rows.V
-        (P, M), N, first = self.means.shape, Lam.shape[1], self.Lam_a is None
-        a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        if first:
-            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
-            self.G = None if self.G is None else kernels.empty((P, M, M), Lam)
-            self.C = kernels.empty((M, M), Lam) if self.need_Kuu else None
-            for one in self.sets:
-                one.tril_bar = kernels.empty(one.trils.shape, Lam) if one.sum_trils else None
-        if not self.need_Kuf:
-            self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
-        Lam_bar = None
-        for p in range(P):
-            T = (
-                kernels.empty(Lam.shape, Lam)
-                if self.need_Kuf or any(one.sum_trils for one in self.sets)
-                else None
-            )
-            for one, v in zip(self.sets, V[p], strict=True):
-                if T is None:
-                    continue
-                part = kernels.scale_columns(v, b2[p], out=T[one.at])
-                if one.sum_trils:
-                    kernels.tril_product(Lam[one.at], part, out=one.tril_bar[p], add=not first)
-                if self.need_Kuf:
-                    product = kernels.multiply_triangular(one.trils[p], part, overwrite_b=True)
-                    if product is not part:  # a device has it elsewhere
-                        part[...] = product
-            V[p] = None
-            if self.G is not None:
-                kernels.weighted_gram(Lam, b2[p], out=self.G[p], add=not first)
-            if self.need_Kuf:
-                self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p])
-                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
-        if self.C is not None:
-            kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
-        rows.Lam = rows.V = None
-        return self._solve(Lam_bar, transpose=True, overwrite_b=True) if self.need_Kuf else None
-
-    def finish(self, kl_bar):
-        bars, mean_bars = {}, self.Lam_a + kl_bar * self.means
-        for one in self.sets:
-            one.mean_bar = np.ascontiguousarray(mean_bars[:, one.at], like=mean_bars)
-            if one.sum_trils:
-                for bar, W in zip(one.tril_bar, one.trils, strict=True):
-                    kernels.tril_update(bar, W, kl_bar, out=bar)
-            mean_bar, tril_bar = self.q.whitened_vjp(one, self._block(one.at), self.C)
-            for name, bar in zip(self.q.fields_of(one.name), (mean_bar, tril_bar), strict=False):
-                bars[name] = (
-                    bar.reshape(getattr(self.q, name).shape) if wanted(self.need, name) else None
-                )
-        C, self.C = self.C, None
-        Kuu_bar = (
-            kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
-            if self.need_Kuu
-            else None
-        )
-        return Bars(gradient(self.q, **bars), Kuu_bar)
-
-    def natural_step(self, step_size):
-        """By the last formulas of the module's text; each S_s^-1 enters with the weight 1 - g alone."""
-        P, M = self.means.shape
-        means = np.empty((P, M), self.means.dtype, like=self.means)
-        precisions = [kernels.empty(one.trils.shape, one.trils) for one in self.sets]
-        for p in range(P):
-            R = np.multiply(kernels.symmetrise(self.G[p]), -step_size)
-            theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(R, self.means[p][:, None])
-            R.reshape(-1)[:: M + 1] += step_size
-            for one, precision in zip(self.sets, precisions, strict=True):
-                if step_size != 1:
-                    old = (1 - step_size) * kernels.cholesky_inverse(one.trils[p])
-                    theta[one.at] += kernels.matmul(old, one.means[p][:, None])
-                    R[one.at, one.at] += old
-                precision[p] = R[one.at, one.at]
-            factor = kernels.cholesky(R)
-            means[p] = kernels.solve_triangular(
-                factor, kernels.solve_triangular(factor, theta), transpose=True
-            )[:, 0]
-        fields = {}
-        for one, precision in zip(self.sets, precisions, strict=True):
-            mean = np.ascontiguousarray(means[:, one.at], like=means).reshape(*self.batch, -1)
-            tril = kernels.cholesky_of_inverse(precision).reshape(*self.batch, *precision.shape[1:])
-            fields |= self.q.unwhitened(one.name, self._block(one.at), mean, tril)
-        return replace(self.q, **fields)
-
-
-class LongStackedPass(StackedPass):
-    """The pass in the long form: two sets, one output. Rows: Kuf, Lam and E."""
-
-    def __init__(self, q, prior, columns, need):
-        super().__init__(q, prior, columns, need)
-        u, v = self.sets
-        self.alpha = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True)[
-            :, 0
-        ]
-        self.H, Q = [], np.zeros_like(self.L)
-        for one in self.sets:
-            H = kernels.cholesky_product(one.trils)[0]
-            H.reshape(-1)[:: len(H) + 1] -= 1
-            self.H.append(H)
-            Q[one.at, one.at] = H
-        Q = self._solve(Q, transpose=True, overwrite_b=True)
-        self.Q_u, self.Q_v = (
-            np.ascontiguousarray(part, like=Q) for part in (Q[u.at], Q[v.at, v.at])
-        )
-        self.gram, self.cross = [None, None], None
-
-    def project(self, Kuf, kff):
-        Lam = self._solve(Kuf)
-        E = np.concatenate(
-            [kernels.matmul(self.Q_u, Lam), kernels.matmul(self.Q_v, Lam[self.sets[1].at])]
-        )
-        mean, change = kernels.column_moments(Kuf, self.alpha, E)
-        var = (kff + change).astype(Lam.dtype, copy=False)
-        self.clamped += raise_to_floor(var, kff)
-        return Projection(Marginals(mean.astype(Lam.dtype, copy=False), var), [Lam, E])
-
-    def pull(self, rows, f_bar):
-        (Lam, E), (u, v), b2, first = rows, self.sets, 2 * f_bar.var, self.Lam_a is None
-        rows.clear()
-        if first:
-            self.Lam_a = np.zeros_like(self.means)
-        self.Lam_a[0] += kernels.scale_add_outer(E, b2, self.alpha, f_bar.mean, Lam)
-        if self.need_Kuu:
-            cross = kernels.matmul(E[v.at], Lam[u.at], transpose_b=True)
-            self.cross = cross if first else np.add(self.cross, cross, out=self.cross)
-        for i, one in enumerate(self.sets):
-            if one.sum_trils or self.need_Kuu:
-                self.gram[i] = kernels.weighted_gram(
-                    Lam[one.at], b2, out=self.gram[i], add=not first
-                )
-        return E
-
-    def finish(self, kl_bar):
-        u, v = self.sets
-        self.C = np.zeros_like(self.L) if self.need_Kuu else None
-        for one, H, G in zip(self.sets, self.H, self.gram, strict=True):
-            if G is None:
-                continue
-            kernels.symmetrise(G)
-            if one.sum_trils:
-                # transposed: W' G
-                GW = kernels.multiply_triangular(one.trils[0], G, transpose=True)
-                one.tril_bar = kernels.empty(one.trils.shape, G)
-                kernels.tril_update(GW, one.trils[0], 0.0, out=one.tril_bar[0], transpose=True)
-            if self.need_Kuu:
-                outer = one.means.T * self.Lam_a[:, one.at]
-                self.C[one.at, one.at] = kernels.add_scaled(
-                    kernels.matmul(H, G), np.ascontiguousarray(outer, like=G), 1.0
-                )
-        if self.need_Kuu:
-            self.C[v.at, u.at] = kernels.multiply_triangular(
-                self._block(v.at), self.cross, transpose=True
-            )
-        return super().finish(kl_bar)

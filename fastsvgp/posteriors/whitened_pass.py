@@ -77,13 +77,16 @@ class GaussianFactor(Posterior):
 
     def start_from(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""
-        if not wanted(need, "Kuf", "blocks"):
-            return Whitening(self, prior, columns, need)
-        if SmallWhitening.suits(self, prior, columns):
-            return SmallWhitening(self, prior, columns, need)
-        return (LongWhitening if columns > LONG_FROM * self.mean.size else Whitening)(
-            self, prior, columns, need
-        )
+        size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
+        if needs_Kuf and SmallWhitening.suits(self, prior, columns):
+            form = SmallWhitening
+        elif needs_Kuf and columns > LONG_FROM * size:
+            form = LongWhitening
+        elif "natural_step" in need or 2 * columns > 3 * size:
+            form = GramWhitening
+        else:
+            form = BatchWhitening
+        return form(self, prior, columns, need)
 
     def whitened(self, L):
         """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
@@ -110,7 +113,7 @@ class Rows(NamedTuple):
 class Projected:
     """What ``pull`` needs of a run of rows: Lam (M, N), which it may overwrite if it ``owns`` it, and V of each output (M, N).
 
-    In the long form V is E. In the Gram form, without cotangents of Kuf, nobody needs V.
+    In the long form V is E. Where ``keeps_V`` is false V is not read.
     """
 
     Lam: Any
@@ -119,12 +122,15 @@ class Projected:
 
 
 class Whitening(WhiteningPass):
-    """The factor of Kuu, the whitened parameters, and the sums that ``pull`` collects.
+    """The factor of Kuu, the whitened parameters, and what all forms do with them.
+
+    A form sums over runs of rows in ``pull`` and makes cotangents of its sums in ``_whitened_bars``.
 
     L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
     """
 
     shares_rows = True
+    keeps_V = True  # whether ``pull`` reads V
 
     def __init__(self, q, prior, columns, need):
         self.q, self.need, natural = q, need, "natural_step" in need
@@ -133,10 +139,9 @@ class Whitening(WhiteningPass):
         M = mean.shape[-1]
         self.batch = mean.shape[:-1]
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
-        self.gram_form = natural or 2 * columns > 3 * self.means.size
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
-        self.Lam_a = self.tril_bar = self.G = self.C = None
+        self.Lam_a = None
 
     def _whitened(self):
         """The whitened mean and factor."""
@@ -144,11 +149,8 @@ class Whitening(WhiteningPass):
 
     def _set_needs(self, natural):
         """Decide on what ``pull`` sums."""
-        self.sum_trils = (
-            natural
-            or wanted(self.need, "scale_tril")
-            or (self.need_Kuu and not self.q.whitening_is_fixed)
-        )
+        through_L = self.need_Kuu and not self.q.whitening_is_fixed
+        self.sum_trils = natural or wanted(self.need, "scale_tril") or through_L
 
     def project(self, Kuf, kff):
         """2 M^2 N flops for the first output, M^2 N for others."""
@@ -161,13 +163,13 @@ class Whitening(WhiteningPass):
     def project_rows(self, rows, owns=False):
         """``project`` at ``rows``, which ``pull`` then leaves as they are unless it ``owns`` them."""
         Kuf, kff, Lam = rows
-        P, N, keeps = len(self.means), Lam.shape[1], self.need_Kuf or not self.gram_form
+        P, N = len(self.means), Lam.shape[1]
         mean, var, V = [], [], []
         for p in range(P):
             *moments, product = self._moments(p, Kuf, Lam)
             for parts, part in zip((mean, var), moments, strict=True):
                 parts.append(part)
-            V.append(product if keeps else None)
+            V.append(product if self.keeps_V else None)
             del product  # its memory is the next one's
         mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
         self.count_clamped(raise_to_floor(var, kff, add=True))
@@ -181,7 +183,7 @@ class Whitening(WhiteningPass):
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
 
     def _half(self, p, Lam):
-        """V, with V' V what the covariance S of an output adds: Lam' S Lam."""
+        """V, with V' V = Lam' S Lam."""
         return kernels.multiply_triangular(self.trils[p], Lam, transpose=True)
 
     def _covariances(self):
@@ -198,62 +200,38 @@ class Whitening(WhiteningPass):
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
         # a view of the diagonals
         self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))
-        return Joint(
-            kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
-        )
+        mean = kernels.matmul(self.means, Lam).reshape(*self.batch, N)
+        return Joint(mean, cov.reshape(*self.batch, N, N))
 
     def kl(self):
         return kernels.kl_from_standard(self.means, self.trils)
 
     def pull(self, rows, f_bar):
-        Lam, V, need_tril, need_Kuf, need_Kuu = (
-            rows.Lam,
-            rows.V,
-            self.sum_trils,
-            self.need_Kuf,
-            self.need_Kuu,
-        )
+        Lam, first = rows.Lam, self.Lam_a is None
         P, (M, N) = len(self.means), Lam.shape
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        first = self.Lam_a is None
-        if first:
-            self.Lam_a = None if P == 1 and need_Kuf else np.zeros((P, M), Lam.dtype, like=Lam)
-            if need_tril and not self.gram_form:
-                self.tril_bar = kernels.empty(self.trils.shape, Lam)
-            if self.gram_form and (need_tril or need_Kuu):
-                self.G = kernels.empty(self.trils.shape, Lam)
-            elif need_Kuu:
-                self.C = kernels.empty((M, M), Lam)
-        if not need_Kuf:
+        if first and not (P == 1 and self.need_Kuf):
+            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
+        if not self.need_Kuf:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
-        for p in range(P if need_tril and not self.gram_form else 0):
-            kernels.scale_columns(V[p], b2[p], out=V[p])
-            kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
-        Lam_bar = self._Lam_bar(V, Lam, a, b2) if need_Kuf else None
-        if self.C is not None:
-            kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
-        if self.G is not None:
-            for p in range(P):
-                kernels.weighted_gram(
-                    Lam, b2[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1
-                )
+        Lam_bar = self._sum_rows(rows, a, b2, first)
         rows.Lam = rows.V = None
-        return self._Kuf_bar(Lam_bar) if need_Kuf else None
+        return self._Kuf_bar(Lam_bar) if self.need_Kuf else None
 
-    def _Lam_bar(self, V, Lam, a, b2):
-        """The cotangent, in the place of V[0]; Lam a goes to the sums.
+    def _sum_rows(self, rows, a, b2, first):
+        """Add a run of rows to the M x M sums of the form; gives Lam_bar (M, N) if cotangents of Kuf are needed."""
+        raise NotImplementedError
+
+    def _Lam_bar(self, V, Lam, a, b2, scaled=False):
+        """The cotangent, in the place of V[0]; Lam a goes to the sums. ``scaled`` : V is V * 2b already.
 
         Sums over outputs come before passes over the batch.
         """
-        scaled = self.tril_bar is not None
         if len(V) == 1:
             T = kernels.multiply_triangular(self.trils[0], V[0], overwrite_b=True)
-            self._gain(
-                0,
-                kernels.add_outer_minus_scaled(
-                    T, self.means[0], a[0], Lam, b2[0], scale=not scaled
-                ),
-            )
+            m = self.means[0]
+            gained = kernels.add_outer_minus_scaled(T, m, a[0], Lam, b2[0], scale=not scaled)
+            self._gain(0, gained)
             return T
         for p, W in enumerate(self.trils):
             part = V[p] if scaled else kernels.scale_columns(V[p], b2[p], out=V[p])
@@ -275,47 +253,94 @@ class Whitening(WhiteningPass):
 
     def finish(self, kl_bar):
         mean_bar, tril_bar = self.q.whitened_vjp(self, *self._whitened_bars(kl_bar))
-        posterior_bar = gradient(
-            self.q,
-            mean=mean_bar.reshape(self.q.mean.shape) if wanted(self.need, "mean") else None,
-            scale_tril=(
-                tril_bar.reshape(self.q.scale_tril.shape)
-                if wanted(self.need, "scale_tril")
-                else None
-            ),
-        )
-        return Bars(posterior_bar, self._Kuu_bar() if self.need_Kuu else None)
+        bars = {"mean": mean_bar, "scale_tril": tril_bar}
+        for name, bar in bars.items():
+            wants = wanted(self.need, name)
+            bars[name] = bar.reshape(getattr(self.q, name).shape) if wants else None
+        return Bars(gradient(self.q, **bars), self._Kuu_bar() if self.need_Kuu else None)
 
     def _whitened_bars(self, kl_bar):
         """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle.
 
         Consumes the sums.
         """
-        need_tril, need_Kuu = self.sum_trils, self.need_Kuu
-        if self.G is not None and need_tril:
-            self.tril_bar = kernels.empty(self.trils.shape, self.L)
-        for p, W in enumerate(self.trils):
-            if self.G is not None:
-                G = kernels.symmetrise(self.G[p])
-                # transposed: W' G
-                GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)
-                if need_tril:
-                    kernels.tril_update(GW, W, kl_bar, out=self.tril_bar[p], transpose=True)
-                if need_Kuu:
-                    C = kernels.tril_multiply(W, GW, overwrite_b=True)
-                    kernels.add_outer_minus_scaled(
-                        C, self.means[p], self.Lam_a[p], G, np.ones_like(self.means[p])
-                    )
-                    self.C = C if p == 0 else np.add(self.C, C, out=self.C)
-            elif need_tril:
-                kernels.tril_update(self.tril_bar[p], W, kl_bar, out=self.tril_bar[p])
-        self.G = None
-        return kernels.add_scaled(self.Lam_a, self.means, kl_bar), self.tril_bar, self.C
+        raise NotImplementedError
+
+    def _mean_bar(self, kl_bar):
+        return kernels.add_scaled(self.Lam_a, self.means, kl_bar)
 
     def _Kuu_bar(self):
         """The whitening lemma applied to C, which it consumes."""
         C, self.C = self.C, None
         return kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
+
+
+class BatchWhitening(Whitening):
+    """The pass in the batch form: it sums the gradient of each factor, and C."""
+
+    def __init__(self, q, prior, columns, need):
+        super().__init__(q, prior, columns, need)
+        self.tril_bar = self.C = None
+
+    def _sum_rows(self, rows, a, b2, first):
+        Lam, V = rows.Lam, rows.V
+        if first:
+            self.tril_bar = kernels.empty(self.trils.shape, Lam) if self.sum_trils else None
+            self.C = kernels.empty(self.L.shape, Lam) if self.need_Kuu else None
+        if self.sum_trils:
+            for p, out in enumerate(self.tril_bar):
+                kernels.scale_columns(V[p], b2[p], out=V[p])
+                kernels.tril_product(Lam, V[p], out=out, add=not first)
+        if not self.need_Kuf:
+            return None
+        Lam_bar = self._Lam_bar(V, Lam, a, b2, scaled=self.sum_trils)
+        if self.need_Kuu:
+            kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
+        return Lam_bar
+
+    def _whitened_bars(self, kl_bar):
+        if self.sum_trils:
+            for bar, W in zip(self.tril_bar, self.trils, strict=True):
+                kernels.tril_update(bar, W, kl_bar, out=bar)
+        return self._mean_bar(kl_bar), self.tril_bar, self.C
+
+
+class GramWhitening(Whitening):
+    """The pass in the Gram form: it sums G of each output."""
+
+    def __init__(self, q, prior, columns, need):
+        super().__init__(q, prior, columns, need)
+        self.keeps_V, self.G, self.C = self.need_Kuf, None, None
+
+    def _sum_rows(self, rows, a, b2, first):
+        Lam, last = rows.Lam, len(self.means) - 1
+        Lam_bar = self._Lam_bar(rows.V, Lam, a, b2) if self.need_Kuf else None
+        if self.sum_trils or self.need_Kuu:
+            self.G = kernels.empty(self.trils.shape, Lam) if first else self.G
+            for p, G in enumerate(self.G):
+                own = rows.owns and p == last
+                kernels.weighted_gram(Lam, b2[p], out=G, add=not first, overwrite_a=own)
+        return Lam_bar
+
+    def _whitened_bars(self, kl_bar):
+        tril_bar = kernels.empty(self.trils.shape, self.L) if self.sum_trils else None
+        if self.G is not None:
+            for p in range(len(self.means)):
+                self._from_gram(p, kernels.symmetrise(self.G[p]), kl_bar, tril_bar)
+        self.G = None
+        return self._mean_bar(kl_bar), tril_bar, self.C
+
+    def _from_gram(self, p, G, kl_bar, tril_bar):
+        """The gradient of one factor, and what its output adds to C."""
+        W, m, need_Kuu = self.trils[p], self.means[p], self.need_Kuu
+        # transposed: W' G
+        GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)
+        if self.sum_trils:
+            kernels.tril_update(GW, W, kl_bar, out=tril_bar[p], transpose=True)
+        if need_Kuu:
+            C = kernels.tril_multiply(W, GW, overwrite_b=True)
+            kernels.add_outer_minus_scaled(C, m, self.Lam_a[p], G, np.ones_like(m))
+            self.C = C if p == 0 else np.add(self.C, C, out=self.C)
 
     def natural_step(self, step_size):
         """Whitened ``(mean, tril)`` after a natural-gradient step; the sums come from ``pull`` in the Gram form.
@@ -346,15 +371,12 @@ class Whitening(WhiteningPass):
             thetas[p] = theta[:, 0]
         # all outputs at once: a device is waited for once
         trils = kernels.cholesky_of_inverse(precisions)
-        means = kernels.multiply_triangular(
-            trils, kernels.multiply_triangular(trils, thetas[..., None], transpose=True)
-        )
-        return self.q.unwhitened(
-            self.L, means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M)
-        )
+        halves = kernels.multiply_triangular(trils, thetas[..., None], transpose=True)
+        means = kernels.multiply_triangular(trils, halves).reshape(*self.batch, M)
+        return self.q.unwhitened(self.L, means, trils.reshape(*self.batch, M, M))
 
 
-class LongWhitening(Whitening):
+class LongWhitening(GramWhitening):
     """The pass in the long form: ``Rows.V`` holds E."""
 
     def __init__(self, q, prior, columns, need):
@@ -367,7 +389,7 @@ class LongWhitening(Whitening):
         E = kernels.matmul(self.Q[p], Lam)
         return *kernels.column_moments(Kuf, self.alphas[p], E), E
 
-    def _Lam_bar(self, V, Lam, a, b2):
+    def _Lam_bar(self, V, Lam, a, b2, scaled=False):
         for p, E in enumerate(V):
             self._gain(p, kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam))
             if p:
@@ -378,7 +400,7 @@ class LongWhitening(Whitening):
         return Lam_bar  # E has been through L^-T already
 
 
-class SmallWhitening(Whitening):
+class SmallWhitening(GramWhitening):
     """Small problems of one output on the CPU, all in the Gram form: four compiled calls in place of two dozen.
 
     Whole steps take 0.67 of the time that they take without it at (M, B) = (20, 100), 0.81 at (50,
@@ -393,7 +415,7 @@ class SmallWhitening(Whitening):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        self.gram_form = self.by_inverse = True
+        self.by_inverse = True
 
     def project(self, Kuf, kff):
         Lam, V, mean, var, raised = kernels.whitened_marginals(

@@ -11,7 +11,13 @@ from ..bounds.elbo import SVGP
 from ..covariances import Covariance
 from ..distributed import broadcast
 from ..errors import refuse_unknown
-from ..initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales, unique_rows
+from ..initialise import (
+    greedy_variance_inducing,
+    kmeans_inducing,
+    lengthscales,
+    median_lengthscales,
+    unique_rows,
+)
 from ..likelihoods import Likelihood
 from ..means import ConstantMean, LinearMean, Mean
 from ..optim.schedules import Size
@@ -353,7 +359,7 @@ def _covariance(covariance, rows, ard, rng):
     scales = (
         median_lengthscales(X, rng=rng, ard=ard)
         if len(X) > FEW
-        else unique_rows.medians(X, shares, ard)
+        else lengthscales.medians(X, shares, ard)
     )
     return kind(variance=1.0, lengthscales=scales)
 

@@ -60,7 +60,8 @@ from ..posteriors.base import add_to_diagonals, raise_to_floor
 from ..posteriors.pseudo_targets import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted, tree_map
 from .dual_parameters import Sites
-from .site_svgp import INVALID, checked, finite_sums, terms
+from .site_pass import INVALID, finite_sums
+from .site_svgp import checked, terms
 
 ROUNDING = 1e-3  # nats
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ..bounds.elbo import SVGP
-from ..optim.inverse.factor import InverseFactorInfo
+from ..optim.inverse.iteration import InverseFactorInfo
 from ..records.typed import Array, Record, Vector
 
 

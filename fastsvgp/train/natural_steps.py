@@ -32,7 +32,7 @@ from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import finite_sums
+from ..sites.site_pass import finite_sums
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 

@@ -8,7 +8,7 @@ from oracles.linear_algebra import solve
 
 import fastsvgp as fs
 from fastsvgp.optim.natural.sites import SiteWalk
-from fastsvgp.sites import site_svgp
+from fastsvgp.sites import site_pass
 
 JITTER = 1e-3
 SHAPES = [(1, 1, None), (5, 30, None), (6, 4, None), (4, 20, 3), (3, 9, 1), (30, 50, None)]
@@ -45,7 +45,7 @@ def as_tied(model, X):
 @pytest.mark.parametrize("run", [7, 2**22])
 @pytest.mark.parametrize("M, N, P", SHAPES)
 def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run):
-    monkeypatch.setattr(site_svgp, "RUN_NUMBERS", run * M)
+    monkeypatch.setattr(site_pass, "RUN_NUMBERS", run * M)
     model, X, Y = problem(rng, M, N, P, mean=None if P else fs.LinearMean(np.ones(2), 0.3))
     value, grad = fs.site_bound_and_grad(model, X, Y, jitter=JITTER)
     assert fs.site_bound(model, X, Y, jitter=JITTER) == pytest.approx(value, rel=1e-12, abs=1e-12)
@@ -170,9 +170,9 @@ def test_an_epoch_of_steps_leaves_no_rounding_of_strong_sites_behind(rng, monkey
     """A and t follow the sites by differences, and are made of all data again, once for each epoch of rows that moved."""
     made = []
     monkeypatch.setattr(
-        site_svgp,
+        site_pass,
         "held_layer",
-        lambda *given, of=site_svgp.held_layer: made.append(1) or of(*given),
+        lambda *given, of=site_pass.held_layer: made.append(1) or of(*given),
     )
     model, X, Y = problem(rng, P=P, likelihood=fs.BernoulliLogit())
     strong = fs.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))

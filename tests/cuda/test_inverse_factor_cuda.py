@@ -6,7 +6,7 @@ from cuda_host import cupy_on_host
 from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
-from fastsvgp.optim.inverse import factor
+from fastsvgp.optim.inverse import iteration
 
 M = 20
 
@@ -65,7 +65,7 @@ def waits_of(A, L=None, **settings):
     """What the loop waits for, checks of arguments left out."""
     settings = {"schedule": None, "tolerance": 1e-3, "max_steps": 100} | settings
     before = cupy_on_host.copies.to_host
-    info = factor.descend(A, L, **settings)[1]
+    info = iteration.newton_schulz_iterate(A, L, **settings)[1]
     return cupy_on_host.copies.to_host - before, info
 
 
@@ -79,7 +79,7 @@ def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
         waits, info = waits_of(A, max_steps=steps)
         assert not info.converged and info.steps == steps and info.searches == 0
         assert waits == cold + -(-steps // 4)
-    L, info = factor.descend(A, None, None, 1e-3, 100)
+    L, info = iteration.newton_schulz_iterate(A, None, None, 1e-3, 100)
     assert waits_of(A, L) == (1, info._replace(steps=0))
     before = info.steps
     waits, info = waits_of(A, L * 1.01)
@@ -90,17 +90,17 @@ def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
 
 def test_what_a_device_took_too_many_is_left_out(cupy, rng, monkeypatch):
     """A step among several that leads nowhere is undone, with all after it, and replaced by a search along it."""
-    A, progress, asked = covariance(rng), factor._progress, []
+    A, progress, asked = covariance(rng), iteration._progress, []
 
     def refused(now, new, size):
         asked.append(now.objective)
         return len(asked) not in (3, 6) and progress(now, new, size)
 
-    monkeypatch.setattr(factor, "_progress", refused)
+    monkeypatch.setattr(iteration, "_progress", refused)
     results = []
     for where in (np.copy, cupy.asarray):
         asked.clear()
-        L, info = factor.descend(where(A), None, None, 1e-3, 100)
+        L, info = iteration.newton_schulz_iterate(where(A), None, None, 1e-3, 100)
         assert info.converged and info.searches == 2 and len(asked) == info.steps + 2
         assert asked[2] == asked[3] and asked[5] == asked[6]  # from the same point again
         assert oracle.residual(A, L if where is np.copy else L.get()) == pytest.approx(

@@ -13,8 +13,8 @@ from rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
-from fastsvgp.distributed.protocol import Team
 from fastsvgp.distributed.data_scale import RankScale
+from fastsvgp.distributed.protocol import Team
 from fastsvgp.distributed.training_group import Placed
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps

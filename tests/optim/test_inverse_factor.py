@@ -8,7 +8,8 @@ from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
 from fastsvgp import kernels, schedules
-from fastsvgp.optim.inverse.factor import CERTIFICATE, inverse_factor
+from fastsvgp.optim.inverse.factor import inverse_factor
+from fastsvgp.optim.inverse.iteration import CERTIFICATE
 
 VECTORS = (
     pathlib.Path(__file__).resolve().parents[3] / "shared" / "vectors" / "rsvgp_natgrad_near.npz"

@@ -12,7 +12,7 @@ from posterior_problems import JITTER, bars_of, through
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
-from fastsvgp.posteriors import orthogonal as ours
+from fastsvgp.posteriors import orthogonal_pass as ours
 from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
 KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights]

@@ -18,7 +18,7 @@ def form_of(posterior, blocks, columns, need):
         "long"
         if isinstance(work, whitened_pass.LongWhitening)
         else "Gram"
-        if work.gram_form
+        if isinstance(work, whitened_pass.GramWhitening)
         else "batch"
     )
 

@@ -6,7 +6,7 @@ from posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp.bounds import data_term as bound
-from fastsvgp.sites import site_svgp
+from fastsvgp.sites import site_pass
 from fastsvgp.train import natural_steps as ours
 
 KINDS = {"whitened": 0, "marginal": 0, "absorbed-sites": 0, "dual-sites": 0}
@@ -220,7 +220,7 @@ def test_sites_in_float32_that_were_strong_leave_no_rounding_behind(rng, batched
 
 
 def test_without_room_for_the_projections_of_all_data(rng, monkeypatch):
-    monkeypatch.setattr(site_svgp, "KEEP_NUMBERS", 0)
+    monkeypatch.setattr(site_pass, "KEEP_NUMBERS", 0)
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)
     model = fs.SiteSVGP(
         fs.RBF(1.0, 0.7),

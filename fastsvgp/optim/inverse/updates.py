@@ -12,7 +12,7 @@ from ...records.typed import RecordT
 from ...runtime.blas_scope import blas_threads_for
 from ...runtime.edge import public_call
 from ..schedules import Schedule, Size, as_schedule
-from .factor import InverseFactorInfo, descend
+from .iteration import InverseFactorInfo, newton_schulz_iterate
 from .variance_gap import variance_gap
 
 DIRECTIONS = "exact", "likelihood"
@@ -73,7 +73,7 @@ class InverseUpdates:
             if group is not None:
                 gap = replace(gap, scale=group.scale, group=group)
         L = getattr(posterior, posterior.inverse_field)
-        L, info = descend(A, L, self.step_size, self.tolerance, self.max_steps, gap)
+        L, info = newton_schulz_iterate(A, L, self.step_size, self.tolerance, self.max_steps, gap)
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
 
 

@@ -1,4 +1,4 @@
-"""Windows of images, and sums of stationary functions over them; ``patches_sums`` and ``patches_pairs`` are compiled."""
+"""Windows of images, and sums of stationary functions over them; ``sums`` and ``pair_sums`` are compiled."""
 
 import numpy as np
 
@@ -7,6 +7,7 @@ from ..common.thread_pool import over_rows
 from ..pairwise import FAMILIES, _scale
 from ..pairwise.tiles import centre
 from . import pair_sums as pairs, sums as sums
+from .gather import Stationary, Windows
 
 
 def _grid(geometry):
@@ -71,75 +72,40 @@ def _centred(Z, scale):
     mean = np.nan_to_num(Z.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
     rows, norms = np.empty(Z.shape, Z.dtype), np.empty(len(Z), Z.dtype)
     centre(0, len(Z), plain(Z), mean, scale, rows, norms)
-    return rows, norms, mean
+    return sums.Centred(rows, norms, mean)
+
+
+def _stationary(family, variance, lengthscales, D, dtype):
+    return Stationary(FAMILIES[family], dtype.type(variance), _scale(lengthscales, D, dtype))
 
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
-    dtype, scale, windows = (
-        X.dtype,
-        _scale(lengthscales, Z.shape[1], X.dtype),
-        _range(geometry, windows)[:2],
-    )
-    rows, norms, mean = _centred(Z, scale)
-    out = np.empty((len(Z), len(X)), dtype)
-    arguments = (
-        FAMILIES[family],
-        rows,
-        norms,
-        plain(X),
-        plain(np.atleast_2d(A)),
-        dtype.type(variance),
-        mean,
-        scale,
-    )
-    over_rows(
-        sums.sums,
-        len(X),
-        _work(out.size * A.shape[-1], len(scale)),
-        *arguments,
-        geometry,
-        windows,
-        out,
-    )
+    k = _stationary(family, variance, lengthscales, Z.shape[1], X.dtype)
+    cut = Windows(geometry, _range(geometry, windows)[:2])
+    out = np.empty((len(Z), len(X)), X.dtype)
+    arguments = k, _centred(Z, k.scale), plain(X), plain(np.atleast_2d(A)), cut, out
+    over_rows(sums.sums, len(X), _work(out.size * A.shape[-1], Z.shape[1]), *arguments)
     return out
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    dtype, scale, windows = (
-        X.dtype,
-        _scale(lengthscales, Z.shape[1], X.dtype),
-        _range(geometry, windows)[:2],
-    )
-    rows, norms, mean = _centred(Z, scale)
-    shared = np.ndim(lengthscales) == 0
+    dtype, shared = X.dtype, np.ndim(lengthscales) == 0
+    k = _stationary(family, variance, lengthscales, Z.shape[1], dtype)
+    cut, centred = Windows(geometry, _range(geometry, windows)[:2]), _centred(Z, k.scale)
     contract = "Z" in need or "lengthscales" in need and not shared
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
-    arguments = (
-        FAMILIES[family],
-        rows,
-        norms,
-        plain(X),
-        plain(np.atleast_2d(A)),
-        plain(K_bar),
-        dtype.type(variance),
-        mean,
-        scale,
-    )
-    work, chunks = 2 * _work(K_bar.size * A.shape[-1], len(scale)), 1 if A.ndim == 2 else 2
-    parts = over_rows(
-        sums.sums_vjp, len(X), work, *arguments, geometry, windows, contract, X_bar, chunks=chunks
-    )
+    arguments = k, centred, plain(X), plain(np.atleast_2d(A)), plain(K_bar), cut, contract, X_bar
+    work, chunks = 2 * _work(K_bar.size * A.shape[-1], Z.shape[1]), 1 if A.ndim == 2 else 2
+    parts = over_rows(sums.sums_vjp, len(X), work, *arguments, chunks=chunks)
     EX, e, near, A_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
-    squares = (
-        squares + near_squares + (e[:, None] * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
-    )
+    rows, e = centred.rows, e[:, None]
+    squares = squares + near_squares + (e * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
+    squares = moment + near_squares.sum() if shared else squares
     return (
-        ((EX - e[:, None] * rows + near) * scale).astype(dtype) if "Z" in need else None,
+        ((EX - e * rows + near) * k.scale).astype(dtype) if "Z" in need else None,
         X_bar if "X" in need else None,
         A_bar.reshape(A.shape).astype(dtype) if "A" in need else None,
-        *_parameters(
-            need, values, moment + near_squares.sum() if shared else squares, variance, scale, dtype
-        ),
+        *_parameters(need, values, squares, variance, k.scale, dtype),
     )
 
 
@@ -154,41 +120,47 @@ def _parameters(need, values, squares, variance, scale, dtype):
 
 
 def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
-    """``(arguments, work)`` of the compiled sums: what both share, and nanoseconds."""
+    """``(function, weights, pairs, work)`` for the compiled sums; the work in nanoseconds."""
     H, W, C, h, w, _ = geometry
-    dtype, symmetric, windows = X.dtype, others is None, _range(geometry, windows)[:2]
-    scale = _scale(lengthscales, h * w * C, dtype)
-    b, B = (plain(B), np.empty((0, 0), dtype)) if B.ndim == 1 else (np.empty(0, dtype), plain(B))
-    windows = windows, windows if symmetric else others
-    entries = len(X) * np.prod([stop - start for start, stop in windows]) / (1 + symmetric)
-    shapes = scale, geometry, *windows, symmetric
-    return (
-        (FAMILIES[family], plain(X), b, B),
-        (dtype.type(variance), *shapes),
-        _work(entries, len(scale)),
+    symmetric, first = others is None, _range(geometry, windows)[:2]
+    k = _stationary(family, variance, lengthscales, h * w * C, X.dtype)
+    of_pairs = B.ndim == 2
+    weights = pairs.Weights(
+        np.empty(0, X.dtype) if of_pairs else plain(B),
+        plain(B) if of_pairs else np.empty((0, 0), X.dtype),
     )
+    second = first if symmetric else others
+    cut = pairs.Pairs(geometry, first, tuple(second), symmetric)
+    entries = len(X) * np.prod([stop - start for start, stop in (first, second)]) / (1 + symmetric)
+    return k, weights, cut, _work(entries, len(k.scale))
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    first, second, work = _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others)
+    k, weights, cut, work = _of_pairs(
+        family, X, B, variance, lengthscales, geometry, windows, others
+    )
     out = np.empty(len(X), X.dtype)
-    over_rows(pairs.pair_sums, len(X), work, *first, *second, out)
+    over_rows(pairs.pair_sums, len(X), work, k, plain(X), weights, cut, out)
     return out
 
 
 def patch_pair_sums_vjp(
     k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
 ):
-    first, second, work = _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others)
-    dtype, scale, shared = X.dtype, second[1], np.ndim(lengthscales) == 0
+    k, weights, cut, work = _of_pairs(
+        family, X, B, variance, lengthscales, geometry, windows, others
+    )
+    dtype, of_pairs, shared = X.dtype, B.ndim == 2, np.ndim(lengthscales) == 0
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
-    flags = "lengthscales" in need and not shared or "X" in need, B.ndim == 2 and "B" in need
-    arguments, chunks = (*first, plain(k_bar), *second, *flags, X_bar), 1 if B.ndim == 2 else 2
-    parts = over_rows(pairs.pair_sums_vjp, len(X), 2 * work, *arguments, chunks=chunks)
+    contract = "lengthscales" in need and not shared or "X" in need
+    arguments = k, plain(X), weights, plain(k_bar), cut, contract, of_pairs and "B" in need, X_bar
+    parts = over_rows(
+        pairs.pair_sums_vjp, len(X), 2 * work, *arguments, chunks=1 if of_pairs else 2
+    )
     b_bar, B_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
     squares = moment + near_squares.sum() if shared else squares + near_squares
     return (
         X_bar if "X" in need else None,
-        (b_bar if B.ndim == 1 else B_bar).astype(dtype) if "B" in need else None,
-        *_parameters(need, values, squares, variance, scale, dtype),
+        (B_bar if of_pairs else b_bar).astype(dtype) if "B" in need else None,
+        *_parameters(need, values, squares, variance, k.scale, dtype),
     )

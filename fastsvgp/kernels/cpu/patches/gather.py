@@ -7,6 +7,7 @@ large for the norms are computed again, and contracted, by differences: then k i
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,39 @@ from ..common.elementwise import power_of_half
 from ..pairwise.tiles import FAR, LOG2E, MATERN12, MATERN32, RBF, jit
 
 LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: the error of k is 16 eps then
+
+
+class Stationary(NamedTuple):
+    """A stationary function: its family, its variance, and 1 / lengthscales (d,)."""
+
+    family: int
+    variance: Any
+    scale: Any
+
+
+class Windows(NamedTuple):
+    """A range of windows: ``geometry`` is (H, W, C, h, w, stride), ``span`` is (start, stop)."""
+
+    geometry: tuple
+    span: tuple
+
+
+class Patches(NamedTuple):
+    """Scaled patches of one image.
+
+    rows : (P, d), of which those in use come first
+    norms : (P,), squared
+    group : (P,), the row that each window has
+    """
+
+    rows: Any
+    norms: Any
+    group: Any
+
+
+@jit
+def room_for_patches(P, d, like):
+    return Patches(np.empty((P, d), like.dtype), np.empty(P, like.dtype), np.empty(P, np.int64))
 
 
 @jit

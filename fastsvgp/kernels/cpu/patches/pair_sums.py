@@ -7,12 +7,15 @@ its sums e_p over q and c_q over p:
     sum E (x_p - y_q)^2 = sum_p e_p x_p^2 - 2 x_p (E Y)_p + sum_q c_q y_q^2             (elementwise in the features)
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from ..common import blas
 from ..common.blas import N, T
 from ..pairwise.tiles import jit, profile
 from .gather import (
+    Patches,
     contract_near,
     dot,
     is_lean,
@@ -23,12 +26,94 @@ from .gather import (
     near_below,
     normalise,
     put,
+    room_for_patches,
     squared,
     take,
     value_and_slope,
     weigh,
 )
 from .sums import tile_rows
+
+
+class Pairs(NamedTuple):
+    """Two ranges (start, stop) of windows of an image; ``symmetric``: they are one range, and pairs are those of a triangle."""
+
+    geometry: tuple
+    first: tuple
+    second: tuple
+    symmetric: bool
+
+
+class Weights(NamedTuple):
+    """B (P, Q), or ``b`` (P,) for b b'; the other one is empty."""
+
+    b: Any
+    B: Any
+
+
+class Image(NamedTuple):
+    """One image.
+
+    count, other : rows of the two ranges; largest : norm of the second
+    a, of_rows : (count,) and (count, other), the weights of rows; one of them is not read
+    factor : k_bar, twice that for a triangle
+    """
+
+    count: int
+    other: int
+    largest: Any
+    a: Any
+    of_rows: Any
+    factor: Any
+
+
+class Asked(NamedTuple):
+    """``both``: cotangents of images; ``contract``: sums of E (x - y)^2, or those; ``pairs``: there is B; ``B_bar``: its own."""
+
+    both: bool
+    contract: bool
+    pairs: bool
+    B_bar: bool
+    symmetric: bool
+
+
+class Side(NamedTuple):
+    """Patches of one range, their cotangents (P, d), and those of near pairs; cotangents that nobody wants are empty."""
+
+    patches: Patches
+    bar: Any
+    near_bar: Any
+
+
+class Workspace(NamedTuple):
+    """Memory for one image in the reverse rule.
+
+    tile, EY : a tile of products, then of E; E times the patches of the second range
+    e, b_rows, weights : (P,), sums of E and of k_bar b k over rows
+    row : (6, Q): r^2, k, q of one row, then sums over rows: of E, of k_bar k, and of k_bar k of lean rows
+    """
+
+    x: Side
+    y: Side
+    tile: Any
+    EY: Any
+    e: Any
+    b_rows: Any
+    weights: Any
+    near: Any
+    row: Any
+    mean: Any
+
+
+class Sums(NamedTuple):
+    """What the reverse rule returns; ``totals`` is (sum E r^2 of pairs that are not near, sum k_bar B k)."""
+
+    b_bar: Any
+    B_bar: Any
+    k_all: Any
+    squares: Any
+    near_squares: Any
+    totals: Any
 
 
 @jit
@@ -44,65 +129,36 @@ def _merged_pairs(B, rows, columns, count, others):
 
 
 @jit
-def _both(
-    image,
-    scale,
-    geometry,
-    windows,
-    others,
-    merge,
-    symmetric,
-    x,
-    x_norms,
-    x_group,
-    y,
-    y_norms,
-    y_group,
-    mean,
-):
+def _both(image, scale, windows, merge, x, y, mean):
     """Scaled patches of both ranges about the mean of the first: how many there are, and the largest norm of the second."""
-    count = take(image, geometry, windows, merge, x, x_group)
-    mean_of(x[:count], mean)
-    if symmetric:
-        return count, count, normalise(x[:count], mean, scale, x_norms)
-    normalise(x[:count], mean, scale, x_norms)
-    other = take(image, geometry, others, merge, y, y_group)
-    return count, other, normalise(y[:other], mean, scale, y_norms)
+    geometry = windows.geometry
+    count = take(image, geometry, windows.first, merge, x.rows, x.group)
+    mean_of(x.rows[:count], mean)
+    largest = normalise(x.rows[:count], mean, scale, x.norms)
+    if windows.symmetric:
+        return count, count, largest
+    other = take(image, geometry, windows.second, merge, y.rows, y.group)
+    return count, other, normalise(y.rows[:other], mean, scale, y.norms)
 
 
 @jit
-def pair_sums(
-    start, stop, family, X, b, B, variance, scale, geometry, windows, others, symmetric, out
-):
-    """out[n] of images start..stop; ``b`` (P,) for b b', or empty where there is B."""
-    P, Q, d, dtype = windows[1] - windows[0], others[1] - others[0], scale.size, X.dtype
-    x, x_norms, x_group = np.empty((P, d), dtype), np.empty(P, dtype), np.empty(P, np.int64)
-    y, y_norms, y_group = x, x_norms, x_group
-    if not symmetric:
-        y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
+def pair_sums(start, stop, k, X, weights, windows, out):
+    """out[n] of images start..stop."""
+    family, variance, scale = k
+    b, B = weights
+    _, first, second, symmetric = windows
+    P, Q, d, dtype = first[1] - first[0], second[1] - second[0], scale.size, X.dtype
+    x_patches = room_for_patches(P, d, X)
+    y_patches = x_patches if symmetric else room_for_patches(Q, d, X)
+    x, x_norms, x_group = x_patches
+    y, y_norms, y_group = y_patches
     near, r2s, ks = np.empty(Q, np.int64), np.empty(Q, dtype), np.empty(Q, dtype)
-    weights, mean = np.empty(P, dtype), np.empty(d, dtype)
-    size = min(P, tile_rows(Q, X.itemsize))
+    room, mean = np.empty(P, dtype), np.empty(d, dtype)
+    size, of_pairs = min(P, tile_rows(Q, X.itemsize)), b.size == 0
     tile = np.empty(size * Q, dtype)
     for n in range(start, stop):
-        count, other, largest = _both(
-            X[n],
-            scale,
-            geometry,
-            windows,
-            others,
-            True,
-            symmetric,
-            x,
-            x_norms,
-            x_group,
-            y,
-            y_norms,
-            y_group,
-            mean,
-        )
-        of_pairs = b.size == 0
-        a = b if of_pairs else merged(b, x_group, weights[:count])
+        count, other, largest = _both(X[n], scale, windows, True, x_patches, y_patches, mean)
+        a = b if of_pairs else merged(b, x_group, room[:count])
         of_rows = _merged_pairs(B, x_group, y_group, count, other) if of_pairs else B
         total, diagonal = 0.0, 0.0
         for i0 in range(0, count, size):
@@ -112,12 +168,8 @@ def pair_sums(
             blas.gemm(x[i0:i1], y[:columns], products, N, T, -2.0, 0.0)
             for i in range(i0, i1):
                 end = i if symmetric else other
-                product, norm, limit, row = (
-                    products[i - i0, :end],
-                    x_norms[i],
-                    near_below(family, x_norms[i] + largest),
-                    a[:end],
-                )
+                product, norm = products[i - i0, :end], x_norms[i]
+                limit, row = near_below(family, norm + largest), a[:end]
                 if of_pairs:
                     row = of_rows[i, :end]
                 if is_lean(family, product, norm, y_norms, limit):
@@ -133,152 +185,169 @@ def pair_sums(
 
 
 @jit
-def pair_sums_vjp(
-    start,
-    stop,
-    family,
-    X,
-    b,
-    B,
-    k_bar,
-    variance,
-    scale,
-    geometry,
-    windows,
-    others,
-    symmetric,
-    contract,
-    need_B,
-    X_bar,
-):
+def pair_sums_vjp(start, stop, k, X, weights, k_bar, windows, contract, need_B, X_bar):
     """Of images start..stop: b_bar (P,), B_bar (P, Q), elementwise sums of E (x - y)^2, those of near pairs apart, the total one
     of E r^2 of all others, and the sum of k_bar B k.
 
-    ``contract`` as in ``patches_sums``; of what is not there, or needed (``need_B``), cotangents
+    ``contract`` as in ``patches.sums``; of what is not there, or needed (``need_B``), cotangents
     are empty.
     """
-    P, Q, d, dtype, both = (
-        windows[1] - windows[0],
-        others[1] - others[0],
-        scale.size,
-        X.dtype,
-        len(X_bar) > 0,
-    )
-    x, x_norms, x_group = np.empty((P, d), dtype), np.empty(P, dtype), np.empty(P, np.int64)
-    y, y_norms, y_group = x, x_norms, x_group
-    x_bar, x_near = np.zeros((P if both else 0, d), dtype), np.zeros((P, d), dtype)
-    y_bar, y_near = x_bar, x_near if both else x_bar
-    if not symmetric:
-        y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
-        y_bar, y_near = (
-            np.zeros((Q if both else 0, d), dtype),
-            np.zeros((Q if both else 0, d), dtype),
-        )
-    near, weights, mean = np.empty(Q, np.int64), np.empty(P, dtype), np.empty(d, dtype)
-    r2s, ks, qs = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
-    columns, k_sums, lean = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
-    e, b_rows = np.empty(P, dtype), np.empty(P, dtype)
-    size, of_pairs = min(P, tile_rows(Q, X.itemsize)), b.size == 0
-    tile, EY = np.empty(size * Q, dtype), np.empty((size, d), dtype)
-    shape = B.shape if need_B else (0, 0)
-    b_bar, B_bar, k_all = np.zeros(b.size), np.zeros(shape), np.empty(shape, dtype)
-    squares, near_squares, moment, values, twice = (
+    b, B = weights
+    asked = Asked(len(X_bar) > 0, contract, b.size == 0, need_B, windows.symmetric)
+    d, shape = k.scale.size, B.shape if need_B else (0, 0)
+    work = _workspace(windows, d, asked.both, X)
+    found = Sums(
+        np.zeros(b.size),
+        np.zeros(shape),
+        np.empty(shape, X.dtype),
         np.zeros(d),
         np.zeros(d),
-        0.0,
-        0.0,
-        dtype.type(2 if symmetric else 1),
+        np.zeros(2),
     )
+    x, y, size = work.x.patches, work.y.patches, len(work.EY)
+    twice = X.dtype.type(2 if windows.symmetric else 1)
     for n in range(start, stop):
-        count, other, largest = _both(
-            X[n],
-            scale,
-            geometry,
-            windows,
-            others,
-            not both,
-            symmetric,
-            x,
-            x_norms,
-            x_group,
-            y,
-            y_norms,
-            y_group,
-            mean,
-        )
-        columns[:], k_sums[:], lean[:] = 0, 0, 0
-        x_bar[:], x_near[:], y_bar[:], y_near[:] = 0, 0, 0, 0
-        a = b if of_pairs else merged(b, x_group, weights[:count])
-        of_rows = _merged_pairs(B, x_group, y_group, count, other) if of_pairs else B
+        count, other, largest = _both(X[n], k.scale, windows, not asked.both, x, y, work.mean)
+        _clear(work)
+        a = b if asked.pairs else merged(b, x.group, work.weights[:count])
+        of_rows = _merged_pairs(B, x.group, y.group, count, other) if asked.pairs else B
+        image = Image(count, other, largest, a, of_rows, twice * k_bar[n])
         for i0 in range(0, count, size):
             i1 = min(i0 + size, count)
-            width = i1 if symmetric else other
-            w = tile[: (i1 - i0) * width].reshape(i1 - i0, width)
-            blas.gemm(x[i0:i1], y[:width], w, N, T, -2.0, 0.0)
-            for i in range(i0, i1):
-                end, norm, limit = (
-                    i if symmetric else other,
-                    x_norms[i],
-                    near_below(family, x_norms[i] + largest),
-                )
-                line, row, factor = (
-                    w[i - i0, :end],
-                    of_rows[i, :end] if of_pairs else a[:end],
-                    twice * k_bar[n],
-                )
-                share = factor if of_pairs else factor * a[i]
-                if not of_pairs and is_lean(family, line, norm, y_norms, limit):
-                    more, value = lean_weigh(line, norm, y_norms, variance, share, row, lean)
-                    total = share * value
-                else:
-                    r2, k, q = r2s[:end], ks[:end], qs[:end]
-                    low = squared(line, x[i], norm, y, y_norms, limit, r2, near)
-                    value_and_slope(family, variance, r2, k, q)
-                    if contract:
-                        contract_near(
-                            share, row, q, near, low, x[i], y, x_near[i], y_near, near_squares
-                        )
-                    total, more, value = weigh(share, row, k, q, r2, line, columns, k_sums)
-                    if need_B:
-                        k_all[i, :end] = k
-                for j in range(end, width):
-                    w[i - i0, j] = 0
-                e[i] = total
-                moment += more
-                values += share * value
-                b_rows[i] = factor * value
-                if symmetric:
-                    weight = of_rows[i, i] if of_pairs else a[i] * a[i]
-                    values += k_bar[n] * weight * variance
+            width = i1 if windows.symmetric else other
+            w = work.tile[: (i1 - i0) * width].reshape(i1 - i0, width)
+            blas.gemm(x.rows[i0:i1], y.rows[:width], w, N, T, -2.0, 0.0)
+            _weigh_rows(i0, i1, w, k, image, k_bar[n], asked, work, found)
             if contract:
-                blas.gemm(w, y[:width], EY[: i1 - i0], N, N, 1.0, 0.0)
-                for i in range(i0, i1):
-                    for t in range(d):
-                        squares[t] -= 2 * x[i, t] * EY[i - i0, t]
-                        if both:
-                            x_bar[i, t] += EY[i - i0, t]
+                _contract_rows(i0, i1, w, asked.both, work, found)
+            if asked.both:
+                blas.gemm(w, x.rows[i0:i1], work.y.bar[:width], T, N, 1.0, 1.0)
+        _finish_image(image, k, k_bar[n], asked, work, found)
+        if asked.both:
+            put(work.x.bar, k.scale, windows.geometry, windows.first, X_bar[n])
+            if not windows.symmetric:
+                put(work.y.bar, k.scale, windows.geometry, windows.second, X_bar[n])
+    return (
+        found.b_bar,
+        found.B_bar,
+        found.squares,
+        found.near_squares,
+        found.totals[0],
+        found.totals[1],
+    )
+
+
+@jit
+def _workspace(windows, d, both, like):
+    P, Q = windows.first[1] - windows.first[0], windows.second[1] - windows.second[0]
+    size, dtype = min(P, tile_rows(Q, like.itemsize)), like.dtype
+    x_bar, x_near = np.zeros((P if both else 0, d), dtype), np.zeros((P, d), dtype)
+    x = Side(room_for_patches(P, d, like), x_bar, x_near)
+    if windows.symmetric:
+        y = Side(x.patches, x_bar, x_near if both else x_bar)
+    else:
+        rows = Q if both else 0
+        y_bar, y_near = np.zeros((rows, d), dtype), np.zeros((rows, d), dtype)
+        y = Side(room_for_patches(Q, d, like), y_bar, y_near)
+    return Workspace(
+        x,
+        y,
+        np.empty(size * Q, dtype),
+        np.empty((size, d), dtype),
+        np.empty(P, dtype),
+        np.empty(P, dtype),
+        np.empty(P, dtype),
+        np.empty(Q, np.int64),
+        np.empty((6, Q), dtype),
+        np.empty(d, dtype),
+    )
+
+
+@jit
+def _clear(work):
+    work.row[3:] = 0
+    work.x.bar[:] = 0
+    work.x.near_bar[:] = 0
+    work.y.bar[:] = 0
+    work.y.near_bar[:] = 0
+
+
+@jit
+def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
+    """Turn a tile of products, of rows i0..i1 with the columns of ``w``, into E."""
+    family, variance, _ = k
+    count, other, largest, a, of_rows, factor = image
+    (x, x_norms, _), _, x_near = work.x
+    (y, y_norms, _), _, y_near = work.y
+    e, b_rows, near, row = work.e, work.b_rows, work.near, work.row
+    columns, k_sums, lean = row[3], row[4], row[5]
+    _, _, k_all, _, near_squares, totals = found
+    for i in range(i0, i1):
+        end, norm = i if asked.symmetric else other, x_norms[i]
+        limit = near_below(family, norm + largest)
+        line, share = w[i - i0, :end], factor if asked.pairs else factor * a[i]
+        weights = of_rows[i, :end] if asked.pairs else a[:end]
+        if not asked.pairs and is_lean(family, line, norm, y_norms, limit):
+            more, value = lean_weigh(line, norm, y_norms, variance, share, weights, lean)
+            total = share * value
+        else:
+            r2, values, q = row[0, :end], row[1, :end], row[2, :end]
+            low = squared(line, x[i], norm, y, y_norms, limit, r2, near)
+            value_and_slope(family, variance, r2, values, q)
+            if asked.contract:
+                contract_near(
+                    share, weights, q, near, low, x[i], y, x_near[i], y_near, near_squares
+                )
+            total, more, value = weigh(share, weights, values, q, r2, line, columns, k_sums)
+            if asked.B_bar:
+                k_all[i, :end] = values
+        for j in range(end, w.shape[1]):
+            w[i - i0, j] = 0
+        e[i] = total
+        totals[0] += more
+        totals[1] += share * value
+        b_rows[i] = factor * value
+        if asked.symmetric:
+            weight = of_rows[i, i] if asked.pairs else a[i] * a[i]
+            totals[1] += k_bar * weight * variance
+
+
+@jit
+def _contract_rows(i0, i1, w, both, work, found):
+    """E Y of a tile, and what it adds to sum E (x - y)^2 and to x_bar."""
+    x, x_bar, y = work.x.patches.rows, work.x.bar, work.y.patches.rows
+    EY, squares = work.EY[: i1 - i0], found.squares
+    blas.gemm(w, y[: w.shape[1]], EY, N, N, 1.0, 0.0)
+    for i in range(i0, i1):
+        for t in range(squares.size):
+            squares[t] -= 2 * x[i, t] * EY[i - i0, t]
             if both:
-                blas.gemm(w, x[i0:i1], y_bar[:width], T, N, 1.0, 1.0)
-        if not of_pairs:
-            for i in range(count):
-                k_sums[i] += lean[i]
-                columns[i] += a[i] * lean[i]
-                b_rows[i] += k_sums[i] + 2 * k_bar[n] * a[i] * variance
-            for p in range(P):
-                b_bar[p] += b_rows[x_group[p]]
-        if need_B:
-            _add_pairs(k_bar[n], k_all, variance, symmetric, x_group, y_group, B_bar)
-        if symmetric:
-            e[:count] += columns[:count]
-        if contract:
-            _finish(e[:count], x, x_near, squares, x_bar)
-            if not symmetric:
-                _finish(columns[:other], y, y_near, squares, y_bar)
-        if both:
-            put(x_bar, scale, geometry, windows, X_bar[n])
-            if not symmetric:
-                put(y_bar, scale, geometry, others, X_bar[n])
-    return b_bar, B_bar, squares, near_squares, moment, values
+                x_bar[i, t] += EY[i - i0, t]
+
+
+@jit
+def _finish_image(image, k, k_bar, asked, work, found):
+    """What waits for all rows: b_bar or B_bar, and what the sums of E over either side add."""
+    count, other, a = image.count, image.other, image.a
+    (x, _, x_group), x_bar, x_near = work.x
+    (y, _, y_group), y_bar, y_near = work.y
+    e, b_rows, row, squares = work.e, work.b_rows, work.row, found.squares
+    columns, k_sums, lean = row[3], row[4], row[5]
+    if not asked.pairs:
+        for i in range(count):
+            k_sums[i] += lean[i]
+            columns[i] += a[i] * lean[i]
+            b_rows[i] += k_sums[i] + 2 * k_bar * a[i] * k.variance
+        for p in range(x_group.size):
+            found.b_bar[p] += b_rows[x_group[p]]
+    if asked.B_bar:
+        _add_pairs(k_bar, found.k_all, k.variance, asked.symmetric, x_group, y_group, found.B_bar)
+    if asked.symmetric:
+        e[:count] += columns[:count]
+    if asked.contract:
+        _finish(e[:count], x, x_near, squares, x_bar)
+        if not asked.symmetric:
+            _finish(columns[:other], y, y_near, squares, y_bar)
 
 
 @jit

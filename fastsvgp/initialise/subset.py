@@ -1,0 +1,61 @@
+"""The random rows that starts are chosen from, on the host.
+
+Only these are read where there are many rows, so data larger than memory (``numpy.memmap``) is
+fine. ``rng`` is None, an integer seed, or a ``numpy.random.Generator``. Of data on a device they are
+copied to the host, where the choice is made, the same for the same seed; what is returned is on the
+device again.
+"""
+
+import numpy as np
+
+from .. import check
+from ..errors import BadEntry
+from ..records.inducing_sets import InducingPair
+from ..runtime import devices
+from ..runtime.deferred_checks import on_device
+
+
+def sizes_of_sets(M):
+    """How many inputs there shall be in all, and what returns them: as they are, or as a pair of the first and the rest."""
+    if not isinstance(M, (tuple, list)):
+        return check.whole("M", M), lambda Z: Z
+    if len(M) != 2:
+        raise ValueError(f"`M` must be a number, or two of them for an InducingPair, got {len(M)}")
+    first, second = (check.whole("M", m) for m in M)
+    return first + second, lambda Z: InducingPair(Z[:first], Z[first:])
+
+
+def as_data(X):
+    """Lists and tables as arrays; an array of any library is read later, and only the rows that are looked at."""
+    return X if hasattr(X, "dtype") else check.as_array("X", X)
+
+
+def random_rows(function, X, M, rng, subset):
+    """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
+    X = as_data(X)
+    if np.ndim(X) != 2 or 0 in np.shape(X):
+        raise ValueError(
+            f"{function}: `X` must have shape (N, D) with at least one row and column, got"
+            f" {np.shape(X)}"
+        )
+    N, D = np.shape(X)
+    if M > N:
+        raise ValueError(
+            f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M"
+            f" <= {N}"
+        )
+    if subset is None:
+        subset = max(1, min(20_000, 4_000_000 // D))
+    subset = check.whole("subset", subset)
+    rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
+    order = np.argsort(rows)  # read in the order of the file, then shuffle
+    part = check.as_array("X", X[devices.like(rows[order], X)])
+    part, home = (part.get(), X) if on_device(part) else (part, None)
+    shuffled = np.empty(part.shape)
+    shuffled[order] = part
+    try:
+        check.finite("X", shuffled)
+    except BadEntry as error:
+        error.index = (int(rows[error.index[0]]), error.index[1])
+        raise
+    return shuffled, check.common_dtype(part, names=("X",)), home

@@ -1,0 +1,323 @@
+"""The Newton-Schulz iteration for one matrix: the rule for its steps, its fallback and its end."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import check, kernels
+
+# ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
+CERTIFICATE = 0.46
+# the columns of a start are scaled where the diagonal of L' A L leaves this range
+SCALED = 0.2, 5.0
+SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
+# steps that a device takes before the host looks: three waits of four are saved, and at the end two
+# steps may be idle
+LOOKAHEAD = 4
+# the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
+ROUNDING = 0.17
+
+
+class InverseFactorInfo(NamedTuple):
+    """How ``inverse_factor`` ended; arrays over the batch where A has leading axes.
+
+    converged : the normalised residual ||L' A L - I||_F / sqrt(M) is at most the tolerance
+    steps : updates of L
+    residual : the normalised residual of the returned factor
+    certified : ||L' A L - I||_F < 0.46, so that unit steps from here converge quadratically
+    reason : "converged"; "steps": `max_steps` were not enough; "rounding": no step reduces the residual any further in this
+        dtype; "indefinite": some x' A x <= 0 was met, so A is not positive definite in this dtype
+    reachable : for the last two reasons, about the smallest residual that rounding allows, 0.17 eps cond(A), with an estimate of
+        the condition number; else 0
+    searches : how many of the steps were taken by the exact line search
+    log_det : log|L L'| of the returned factor, which tends to -log|A|
+    gap : what ``variance_gap`` measured of the returned factor; infinity where it was not asked for
+    """
+
+    converged: bool
+    steps: int
+    residual: float
+    certified: bool
+    reason: str
+    reachable: float
+    searches: int
+    log_det: float
+    gap: float
+
+
+class _Iterate(NamedTuple):
+    """A factor L, D = L' A L - I with its statistics where a lookahead may start, and numbers.
+
+    norm : of D; smallest, largest : of the diagonal of L' A L; log_det : log|L L'|
+    """
+
+    L: np.ndarray
+    D: np.ndarray
+    stats: np.ndarray
+    norm: float
+    smallest: float
+    largest: float
+    objective: float
+    log_det: float
+
+
+def _iterates(factors, D, rows):
+    """Those of ``newton_schulz_walk``, and the size of the step from each; only the last one has D.
+
+    One wait for a device.
+    """
+    numbers = rows.tolist()
+    last = next(i for i, row in enumerate(numbers) if row[5] == 0)
+    for i, (L, (norm, smallest, largest, trace, log_det, size)) in enumerate(
+        zip(factors, numbers[: last + 1], strict=False)
+    ):
+        start = (D, rows[i, :4]) if i == last else (None, None)
+        yield _Iterate(L, *start, norm, smallest, largest, (trace - log_det) / 2, log_det), size
+
+
+def _iterate(A, L):
+    _, D, rows, _ = kernels.newton_schulz_walk(A, L, None, 0.0, 0)
+    return next(_iterates([L], D, rows))[0]
+
+
+class _Iterates:
+    """Steps by the rule, asked for one after the other; a device has taken several when the host looks at the first one."""
+
+    def __init__(self, A, power, tolerance, lookahead):
+        self.A, self.tolerance, self.lookahead, self.iterations = A, tolerance, lookahead, (10, 3)
+        self.power = power  # where the next power iteration starts
+        self.taken = []  # the last one first
+
+    def step(self, now, most):
+        """``(size, iterate)``, from the iterate that the last step led to, or for any other one that has D."""
+        if now.D is not None:
+            iterations = (0, 0) if now.norm < CERTIFICATE else self.iterations
+            steps, start = self._how_many(now.norm, most), (now.D, now.stats)
+            walked = kernels.newton_schulz_walk(
+                self.A, now.L, self.power, self.tolerance, steps, start, iterations
+            )
+            factors, D, rows, self.power = walked
+            found, sizes = zip(*_iterates([now.L, *factors], D, rows), strict=True)
+            self.taken = [*zip(sizes, found[1:] or [now], strict=False)][::-1]
+            self.iterations = 3, 3
+        return self.taken.pop()
+
+    def _how_many(self, norm, most):
+        """As many as may be taken at once, or fewer where these lead to the tolerance for certain."""
+        most = min(most, self.lookahead)
+        if norm >= CERTIFICATE:
+            return most
+        steps, norm = 1, _bound(norm, 1)
+        while steps < most and norm > self.tolerance * math.sqrt(len(self.A)):
+            steps, norm = steps + 1, _bound(norm, 1)
+        return steps
+
+
+def _on_host(vector):
+    """A vector as float64 of NumPy, in one copy from wherever it is."""
+    return np.array(vector.tolist())
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """The iterate and the counts of one run, with the rules for its steps and its end.
+
+    limit : on the norm of an iterate; state : of the schedule; slack : what ``gap`` measured last
+    """
+
+    A: Any
+    power: Any
+    limit: float
+    max_steps: int
+    gap: Any
+    schedule: Any
+    state: Any
+    ahead: _Iterates
+    now: _Iterate
+    steps: int = 0
+    searches: int = 0
+    stalled: bool = False  # rounding had the last step end above its bound
+    slack: float = math.inf
+
+    def stop_reason(self):
+        """Why the run ends at this iterate; None if it does not."""
+        now = self.now
+        if self.gap is not None:
+            self.slack = self.gap.measure(self.A, now.L)
+        if now.norm <= self.limit or (self.gap is not None and self.slack <= self.gap.limit):
+            return "converged"
+        if self.stalled:
+            return "rounding"
+        if now.smallest <= 0:
+            return "indefinite"
+        return "steps" if self.steps == self.max_steps else None
+
+    def advance(self):
+        """Move to the next iterate; why the run ends if no step leads to a better one, else None."""
+        size, new = self._proposed()
+        if not _progress(self.now, new, size):
+            if size == 1 and self.now.norm < CERTIFICATE:
+                return "rounding"
+            size, stepped = _line_search(self.A, self.now.L)
+            if size is None:
+                return "indefinite"
+            new = _iterate(self.A, stepped)
+            self.searches += 1
+            if not _progress(self.now, new, size):
+                return "rounding"
+        bound = _bound(self.now.norm, size)
+        self.now, self.steps = new, self.steps + 1
+        if self.schedule is not None:
+            self.state = self.schedule.observe(self.state, -new.objective)
+        # what exceeds the bound is rounding, and it stays
+        self.stalled = bound < CERTIFICATE and new.norm > 2 * bound
+        return None
+
+    def _proposed(self):
+        """``(size, iterate)`` of the next step, by the schedule or by the rule."""
+        if self.schedule is None:
+            return self.ahead.step(self.now, self.max_steps - self.steps)
+        now, size = self.now, self.schedule.size(self.steps, self.state)
+        L = kernels.newton_schulz_update(now.L, now.D, size, overwrite_d=True)
+        return size, _iterate(self.A, L)
+
+    def info(self, reason):
+        now, A, reachable = self.now, self.A, 0.0
+        if reason in ("rounding", "indefinite"):
+            eps = float(np.finfo(A.dtype).eps)
+            reachable = ROUNDING * eps * _condition(A, now.L, self.power)
+        return InverseFactorInfo(
+            converged=reason == "converged",
+            steps=self.steps,
+            residual=now.norm / math.sqrt(len(A)),
+            certified=now.norm < CERTIFICATE,
+            reason=reason,
+            reachable=reachable,
+            searches=self.searches,
+            log_det=now.log_det,
+            gap=self.slack,
+        )
+
+
+def newton_schulz_iterate(A, L, schedule, tolerance, max_steps, gap=None):
+    """``inverse_factor`` for one matrix and arguments that were checked: what a training loop calls.
+
+    ``schedule`` is a schedule or None, ``gap`` a ``VarianceGap`` in place of the tolerance or None.
+    """
+    # any start will do that favours no direction
+    power = np.random.default_rng(0).standard_normal(len(A))
+    power = np.asarray(power, A.dtype, like=A)
+    if gap is not None:
+        tolerance = 0.0
+    lookahead = LOOKAHEAD if gap is None and check.backend_of(A) == "cuda" else 1
+    run = _Iteration(
+        A,
+        power,
+        limit=tolerance * math.sqrt(len(A)),
+        max_steps=max_steps,
+        gap=gap,
+        schedule=schedule,
+        state=None if schedule is None else schedule.init(),
+        ahead=_Iterates(A, power, tolerance, lookahead),
+        now=_start(A, L, power),
+    )
+    reason = run.stop_reason()
+    while reason is None:
+        reason = run.advance() or run.stop_reason()
+    return run.now.L, run.info(reason)
+
+
+def _start(A, L, power):
+    """The iterate at L, scaled, or a cold start where there is no L or none that can be used."""
+    if L is not None:
+        signs = np.where(L.diagonal() < 0, -1, 1).astype(L.dtype)
+        start = _scaled_start(A, np.tril(L) * signs)
+        # else L' A L overflows, or vanishes
+        if math.isfinite(start.norm) and start.smallest > 0:
+            return start
+    return _iterate(A, _cold_start(A, power))
+
+
+def _progress(now, new, size):
+    """Has a step of ``size`` led from ``now`` to something better?"""
+    if not math.isfinite(new.norm) or not math.isfinite(new.objective):
+        return False
+    if now.norm < CERTIFICATE:  # differences of the objective would drown in rounding
+        return new.norm < now.norm
+    # long steps need not go down so steeply
+    return new.objective < now.objective - SUFFICIENT * min(size, 1) * now.norm**2 / 2
+
+
+def _bound(d, g):
+    """An upper bound of ||E' - I||_F after a step g from ||E - I||_F = d.
+
+    D' = D - g (Phi + Phi') - g (D Phi + Phi' D) + g^2 (Phi' Phi + Phi' D Phi), Phi + Phi' = D and
+    ||Phi||_F <= d / sqrt(2).
+    """
+    return abs(1 - g) * d + math.sqrt(2) * g * d**2 + g**2 * d**2 * (1 + d) / 2
+
+
+def _line_search(A, L):
+    """The exact minimiser along the natural gradient: (step size, new factor); (None, None) where A proves not to be definite."""
+    D, stats = kernels.newton_schulz_gram(A, L)
+    norm, _, _, trace = stats.tolist()
+    P, curvature = kernels.newton_schulz_curvature(A, L, D)
+    curvature = float(curvature)
+    if not curvature > 0:
+        return None, None
+    phi = _on_host(D.diagonal()) / 2
+    linear = norm**2 / 2 + trace / 2  # <E, Phi>
+    top = max(float(phi.max()), 0.0)
+
+    def slope(g):
+        return curvature * g - linear + float((phi / (1 - g * phi)).sum())
+
+    # convex, with a pole at 1 / top: the root of the slope by bisection
+    low, high = 0.0, 1 / top if top > 0 else 1.0
+    while top == 0 and slope(high) < 0:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return low, L - L.dtype.type(low) * P
+
+
+def _scaled_start(A, L):
+    """The iterate at L, its columns scaled to a unit diagonal of E = L' A L where that is far from one.
+
+    Over all scalings of the columns these are the ones of least objective. D = E - I has no digits
+    left of what is small in E: so columns whose E_ii is lost are scaled by the smallest at first,
+    and by their own in a second round.
+    """
+    now = _iterate(A, L)
+    for _ in range(2):
+        if not (
+            now.smallest > 0
+            and math.isfinite(now.norm)
+            and (now.smallest < SCALED[0] or now.largest > SCALED[1])
+        ):
+            break
+        scale = np.maximum(_on_host(now.D.diagonal()) + 1, now.smallest) ** -0.5
+        now = _iterate(A, now.L * np.asarray(scale.astype(A.dtype), like=A))
+    return now
+
+
+def _cold_start(A, power):
+    """a diag(A)^-1/2, with a such that the largest eigenvalue of L' A L is about one."""
+    scale = 1 / np.sqrt(A.diagonal())
+    top, _ = kernels.power_iteration(scale[:, None] * A * scale, power, iterations=5)
+    L = np.zeros(A.shape, A.dtype, like=A)
+    L.reshape(-1)[:: len(A) + 1] = scale / A.dtype.type(math.sqrt(float(top)))
+    return L
+
+
+def _condition(A, L, power):
+    """About the condition number of A, from power iterations with A and with L L' in place of its inverse."""
+    top, _ = kernels.power_iteration(A, power, iterations=5)
+    for _ in range(5):
+        power = power / np.sqrt(np.square(power).sum())
+        power = (L * (power[:, None] * L).sum(0)).sum(1)
+    size = float(np.sqrt(np.square(power).sum()))
+    return float(top) * size

@@ -1,0 +1,173 @@
+"""q(u) of a ``SiteSVGP`` from its sites, and the way back: A and t, by runs of rows.
+
+Formulas and names as in ``site_svgp``.
+"""
+
+import copy
+
+import numpy as np
+
+from .. import check, kernels
+from ..bounds.layer_pass import LayerParts, LayerPass
+from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
+from ..errors import InvalidSites
+from ..likelihoods.base import total
+from ..posteriors.base import Prior, prior_factor
+from ..posteriors.dual_sites import WhitenedState
+from ..records import leaves, plus, replace
+from ..records.inducing_sets import naming_repeated
+from .dual_parameters import Sites
+
+INVALID = (
+    "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and"
+    " natural_step keeps valid sites valid; where the covariance function has moved since, smaller"
+    " steps may be needed"
+)
+RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
+
+
+def held_layer(model, X, jitter):
+    """The layer whose q(u) the sites make, in whitened coordinates: A and t, run of rows by run of rows. Of a checked model."""
+    L, batch = factor(model, jitter), model.sites.lambda1.shape[:-1]
+    first, second = (a.reshape(-1, len(X)) for a in (model.sites.lambda1, model.sites.lambda2))
+    A, t = kernels.empty((len(first), *L.shape), L), np.zeros((len(first), len(L)), L.dtype, like=L)
+    for i, at in enumerate(_runs(len(X), len(L))):
+        Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X[at]))
+        _add_sites(A, t, Lam, first[:, at], second[:, at], add=i > 0)
+    state = WhitenedState(
+        t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape)
+    )
+    return LayerParts(model.covariance, state, model.inducing, model.mean)
+
+
+def site_pass(held, jitter, columns=0, need=()):
+    """The ``LayerPass``; what it says of sites that are not valid, in the words of this model."""
+    try:
+        return LayerPass(held, jitter, columns, need)
+    except InvalidSites as error:
+        raise InvalidSites(INVALID) from error
+
+
+def _add_sites(A, t, Lam, first, second, add):
+    """Add what sites (P, B) with these projections are to t, and to the lower triangle of A, or start it."""
+    t += kernels.matmul(first, Lam, transpose_b=True)
+    for p, weights in enumerate(second):
+        kernels.weighted_gram(Lam, np.ascontiguousarray(weights, like=Lam), out=A[p], add=add)
+
+
+def factor(model, jitter):
+    with naming_repeated(model.inducing):
+        return prior_factor(model.covariance.Kuu(model.inducing), jitter)
+
+
+def _runs(N, M):
+    size = max(1, RUN_NUMBERS // M)
+    return [slice(start, min(start + size, N)) for start in range(0, N, size)] or [slice(0, 0)]
+
+
+def sites_vjp(model, X, jitter, bars, wrt, need):
+    """Cotangents of covariance, inducing inputs and sites: those of the marginals, and what goes through A and t."""
+    roots = {name.partition(".")[0] for name in wrt}
+    of_Kuf = tuple(name for name in need if name.startswith("covariance")) + (
+        ("inducing",) if "inducing" in roots else ()
+    )
+    covariance_bar, inducing_bar, first_bar, second_bar = bars.covariance, bars.inducing, [], []
+    if not of_Kuf and "sites" not in roots:
+        return covariance_bar, inducing_bar, None
+    L, sites = factor(model, jitter), model.sites
+    first, second = (a.reshape(-1, len(X)) for a in (sites.lambda1, sites.lambda2))
+    g, A_bar = (
+        bars.posterior.lambda1.reshape(-1, len(L)),
+        bars.posterior.lambda2.reshape(-1, *L.shape),
+    )
+    F, alpha = (
+        2 * kernels.solve_triangular(L, A_bar, transpose=True),
+        kernels.solve_triangular(L, g[..., None], transpose=True),
+    )
+    for at in _runs(len(X), len(L)):
+        Kuf = model.covariance.Kuf(model.inducing, X[at])
+        Lam = kernels.solve_triangular(L, Kuf)
+        first_bar.append(kernels.matmul(g, Lam))
+        second_bar.append(
+            np.stack([np.sum(Lam * kernels.matmul(one, Lam), axis=0) for one in A_bar])
+        )
+        if of_Kuf:
+            Kuf_bar = np.zeros_like(Lam)
+            for p in range(len(g)):
+                T = kernels.matmul(F[p], Lam)
+                weights, targets = (np.ascontiguousarray(a[p, at], like=L) for a in (second, first))
+                Kuf_bar += kernels.add_outer(T, alpha[p, :, 0], targets, weights)
+            of_covariance, of_inducing, _ = model.covariance.Kuf_vjp(
+                Kuf_bar, Kuf, model.inducing, X[at], of_Kuf
+            )
+            covariance_bar, inducing_bar = (
+                plus(of_covariance, covariance_bar),
+                plus(of_inducing, inducing_bar),
+            )
+    sites_bar = Sites(
+        *(
+            np.concatenate(parts, -1).reshape(sites.lambda1.shape)
+            for parts in (first_bar, second_bar)
+        )
+    )
+    return covariance_bar, inducing_bar, sites_bar
+
+
+class SparseSites:
+    """q(u) of a checked ``SiteSVGP`` as its sites move: L stays, A and t change by the rows whose sites do."""
+
+    def __init__(self, model, X, jitter):
+        self.model, self.X, self._prior = (
+            model,
+            X,
+            Prior(model.covariance.Kuu(model.inducing), jitter),
+        )
+        self._state, self._of_all = held_layer(model, X, jitter).posterior, []
+        self._of_rows, self._moves = [], 0
+
+    def layer(self, rows):
+        """What ``sweep`` takes for a layer, at some rows or at ``slice(None)``; its ``work`` has the ``kl``."""
+        whole = isinstance(rows, slice)
+        if whole and self.X.shape[0] * len(self._prior.Kuu) > KEEP_NUMBERS:
+            self._of_rows = None
+        else:
+            self._of_rows = self._of_all if whole else []
+        try:
+            return KeptLayer(self.model, self._prior, self._state, self._of_rows)
+        except InvalidSites as error:
+            raise InvalidSites(INVALID) from error
+
+    def moved(self, rows, sites):
+        """With other sites at ``rows``, through which a layer has gone. 2 M^2 B flops."""
+        there, model = copy.copy(self), replace(self.model, sites=sites)
+        there.model, jitter, N = model, self._prior.jitter, len(self.X)
+        whole, old, state, start = isinstance(rows, slice), self.model.sites, self._state, 0
+        there._moves = 0 if whole else self._moves + len(rows)
+        # differences leave rounding behind: an epoch of them is enough
+        if self._of_rows is None or there._moves > N:
+            there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
+            return there
+        M = len(self._prior.L)
+        A, t = state.lambda2.reshape(-1, M, M), state.lambda1.reshape(-1, M)
+        if whole:  # from the beginning
+            A, t, old = kernels.empty(A.shape, A), np.zeros_like(t), Sites(0, 0)
+        else:
+            A, t = A.copy(), t.copy()
+        first, second = (
+            (new - was).reshape(-1, N)[:, rows]
+            for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
+        )
+        for kept in self._of_rows:
+            at = slice(start, start + kept.Lam.shape[1])
+            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=not whole or start > 0)
+            start = at.stop
+        there._state = WhitenedState(
+            t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape)
+        )
+        return there
+
+
+def finite_sums(posterior):
+    """Refuse a posterior that is not finite; on a device, where it is known whether all went well."""
+    first = next(value for _, _, value in leaves(posterior))
+    check.result(total(first), posterior)
