@@ -9,7 +9,7 @@ from ..posteriors.base import PosteriorT, identities, prior_factor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitened_pass import GaussianFactor
-from ..records import leaves, record, replace
+from ..records import leaves, private_record, replace
 from ..records.inducing_sets import naming_repeated, stacked
 from ..records.typed import Array, Record
 from ..runtime import deferred_checks
@@ -146,7 +146,7 @@ def at_prior(
     return _settled(kind(**fields))
 
 
-@record
+@private_record
 class _Prior:
     """What the prior of the inducing variables depends on."""
 

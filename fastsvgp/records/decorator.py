@@ -123,17 +123,24 @@ def record(cls: type[T]) -> type[T]:
             " that name, by which files know it; give one of them a new name, or, where both"
             " modules are one file, import it under one name only"
         )
-    cls.__post_init__ = _then_arrays(getattr(cls, "__post_init__", None))
-    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-    cls.__init__ = keyword_only(cls)
-    cls.__repr__ = _repr
-    cls._record_fields = tuple(
-        (f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls)
-    )
-    cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
-    REGISTRY[cls.__name__] = cls
-    _TYPES.add(cls)
+    cls = private_record(cls)
+    REGISTRY[name] = cls
     return cls
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
+def private_record(cls: type[T]) -> type[T]:
+    """Turn a class into a record that no file holds: its name stays unknown to ``load``, and free."""
+    kind: Any = cls
+    kind.__post_init__ = _then_arrays(getattr(kind, "__post_init__", None))
+    kind = dataclasses.dataclass(frozen=True, eq=False, repr=False)(kind)
+    kind.__init__ = keyword_only(kind)
+    kind.__repr__ = _repr
+    fields = dataclasses.fields(kind)
+    kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
+    kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
+    _TYPES.add(kind)
+    return kind
 
 
 def _then_arrays(own):
