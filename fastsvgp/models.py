@@ -13,6 +13,7 @@ from .errors import refuse_unknown
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Written by ``python tools/public_names.py``.
 OFFERED = (
     "data_term_and_grad",
     "elbo",
@@ -58,6 +59,9 @@ OFFERED = (
 )
 # of all posteriors that are known: options that ``**random`` of a bound passes on
 RANDOM_QUANTITIES: set[str] = set()
+
+# a ``**`` parameter for type checkers: options that other kinds of model take, none of which comes
+OTHERS = "others"
 
 _SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
 _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
@@ -106,6 +110,8 @@ def register(kind, *, instead=None, **functions):
             p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
         rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        if rest == OTHERS:
+            rest = None
         _SERVES.setdefault(kind, {})[name] = function, options, rest
 
 

@@ -6,7 +6,7 @@ same way. A batch that is long against M goes through in parts that stay in cach
 is a sum over the parts.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
@@ -18,7 +18,19 @@ from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
-from ..records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
+from ..records.typed import (
+    Array,
+    ArrayLike,
+    Group,
+    Names,
+    OfBound,
+    OfDraws,
+    OfGroupedBound,
+    Random,
+    Record,
+    RecordT,
+    Seed,
+)
 from ..runtime import deferred_checks
 from .gradient_sums import scaled
 from .layer_pass import LayerBars
@@ -67,7 +79,16 @@ class SVGP:
 @deferred_checks.retried
 @models.public(SVGP)
 def elbo(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random
+    model: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+    **random: Unpack[OfDraws],
 ) -> float:
     """The evidence lower bound, in nats.
 
@@ -151,6 +172,29 @@ def elbo(
     return reduce.summed(num_data, check.result(less_kl(data, layer, num_data), model))
 
 
+# with ``inputs=True`` a third result comes
+@overload
+def elbo_and_grad(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[False] = ...,
+    **options: Unpack[OfGroupedBound],
+) -> tuple[float, RecordT]: ...
+@overload
+def elbo_and_grad(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[True],
+    **options: Unpack[OfGroupedBound],
+) -> tuple[float, RecordT, Array]: ...
+@overload
+def elbo_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
 @deferred_checks.retried
 @models.public(SVGP)
 def elbo_and_grad(
@@ -166,7 +210,7 @@ def elbo_and_grad(
     inputs=False,
     group=None,
     **random,
-) -> tuple[float, SVGP]:
+):
     """The evidence lower bound, in nats, and its gradient in natural space.
 
     Parameters
@@ -263,6 +307,23 @@ def elbo_and_grad(
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
+@overload
+def data_term_and_grad(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[False] = ...,
+    **options: Unpack[OfBound],
+) -> tuple[float, RecordT]: ...
+@overload
+def data_term_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfBound]
+) -> tuple[float, RecordT, Array]: ...
+@overload
+def data_term_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfBound]
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
 @deferred_checks.retried
 @models.public(SVGP)
 def data_term_and_grad(
@@ -277,7 +338,7 @@ def data_term_and_grad(
     wrt=None,
     inputs=False,
     **random,
-) -> tuple[float, SVGP]:
+):
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Data terms of shards add up.

@@ -6,15 +6,18 @@ data on a device that subset is copied to the host, where the choice is made, th
 seed; what is returned is on the device again.
 """
 
+from typing import Literal, overload
+
 import numpy as np
 
 from .. import check, kernels
+from ..covariances import Convolutional, Covariance
 from ..distributed import broadcast
 from ..errors import BadEntry, names_options, warn
 from ..means import LinearMean
 from ..records import is_record, leaves
 from ..records.inducing_sets import InducingPair
-from ..records.typed import ArrayLike, Seed
+from ..records.typed import Array, ArrayLike, Group, Seed
 from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 
@@ -22,6 +25,25 @@ _CHUNK = 4096
 GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
 
 
+# a pair of numbers gives a pair of sets
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: int,
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> InducingPair: ...
 @names_options
 def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
@@ -97,6 +119,12 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     return divided(devices.like((Z + centre).astype(dtype), home))
 
 
+@overload
+def patch_inducing(X: ArrayLike, M: int, covariance: Convolutional, rng: Seed = ...) -> Array: ...
+@overload
+def patch_inducing(
+    X: ArrayLike, M: tuple[int, int], covariance: Convolutional, rng: Seed = ...
+) -> InducingPair: ...
 @names_options
 def patch_inducing(X, M, covariance, rng=None):
     """Inducing patches for a ``Convolutional`` covariance: centres of clusters of the distinct patches of images.
@@ -172,6 +200,18 @@ def patch_inducing(X, M, covariance, rng=None):
     return divided(devices.like(Z.astype(dtype), home))
 
 
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike, M: int, covariance: Covariance, rng: Seed = ..., subset: int | None = ...
+) -> Array: ...
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    covariance: Covariance,
+    rng: Seed = ...,
+    subset: int | None = ...,
+) -> InducingPair: ...
 @names_options
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
@@ -251,6 +291,27 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
 
 
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    ard: Literal[True] = ...,
+    subset: int = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    *,
+    ard: Literal[False],
+    subset: int = ...,
+    group: Group | None = ...,
+) -> float: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike, rng: Seed = ..., ard: bool = ..., subset: int = ..., group: Group | None = ...
+) -> Array | float: ...
 @names_options
 def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     """Lengthscales of the order of the distances in the data: the median heuristic.

@@ -1,7 +1,7 @@
 """The records of the package by their names, as files know them, and what files of earlier versions hold beside."""
 
 # The module of each record of the package: a file may name these, whatever was imported, and no
-# other module is imported for it.
+# other module is imported for it. Written by ``python tools/public_names.py``.
 OURS = {
     "AbsorbedDualSites": "posteriors.dual_sites",
     "AdaGradState": "optim.adagrad",

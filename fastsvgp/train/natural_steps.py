@@ -10,6 +10,7 @@ them in the end. What a step costs is Lam once for a batch, W' Lam and G_2 for e
 factor of B and of its successor.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
+from ..records.typed import ArrayLike, RecordT, Rows, Seed
 from ..runtime import deferred_checks
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import finite_sums
@@ -40,8 +42,19 @@ GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 @models.public(SVGP)
 def natural_steps(
-    model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike | Rows,
+    Y: ArrayLike | Rows,
+    *,
+    rows: Iterable[ArrayLike] | None = None,
+    steps: int = 1,
+    step_size: float = 0.3,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    monotone: bool = False,
+    tolerance: float | None = None,
+) -> tuple[RecordT, list[NaturalStepInfo]]:
     """Natural-gradient steps of q(u) that share one factor of Kuu: ``natural_step`` many times over, for less.
 
     Parameters

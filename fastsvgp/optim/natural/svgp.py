@@ -11,7 +11,7 @@ from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
 from ...check import weights as weighing
 from ...distributed import reduce
 from ...records import replace
-from ...records.typed import ArrayLike, Group, Names, Random, RecordT, Seed
+from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
 from . import deep, sites  # noqa: F401, which register the steps of theirs
 from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
@@ -20,8 +20,19 @@ from .backtracking import NaturalStepInfo, check_natural, check_value, halved, n
 @deferred_checks.retried
 @models.public(SVGP)
 def natural_step(
-    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, **random
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    step_size: float = 0.3,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    monotone: bool = False,
+    group: Group | None = None,
+    **random: Unpack[OfSteps],
+) -> tuple[RecordT, NaturalStepInfo]:
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
     Parameters
