@@ -175,22 +175,12 @@ def elbo(
 # with ``inputs=True`` a third result comes
 @overload
 def elbo_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    inputs: Literal[False] = ...,
-    **options: Unpack[OfGroupedBound],
-) -> tuple[float, RecordT]: ...
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT]: ...  # fmt: skip
 @overload
 def elbo_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    inputs: Literal[True],
-    **options: Unpack[OfGroupedBound],
-) -> tuple[float, RecordT, Array]: ...
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT, Array]: ...  # fmt: skip
 @overload
 def elbo_and_grad(
     model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfGroupedBound]
@@ -309,13 +299,8 @@ def elbo_and_grad(
 
 @overload
 def data_term_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    inputs: Literal[False] = ...,
-    **options: Unpack[OfBound],
-) -> tuple[float, RecordT]: ...
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfBound]
+) -> tuple[float, RecordT]: ...  # fmt: skip
 @overload
 def data_term_and_grad(
     model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfBound]
