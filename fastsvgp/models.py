@@ -128,15 +128,15 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
             if not args and argument in options:
-                args = (options.pop(argument),)
+                args = (options.pop(argument),)  # type: ignore[assignment]
             if not args:
-                return function(**options)  # Python says what is missing
+                return function(**options)  # type: ignore[call-arg]  # Python says what is missing
             serves, named, rest = serving(name, args[0], argument)
             if not options.keys() <= named:
                 check_options(name, type(args[0]), options, named, rest)
             return serves(*args, **options)
 
-        call.by_kind = True  # options are checked here
+        call.by_kind = True  # type: ignore[attr-defined]  # options are checked here
         return call
 
     return decorate

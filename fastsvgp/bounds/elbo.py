@@ -394,28 +394,28 @@ def kl_term_and_grad(
     >>> round(kl, 6), grad.posterior.mean
     (3.0, array([1., 1., 1., 1., 1., 1.]))
     """
-    model, _, _, dtype = check.svgp(model)
-    wrt = check.names(wrt, model)
-    through = model.posterior.kl_depends_on_Kuu
+    given, _, _, dtype = check.svgp(model)
+    wrt = check.names(wrt, given)
+    through = given.posterior.kl_depends_on_Kuu
     need = (
         wrt
         if through
         else tuple(name for name in wrt if name.partition(".")[0] not in ("covariance", "inducing"))
     )
     layer = layer_pass(
-        model,
+        given,
         check.jitter_amount(jitter, dtype),
         need=need,
-        **check.drawn(random, model, dtype, rng),
+        **check.drawn(random, given, dtype, rng),
     )
     kl, bars = layer.kl(), layer.finish(1.0)
     of_Kuu = (
         (bars.covariance, bars.inducing)
         if through
-        else (_zeros(model.covariance), _zeros(model.inducing))
+        else (_zeros(given.covariance), _zeros(given.inducing))
     )
-    grad = SVGP(*of_Kuu, bars.posterior, _zeros(model.likelihood), bars.mean)
-    return check.result(kl, model), restricted(grad, wrt)
+    grad = SVGP(*of_Kuu, bars.posterior, _zeros(given.likelihood), bars.mean)
+    return check.result(kl, given), restricted(grad, wrt)
 
 
 def _zeros(tree):
@@ -480,8 +480,9 @@ def likelihood_direction(
         return reduce.bound(group, likelihood_direction, model, X, Y, wrt, packings=sums, **options)
     check.parts(model)
     wrt = _but_inverse(model, wrt) if isinstance(num_data, reduce.Share) else wrt
-    if "likelihood" not in model.posterior.directions:
-        kind = type(model.posterior).__name__
+    given: Any = model
+    if "likelihood" not in given.posterior.directions:
+        kind = type(given.posterior).__name__
         raise TypeError(
             f"likelihood_direction: a {kind} posterior has no such direction; its gradient is"
             " elbo_and_grad's"

@@ -11,6 +11,7 @@ import numpy as np
 from .. import check, kernels, models
 from ..records import Marginals
 from ..records.typed import (
+    AnyRecord,
     Array,
     ArrayLike,
     OfFunctions,
@@ -264,7 +265,7 @@ def predict_quantiles(
     return q if levels.ndim else q[0]
 
 
-def levels_of(levels):
+def levels_of(levels) -> np.ndarray:
     """The levels as an array of floats, checked."""
     levels = check.as_array("levels", levels)
     if deferred_checks.on_device(levels) or levels.ndim > 1:
@@ -317,7 +318,8 @@ def sample_f(
     (3, 40)
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return joint_samples(*_joint(model, Xs, jitter), num_samples, rng)
+    mean, cov, jitter = _joint(model, Xs, jitter)
+    return joint_samples(mean, cov, jitter, num_samples, rng)
 
 
 def joint_samples(mean, cov, jitter, num_samples, rng):
@@ -331,7 +333,9 @@ def joint_samples(mean, cov, jitter, num_samples, rng):
     return np.ascontiguousarray(samples, like=mean)
 
 
-def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
+def _marginals(
+    model, Xs, jitter, chunk_size, Ys=check.ABSENT
+) -> tuple[AnyRecord, np.ndarray, Marginals]:
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))

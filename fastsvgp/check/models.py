@@ -9,6 +9,7 @@ from ..errors import Diverged, VarianceClampWarning, warn
 from ..records import is_record, leaves, matches, missing, tree_map
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
+from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
 from .arrays import as_array, columns, finite, inputs, on_host, positive, square, targets
@@ -84,7 +85,9 @@ def _factor(name, array, kind):
     positive(f"diagonal of {name}", diagonal)
 
 
-def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
+def svgp(
+    model: Any, X: Any = ABSENT, Y: Any = ABSENT, names: tuple[str, str] = ("X", "Y")
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
     """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
 
     ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.

@@ -10,10 +10,13 @@ there.
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..errors import BadEntry
+from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from . import models
@@ -22,7 +25,9 @@ from .arrays import as_array
 ADVICE = "; a target that is not to count has the weight 0"
 
 
-def svgp(model, X, Y, weights, checked=models.svgp):
+def svgp(
+    model: Any, X: Any, Y: Any, weights: Any, checked: Callable[..., Any] = models.svgp
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.ndarray | None, np.dtype]:
     """The arguments of a bound that takes weights of data, checked.
 
     Parameters

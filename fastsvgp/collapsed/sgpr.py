@@ -53,7 +53,7 @@ from ..posteriors import Whitened
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records import Blocks, leaf, plus, record, restricted
 from ..records.inducing_sets import naming_repeated
-from ..records.typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
+from ..records.typed import AnyRecord, Array, ArrayLike, Group, Names, Number, Record, RecordT
 from ..runtime import deferred_checks
 
 
@@ -190,11 +190,11 @@ def collapsed_bound_and_grad(
         sums = lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
         options = dict(packings=sums, role="group", weights=weights, jitter=jitter)
         return reduce.bound(group, collapsed_bound_and_grad, sgpr, X, Y, wrt, **options)
-    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter, weights, group)
-    _, grad = reduce.summed_gradient(group, 0.0, gradient(s, sgpr, X, wrt, share=group))
-    return check.result(s.value, sgpr), grad
+    given, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    wrt = check.names(wrt, given)
+    s = forward(given, X, Y, jitter, weights, group)
+    _, grad = reduce.summed_gradient(group, 0.0, gradient(s, given, X, wrt, share=group))
+    return check.result(s.value, given), grad
 
 
 @deferred_checks.retried
@@ -398,7 +398,7 @@ def gradient(s, sgpr, X, wrt, others=None, share=None):
     return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
 
 
-def checked(sgpr, X, Y, jitter, num_sets=1):
+def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.ndarray, float]:
     """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
     check.begin(sgpr, X)
@@ -430,7 +430,9 @@ def checked(sgpr, X, Y, jitter, num_sets=1):
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 
 
-def checked_with(weights, checked, sgpr, X, Y, jitter):
+def checked_with(
+    weights, checked, sgpr, X, Y, jitter
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
     """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None

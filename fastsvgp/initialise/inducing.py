@@ -6,7 +6,7 @@ data on a device that subset is copied to the host, where the choice is made, th
 seed; what is returned is on the device again.
 """
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -425,7 +425,7 @@ def _data(X):
     return X if hasattr(X, "dtype") else check.as_array("X", X)
 
 
-def _rows(function, X, M, rng, subset):
+def _rows(function, X, M, rng, subset) -> tuple[np.ndarray, np.dtype, Any]:
     """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
     X = _data(X)
     if np.ndim(X) != 2 or 0 in np.shape(X):
@@ -444,7 +444,7 @@ def _rows(function, X, M, rng, subset):
     subset = check.whole("subset", subset)
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
-    part = check.as_array("X", X[devices.like(rows[order], X)])
+    part: Any = check.as_array("X", X[devices.like(rows[order], X)])
     part, home = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part

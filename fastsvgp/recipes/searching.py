@@ -166,7 +166,7 @@ def regression(
     ('SGPR', (10, 1))
     """
     refuse_unknown(
-        "regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__)
+        "regression", choices, (*OWN, *(regression.__kwdefaults__ or ()), *Choices.__annotations__)
     )
     X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
@@ -215,7 +215,9 @@ def classification(
     ['above', 'below']
     """
     refuse_unknown(
-        "classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__)
+        "classification",
+        choices,
+        (*OWN, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
@@ -400,7 +402,7 @@ def named(setting, value, table, record=None, more=()):
     return table[value] if isinstance(table, dict) else value
 
 
-def likelihood_of(name, y=None, num_classes=None, weights=None):
+def likelihood_of(name, y=None, num_classes=None, weights=None) -> Likelihood:
     """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
     kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
     if kind is Poisson:

@@ -200,7 +200,8 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     >>> [path for path, kind, value in fs.leaves(model)][:4]
     ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
     """
-    for name, kind in tree._record_fields:
+    given: Any = tree
+    for name, kind in given._record_fields:
         value = getattr(tree, name)
         if kind == "static":
             continue
@@ -211,7 +212,7 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
         elif is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif value is not None or name not in tree._optional_fields:
+        elif value is not None or name not in given._optional_fields:
             yield prefix + name, "real", value
 
 
@@ -248,7 +249,8 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     Gaussian(variance=0.2)
     """
     fields = dict(tree.__dict__)
-    for name, kind in tree._record_fields:
+    given: Any = tree
+    for name, kind in given._record_fields:
         if kind != "static":
             fields[name] = _mapped(
                 f, fields[name], [getattr(o, name) for o in others] if others else others
@@ -309,7 +311,8 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
     try:
         return dataclasses.replace(tree, **changes)
     except TypeError:
-        fields = [name for name, _ in tree._record_fields] if is_record(tree) else changes
+        own = getattr(tree, "_record_fields", ())
+        fields = [name for name, _ in own] if is_record(tree) else list(changes)
         unknown = [name for name in changes if name not in fields]
         if not unknown:
             raise

@@ -24,6 +24,12 @@ class Record(Protocol):
 RecordT = TypeVar("RecordT", bound=Record)
 
 
+class AnyRecord(Record, Protocol):
+    """A record whose fields are not known to type checkers: what inner functions pass on."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+
+
 class Rows(Protocol):
     """What ``fit`` reads by row number, such as a data set of h5py."""
 

@@ -28,6 +28,7 @@ variance there, and mu the mean without the mean function:
 """
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ from ..posteriors.base import Prior, prior_factor
 from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, record, replace, restricted
 from ..records.inducing_sets import naming_repeated
-from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
+from ..records.typed import AnyRecord, Array, ArrayLike, Names, Record, RecordT, Seed
 from ..runtime import deferred_checks
 from .dual_parameters import Sites
 
@@ -169,21 +170,22 @@ def site_bound_and_grad(
     >>> grad.inducing.shape
     (6, 1)
     """
-    model, X, Y, jitter = checked(model, X, Y, jitter)
-    wrt = check.names(wrt, model)
-    held = held_layer(model, X, jitter)
+    given, X, Y, jitter = checked(model, X, Y, jitter)
+    wrt = check.names(wrt, given)
+    held = held_layer(given, X, jitter)
     need = tuple(
         name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
     )
     layer = site_pass(held, jitter, len(X), (*need, "posterior"))
-    data, likelihood_bar = 0.0, None
-    for part in sweep(model, layer, X, Y, None, rng):
+    likelihood_bar: Any = None
+    data = 0.0
+    for part in sweep(given, layer, X, Y, None, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         layer.pull(part.rows, part.f_bar)
     kl, bars = layer.kl(), layer.finish(-1.0)
-    covariance_bar, inducing_bar, sites_bar = _through_sites(model, X, jitter, bars, wrt, need)
-    value = check.result(data - kl, model)
+    covariance_bar, inducing_bar, sites_bar = _through_sites(given, X, jitter, bars, wrt, need)
+    value = check.result(data - kl, given)
     return value, restricted(
         SiteSVGP(covariance_bar, inducing_bar, sites_bar, likelihood_bar, bars.mean), wrt
     )
@@ -452,7 +454,7 @@ def _through_sites(model, X, jitter, bars, wrt, need):
     return covariance_bar, inducing_bar, sites_bar
 
 
-def checked(model, X, Y, jitter):
+def checked(model, X, Y, jitter) -> tuple[AnyRecord, np.ndarray, Any, float]:
     """Arguments for a ``SiteSVGP`` or a ``VGP``, checked and in one dtype; Y as likelihoods want it, or ``ABSENT``."""
     check.parts(model)
     if not isinstance(model.sites, Sites):

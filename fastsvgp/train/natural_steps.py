@@ -12,6 +12,7 @@ factor of B and of its successor.
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -108,8 +109,9 @@ def natural_steps(
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     check.parts(model)
-    if not isinstance(model.posterior, WALKING):
-        kind = type(model.posterior).__name__
+    given: Any = model
+    if not isinstance(given.posterior, WALKING):
+        kind = type(given.posterior).__name__
         raise TypeError(
             f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
             " has one"

@@ -1,7 +1,7 @@
 """Factors of inverses from matrix products alone: natural-gradient (Newton-Schulz) steps towards chol(A^-1)."""
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -171,7 +171,7 @@ def inverse_factor(
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
     True
     """
-    A, L = checked(A, L)
+    A, L = checked(A, None if L is None else check.as_array("L", L))
     dtype = A.dtype
     if gap is not None:
         if tolerance is not None:
@@ -197,11 +197,11 @@ def inverse_factor(
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
     found = [
-        descend(many[i], None if L is None else starts[i], schedule, tolerance, limit, gap)
+        descend(many[i], None if starts is None else starts[i], schedule, tolerance, limit, gap)
         for i in np.ndindex(batch)
     ]
     factors, infos = zip(*found, strict=True)
-    fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
+    fields: Any = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
 
 
@@ -438,6 +438,10 @@ def _condition(A, L, power):
     return float(top) * size
 
 
+@overload
+def checked(A, L: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+@overload
+def checked(A, L: None) -> tuple[np.ndarray, None]: ...
 def checked(A, L):
     """``(A, L)`` as arrays of one dtype; errors where they are no symmetric matrices, or no factors to start from."""
     A = check.as_array("A", A)

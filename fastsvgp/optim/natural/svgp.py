@@ -1,6 +1,6 @@
 """One natural-gradient step for the posterior of an SVGP, alone or with the gradient in all else from the same pass."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -79,12 +79,13 @@ def natural_step(
     >>> round(fs.elbo(stepped, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
+    given: Any = model
     monotone = check.flag("monotone", monotone)
     if group is not None:
         options = dict(
             num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
         )
-        sums = lambda: [reduce.of_natural_step(model.posterior)]  # noqa: E731
+        sums = lambda: [reduce.of_natural_step(given.posterior)]  # noqa: E731
         return reduce.bound(
             group, natural_step, model, X, Y, packings=sums, step_size=step_size, **options
         )
@@ -148,10 +149,11 @@ def natural_step_and_grad(
     >>> value > info.value, grad.posterior is None
     (True, True)
     """
+    given: Any = model
     if wrt is None:
         wrt = tuple(
             name
-            for name, _ in model._record_fields
+            for name, _ in given._record_fields
             if name != "posterior" and getattr(model, name) is not None
         )
     if group is not None:
@@ -159,7 +161,7 @@ def natural_step_and_grad(
             num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random
         )
         sums = lambda: [  # noqa: E731
-            reduce.of_natural_step(model.posterior),
+            reduce.of_natural_step(given.posterior),
             reduce.of_gradient(model, wrt),
         ]
         return reduce.bound(
