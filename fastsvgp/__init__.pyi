@@ -1,7 +1,7 @@
-"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py)."""
+"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py).
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict, Unpack, overload
+Written by ``python tools/public_names.py``.
+"""
 
 from . import (
     distributed as distributed,
@@ -11,11 +11,12 @@ from . import (
     recipes as recipes,
 )
 from .bounds.at_prior import at_prior as at_prior, to_joint as to_joint
-from .bounds.convert import (
-    convert as convert,
-)
+from .bounds.convert import convert as convert
 from .bounds.elbo import (
     SVGP as SVGP,
+    data_term_and_grad as data_term_and_grad,
+    elbo as elbo,
+    elbo_and_grad as elbo_and_grad,
     kl_term_and_grad as kl_term_and_grad,
 )
 from .bounds.from_blocks import (
@@ -23,11 +24,16 @@ from .bounds.from_blocks import (
     predict_from_blocks as predict_from_blocks,
 )
 from .bounds.inverse_free_direction import likelihood_direction as likelihood_direction
-from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
-from .cli.fitted import (
-    Fitted as Fitted,
-    load_fitted as load_fitted,
+from .bounds.predict import (
+    predict_cdf as predict_cdf,
+    predict_f as predict_f,
+    predict_log_density as predict_log_density,
+    predict_quantiles as predict_quantiles,
+    predict_y as predict_y,
+    sample_f as sample_f,
 )
+from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
+from .cli.fitted import Fitted as Fitted, load_fitted as load_fitted
 from .collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
 from .collapsed.sgpr import (
     SGPR as SGPR,
@@ -59,17 +65,16 @@ from .errors import (
     VarianceClampWarning as VarianceClampWarning,
 )
 from .files.row_files import row_files as row_files
-from .initialise import (
-    pca_mean as pca_mean,
+from .initialise.inducing import (
+    greedy_variance_inducing as greedy_variance_inducing,
+    kmeans_inducing as kmeans_inducing,
 )
+from .initialise.lengthscales import median_lengthscales as median_lengthscales
+from .initialise.patches import patch_inducing as patch_inducing
+from .initialise.principal_components import pca_mean as pca_mean
 from .layers.build import deep_gp as deep_gp
-from .layers.convolutional import (
-    ConvolutionalLayer as ConvolutionalLayer,
-)
-from .layers.layer import (
-    DeepGP as DeepGP,
-    Layer as Layer,
-)
+from .layers.convolutional import ConvolutionalLayer as ConvolutionalLayer
+from .layers.layer import DeepGP as DeepGP, Layer as Layer
 from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
     BernoulliProbit as BernoulliProbit,
@@ -89,20 +94,10 @@ from .means import (
     ZeroMean as ZeroMean,
 )
 from .optim import schedules as schedules
-from .optim.adagrad import (
-    adagrad as adagrad,
-)
-from .optim.by_field import (
-    by_field as by_field,
-    gentle_inducing as gentle_inducing,
-)
-from .optim.first_order import (
-    adam as adam,
-    sgd as sgd,
-)
-from .optim.flat import (
-    ravel as ravel,
-)
+from .optim.adagrad import adagrad as adagrad
+from .optim.by_field import by_field as by_field, gentle_inducing as gentle_inducing
+from .optim.first_order import adam as adam, sgd as sgd
+from .optim.flat import ravel as ravel
 from .optim.inverse.factor import (
     inverse_factor as inverse_factor,
     newton_schulz_step as newton_schulz_step,
@@ -115,9 +110,11 @@ from .optim.inverse.variance_gap import (
     variance_gap as variance_gap,
     variance_interval as variance_interval,
 )
-from .optim.natural.backtracking import NaturalStepInfo
 from .optim.natural.from_gradient import natural_update as natural_update
-from .optim.natural.svgp import natural_step_and_grad as natural_step_and_grad
+from .optim.natural.svgp import (
+    natural_step as natural_step,
+    natural_step_and_grad as natural_step_and_grad,
+)
 from .posteriors import (
     AbsorbedDualSites as AbsorbedDualSites,
     Decoupled as Decoupled,
@@ -133,7 +130,7 @@ from .posteriors import (
     Whitened as Whitened,
     WhitenedOrthogonal as WhitenedOrthogonal,
 )
-from .records import (
+from .records.decorator import (
     Blocks as Blocks,
     Marginals as Marginals,
     leaf as leaf,
@@ -146,7 +143,6 @@ from .records import (
 )
 from .records.inducing_sets import InducingPair as InducingPair
 from .records.persistence import load as load, load_with_extra as load_with_extra, save as save
-from .records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Rows, Seed
 from .runtime.devices import to_device as to_device, to_host as to_host
 from .runtime.num_threads import (
     get_num_threads as get_num_threads,
@@ -165,15 +161,10 @@ from .sites.site_svgp import (
     tied as tied,
 )
 from .sites.vgp import VGP as VGP
-from .train import (
-    fit as fit,
-)
-from .train.em import (
-    em as em,
-)
-from .train.state import (
-    TrainingState as TrainingState,
-)
+from .train import fit as fit
+from .train.em import em as em
+from .train.natural_steps import natural_steps as natural_steps
+from .train.state import TrainingState as TrainingState
 from .weight_space.bases import (
     InducingBasis as InducingBasis,
     RandomFourier as RandomFourier,
@@ -216,279 +207,5 @@ from .weight_space.sampled_bound import (
     SampledInfo as SampledInfo,
     sampled_bound_and_grad as sampled_bound_and_grad,
 )
-
-# Options of a function are those of all kinds of model and posterior that offer it; which of them a kind takes is checked at run
-# time. A test holds them against what the kinds take.
-class _OfDraws(Random, total=False):
-    draws: Sequence[ArrayLike] | None  # of a deep GP, and the next
-    num_samples: int
-
-class _OfQuantiles(TypedDict, total=False):
-    num_samples: int  # of a deep GP, and the next
-    rng: Seed
-
-class _OfFunctions(_OfQuantiles, total=False):
-    augmented: bool  # of a QSGP
-
-class _OfTargets(_OfFunctions, total=False):
-    median: bool  # of a QSGP
-
-def elbo(
-    model: Record,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    group: Group | None = ...,
-    **options: Unpack[_OfDraws],
-) -> float: ...
-
-# with ``inputs=True`` a third result comes
-@overload
-def elbo_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: Literal[False] = ...,
-    group: Group | None = ...,
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT]: ...
-@overload
-def elbo_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: Literal[True],
-    group: Group | None = ...,
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT, Array]: ...
-@overload
-def elbo_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: bool,
-    group: Group | None = ...,
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
-@overload
-def data_term_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: Literal[False] = ...,
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT]: ...
-@overload
-def data_term_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: Literal[True],
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT, Array]: ...
-@overload
-def data_term_and_grad(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    wrt: Names | None = ...,
-    inputs: bool,
-    **options: Unpack[_OfDraws],
-) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
-def predict_f(
-    model: Record,
-    Xs: ArrayLike,
-    *,
-    full_cov: bool = ...,
-    jitter: float | None = ...,
-    chunk_size: int | None = ...,
-    **options: Unpack[_OfFunctions],
-) -> tuple[Array, Array]: ...
-def predict_y(
-    model: Record,
-    Xs: ArrayLike,
-    *,
-    jitter: float | None = ...,
-    chunk_size: int | None = ...,
-    **options: Unpack[_OfTargets],
-) -> tuple[Array, Array]: ...
-def predict_log_density(
-    model: Record,
-    Xs: ArrayLike,
-    Ys: ArrayLike,
-    *,
-    jitter: float | None = ...,
-    chunk_size: int | None = ...,
-    **options: Unpack[_OfTargets],
-) -> Array: ...
-def predict_cdf(
-    model: Record,
-    Xs: ArrayLike,
-    Ys: ArrayLike,
-    *,
-    jitter: float | None = ...,
-    chunk_size: int | None = ...,
-    **options: Unpack[_OfQuantiles],
-) -> Array: ...
-def predict_quantiles(
-    model: Record,
-    Xs: ArrayLike,
-    levels: ArrayLike,
-    *,
-    jitter: float | None = ...,
-    chunk_size: int | None = ...,
-    **options: Unpack[_OfQuantiles],
-) -> Array: ...
-def sample_f(
-    model: Record,
-    Xs: ArrayLike,
-    num_samples: int = ...,
-    *,
-    rng: Seed = ...,
-    jitter: float | None = ...,
-) -> Array: ...
-def natural_step(
-    model: RecordT,
-    X: ArrayLike,
-    Y: ArrayLike,
-    *,
-    step_size: float = ...,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    weights: ArrayLike | None = ...,
-    monotone: bool = ...,
-    group: Group | None = ...,
-    rows: ArrayLike | None = ...,  # of site,
-    **options: Unpack[_OfDraws],
-) -> tuple[RecordT, NaturalStepInfo]: ...
-def natural_steps(
-    model: RecordT,
-    X: ArrayLike | Rows,
-    Y: ArrayLike | Rows,
-    *,
-    rows: Iterable[ArrayLike] | None = ...,
-    steps: int = ...,
-    step_size: float = ...,
-    num_data: float | None = ...,
-    jitter: float | None = ...,
-    rng: Seed = ...,
-    monotone: bool = ...,
-    tolerance: float | None = ...,
-) -> tuple[RecordT, list[NaturalStepInfo]]: ...
-
-# a pair of numbers gives a pair of sets
-@overload
-def kmeans_inducing(
-    X: ArrayLike,
-    M: int,
-    rng: Seed = ...,
-    iterations: int = ...,
-    subset: int | None = ...,
-    group: Group | None = ...,
-) -> Array: ...
-@overload
-def kmeans_inducing(
-    X: ArrayLike,
-    M: tuple[int, int],
-    rng: Seed = ...,
-    iterations: int = ...,
-    subset: int | None = ...,
-    group: Group | None = ...,
-) -> InducingPair: ...
-@overload
-def patch_inducing(
-    X: ArrayLike,
-    M: int,
-    covariance: Convolutional,
-    rng: Seed = ...,
-) -> Array: ...
-@overload
-def patch_inducing(
-    X: ArrayLike,
-    M: tuple[int, int],
-    covariance: Convolutional,
-    rng: Seed = ...,
-) -> InducingPair: ...
-@overload
-def greedy_variance_inducing(
-    X: ArrayLike,
-    M: int,
-    covariance: Covariance,
-    rng: Seed = ...,
-    subset: int | None = ...,
-) -> Array: ...
-@overload
-def greedy_variance_inducing(
-    X: ArrayLike,
-    M: tuple[int, int],
-    covariance: Covariance,
-    rng: Seed = ...,
-    subset: int | None = ...,
-) -> InducingPair: ...
-@overload
-def median_lengthscales(
-    X: ArrayLike,
-    rng: Seed = ...,
-    ard: Literal[True] = ...,
-    subset: int = ...,
-    group: Group | None = ...,
-) -> Array: ...
-@overload
-def median_lengthscales(
-    X: ArrayLike,
-    rng: Seed = ...,
-    *,
-    ard: Literal[False],
-    subset: int = ...,
-    group: Group | None = ...,
-) -> float: ...
-@overload
-def median_lengthscales(
-    X: ArrayLike,
-    rng: Seed = ...,
-    ard: bool = ...,
-    subset: int = ...,
-    group: Group | None = ...,
-) -> Array | float: ...
 
 __version__: str

@@ -7,19 +7,65 @@ import inspect
 
 from .errors import refuse_unknown
 
+# Written by ``python tools/public_names.py``.
 OFFERED = (
-    "elbo", "elbo_and_grad", "data_term_and_grad", "kl_term_and_grad", "likelihood_direction", "collapsed_bound",
-    "collapsed_bound_and_grad", "optimal_svgp", "tighter_bound", "tighter_bound_and_grad",
-    "predict_f", "predict_y", "predict_log_density", "predict_cdf",
-    "predict_quantiles", "sample_f", "predict_f_and_vjp",
-    "natural_step", "natural_step_and_grad", "natural_steps", "refresh_inverse", "convert",
-    "site_bound", "site_bound_and_grad", "site_bound_terms", "tied", "dual_parameters", "leave_one_out", "em", "fit",
-    "weight_bound", "weight_bound_and_grad", "sampled_bound_and_grad", "optimal_weights", "optimal_diagonal",
-    "optimal_precision", "relevance_vectors", "prune",
-    "kriged_control", "paired_control", "advance_control",
-)  # fmt: skip
+    "data_term_and_grad",
+    "elbo",
+    "elbo_and_grad",
+    "kl_term_and_grad",
+    "likelihood_direction",
+    "elbo_and_grad_from_blocks",
+    "predict_from_blocks",
+    "at_prior",
+    "to_joint",
+    "collapsed_bound",
+    "collapsed_bound_and_grad",
+    "optimal_svgp",
+    "advance_control",
+    "kriged_control",
+    "paired_control",
+    "convert",
+    "dual_parameters",
+    "leave_one_out",
+    "site_bound",
+    "site_bound_and_grad",
+    "site_bound_terms",
+    "tied",
+    "sampled_bound_and_grad",
+    "sampled_bound_and_grad_from_features",
+    "optimal_diagonal",
+    "optimal_weights",
+    "optimal_precision",
+    "prune",
+    "relevance_vectors",
+    "weight_bound",
+    "weight_bound_and_grad",
+    "tighter_bound",
+    "tighter_bound_and_grad",
+    "predict_cdf",
+    "predict_f",
+    "predict_log_density",
+    "predict_quantiles",
+    "predict_y",
+    "sample_f",
+    "predict_f_and_vjp",
+    "deep_gp",
+    "natural_step",
+    "natural_step_and_grad",
+    "natural_update",
+    "inverse_factor",
+    "newton_schulz_step",
+    "refresh_inverse",
+    "variance_interval",
+    "fit",
+    "em",
+    "natural_steps",
+)
 # of all posteriors that are known: options that ``**random`` of a bound passes on
 RANDOM_QUANTITIES: set[str] = set()
+
+# a ``**`` parameter for type checkers: options that other kinds of model take, none of which comes
+OTHERS = "others"
 
 _SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
 _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
@@ -68,6 +114,8 @@ def register(kind, *, instead=None, **functions):
             p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
         rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        if rest == OTHERS:
+            rest = None
         _SERVES.setdefault(kind, {})[name] = function, options, rest
 
 

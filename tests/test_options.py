@@ -1,8 +1,7 @@
-"""Options of public functions: a misspelt one is refused with the nearest name, and the stub has those that there are."""
+"""Options of public functions: a misspelt one is refused with the nearest name, and type checkers know those that there are."""
 
-import ast
 import inspect
-import pathlib
+import typing
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ KINDS = [kind for kind in models._SERVES if kind.__module__.startswith("fastsvgp
 BY_KIND = [(name, kind) for kind in KINDS for name in models._SERVES[kind]]
 FREE = {"save", "replace"}  # their ``**`` names are the caller's, or fields
 ROWS = np.zeros((2, 1))
-STUB = ast.parse(pathlib.Path(fs.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 
 
 def required(function):
@@ -117,50 +115,64 @@ def test_other_errors_of_type_stay_as_they_are():
         fs.replace(3, likelihood=fs.Gaussian(0.1))
 
 
-def declared():
-    """Functions of the stub: the names of their arguments, those in a ``**`` of a TypedDict included."""
-    grouped = {"Random": set(typed.Random.__annotations__)}
-    found = {}
-    for node in STUB.body:
-        if isinstance(node, ast.ClassDef):
-            own = {line.target.id for line in node.body if isinstance(line, ast.AnnAssign)}
-            grouped[node.name] = own.union(*(grouped.get(base.id, ()) for base in node.bases))
-        elif isinstance(node, ast.FunctionDef):
-            names = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
-            if node.args.kwarg:
-                names |= grouped[node.args.kwarg.annotation.slice.id]
-            assert names == found.setdefault(node.name, names), f"overloads of {node.name} differ"
-    return found
-
-
 def names_of(function):
-    return {
-        p.name
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is not p.VAR_KEYWORD
-    }
+    """Names of the arguments, those in a ``**`` of a TypedDict included."""
+    names = set()
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is not p.VAR_KEYWORD:
+            names.add(p.name)
+        elif typing.get_origin(p.annotation) is typing.Unpack:
+            names |= set(typing.get_args(p.annotation)[0].__annotations__)
+    return names
+
+
+def declared(name):
+    """The names that type checkers know, which are those of each overload."""
+    function = FUNCTIONS[name]
+    each = [names_of(one) for one in typing.get_overloads(function) or [function]]
+    assert all(names == each[0] for names in each), f"overloads of {name} differ"
+    return each[0]
 
 
 @pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
-    taken = set().union(
-        *(names_of(models._SERVES[kind][name][0]) for kind in KINDS if name in models._SERVES[kind])
-    )
-    if any(
-        models._SERVES[kind][name][2] == "random" for kind in KINDS if name in models._SERVES[kind]
-    ):
+    serving = [models._SERVES[kind][name] for kind in KINDS if name in models._SERVES[kind]]
+    assert serving
+    taken = set().union(*(named for _, named, _ in serving))
+    if any(rest == "random" for _, _, rest in serving):
         taken |= set(typed.Random.__annotations__)
-    known = declared().get(
-        name, names_of(FUNCTIONS[name]) | taken & set(typed.Random.__annotations__)
-    )
-    assert known == taken
+    assert declared(name) == taken
 
 
-def test_the_stub_declares_other_functions_as_they_are():
-    others = {name: names for name, names in declared().items() if name not in models.OFFERED}
-    assert others
-    for name, names in others.items():
-        assert names == names_of(FUNCTIONS[name]), name
+OVERLOADED = sorted(name for name in FUNCTIONS if typing.get_overloads(FUNCTIONS[name]))
+
+
+def test_functions_whose_results_go_by_an_argument_have_overloads():
+    assert OVERLOADED == [
+        "data_term_and_grad",
+        "elbo_and_grad",
+        "greedy_variance_inducing",
+        "kmeans_inducing",
+        "median_lengthscales",
+        "patch_inducing",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(set(OVERLOADED) - set(models.OFFERED)))
+def test_overloads_have_the_arguments_of_the_function(name):
+    parameters = inspect.signature(FUNCTIONS[name]).parameters
+    assert declared(name) == set(parameters)
+    for one in typing.get_overloads(FUNCTIONS[name]):
+        for p in inspect.signature(one).parameters.values():
+            assert p.default is p.empty or parameters[p.name].default is not p.empty, p
+
+
+def test_an_option_of_other_kinds_of_model_is_refused():
+    model = fs.SVGP(fs.RBF(), ROWS, fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))
+    for call, option in ((fs.predict_f, "num_samples"), (fs.predict_y, "median")):
+        with pytest.raises(TypeError, match=f"{call.__name__} has no option `{option}` for SVGP"):
+            call(model, ROWS, **{option: 1})
+        assert not models.takes(call.__name__, model, option)
 
 
 def test_random_quantities_have_types():

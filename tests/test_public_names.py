@@ -1,7 +1,9 @@
 """The names that other people's code calls, and what importing them costs."""
 
 import ast
+import importlib.util
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -111,16 +113,85 @@ def test_building_a_model_compiles_nothing():
     assert not loaded & {"numba", "llvmlite", "cupy", "scipy.special", "scipy.linalg"}
 
 
-def test_the_stub_lists_what_the_package_offers():
-    stub = pathlib.Path(fs.__file__).with_suffix(".pyi")
-    if not stub.is_file():
-        pytest.skip("the package has no __init__.pyi")
-    declared = set()
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if isinstance(node, (ast.ImportFrom, ast.Import)):
-            declared |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            declared.add(node.name)
-        elif isinstance(node, ast.AnnAssign):
-            declared.add(node.target.id)
-    assert set(fs.__all__) <= declared
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def lists():
+    """The program that writes the lists of public names."""
+    spec = importlib.util.spec_from_file_location("lists", ROOT / "tools" / "public_names.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_lists_of_public_names_are_up_to_date(lists):
+    sources = lists.Sources(ROOT)
+    lists.update(sources)
+    assert not sources.stale(), "run python tools/public_names.py"
+    assert {path for path in sources.written if "docs" not in path} == {
+        "fastsvgp/__init__.pyi",
+        "fastsvgp/covariances/__init__.py",
+        "fastsvgp/likelihoods/__init__.py",
+        "fastsvgp/models.py",
+        "fastsvgp/posteriors/__init__.py",
+        "fastsvgp/records/registry.py",
+    }
+
+
+def test_what_becomes_public_or_goes_is_written_into_each_list(lists, tmp_path):
+    for folder in ("fastsvgp", "docs/api"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*cache*"))
+    change = {
+        "fastsvgp/__init__.py": ('        "Laplace",\n', '        "Levy",\n'),
+        "fastsvgp/likelihoods/gaussian.py": (
+            "@record\nclass Gaussian(",
+            "@record\nclass Levy(Likelihood):\n    pass\n\n\n@record\nclass Gaussian(",
+        ),
+        "fastsvgp/bounds/predict.py": ("def predict_cdf(", "def predict_sf("),
+    }
+    change["fastsvgp/__init__.py"] += ('        "predict_cdf",\n', '        "predict_sf",\n')
+    for path, (*pairs,) in change.items():
+        text = (tmp_path / path).read_text(encoding="utf-8")
+        for old, new in zip(pairs[::2], pairs[1::2], strict=True):
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    sources = lists.Sources(tmp_path)
+    lists.update(sources)
+    stub = sources.text("fastsvgp/__init__.pyi")
+    assert "    Levy as Levy,\n" in stub and "Laplace" not in stub
+    assert "    predict_sf as predict_sf,\n" in stub and "predict_cdf" not in stub
+    door = sources.text("fastsvgp/likelihoods/__init__.py")
+    assert "from .gaussian import Gaussian, Levy\n" in door and '    "Levy",\n' in door
+    assert "Laplace" not in door
+    assert '    "Levy": "likelihoods.gaussian",\n' in sources.text("fastsvgp/records/registry.py")
+    assert '    "predict_sf",\n' in sources.text("fastsvgp/models.py")
+    page = sources.text("docs/api/likelihoods.rst")
+    assert "   StudentT\n   Levy\n" in page and "Laplace" not in page
+    page = sources.text("docs/api/predictions.rst")
+    assert "   predict_sf\n" in page and "predict_cdf" not in page
+    assert set(sources.stale()) == {
+        "docs/api/likelihoods.rst",
+        "docs/api/predictions.rst",
+        "fastsvgp/__init__.pyi",
+        "fastsvgp/likelihoods/__init__.py",
+        "fastsvgp/models.py",
+        "fastsvgp/records/registry.py",
+    }
+
+
+def test_a_name_far_from_all_pages_is_named(lists, tmp_path):
+    (tmp_path / "docs" / "api").mkdir(parents=True)
+    with pytest.raises(SystemExit, match="alone stands on no page of docs/api"):
+        lists.pages(lists.Sources(tmp_path), {"some.room": ("alone",)})
+
+
+def test_the_stub_declares_nothing_itself():
+    """What type checkers read of a function stands beside it."""
+    stub = ast.parse((ROOT / "fastsvgp" / "__init__.pyi").read_text(encoding="utf-8"))
+    _, *body, version = stub.body
+    assert ast.unparse(version) == "__version__: str"
+    assert all(isinstance(node, ast.ImportFrom) for node in body)
+    names = [alias.asname for node in body for alias in node.names]
+    assert sorted([*names, "__version__"]) == sorted(fs.__all__)

@@ -531,6 +531,24 @@ def test_the_catalogue_holds_our_records_and_no_others():
     assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
 
 
+def test_files_do_not_know_private_records(registry):
+    @records.private_record
+    class Pebble:
+        size: Any = records.leaf("positive")
+
+    assert records.is_record(Pebble(1.0)) and "Pebble" not in registry
+    assert [(path, kind) for path, kind, _ in fs.leaves(Pebble([1.0]))] == [("size", "positive")]
+    assert not [name for name in catalogue.OURS if name.startswith("_")]
+    with pytest.raises(AttributeError):  # frozen
+        Pebble(1.0).size = 2.0
+
+    @records.record
+    class Pebble:  # the name stays free
+        size: Any = records.leaf("positive")
+
+    assert registry["Pebble"] is Pebble
+
+
 def test_a_name_belongs_to_one_module(registry):
     # by a reload, or in the cell of a notebook
     first, again = boulder("my_rocks"), boulder("my_rocks")

@@ -1,5 +1,7 @@
 """Where a posterior of two sets of inducing inputs starts, and the posterior of one set that it equals."""
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, kernels
@@ -9,7 +11,7 @@ from ..posteriors.base import PosteriorT, identities, prior_factor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitened_pass import GaussianFactor
-from ..records import leaves, record, replace
+from ..records import leaves, private_record, replace
 from ..records.inducing_sets import naming_repeated, stacked
 from ..records.typed import Array, Record
 from ..runtime.edge import public_call
@@ -53,13 +55,13 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     """
     if type(model) is not SVGP:
         raise TypeError(f"to_joint: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
-    model, _, _, dtype = check.svgp(model)
-    q = model.posterior
+    given, _, _, dtype = check.svgp(model)
+    q = given.posterior
     if not isinstance(q, OrthogonalSets):
         raise TypeError(
             f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already"
         )
-    L, end, means, trils = _factor(model.covariance, model.inducing, jitter, dtype), 0, [], []
+    L, end, means, trils = _factor(given.covariance, given.inducing, jitter, dtype), 0, [], []
     for name, size in zip(q.names, q.set_sizes(len(L)), strict=True):
         at, end = slice(end, end + size), end + size
         mean, tril = q.whitened(name, np.ascontiguousarray(L[at, at], like=L))
@@ -72,7 +74,8 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     joint = Whitened(mean, kernels.tril(tril))
     if q.unwhitens:
         joint = Marginal(mean, joint.scale_tril).unwhitened(L, mean, joint.scale_tril)
-    return replace(model, inducing=stacked(model.inducing), posterior=joint)
+    joined: Any = replace(given, inducing=stacked(given.inducing), posterior=joint)
+    return joined
 
 
 @public_call()
@@ -113,6 +116,7 @@ def at_prior(
     >>> q.mean.shape, q.scale_tril.shape
     ((2, 6), (2, 6, 6))
     """
+    of_kind: Any = kind
     if not (isinstance(kind, type) and getattr(kind, "starts_at_prior", False)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise TypeError(
@@ -123,30 +127,31 @@ def at_prior(
     check.parts(given, ("covariance",))
     check.defer(given)
     given, dtype = check.parameters(given)
-    sizes, _ = check.inducing(given, kind.num_sets, f"a {kind.__name__} posterior")
+    sizes, _ = check.inducing(given, of_kind.num_sets, f"a {of_kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)
     home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
     means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
     if issubclass(kind, DualTying):
-        return _settled(kind(means[0], np.zeros_like(identities(means[0]))))
+        return _settled(of_kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
-        return _settled(kind(means[0], identities(means[0]), means[1]))
+        return _settled(of_kind(means[0], identities(means[0]), means[1]))
     single = issubclass(kind, GaussianFactor)
-    if kind.whitening_is_fixed if single else not kind.unwhitens:
-        return _settled(kind(*(field for mean in means for field in (mean, identities(mean)))))
-    L, end, fields = _factor(given.covariance, given.inducing, jitter, dtype), 0, {}
+    if of_kind.whitening_is_fixed if single else not of_kind.unwhitens:
+        return _settled(of_kind(*(field for mean in means for field in (mean, identities(mean)))))
+    fields: dict = {}
+    L, end = _factor(given.covariance, given.inducing, jitter, dtype), 0
     if single:
-        return _settled(kind(*means, None).unwhitened(L, *means, identities(*means)))
-    q = kind(*[None] * len(kind._record_fields))
-    for name, size, mean in zip(kind.names, sizes, means, strict=True):
+        return _settled(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
+    q = of_kind(*[None] * len(of_kind._record_fields))
+    for name, size, mean in zip(of_kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
         fields |= q.unwhitened(
             name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean)
         )
-    return _settled(kind(**fields))
+    return _settled(of_kind(**fields))
 
 
-@record
+@private_record
 class _Prior:
     """What the prior of the inducing variables depends on."""
 

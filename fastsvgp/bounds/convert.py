@@ -1,5 +1,7 @@
 """The same q(u) in the parameters of another posterior."""
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, kernels
@@ -53,7 +55,8 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
     """
     check_kind("convert: `kind`", kind)
     check.parts(model)
-    q = model.posterior
+    given: Any = model
+    q = given.posterior
     if not isinstance(q, GaussianFactor | DualTying | LikelihoodForm):
         raise TypeError(
             f"convert: a {type(q).__name__} posterior is none of those that can be: {KINDS}, or"
@@ -71,7 +74,7 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
             converted = from_state(kind, prior.L, *state_of(q, prior))
     first = next(iter(vars(converted).values()))
     check.result(np.add.reduce(first, axis=None, dtype=np.float64), converted)
-    return replace(model, posterior=converted)
+    return replace(model, posterior=converted)  # type: ignore[return-value]
 
 
 def check_kind(name, kind):

@@ -36,7 +36,7 @@ from .. import kernels
 from ..likelihoods.base import total
 from ..posteriors import Whitened
 from ..posteriors.base import Bars, Joint, Pass, Projection, solve_vectors
-from ..records import Marginals, leaf, plus, record, replace
+from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from .layer_pass import LayerBars, LayerParts, LayerPass
 
@@ -254,7 +254,7 @@ def _sample(w, rows):
     return np.asarray(distinct, like=w), slice(None), rho, w.dtype.type(1)
 
 
-@record
+@private_record
 class _OnlyZ(InducingSets):
     """One set under the name that messages call it by."""
 

@@ -5,7 +5,7 @@ equation: rooms hand each other covariance blocks and marginals, and their cotan
 same way. A batch goes through in parts (``data_term``); all that is M x M is a sum over them.
 """
 
-from typing import Unpack
+from typing import Literal, Unpack, overload
 
 import numpy as np
 
@@ -18,7 +18,19 @@ from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import plus, record, restricted, tree_map
-from ..records.typed import Array, Names, Random, Record, RecordT, Seed
+from ..records.typed import (
+    Array,
+    ArrayLike,
+    Group,
+    Names,
+    OfBound,
+    OfDraws,
+    OfGroupedBound,
+    Random,
+    Record,
+    RecordT,
+    Seed,
+)
 from ..runtime.edge import public_call
 from .data_term import bound_of, less_kl, sweep
 from .layer_pass import LayerBars
@@ -62,7 +74,16 @@ class SVGP:
 
 @public_call(SVGP)
 def elbo(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random
+    model: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+    **random: Unpack[OfDraws],
 ) -> float:
     """The evidence lower bound, in nats.
 
@@ -139,6 +160,19 @@ def elbo(
     )  # fmt: skip
 
 
+# with ``inputs=True`` a third result comes
+@overload
+def elbo_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT]: ...  # fmt: skip
+@overload
+def elbo_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT, Array]: ...  # fmt: skip
+@overload
+def elbo_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfGroupedBound]
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
 @public_call(SVGP)
 def elbo_and_grad(
     model,
@@ -153,7 +187,7 @@ def elbo_and_grad(
     inputs=False,
     group=None,
     **random,
-) -> tuple[float, SVGP]:
+):
     """The evidence lower bound, in nats, and its gradient in natural space.
 
     Parameters
@@ -238,6 +272,18 @@ def elbo_and_grad(
     )  # fmt: skip
 
 
+@overload
+def data_term_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfBound]
+) -> tuple[float, RecordT]: ...  # fmt: skip
+@overload
+def data_term_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfBound]
+) -> tuple[float, RecordT, Array]: ...
+@overload
+def data_term_and_grad(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfBound]
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
 @public_call(SVGP)
 def data_term_and_grad(
     model,
@@ -251,7 +297,7 @@ def data_term_and_grad(
     wrt=None,
     inputs=False,
     **random,
-) -> tuple[float, SVGP]:
+):
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Data terms of shards add up.

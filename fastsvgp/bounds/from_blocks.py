@@ -9,7 +9,7 @@ from ..check import weights as weighing
 from ..likelihoods.base import LikelihoodT
 from ..posteriors import Posterior
 from ..posteriors.base import PosteriorT
-from ..records import Blocks, record
+from ..records import Blocks, private_record
 from ..records.typed import Array, ArrayLike, Random, Seed
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
@@ -186,7 +186,7 @@ class _Blocks:
         return None, None
 
 
-@record
+@private_record
 class _Model:
     """What of a model there is at this level."""
 

@@ -4,10 +4,22 @@ Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists u
 asks for it.
 """
 
+from typing import Unpack
+
 import numpy as np
 
 from .. import check, kernels
 from ..records import Marginals
+from ..records.typed import (
+    AnyRecord,
+    Array,
+    ArrayLike,
+    OfFunctions,
+    OfQuantiles,
+    OfTargets,
+    Record,
+    Seed,
+)
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .elbo import SVGP
@@ -17,7 +29,15 @@ NAMES = ("Xs", "Ys")  # what messages call the arguments
 
 
 @public_call(SVGP)
-def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
+def predict_f(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    full_cov: bool = False,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfFunctions],
+) -> tuple[Array, Array]:
     """Posterior mean and variance of the latent function.
 
     Parameters
@@ -31,6 +51,9 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     chunk_size : int, optional
         Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers; on a
         device of 2^18 for each of its multiprocessors.
+    **others
+        Only other kinds of model take these: a ``DeepGP`` ``num_samples`` and ``rng``, a ``QSGP``
+        ``augmented``.
 
     Returns
     -------
@@ -60,13 +83,22 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
 
 
 @public_call(SVGP)
-def predict_y(model, Xs, *, jitter=None, chunk_size=None):
+def predict_y(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfTargets],
+) -> tuple[Array, Array]:
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
     Parameters
     ----------
     model, Xs, jitter, chunk_size
         As in ``predict_f``.
+    **others
+        As in ``predict_f``; a ``QSGP`` takes ``median`` too.
 
     Returns
     -------
@@ -85,7 +117,15 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 
 
 @public_call(SVGP)
-def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
+def predict_log_density(
+    model: Record,
+    Xs: ArrayLike,
+    Ys: ArrayLike,
+    *,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfTargets],
+) -> Array:
     """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
 
     On a device ``StudentT`` copies the largest residual to the host beside what ``predict_f`` does,
@@ -98,6 +138,8 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     Ys : (N,) or (N, P) array
         Labels (N,) for multi-class likelihoods. (N, 1) is (N,) where the posterior has no leading
         axis.
+    **others
+        As in ``predict_y``.
 
     Returns
     -------
@@ -115,7 +157,15 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
 
 @public_call(SVGP)
-def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
+def predict_cdf(
+    model: Record,
+    Xs: ArrayLike,
+    Ys: ArrayLike,
+    *,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfQuantiles],
+) -> Array:
     """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
 
     For real targets these values are uniform where a model is calibrated.
@@ -128,6 +178,8 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     Ys : (N,) or (N, P) array
     jitter, chunk_size
         As in ``predict_f``.
+    **others
+        Only a ``DeepGP`` takes these: ``num_samples`` and ``rng``.
 
     Returns
     -------
@@ -155,7 +207,15 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
 
 @public_call(SVGP)
-def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
+def predict_quantiles(
+    model: Record,
+    Xs: ArrayLike,
+    levels: ArrayLike,
+    *,
+    jitter: float | None = None,
+    chunk_size: int | None = None,
+    **others: Unpack[OfQuantiles],
+) -> Array:
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
 
     ``low, high = predict_quantiles(model, Xs, (0.05, 0.95))`` is an interval that holds nine of ten
@@ -170,6 +230,8 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
         Strictly between 0 and 1, on the host.
     jitter, chunk_size
         As in ``predict_f``.
+    **others
+        Only a ``DeepGP`` takes these: ``num_samples`` and ``rng``.
 
     Returns
     -------
@@ -199,7 +261,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     return q if levels.ndim else q[0]
 
 
-def levels_of(levels):
+def levels_of(levels) -> np.ndarray:
     """The levels as an array of floats, checked."""
     levels = check.as_array("levels", levels)
     if deferred_checks.on_device(levels) or levels.ndim > 1:
@@ -218,7 +280,14 @@ def levels_of(levels):
 
 
 @public_call(SVGP)
-def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
+def sample_f(
+    model: Record,
+    Xs: ArrayLike,
+    num_samples: int = 1,
+    *,
+    rng: Seed = None,
+    jitter: float | None = None,
+) -> Array:
     """Joint samples of the latent function.
 
     Parameters
@@ -244,7 +313,8 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     (3, 40)
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return joint_samples(*_joint(model, Xs, jitter), num_samples, rng)
+    mean, cov, jitter = _joint(model, Xs, jitter)
+    return joint_samples(mean, cov, jitter, num_samples, rng)
 
 
 def joint_samples(mean, cov, jitter, num_samples, rng):
@@ -258,7 +328,9 @@ def joint_samples(mean, cov, jitter, num_samples, rng):
     return np.ascontiguousarray(samples, like=mean)
 
 
-def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
+def _marginals(
+    model, Xs, jitter, chunk_size, Ys=check.ABSENT
+) -> tuple[AnyRecord, np.ndarray, Marginals]:
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))

@@ -10,17 +10,24 @@ there.
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..errors import BadEntry
+from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
-from . import models as check
+from ..runtime.dispatch import one_device
+from . import models
+from .arrays import as_array
 
 ADVICE = "; a target that is not to count has the weight 0"
 
 
-def svgp(model, X, Y, weights, checked=check.svgp):
+def svgp(
+    model: Any, X: Any, Y: Any, weights: Any, checked: Callable[..., Any] = models.svgp
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.ndarray | None, np.dtype]:
     """The arguments of a bound that takes weights of data, checked.
 
     Parameters
@@ -59,9 +66,9 @@ def through(checked, X, Y, weights):
 
     X may be None, where something else has the rows.
     """
-    X, Y = None if X is None else check.as_array("X", X), check.as_array("Y", Y)
+    X, Y = None if X is None else as_array("X", X), as_array("Y", Y)
     weights = shaped(weights, Y)
-    check.one_device(("X", X), ("Y", Y), ("weights", weights))
+    one_device(("X", X), ("Y", Y), ("weights", weights))
     targets, first = filled(Y, weights)
     try:
         found = checked(inputs_that_count(X, weights), targets)
@@ -81,7 +88,7 @@ def shaped(weights, Y):
 
     A column (N, 1) beside Y (N,) is (N,).
     """
-    weights = check.as_array("weights", weights)
+    weights = as_array("weights", weights)
     if not Y.shape:
         raise ValueError("`Y` must have rows, got a single value")
     if len(Y.shape) == 1 and weights.shape == (*Y.shape, 1):

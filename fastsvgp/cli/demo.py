@@ -30,7 +30,7 @@ DIGITS = [
     "--learning-rate",
     "0.05",
 ]
-PROBLEMS = (
+PROBLEMS: tuple[tuple[str, str, str, list[str]], ...] = (
     ("load_diabetes", "diabetes progression", "progression", []),
     ("load_digits", "handwritten digits", "digit", DIGITS),
 )

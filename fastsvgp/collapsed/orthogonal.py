@@ -131,7 +131,8 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
 def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     s = _State(sgpr, X, Y, jitter, weights, scale)
-    fields, batch, P = [], s.shape[:-1], len(s.y)
+    fields: list = []
+    batch, P = s.shape[:-1], len(s.y)
     for at, trils, R in zip(s.sets, (None, s.trils), s.factors, strict=True):
         if R is not None:
             trils = np.repeat(kernels.cholesky_of_inverse(s.B(at))[None], P, axis=0)

@@ -54,7 +54,7 @@ from ..posteriors import Whitened
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records import Blocks, leaf, plus, record, restricted
 from ..records.inducing_sets import naming_repeated
-from ..records.typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
+from ..records.typed import AnyRecord, Array, ArrayLike, Group, Names, Number, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 
@@ -388,7 +388,7 @@ def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
     return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
 
 
-def checked(sgpr, X, Y, jitter, num_sets=1):
+def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.ndarray, float]:
     """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
     check.defer(sgpr, X)
@@ -420,7 +420,9 @@ def checked(sgpr, X, Y, jitter, num_sets=1):
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 
 
-def checked_with(weights, checked, sgpr, X, Y, jitter):
+def checked_with(
+    weights, checked, sgpr, X, Y, jitter
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
     """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None

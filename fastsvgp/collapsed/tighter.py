@@ -40,7 +40,7 @@ import numpy as np
 from .. import check, kernels
 from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
-from ..records.typed import ArrayLike, Names, Record, RecordT
+from ..records.typed import AnyRecord, ArrayLike, Names, Record, RecordT
 from ..runtime.edge import public_call
 from .sgpr import SGPR, InPlace, checked, checked_with, forward, gradient
 
@@ -140,16 +140,19 @@ def tighter_bound_and_grad(
     >>> grad.covariance.lengthscales.shape
     (1,)
     """
-    sgpr, X, Y, jitter, weights = _checked(
+    given, X, Y, jitter, weights = _checked(
         "tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows
     )
-    wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter, weights)
+    wrt = check.names(wrt, given)
+    s = forward(given, X, Y, jitter, weights)
     value, others = _tighter(
-        s, sgpr.covariance, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance")
+        s,
+        given.covariance,
+        X,
+        tuple(name for name in wrt if name.partition(".")[0] == "covariance"),
     )
-    grad = gradient(s, sgpr, X, wrt, others)
-    return check.result(value, sgpr), grad
+    grad = gradient(s, given, X, wrt, others)
+    return check.result(value, given), grad
 
 
 def _tighter(s, covariance, X, need=None):
@@ -198,7 +201,9 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
     return x, V, covariance_bar
 
 
-def _checked(name, sgpr, X, Y, jitter, weights, max_rows):
+def _checked(
+    name, sgpr, X, Y, jitter, weights, max_rows
+) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
     most = check.whole("max_rows", max_rows)
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     N = len(X)

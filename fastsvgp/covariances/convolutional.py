@@ -41,7 +41,7 @@ from .image_patches import OnPatches, check_image_columns
 
 
 @record
-class Convolutional(OnPatches, Covariance):
+class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     """The function of an image that is a weighted sum of one function of its patches; inducing inputs are patches.
 
     Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie

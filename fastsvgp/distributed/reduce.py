@@ -68,7 +68,7 @@ class Place(NamedTuple):
     own : whether what is given by rows is of these alone
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple's method has this name
     rows: Any
     own: bool = False
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 try:
     import fcntl
 except ImportError:  # on Windows nothing is locked, and so nothing is known to be left over
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 Path: TypeAlias = str | os.PathLike[str]
 

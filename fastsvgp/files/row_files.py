@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,8 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     ((40, 1), (2, 1))
     """
     single = isinstance(paths, (str, bytes, os.PathLike)) or not np.iterable(paths)
-    names = [as_path("row_files: `paths`", path) for path in ([paths] if single else paths)]
+    each: Any = [paths] if single else paths
+    names = [as_path("row_files: `paths`", path) for path in each]
     if not names:
         raise ValueError("row_files: `paths` is empty; give at least one .npy file")
     parts = [_opened(name) for name in names]

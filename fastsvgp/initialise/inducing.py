@@ -1,11 +1,16 @@
 """Inducing inputs from the data: centres of clusters, and rows of largest conditional variance."""
 
+from typing import overload
+
 import numpy as np
 
 from .. import check, kernels
+from ..covariances import Covariance
 from ..distributed import broadcast
 from ..errors import names_options, warn
 from ..records import is_record, leaves
+from ..records.inducing_sets import InducingPair
+from ..records.typed import Array, ArrayLike, Group, Seed
 from ..runtime import devices
 from .subset import as_data, random_rows, sizes_of_sets
 
@@ -13,6 +18,25 @@ _CHUNK = 4096
 GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
 
 
+# a pair of numbers gives a pair of sets
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: int,
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> InducingPair: ...
 @names_options
 def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
@@ -88,6 +112,18 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     return divided(devices.like((Z + centre).astype(dtype), home))
 
 
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike, M: int, covariance: Covariance, rng: Seed = ..., subset: int | None = ...
+) -> Array: ...
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    covariance: Covariance,
+    rng: Seed = ...,
+    subset: int | None = ...,
+) -> InducingPair: ...
 @names_options
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.

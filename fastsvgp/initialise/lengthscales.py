@@ -1,14 +1,38 @@
 """Lengthscales from the data: the median heuristic, over random pairs of rows or over all pairs of distinct rows."""
 
+from typing import Literal, overload
+
 import numpy as np
 
 from .. import check
 from ..distributed import broadcast
 from ..errors import names_options
+from ..records.typed import Array, ArrayLike, Group, Seed
 from ..runtime import devices
 from .subset import random_rows
 
 
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    ard: Literal[True] = ...,
+    subset: int = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    *,
+    ard: Literal[False],
+    subset: int = ...,
+    group: Group | None = ...,
+) -> float: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike, rng: Seed = ..., ard: bool = ..., subset: int = ..., group: Group | None = ...
+) -> Array | float: ...
 @names_options
 def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     """Lengthscales of the order of the distances in the data: the median heuristic.

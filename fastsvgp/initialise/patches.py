@@ -1,14 +1,25 @@
 """Inducing patches from images."""
 
+from typing import overload
+
 import numpy as np
 
 from .. import check, kernels
+from ..covariances import Convolutional
 from ..errors import names_options
+from ..records.inducing_sets import InducingPair
+from ..records.typed import Array, ArrayLike, Seed
 from ..runtime import devices
 from .inducing import kmeans_inducing
 from .subset import as_data, random_rows, sizes_of_sets
 
 
+@overload
+def patch_inducing(X: ArrayLike, M: int, covariance: Convolutional, rng: Seed = ...) -> Array: ...
+@overload
+def patch_inducing(
+    X: ArrayLike, M: tuple[int, int], covariance: Convolutional, rng: Seed = ...
+) -> InducingPair: ...
 @names_options
 def patch_inducing(X, M, covariance, rng=None):
     """Inducing patches for a ``Convolutional`` covariance: centres of clusters of the distinct patches of images.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def deep_gp(
             f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__}"
             f" posterior, got {M!r:.100}"
         )
-    inducing = initialise.kmeans_inducing(X, M, rng)
+    inducing: Any = initialise.kmeans_inducing(X, M, rng)
     rows, layers = _some_rows(X, rng), []
     D = rows.shape[1]
     width = min(D, WIDEST) if width is None else check.whole("width", width)
@@ -120,7 +121,7 @@ def deep_gp(
             inducing,
             width if hidden else getattr(likelihood, "num_latent", None),
             hidden,
-            len(X),
+            len(X),  # type: ignore[arg-type]
         )
         layers.append(Layer(own, inducing, q, mean))
         if hidden:

@@ -46,7 +46,8 @@ class AdaGrad(Fixing):
         )
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
-        return AdaGradState(replaced(model, values), (self.step_size.init(),), count=0)
+        schedule = (self.step_size.init(),)
+        return AdaGradState(sums=replaced(model, values), schedule=schedule, count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: AdaGradState, value: float | None = None
@@ -94,17 +95,19 @@ class AdaGrad(Fixing):
                 else np.ascontiguousarray(sums[path], like=home)
             )
             if bar.size:
-                lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
+                lines, sums_of_lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
                 positive, period = (
                     kind == "positive",
                     (whole.shape[-2] if kind in ("tril", "columns") else 0),
                 )
                 sizes = {"step_size": size, "epsilon": self.epsilon}
-                kernels.adagrad_rows(*lines, rows, bar, **sizes, positive=positive, period=period)
+                kernels.adagrad_rows(
+                    lines, sums_of_lines, rows, bar, **sizes, positive=positive, period=period
+                )
             values[path], totals[path] = (whole, total) if whole.ndim else (whole[()], total[()])
         schedule = (self.step_size.observe(state.schedule[0], value),)
         return replaced(model, values), AdaGradState(
-            replaced(state.sums, totals), schedule, count=state.count + 1
+            sums=replaced(state.sums, totals), schedule=schedule, count=state.count + 1
         )
 
 

@@ -98,9 +98,12 @@ class OptimiserState:
 class Fixing:
     """What an optimiser with the setting ``fixed``, names of fields, moves."""
 
+    fixed: Any
+
     def fixing(self, names: Names) -> Self:
         """The same optimiser with more fields fixed."""
-        return replace(self, fixed=self.fixed + as_names(names))
+        optimiser: Any = self
+        return replace(optimiser, fixed=self.fixed + as_names(names))
 
     def paths(self, model: Record) -> tuple[str, ...]:
         """The leaves that a step moves: what to ask of a bound in ``wrt=``."""
@@ -134,8 +137,10 @@ class Optimiser(Fixing):
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
         moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
-        return OptimiserState(
-            *moments, schedules=tuple(s.init() for s in self._schedules()), count=0
+        return OptimiserState(  # type: ignore[misc]
+            *moments,  # type: ignore[arg-type]
+            schedules=tuple(s.init() for s in self._schedules()),
+            count=0,
         )
 
     def step(

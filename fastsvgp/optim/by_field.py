@@ -78,9 +78,8 @@ class ByField:
                     f"by_field: field {path!r} has two optimisers, by the names"
                     f" {' and '.join(claims)}"
                 )
-        return ByFieldState(
-            tuple(begun(part.optimiser, model) for part in self._restricted(model)), count=0
-        )
+        parts = tuple(begun(part.optimiser, model) for part in self._restricted(model))
+        return ByFieldState(parts=parts, count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: ByFieldState, value: float | None = None
@@ -94,7 +93,7 @@ class ByField:
             if state.count >= part.after and part.optimiser.paths(model):
                 model, now = part.optimiser.step(model, grad, now, value)
             states.append(now)
-        return model, ByFieldState(tuple(states), count=state.count + 1)
+        return model, ByFieldState(parts=tuple(states), count=state.count + 1)
 
     def step_size_at(self, state: ByFieldState) -> float:
         """The step size of the fields without an optimiser of their own."""

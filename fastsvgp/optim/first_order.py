@@ -11,7 +11,7 @@ from ..records import transforms
 from ..records.typed import Names
 from .base import Optimiser
 from .flat import as_names
-from .schedules import Size, as_schedule
+from .schedules import Schedule, Size, as_schedule
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def sgd(
     True
     """
     momentum = _fraction("sgd", "momentum", momentum)
-    return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=momentum)
+    shared = _settings(step_size, step_sizes, fixed, transform)
+    return SGD(*shared, momentum=momentum)
 
 
 @names_options
@@ -149,7 +150,9 @@ def adam(
     return Adam(*shared, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
 
-def _settings(step_size, step_sizes, fixed, transform):
+def _settings(
+    step_size, step_sizes, fixed, transform
+) -> tuple[Schedule, tuple[tuple[str, Schedule], ...], tuple[str, ...], str]:
     transforms.named(transform)
     step_sizes = check.mapping("step_sizes", step_sizes, '{"inducing": 1e-3}')
     by_name = tuple(

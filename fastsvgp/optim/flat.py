@@ -223,7 +223,7 @@ class Unravel(Generic[RecordT]):
                         f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}"
                     )
 
-    def _checked(self, vector):
+    def _checked(self, vector) -> np.ndarray:
         vector = np.ascontiguousarray(
             vector, dtype=np.float64, like=vector if on_device(vector) else _HOST
         )
@@ -257,6 +257,8 @@ def replaced(tree, values, prefix=""):
 
 class _Leaf:
     """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector."""
+
+    at: slice
 
     def __init__(self, path, kind, value):
         array = check.as_array(path, value)

@@ -37,7 +37,7 @@ class OrthogonalSets(Posterior):
     unwhitens: ClassVar[bool] = False  # whether the fields are those of u and v themselves
     num_sets = 2
     starts_at_prior = True
-    natural_fields = ("mean_u", "scale_tril_u", "mean_v", "scale_tril_v")
+    natural_fields: ClassVar[tuple[str, ...]] = ("mean_u", "scale_tril_u", "mean_v", "scale_tril_v")
 
     def check_size(self, *sizes):
         batch = np.shape(getattr(self, f"mean_{self.names[0]}"))[:-1]

@@ -137,7 +137,7 @@ def regression(
     ('SGPR', (10, 1))
     """
     refuse_unknown(
-        "regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__)
+        "regression", choices, (*OWN, *(regression.__kwdefaults__ or ()), *Choices.__annotations__)
     )
     X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
@@ -186,7 +186,9 @@ def classification(
     ['above', 'below']
     """
     refuse_unknown(
-        "classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__)
+        "classification",
+        choices,
+        (*OWN, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)

@@ -11,6 +11,7 @@ from .decorator import (
     matches as matches,
     missing as missing,
     plus as plus,
+    private_record as private_record,
     record as record,
     replace as replace,
     replace_at as replace_at,

@@ -123,17 +123,24 @@ def record(cls: type[T]) -> type[T]:
             " that name, by which files know it; give one of them a new name, or, where both"
             " modules are one file, import it under one name only"
         )
-    cls.__post_init__ = _then_arrays(getattr(cls, "__post_init__", None))
-    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-    cls.__init__ = keyword_only(cls)
-    cls.__repr__ = _repr
-    cls._record_fields = tuple(
-        (f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls)
-    )
-    cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
-    REGISTRY[cls.__name__] = cls
-    _TYPES.add(cls)
+    cls = private_record(cls)
+    REGISTRY[name] = cls
     return cls
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
+def private_record(cls: type[T]) -> type[T]:
+    """Turn a class into a record that no file holds: its name stays unknown to ``load``, and free."""
+    kind: Any = cls
+    kind.__post_init__ = _then_arrays(getattr(kind, "__post_init__", None))
+    kind = dataclasses.dataclass(frozen=True, eq=False, repr=False)(kind)
+    kind.__init__ = keyword_only(kind)
+    kind.__repr__ = _repr
+    fields = dataclasses.fields(kind)
+    kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
+    kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
+    _TYPES.add(kind)
+    return kind
 
 
 def _then_arrays(own):
@@ -193,7 +200,8 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     >>> [path for path, kind, value in fs.leaves(model)][:4]
     ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
     """
-    for name, kind in tree._record_fields:
+    given: Any = tree
+    for name, kind in given._record_fields:
         value = getattr(tree, name)
         if kind == "static":
             continue
@@ -204,7 +212,7 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
         elif is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif value is not None or name not in tree._optional_fields:
+        elif value is not None or name not in given._optional_fields:
             yield prefix + name, "real", value
 
 
@@ -241,7 +249,8 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     Gaussian(variance=0.2)
     """
     fields = dict(tree.__dict__)
-    for name, kind in tree._record_fields:
+    given: Any = tree
+    for name, kind in given._record_fields:
         if kind != "static":
             fields[name] = _mapped(
                 f, fields[name], [getattr(o, name) for o in others] if others else others
@@ -302,7 +311,8 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
     try:
         return dataclasses.replace(tree, **changes)
     except TypeError:
-        fields = [name for name, _ in tree._record_fields] if is_record(tree) else changes
+        own = getattr(tree, "_record_fields", ())
+        fields = [name for name, _ in own] if is_record(tree) else list(changes)
         unknown = [name for name in changes if name not in fields]
         if not unknown:
             raise

@@ -24,6 +24,12 @@ class Record(Protocol):
 RecordT = TypeVar("RecordT", bound=Record)
 
 
+class AnyRecord(Record, Protocol):
+    """A record whose fields are not known to type checkers: what inner functions pass on."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+
+
 class Rows(Protocol):
     """What ``fit`` reads by row number, such as a data set of h5py."""
 
@@ -73,3 +79,53 @@ class RandomCounts(TypedDict, total=False):
 
     probes: int | None
     sampled: int | None
+
+
+# Options of functions that serve several kinds of model: those of all kinds. Which of them a kind
+# takes is checked at run time.
+class OfDraws(Random, total=False):
+    """And those of draws of the hidden layers of a deep GP."""
+
+    draws: Sequence[ArrayLike] | None
+    num_samples: int
+
+
+class OfBound(OfDraws, total=False):
+    """Of a bound with its gradient."""
+
+    num_data: float | None
+    jitter: float | None
+    rng: Seed
+    weights: ArrayLike | None
+    wrt: Names | None
+
+
+class OfGroupedBound(OfBound, total=False):
+    """Of one that several ranks may compute."""
+
+    group: Group | None
+
+
+class OfSteps(OfDraws, total=False):
+    """Of a natural-gradient step, where sites are some rows of the data."""
+
+    rows: ArrayLike | None
+
+
+class OfQuantiles(TypedDict, total=False):
+    """Of a prediction, where the model is a deep GP."""
+
+    num_samples: int
+    rng: Seed
+
+
+class OfFunctions(OfQuantiles, total=False):
+    """And where it is a QSGP."""
+
+    augmented: bool | ArrayLike
+
+
+class OfTargets(OfFunctions, total=False):
+    """Of predictions of targets."""
+
+    median: bool

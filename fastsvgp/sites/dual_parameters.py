@@ -12,6 +12,8 @@ marginal: with s = v - (kff - qff), what u has in its variance,
     mean = (mu - s lambda_1) / (1 - s lambda_2),    var = s / (1 - s lambda_2) + kff - qff.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, kernels
@@ -130,8 +132,9 @@ def leave_one_out(
     -0.151
     """
     check.parts(model)
-    if not isinstance(model.posterior, GaussianFactor | DualTying):
-        kind = type(model.posterior).__name__
+    given: Any = model
+    if not isinstance(given.posterior, GaussianFactor | DualTying):
+        kind = type(given.posterior).__name__
         raise TypeError(
             f"leave_one_out: the covariance of a {kind} posterior does not come of sites alone; use"
             " a Whitened one"

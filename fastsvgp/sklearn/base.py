@@ -36,7 +36,7 @@ SETTINGS_OF_TRAINING = (
 class SVGPEstimator(BaseEstimator):
     """Base of both."""
 
-    _settings_of_start = ("posterior", "mean", "ard", "normalize_X")
+    _settings_of_start: tuple[str, ...] = ("posterior", "mean", "ard", "normalize_X")
 
     # --- data ------------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import numbers
 
 from .. import check
+from ..records.typed import Rows
 
 # of steps, and of whatever else is counted: at a microsecond each these take thirty years
 MOST = 10**15
@@ -20,7 +21,7 @@ def given_seed(rng):
     return int(rng) if isinstance(rng, numbers.Integral) else None
 
 
-def rows(name, data):
+def rows(name, data) -> Rows:
     """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
     data = data if readable else check.as_array(name, data)

@@ -118,7 +118,7 @@ def _counting(weights):
     return None if len(rows) == len(weights) else rows
 
 
-def whole(name, data):
+def whole(name, data) -> np.ndarray:
     """All of the data as an array; text, objects and masked values are refused as bounds refuse them."""
     # a container may give masked arrays, as those of netCDF4 do: ``asarray`` would drop the mask
     # before anyone saw it

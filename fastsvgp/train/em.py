@@ -185,7 +185,7 @@ def em(
         total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
     )
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
-    sizes = {"num_data": len(X), "batch_size": batch_size or len(X)}
+    sizes: dict[str, Any] = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
     state = replace(state, model=settled(state.model, dtype))
     plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
@@ -202,7 +202,7 @@ def em(
 
 
 for kind in SITES_OF:
-    models.register(kind, em=em.__wrapped__)
+    models.register(kind, em=em.__wrapped__)  # type: ignore[attr-defined]
 
 
 def _dtype(model, X, Y):
@@ -228,7 +228,7 @@ class _Options:
     optimiser: Any
     fixed: tuple
     tolerance: float
-    rng: int
+    rng: Any  # a seed
     batch_size: int | None
 
 

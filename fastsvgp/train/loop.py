@@ -24,7 +24,7 @@ class Plan:
     tolerance: float
     smoothing: float
     validate: Any
-    validate_every: int
+    validate_every: int | None
     checkpoints: Checkpoints
     graph: Any = "auto"
     group: Any = None  # a ``Session``

@@ -10,7 +10,9 @@ them in the end. What a step costs is Lam once for a batch, W' Lam and G_2 for e
 factor of B and of its successor.
 """
 
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
+from ..records.typed import ArrayLike, RecordT, Rows, Seed
 from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
 from ..sites.site_pass import finite_sums
@@ -42,8 +45,19 @@ GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 @public_call(SVGP, checks=False, blas_threads=False)
 def natural_steps(
-    model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike | Rows,
+    Y: ArrayLike | Rows,
+    *,
+    rows: Iterable[ArrayLike] | None = None,
+    steps: int = 1,
+    step_size: float = 0.3,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    monotone: bool = False,
+    tolerance: float | None = None,
+) -> tuple[RecordT, list[NaturalStepInfo]]:
     """Natural-gradient steps of q(u) that share one factor of Kuu: ``natural_step`` many times over, for less.
 
     Parameters
@@ -97,8 +111,9 @@ def natural_steps(
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     check.parts(model)
-    if not isinstance(model.posterior, WALKING):
-        kind = type(model.posterior).__name__
+    given: Any = model
+    if not isinstance(given.posterior, WALKING):
+        kind = type(given.posterior).__name__
         raise TypeError(
             f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it"
             " has one"

@@ -335,7 +335,8 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
     """
     _check_kind(control)
     checked_parts(model)
-    with deferred_checks.deferred(model.posterior.mean):
+    given: Any = model
+    with deferred_checks.deferred(given.posterior.mean):
         model, dtype = lightly_checked(model)
         model.posterior.check_size(model.basis.num_functions())
         checked = control.checked(model, dtype)

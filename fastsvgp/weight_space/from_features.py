@@ -101,7 +101,8 @@ def sampled_bound_and_grad_from_features(
     value, bars, info = estimated(
         model, basis.Phi_i, Y, parts, scale, wrt, 1.0 if tangent is None else tangent
     )
-    return check.result(value, QSGP(None, q, likelihood)), (*bars[0], *bars[1:]), info
+    seen: Any = None  # of the basis only its features
+    return check.result(value, QSGP(seen, q, likelihood)), (*bars[0], *bars[1:]), info
 
 
 class _Features(Basis):

@@ -107,9 +107,9 @@ def optimal_weights(
         check.whole("iterations", iterations, 0),
         check.scalar("tolerance", tolerance),
     )
-    model, X, Y, dtype = checked(model, X, Y)
-    noise = _noise("optimal_weights", model)
-    basis, jitter = model.basis, check.jitter_amount(jitter, dtype)
+    given, X, Y, dtype = checked(model, X, Y)
+    noise = _noise("optimal_weights", given)
+    basis, jitter = given.basis, check.jitter_amount(jitter, dtype)
 
     def times(p):
         return (
@@ -117,7 +117,7 @@ def optimal_weights(
             + basis.precision_times(p[None], jitter)[0]
         )
 
-    mean = model.posterior.mean.astype(np.float64)
+    mean = given.posterior.mean.astype(np.float64)
     right = _transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
     direction, squared = residual.copy(), _sum(residual * residual)
@@ -134,11 +134,11 @@ def optimal_weights(
             direction = residual + squared / before * direction
             taken += 1
             info = WeightsInfo(taken, (squared / first) ** 0.5, gains)
-            if callback is not None and callback(_with_mean(model, mean), info):
+            if callback is not None and callback(_with_mean(given, mean), info):
                 break
     except KeyboardInterrupt:
         pass
-    found = _with_mean(model, mean)
+    found = _with_mean(given, mean)
     check.result(float(np.abs(mean).sum()), found)
     info = WeightsInfo(taken, (squared / first) ** 0.5 if first else 0.0, gains)
     return optimal_diagonal(found, X, jitter=jitter), info
@@ -177,21 +177,22 @@ def optimal_diagonal(
     True
     """
     deferred_checks.defer(X)
-    model, X, dtype = checked_inputs(model, X, "X")
-    noise = _noise("optimal_diagonal", model)
-    scale, q = check.data_scale(num_data, len(X)), model.posterior
+    given, X, dtype = checked_inputs(model, X, "X")
+    noise = _noise("optimal_diagonal", given)
+    scale, q = check.data_scale(num_data, len(X)), given.posterior
     k, m = q.columns.shape[1], len(q.mean)
     squares = np.zeros(m, like=X)
     nothing = np.zeros((1, m), dtype, like=X)
     for at in range(0, len(X), ROWS):
         rows = X[at : at + ROWS]
         none = np.zeros((1, len(rows)), dtype, like=X)
-        squares += model.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
-    own = model.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
+        squares += given.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
+    own = given.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
     if deferred_checks.pending():
-        check.result(diagonal.sum(), model)
-    return replace(model, posterior=replace(q, diagonal=diagonal.astype(dtype)))
+        check.result(diagonal.sum(), given)
+    posterior = replace(q, diagonal=diagonal.astype(dtype))
+    return replace(given, posterior=posterior)  # type: ignore[return-value]
 
 
 def _noise(name, model):

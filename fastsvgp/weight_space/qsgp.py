@@ -14,12 +14,14 @@ Back, with a, b the cotangents of mean and var: those of the products are [a, 2 
 basis does the rest.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .. import check
 from ..likelihoods import Likelihood
 from ..records import Marginals, is_record, leaves, missing, record, replace, restricted, tree_map
-from ..records.typed import ArrayLike, Names, Record, RecordT
+from ..records.typed import AnyRecord, ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
@@ -138,11 +140,11 @@ def weight_bound_and_grad(
     >>> grad.posterior.columns.shape
     (50, 1)
     """
-    model, X, Y, dtype = checked(model, X, Y)
-    wrt = check.names(wrt, model)
-    terms = _Terms(model, X, Y, num_data, check.jitter_amount(jitter, dtype))
+    given, X, Y, dtype = checked(model, X, Y)
+    wrt = check.names(wrt, given)
+    terms = _Terms(given, X, Y, num_data, check.jitter_amount(jitter, dtype))
     posterior_bar, basis_bar = terms.pull(wrt)
-    value = check.result(terms.data - terms.kl, model)
+    value = check.result(terms.data - terms.kl, given)
     return value, restricted(QSGP(basis_bar, posterior_bar, terms.likelihood_bar), wrt)
 
 
@@ -202,14 +204,14 @@ def checked_parts(model):
     return model.basis, model.posterior
 
 
-def checked(model, X, Y):
+def checked(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
     """``(model, X, Y, dtype)`` of a bound, checked and cast."""
     Y = check.as_array("Y", Y)
     model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
 
 
-def lightly_checked(model, **data):
+def lightly_checked(model, **data) -> tuple[AnyRecord, np.dtype]:
     """``(model, dtype)``: one dtype, and hyperparameters checked and cast, but no pass over what there is of each function."""
     for path in missing(model):
         raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
@@ -238,7 +240,8 @@ def lightly_checked(model, **data):
         tree_map(lambda a: check.as_array("model", a), part)
         for part in (model.basis, model.posterior)
     )
-    return QSGP(replace(basis, covariance=covariance), posterior, likelihood), dtype
+    given: Any = QSGP(replace(basis, covariance=covariance), posterior, likelihood)
+    return given, dtype
 
 
 def on_host(name, *arrays):
@@ -258,7 +261,7 @@ def check_columns(basis, X, name="X"):
         raise ValueError(f"`{name}` has {X.shape[1]} columns. {error}") from None
 
 
-def checked_inputs(model, X, name, *others):
+def checked_inputs(model, X, name, *others) -> tuple[AnyRecord, np.ndarray, np.dtype]:
     """``(model, X, dtype)``, checked and cast to what they and other arrays share."""
     checked_parts(model)
     X = check.inputs(name, X)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import check
 from ..records import leaves, replace
-from ..records.typed import ArrayLike, Record, RecordT
+from ..records.typed import AnyRecord, ArrayLike, Record, RecordT
 from ..runtime.edge import public_call
 from .bases import RelevanceBasis
 from .qsgp import QSGP, checked_parts, on_host
@@ -47,10 +47,11 @@ def optimal_precision(model: RecordT) -> RecordT:
     >>> fs.optimal_precision(sparse).basis.precision[:2]
     array([0.5, 0.5])
     """
-    model, dtype = _checked("optimal_precision", model)
-    q = model.posterior
+    given, dtype = _checked("optimal_precision", model)
+    q = given.posterior
     second = np.square(q.mean, dtype=np.float64) + q.variances()
-    return replace(model, basis=replace(model.basis, precision=(1 / second).astype(dtype)))
+    basis = replace(given.basis, precision=(1 / second).astype(dtype))
+    return replace(given, basis=basis)  # type: ignore[return-value]
 
 
 @public_call(QSGP)
@@ -128,13 +129,14 @@ def prune(model: RecordT, keep: ArrayLike) -> RecordT:
     >>> fs.prune(sparse, np.arange(0, 40, 2)).basis.inducing.shape
     (20, 1)
     """
-    model, _ = _checked("prune", model)
-    basis = model.basis
+    given, _ = _checked("prune", model)
+    basis = given.basis
     rows = _rows(keep, basis.num_functions())
-    return replace(model, basis=basis.of(rows), posterior=model.posterior.marginal(rows))
+    posterior = given.posterior.marginal(rows)
+    return replace(given, basis=basis.of(rows), posterior=posterior)  # type: ignore[return-value]
 
 
-def _checked(name, model):
+def _checked(name, model) -> tuple[AnyRecord, np.dtype]:
     """``(model, dtype)``, checked and cast."""
     basis, _ = checked_parts(model)
     if not isinstance(basis, RelevanceBasis):

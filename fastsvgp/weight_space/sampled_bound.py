@@ -158,28 +158,28 @@ def sampled_bound_and_grad(
     _, q = checked_parts(model)
     deferred_checks.defer(q.mean, X)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
-    model, dtype = lightly_checked(model, X=X, Y=Y)
-    basis, q = model.basis, model.posterior
+    given, dtype = lightly_checked(model, X=X, Y=Y)
+    basis, q = given.basis, given.posterior
     X, units = X.astype(dtype, copy=False), num_units(basis)
     check_columns(basis, X)
     outputs = q.check_size(basis.num_functions())
-    model.likelihood.check_settings()
-    Y = check.targets(Y, len(X), outputs, model.likelihood, dtype)
-    wrt = check.names(wrt, model)
+    given.likelihood.check_settings()
+    Y = check.targets(Y, len(X), outputs, given.likelihood, dtype)
+    wrt = check.names(wrt, given)
     if basis.dense_precision and any(name == "basis" or name.startswith("basis.") for name in wrt):
         raise ValueError(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
             " sample; leave `basis` out of `wrt` (weight_bound_and_grad has it)"
         )
-    control = control if control is None else checked_control(control, model, X, dtype)
+    control = control if control is None else checked_control(control, given, X, dtype)
     parts, jitter = (
-        checked_sample(model, sample, units, dtype, control, tangent),
+        checked_sample(given, sample, units, dtype, control, tangent),
         check.jitter_amount(jitter, dtype),
     )
     value, bars, info = estimated(
-        model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter
+        given, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter
     )
-    return check.result(value, model), restricted(QSGP(*bars), wrt), info
+    return check.result(value, given), restricted(QSGP(*bars), wrt), info
 
 
 def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0):

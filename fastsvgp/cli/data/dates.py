@@ -15,10 +15,10 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()
 FIRST, LAST = (
     datetime.date(year, 1, 1).toordinal() - EPOCH for year in (YEARS.start - 1, YEARS.stop + 1)
 )
-MONTHS = (
+_NAMES = (
     "january february march april may june july august september october november december".split()
 )
-MONTHS = {name: k for k, month in enumerate(MONTHS, 1) for name in (month, month[:3])} | {"sept": 9}
+MONTHS = {name: k for k, month in enumerate(_NAMES, 1) for name in (month, month[:3])} | {"sept": 9}
 
 CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d+)?))?(?:"

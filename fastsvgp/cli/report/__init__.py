@@ -107,20 +107,20 @@ def _fit_plots(fitted: Fitted, task, title):
     names = (*task.input_names, task.target_name)
     one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
     if one_input:
-        parts = [(task.X[rows, 0], task.y[rows]) for rows in (train, test)]
+        seen, unseen = ((task.X[rows, 0], task.y[rows]) for rows in (train, test))
         grid = _grid(task.X[:, 0])
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
             return {
                 "fit.png": plots.classes_1d(
-                    *parts, grid, prediction.probabilities, fitted.classes, names, title
+                    seen, unseen, grid, prediction.probabilities, fitted.classes, names, title
                 )
             }
         sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(bottom(fitted.model).inducing)
         inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
         return {
             "fit.png": plots.fit_1d(
-                *parts, grid, prediction.mean, prediction.quantiles, inducing, names, title
+                seen, unseen, grid, prediction.mean, prediction.quantiles, inducing, names, title
             )
         }
     if not test.any():

@@ -1,7 +1,7 @@
 """Factors of inverses from matrix products alone: natural-gradient (Newton-Schulz) steps towards chol(A^-1)."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def inverse_factor(
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
     True
     """
-    A, L = checked(A, L)
+    A, L = checked(A, None if L is None else check.as_array("L", L))
     dtype = A.dtype
     if gap is not None:
         if tolerance is not None:
@@ -158,12 +158,12 @@ def inverse_factor(
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
     found = [
         newton_schulz_iterate(
-            many[i], None if L is None else starts[i], schedule, tolerance, limit, gap
+            many[i], None if starts is None else starts[i], schedule, tolerance, limit, gap
         )
         for i in np.ndindex(batch)
     ]
     factors, infos = zip(*found, strict=True)
-    fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
+    fields: Any = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
 
 

@@ -187,9 +187,9 @@ def refresh_inverse(
     True
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
-    model, _, _, dtype = check.svgp(model)
-    updates.check_model(model)
-    return updates.refreshed(model, check.jitter_amount(jitter, dtype))
+    given, _, _, dtype = check.svgp(model)
+    updates.check_model(given)
+    return updates.refreshed(given, check.jitter_amount(jitter, dtype))
 
 
 def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):

@@ -69,7 +69,8 @@ def variance_interval(
     >>> bool((lower <= upper).all())
     True
     """
-    A, L = checked(A, check.as_array("L", L))
+    L = check.as_array("L", L)
+    A, L = checked(A, L)
     if A.ndim != 2 or L.ndim != 2:
         raise ValueError(f"`A` and `L` must be single matrices here, got {A.shape} and {L.shape}")
     Kuf = _columns(Kuf, len(A))
@@ -197,7 +198,7 @@ def _column_products(A, B):
     return kernels.column_moments(A, np.zeros(len(A), A.dtype, like=A), B)[1]
 
 
-def _columns(Kuf, M):
+def _columns(Kuf, M) -> np.ndarray:
     Kuf = check.as_array("Kuf", Kuf)
     if Kuf.ndim != 2 or M not in (None, len(Kuf)):
         raise ValueError(

@@ -104,8 +104,10 @@ def natural_update(
     posterior_bar = _gradient(posterior, posterior_bar, pairs, dtype)
     changes: dict = {}
     for pair in pairs:
-        (m, W), bars = ([getattr(q, name) for name in pair] for q in (posterior, posterior_bar))
-        changes |= zip(pair, _updated(m, W, *bars, size), strict=True)
+        (m, W), (m_bar, W_bar) = (
+            [getattr(q, name) for name in pair] for q in (posterior, posterior_bar)
+        )
+        changes |= zip(pair, _updated(m, W, m_bar, W_bar, size), strict=True)
     updated = replace(posterior, **changes)
     check.result(
         sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in changes.values()),

@@ -1,6 +1,6 @@
 """One natural-gradient step for the posterior of an SVGP, alone or with the gradient in all else from the same pass."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
 from ...check import weights as weighing
 from ...distributed import reduce
 from ...records import replace
-from ...records.typed import ArrayLike, Group, Names, Random, RecordT, Seed
+from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
 from . import deep, sites  # noqa: F401, which register the steps of theirs
@@ -21,8 +21,19 @@ from .backtracking import NaturalStepInfo, check_natural, check_value, halved, n
 
 @public_call(SVGP)
 def natural_step(
-    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, **random
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    step_size: float = 0.3,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    monotone: bool = False,
+    group: Group | None = None,
+    **random: Unpack[OfSteps],
+) -> tuple[RecordT, NaturalStepInfo]:
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
     Parameters
@@ -130,10 +141,11 @@ def natural_step_and_grad(
     >>> value > info.value, grad.posterior is None
     (True, True)
     """
+    given: Any = model
     if wrt is None:
         wrt = tuple(
             name
-            for name, _ in model._record_fields
+            for name, _ in given._record_fields
             if name != "posterior" and getattr(model, name) is not None
         )
     return reduce.evaluate(

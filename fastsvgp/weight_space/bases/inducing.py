@@ -1,5 +1,7 @@
 """Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from ... import kernels
@@ -33,7 +35,7 @@ class InducingBasis(Basis):
     InducingBasis(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), inducing=<float64 (6, 1)>)
     """
 
-    per_function = ("inducing",)
+    per_function: ClassVar[tuple[str, ...]] = ("inducing",)
     dense_precision = True
 
     covariance: Record

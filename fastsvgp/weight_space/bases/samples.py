@@ -165,7 +165,8 @@ def draw_basis_sample(
     j, weight_j = drawn("j", units, size) if check.flag("pair", pair) else (None, None)
     if columns is None:
         return BasisSample(i, j, None, weight_i, weight_j)
-    count, m = check.whole("columns", columns), units * basis.width
+    given: Any = basis
+    count, m = check.whole("columns", columns), units * given.width
     if not pair:
         raise ValueError(
             "draw_basis_sample: `columns` are for estimators that need j; leave them out, or `pair`"

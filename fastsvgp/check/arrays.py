@@ -1,0 +1,181 @@
+"""Checks of arrays: their type, shape and entries; inputs, their columns, and targets."""
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadEntry
+from ..runtime import deferred_checks
+from .components import in_place_of_class
+from .scalars import as_float
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """An array of numbers as it came, lists too; text, objects, complex and masked values are refused."""
+    if type(value) is np.ndarray:
+        array = value
+    elif hasattr(value, "__cuda_array_interface__"):
+        array = value
+    else:
+        unmasked(name, value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(
+                f"`{name}` makes no array ({error}); give rows of equal length"
+            ) from None
+    if array.dtype.kind not in "fiub":
+        if isinstance(value, type):
+            raise TypeError(
+                f"`{name}` must hold real numbers, got {value.__name__}, a"
+                f" class{in_place_of_class(value)}"
+            )
+        where = (
+            f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
+        )
+        raise TypeError(
+            f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to"
+            " float64 or float32"
+        )
+    return array
+
+
+def unmasked(name, value):
+    """Refuse a masked array, or a list of them: ``asarray`` drops the mask, and what it hides comes back."""
+    if any(
+        isinstance(part, np.ma.MaskedArray)
+        for part in (value if isinstance(value, (list, tuple)) else (value,))
+    ):
+        raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
+
+
+def _first_text(value, array):
+    """The first column, of a data frame by its name, that holds something other than real numbers, and what."""
+    for j, name in enumerate(getattr(value, "columns", range(array.shape[1]))):
+        other = [cell for cell in array[:, j] if not isinstance(cell, numbers.Real)]
+        if other:
+            return f"column {name!r} holds {other[0]!r}"
+    return "of Python numbers"
+
+
+def finite(name, array):
+    """Refuse NaN and infinity."""
+    if isinstance(array, int):
+        array = as_float(array)
+    if not (math.isfinite(array) if isinstance(array, float) else all_finite(array)):
+        array = on_host(array)
+        bad = tuple(np.argwhere(~np.isfinite(array))[0])
+        raise BadEntry(
+            name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first"
+        )
+
+
+def all_finite(array):
+    return (
+        _all(np.isfinite(array))
+        if isinstance(array, (np.ndarray, np.generic))
+        else deferred_checks.within(array)
+    )
+
+
+def _all(conditions):
+    # for small arrays half the time of the method ``all``
+    return np.count_nonzero(conditions) == conditions.size
+
+
+def positive(name, array, advice="; give variances and lengthscales in natural space"):
+    if not (array > 0 if isinstance(array, (float, int)) else _all_positive(array)):
+        least = np.min(on_host(array))
+        raise ValueError(f"`{name}` must be positive, got {least:g}{advice}")
+
+
+def _all_positive(array):
+    if isinstance(array, (np.ndarray, np.generic)):
+        return _all(array > 0)
+    return deferred_checks.within(
+        array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1
+    )
+
+
+def on_host(array):
+    """A copy on the host of what may live on a device: for messages."""
+    return array.get() if hasattr(array, "__cuda_array_interface__") else array
+
+
+def inputs(name: str, X: Any, values: bool = True) -> np.ndarray:
+    """Inputs (N, D), N > 0, finite where anybody is to look at their ``values``."""
+    if (X := as_array(name, X)).ndim != 2:
+        hint = (
+            f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
+        )
+        raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
+    if X.shape[0] == 0:
+        hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
+        raise ValueError(
+            f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}"
+        )
+    if values:
+        finite(name, X)
+    return X
+
+
+def columns(X, D, name="X", owner="`inducing`"):
+    """Refuse inputs whose columns are not those of the inducing inputs, or of what ``columns_of`` a covariance says."""
+    if X.shape[1] != D:
+        raise ValueError(
+            f"`{name}` has {X.shape[1]} columns where {owner} has {D}; both need the same inputs"
+        )
+
+
+def square(name, array):
+    """Refuse what is no square matrix, or a batch of them."""
+    shape = np.shape(array)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
+
+
+def one_column(Y, outputs, likelihood):
+    """Targets (N, 1) as (N,) where that is what they mean: for one output that has no axis, and for labels of classes."""
+    return (
+        Y[:, 0]
+        if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None)
+        else Y
+    )
+
+
+def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
+    """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
+    inputs_name, name = names
+    Y = one_column(Y, outputs, likelihood)
+    if Y.shape[:1] != (N,):
+        raise ValueError(
+            f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape"
+            f" {Y.shape}"
+        )
+    latent = likelihood.num_latent
+    if latent is not None:
+        if outputs != (latent,):
+            raise ValueError(
+                f"the fields of `posterior` have leading axes {outputs}, "
+                f"but {type(likelihood).__name__} with {latent} classes needs ({latent},)"
+            )
+        if Y.ndim != 1:
+            raise ValueError(
+                f"`{name}` must hold one integer label a row, shape ({N},), got {Y.shape}"
+            )
+    elif Y.shape[1:] != outputs:
+        raise ValueError(
+            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes"
+            f" {outputs}: use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
+        )
+    finite(name, Y)
+    if Y.ndim == 2:
+        Y = np.ascontiguousarray(Y.T, like=Y)
+    try:
+        likelihood.check_targets(Y, name)
+    except BadEntry as error:  # of the layout of likelihoods
+        error.index = error.index[::-1]
+        raise
+    return Y if latent is not None else Y.astype(dtype, copy=False)
