@@ -143,7 +143,7 @@ def served(sources, public):
     found = set()
     for path in sources.files(PACKAGE, "*.py"):
         for node in ast.walk(sources.tree(path)):
-            if isinstance(node, ast.FunctionDef) and decorated(node, r"(\w+\.)?public\w*\(.*\)"):
+            if isinstance(node, ast.FunctionDef) and decorated(node, r"public_call\([A-Z]\w*.*\)"):
                 found.add(node.name)
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "models.register":
                 found |= {keyword.arg for keyword in node.keywords}
