@@ -10,17 +10,8 @@ from . import moved
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "records.decorator": (
-        "Blocks",
-        "Marginals",
-        "leaf",
-        "leaves",
-        "record",
-        "replace",
-        "replace_at",
-        "static",
-        "tree_map",
-    ),
+    "records.decorator": ("Blocks", "Marginals", "leaf", "record", "static"),
+    "records.tree": ("leaves", "replace", "replace_at", "tree_map"),
     "records.persistence": ("load", "load_with_extra", "save"),
     "records.inducing_sets": ("InducingPair",),
     "runtime.devices": ("to_device", "to_host"),

@@ -134,15 +134,17 @@ from .records.decorator import (
     Blocks as Blocks,
     Marginals as Marginals,
     leaf as leaf,
-    leaves as leaves,
     record as record,
-    replace as replace,
-    replace_at as replace_at,
     static as static,
-    tree_map as tree_map,
 )
 from .records.inducing_sets import InducingPair as InducingPair
 from .records.persistence import load as load, load_with_extra as load_with_extra, save as save
+from .records.tree import (
+    leaves as leaves,
+    replace as replace,
+    replace_at as replace_at,
+    tree_map as tree_map,
+)
 from .runtime.devices import to_device as to_device, to_host as to_host
 from .runtime.num_threads import (
     get_num_threads as get_num_threads,

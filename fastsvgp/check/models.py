@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Diverged, VarianceClampWarning, warn
-from ..records import is_record, leaves, matches, missing, tree_map
+from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
 from ..records.typed import AnyRecord
@@ -29,27 +29,22 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     if any(v is None for _, _, v in found):
         for path in missing(tree):
             raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
+        found = [leaf for leaf in found if leaf[2] is not None]
     values = [
-        as_array(prefix + path, v) if not isinstance(v, (int, float)) else v
-        for path, _, v in found
-        if v is not None
+        v if isinstance(v, (int, float)) else as_array(prefix + path, v) for path, _, v in found
     ]
     try:
         backend_of(*values, *arrays)
     except TypeError:
-        paths = (prefix + path for path, _, v in found if v is not None)
+        paths = (prefix + path for path, _, _ in found)
         one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
         raise
     try:
         dtype = common_dtype(*values, *arrays)
     except TypeError:
-        common_dtype(
-            *values,
-            *arrays,
-            names=(*(prefix + path for path, _, v in found if v is not None), *names),
-        )
+        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, _ in found), *names))
         raise
-    for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
+    for (path, kind, _), array in zip(found, values, strict=True):
         if kind in ("tril", "columns"):
             _factor(prefix + path, array, kind)
         elif kind == "symmetric":
@@ -58,13 +53,13 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
             finite(prefix + path, array)
             if kind == "positive":
                 positive(prefix + path, array)
-    if all(
-        v is None or type(v) is dtype.type or type(v) is np.ndarray and v.dtype == dtype and v.ndim
-        for _, _, v in found
-    ):
-        # as in training, where a new record takes longer than all that was checked
-        return tree, dtype
-    return tree_map(lambda v: _cast(v, dtype), tree), dtype
+    for _, _, v in found:
+        kind = type(v)
+        if kind is np.ndarray and v.dtype == dtype and v.ndim or kind is dtype.type:
+            continue
+        return tree_map(lambda v: _cast(v, dtype), tree), dtype
+    # as in training, where a new record takes longer than all that was checked
+    return tree, dtype
 
 
 def _cast(value, dtype):
@@ -210,16 +205,12 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
     if not all(isinstance(name, str) for name in wrt):
         raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r}")
-    paths = [path for path, _, _ in leaves(model)]
+    treedef = treedef_of(model)
     for name in wrt:
-        if (
-            name not in fields
-            and name not in paths
-            and not any(matches(path, (name,)) for path in paths)
-        ):
+        if name not in treedef.names and name not in fields:
             raise ValueError(
                 f"`wrt` names {name!r}, which is not a field of this model; it has"
-                f" {', '.join(paths)}"
+                f" {', '.join(treedef.paths)}"
             )
     return wrt
 

@@ -35,9 +35,8 @@ def bounds(count, rank, size):
 def of_gradient(model, wrt):
     """The ``Packing`` of a value and of the gradient in these fields."""
     found = leaves(restricted(model, check.names(wrt, model)))
-    return Packing(
-        [("real", ()), *((kind, np.shape(value)) for _, kind, value in found if value is not None)]
-    )
+    shapes = ((kind, np.shape(value)) for _, kind, value in found if value is not None)
+    return _packing_of((("real", ()), *shapes))
 
 
 def of_collapsed(sgpr, Y):

@@ -18,8 +18,8 @@ from .. import check, models
 from ..bounds.elbo import elbo, elbo_and_grad
 from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
-from ..optim.flat import Unravel, replaced
-from ..records import leaves, tree_map
+from ..optim.flat import Unravel
+from ..records import leaves, replaced, tree_map
 from ..runtime import cuda_devices
 from ..runtime.devices import home_of
 from .options import refuse_following

@@ -7,14 +7,14 @@ import numpy as np
 
 from .. import check, kernels
 from ..errors import Diverged, names_options
-from ..records import leaves, record, static
+from ..records import leaves, record, replaced, static
 from ..records.typed import Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from ..weight_space.bases.samples import SparseRows, within
 from .base import Fixing
-from .flat import as_names, check_paths, replaced
+from .flat import as_names
 from .schedules import Schedule, Size, as_schedule
 
 
@@ -40,10 +40,10 @@ class AdaGrad(Fixing):
         return self.step_size.size(state.count, state.schedule[0])
 
     def init(self, model: Record) -> AdaGradState:
-        """The state before the first step: zeros, as many as there are free parameters."""
-        check_paths(
-            "fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None]
-        )
+        """The state before the first step: zeros, as many as there are free parameters.
+
+        ``ValueError`` when a named field does not exist.
+        """
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         schedule = (self.step_size.init(),)

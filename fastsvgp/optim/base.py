@@ -25,7 +25,8 @@ from .. import check
 from ..errors import Diverged
 from ..records import is_record, leaf, matches, record, static
 from ..records.typed import Names, Record, RecordT, Vector
-from .flat import Unravel, as_names, check_paths, free_paths
+from .flat import as_names, check_paths, free_paths
+from .layout import Layout, structure_of
 from .schedules import Schedule
 
 OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
@@ -95,7 +96,27 @@ class OptimiserState:
     schedules: tuple[Record, ...] = ()
 
 
-class Fixing:
+class OncePerStructure:
+    """What an optimiser has found out about the last model that came, for as long as those that come have its structure.
+
+    It is no setting: it is not compared, and neither copies nor files have it.
+    """
+
+    _last = None, None  # replaced as a whole, since threads may share an optimiser
+
+    def _once_for(self, structure, find):
+        """``find()`` of a structure, called again if that is not the last one."""
+        last, found = self._last
+        if last != structure:
+            found = find()
+            vars(self)["_last"] = structure, found
+        return found
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_last"}
+
+
+class Fixing(OncePerStructure):
     """What an optimiser with the setting ``fixed``, names of fields, moves."""
 
     fixed: Any
@@ -134,9 +155,9 @@ class Optimiser(Fixing):
 
         ``ValueError`` when a named field does not exist.
         """
-        unravel = self._unravel(model)
-        check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
-        moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
+        layout, _ = self._layout(model)
+        check_paths("step_sizes", [name for name, _ in self.step_sizes], layout.paths)
+        moments = [np.zeros(layout.size, like=layout.home) for _ in range(self.moments)]
         return OptimiserState(  # type: ignore[misc]
             *moments,  # type: ignore[arg-type]
             schedules=tuple(s.init() for s in self._schedules()),
@@ -169,17 +190,17 @@ class Optimiser(Fixing):
         Diverged
             The gradient has NaN or infinity; a ``ValueError``.
         """
-        unravel = self._unravel(model)
+        layout, segments = self._layout(model)
         moments = [m for m in (state.first, state.second) if m is not None]
-        if any(m.shape != (unravel.size,) for m in moments):
+        if any(m.shape != (layout.size,) for m in moments):
             raise ValueError(
                 f"the optimiser's state was made for {moments[0].size} free numbers and this model"
-                f" has {unravel.size}; call init again after changing the model or the fixed fields"
+                f" has {layout.size}; call init again after changing the model or the fixed fields"
             )
         if value is None and self.needs_value:
             raise ValueError("a plateau schedule needs `value=`, the objective at this step")
         model, *new = self._ascent(
-            unravel, model, grad, moments, self.sizes(state), state.count + 1
+            layout, segments, model, grad, moments, self.sizes(state), state.count + 1
         )
         return model, self.observed(state, value, *new)
 
@@ -189,22 +210,22 @@ class Optimiser(Fixing):
         All else as ``step``, which takes them from the state.
         """
         moments = [m for m in (state.first, state.second) if m is not None]
-        return self._ascent(self._unravel(model), model, grad, moments, sizes, count)
+        return self._ascent(*self._layout(model), model, grad, moments, sizes, count)
 
-    def _ascent(self, unravel, model, grad, moments, sizes, count):
-        vector = unravel.pack(model)
-        vector_bar = unravel.pullback(vector, grad)
+    def _ascent(self, layout, segments, model, grad, moments, sizes, count):
+        vector = layout.pack(model)
+        vector_bar = layout.pullback(vector, grad)
         if not check.all_finite(vector_bar):
             wrong = [
-                path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()
+                path for path, at in layout.slices.items() if not np.isfinite(vector_bar[at]).all()
             ]
             raise Diverged(
                 f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step"
                 f" {count}. Likely causes, in order: a step size that is too large; targets or"
                 " inputs on a wild scale (standardise them); float32"
             )
-        new = [np.empty(unravel.size, like=unravel.home) for _ in range(1 + len(moments))]
-        for at, which in self._segments(unravel):
+        new = [np.empty(layout.size, like=layout.home) for _ in range(1 + len(moments))]
+        for at, which in segments:
             self.update(
                 vector[at],
                 vector_bar[at],
@@ -213,7 +234,7 @@ class Optimiser(Fixing):
                 sizes[which],
                 count,
             )
-        return unravel(new[0]), *new[1:]
+        return layout.unpack(new[0], model), *new[1:]
 
     @property
     def needs_value(self) -> bool:
@@ -243,13 +264,19 @@ class Optimiser(Fixing):
     def _schedules(self):
         return (self.step_size, *(schedule for _, schedule in self.step_sizes))
 
-    def _unravel(self, model):
-        return Unravel(model, fixed=self.fixed, transform=self.transform)
+    def _layout(self, model):
+        """``(Layout, segments)`` of the free leaves of a model."""
 
-    def _segments(self, unravel):
+        def find():
+            layout = Layout(model, free_paths(model, self.fixed), transform=self.transform)
+            return layout, self._segments(layout)
+
+        return self._once_for(structure_of(model), find)
+
+    def _segments(self, layout):
         """(slice, index of its schedule): neighbouring leaves with the same schedule share a slice."""
         segments = []
-        for path, at in unravel.slices.items():
+        for path, at in layout.slices.items():
             which, length = 0, -1
             for i, (name, _) in enumerate(self.step_sizes, 1):
                 if matches(path, (name,)) and len(name) > length:  # the most specific name wins

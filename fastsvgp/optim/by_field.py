@@ -7,7 +7,7 @@ from .. import check
 from ..errors import names_options
 from ..records import matches, record, static
 from ..records.typed import Moves, Names, Record, RecordT
-from .base import begun, check_offered
+from .base import OncePerStructure, begun, check_offered
 from .first_order import adam
 from .flat import as_names, check_paths, free_paths
 from .schedules import plateau
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class ByField:
+class ByField(OncePerStructure):
     """What ``by_field`` makes; to ``fit`` it is an optimiser like any other (see ``base``)."""
 
     parts: tuple[Part, ...]  # the last one has no names
@@ -100,17 +100,19 @@ class ByField:
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
     def _restricted(self, model):
-        """The parts, each optimiser with all fields fixed that are not its own."""
-        *own, rest = self.parts
+        """The parts, each optimiser with all fields fixed that are not its own: the same ones as long as the leaves are."""
         leaves = free_paths(model)
-        check_paths("fields", [name for part in own for name in part.names], leaves)
+        return self._once_for(leaves, lambda: self._restricted_to(leaves))
+
+    def _restricted_to(self, leaves):
+        *own, rest = self.parts
+        named = tuple(name for part in own for name in part.names)
+        check_paths("fields", named, leaves)
+        parts = []
         for part in own:
             others = tuple(path for path in leaves if not matches(path, part.names))
-            yield replace(part, optimiser=part.optimiser.fixing(others))
-        yield replace(
-            rest,
-            optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)),
-        )
+            parts.append(replace(part, optimiser=part.optimiser.fixing(others)))
+        return *parts, replace(rest, optimiser=rest.optimiser.fixing(named))
 
 
 def _in_order(model, groups):

@@ -7,16 +7,23 @@ from .decorator import (
     is_parts as is_parts,
     is_record as is_record,
     leaf as leaf,
+    private_record as private_record,
+    record as record,
+    static as static,
+)
+from .tree import (
     leaves as leaves,
     matches as matches,
     missing as missing,
     plus as plus,
-    private_record as private_record,
-    record as record,
     replace as replace,
     replace_at as replace_at,
+    replaced as replaced,
     restricted as restricted,
-    static as static,
     total as total,
     tree_map as tree_map,
+)
+from .treedef import (
+    TreeDef as TreeDef,
+    treedef_of as treedef_of,
 )

@@ -7,20 +7,20 @@ holds ``None`` for fields that were not asked for.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from ..errors import no_option
 from .constructors import array_of, keyword_only
 from .registry import OURS
-from .typed import Array, Record, RecordT
+from .typed import Array
 
 T = TypeVar("T")
 
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
+_SEVERAL = frozenset((list, tuple))
 
 
 def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
@@ -128,16 +128,47 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
+def _takes_fields(cls):
+    """Whether the constructor that ``dataclass`` made takes every field, and nothing else."""
+    code = cls.__init__.__code__
+    taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return set(taken) == {f.name for f in dataclasses.fields(cls)}
+
+
+def with_fields(tree, changes):
+    """``dataclasses.replace`` for a record, with the new values in a dict.
+
+    The constructor of a frozen dataclass sets each field by one slow call, so it is passed by where
+    the class has none of its own.
+    """
+    kind = type(tree)
+    if kind not in _TYPES or not kind._copied_by_fields:
+        return dataclasses.replace(tree, **changes)
+    new = object.__new__(kind)
+    fields = new.__dict__
+    for name, _ in kind._record_fields:
+        fields[name] = changes[name] if name in changes else getattr(tree, name)
+    new.__post_init__()
+    return new
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
 def private_record(cls: type[T]) -> type[T]:
     """Turn a class into a record that no file holds: its name stays unknown to ``load``, and free."""
     kind: Any = cls
     kind.__post_init__ = _then_arrays(getattr(kind, "__post_init__", None))
+    own_init = "__init__" in vars(kind) or kind.__new__ is not object.__new__
     kind = dataclasses.dataclass(frozen=True, eq=False, repr=False)(kind)
+    kind._copied_by_fields = not own_init and _takes_fields(kind)
     kind.__init__ = keyword_only(kind)
     kind.__repr__ = _repr
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
+    kind._field_names = frozenset(name for name, _ in kind._record_fields)
+    # what may hold records
+    kind._branches = tuple(name for name, leaf_kind in kind._record_fields if leaf_kind == "record")
+    # of two names or more it is a tuple
+    kind._held = attrgetter(*kind._branches, "__class__")
     kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
     _TYPES.add(kind)
     return kind
@@ -157,9 +188,11 @@ def _then_arrays(own):
 
 def _arrays_of_lists(self):
     fields = self.__dict__
+    if _SEVERAL.isdisjoint(map(type, fields.values())):
+        return
     for name, value in fields.items():
         if (
-            type(value) in (list, tuple)
+            type(value) in _SEVERAL
             and not is_parts(value)
             and dict(self._record_fields).get(name, "static") != "static"
         ):
@@ -173,253 +206,6 @@ def is_record(x):
 def is_parts(value):
     """Whether this is a tuple of records; any other tuple holds numbers, as a list does."""
     return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
-
-
-def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
-
-    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None``
-    there that is no default.
-
-    Parameters
-    ----------
-    tree : record
-    prefix : str
-        What every path begins with.
-
-    Yields
-    ------
-    path : str
-    kind : str
-        As in ``leaf``.
-    value
-        An array, a number, or None.
-
-    Examples
-    --------
-    >>> [path for path, kind, value in fs.leaves(model)][:4]
-    ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
-    """
-    given: Any = tree
-    for name, kind in given._record_fields:
-        value = getattr(tree, name)
-        if kind == "static":
-            continue
-        if kind != "record":
-            yield prefix + name, kind, value
-        elif is_record(value):
-            yield from leaves(value, f"{prefix}{name}.")
-        elif is_parts(value):
-            for i, part in enumerate(value):
-                yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif value is not None or name not in given._optional_fields:
-            yield prefix + name, "real", value
-
-
-def missing(tree, prefix=""):
-    """Yield the dotted paths of leaves that are ``None`` in fields whose default is another, or that have none."""
-    for name, kind in tree._record_fields:
-        value = getattr(tree, name)
-        if is_record(value):
-            yield from missing(value, f"{prefix}{name}.")
-        elif kind == "record" and is_parts(value):
-            for i, part in enumerate(value):
-                yield from missing(part, f"{prefix}{name}.{i}.")
-        elif value is None and kind != "static" and name not in tree._optional_fields:
-            yield prefix + name
-
-
-def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
-    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``.
-
-    Parameters
-    ----------
-    f : function
-        Of as many arguments as there are records.
-    tree, *others : record
-        Of one shape. Settings come from the first.
-
-    Returns
-    -------
-    record
-
-    Examples
-    --------
-    >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
-    Gaussian(variance=0.2)
-    """
-    fields = dict(tree.__dict__)
-    given: Any = tree
-    for name, kind in given._record_fields:
-        if kind != "static":
-            fields[name] = _mapped(
-                f, fields[name], [getattr(o, name) for o in others] if others else others
-            )
-    # past __init__: a frozen dataclass sets its fields one slow call each
-    new = object.__new__(type(tree))
-    new.__dict__.update(fields)
-    return new
-
-
-def _mapped(f, value, rest):
-    if value is None or (rest and any(r is None for r in rest)):
-        return None
-    if type(value) in _TYPES:
-        return tree_map(f, value, *rest)
-    if is_parts(value):
-        return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
-    return f(value, *rest)
-
-
-def total(gradients):
-    """The sum of records of one shape; None where all are."""
-    gradients = [gradient for gradient in gradients if gradient is not None]
-    return tree_map(_sum, *gradients) if gradients else None
-
-
-def _sum(first, *others):
-    return sum(others, first)
-
-
-def plus(new, old):
-    """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
-    if old is None or new is None:
-        return new if old is None else old
-    if isinstance(new, tuple):
-        return tuple(map(plus, new, old))
-    return tree_map(np.add, new, old) if is_record(new) else new + old
-
-
-def replace(tree: RecordT, **changes: Any) -> RecordT:
-    """A copy of a record with some fields changed.
-
-    Parameters
-    ----------
-    tree : record
-    **changes
-        New values by the names of fields.
-
-    Returns
-    -------
-    record
-
-    Examples
-    --------
-    >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
-    StudentT(scale=0.3, df=4.0, num_nodes=20)
-    """
-    try:
-        return dataclasses.replace(tree, **changes)
-    except TypeError:
-        own = getattr(tree, "_record_fields", ())
-        fields = [name for name, _ in own] if is_record(tree) else list(changes)
-        unknown = [name for name in changes if name not in fields]
-        if not unknown:
-            raise
-        raise no_option("replace", unknown[0], fields, type(tree).__name__) from None
-
-
-def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
-    """A copy of a record with the leaf at a dotted path changed.
-
-    Parameters
-    ----------
-    tree : record
-    path : str
-        Such as "covariance.parts.0.variance".
-    value : array, float or record
-
-    Returns
-    -------
-    record
-
-    Raises
-    ------
-    TypeError
-        This is no record, or no path.
-    ValueError
-        The record has no such field.
-
-    Examples
-    --------
-    >>> fs.replace_at(model, "covariance.variance", 2.5).covariance.variance
-    2.5
-    """
-    if not is_record(tree):
-        raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
-    if not isinstance(path, str):
-        raise TypeError(
-            f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}"
-        )
-    try:
-        return _changed(tree, path, value)
-    except LookupError:
-        has = ", ".join(known for known, _, _ in leaves(tree))
-        raise ValueError(
-            f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}"
-        ) from None
-
-
-def _changed(tree, path, value):
-    head, _, rest = path.partition(".")
-    if is_parts(tree):
-        parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
-        parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
-        return tuple(parts.values())
-    if not is_record(tree) or head not in dict(tree._record_fields):
-        raise LookupError
-    return replace(tree, **{head: _changed(getattr(tree, head), rest, value) if rest else value})
-
-
-def matches(path, names):
-    """Whether a dotted path is one of some names, or lies below one of them: what to ask of ``need`` and ``wrt``.
-
-    Parameters
-    ----------
-    path : str
-        Of a leaf, such as "covariance.variance".
-    names : tuple of str
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> matches("covariance.variance", ("covariance",)), matches("covariance.variance", ("inducing", "covariance.lengthscales"))
-    (True, False)
-    """
-    return any(path == name or path.startswith(name + ".") for name in names)
-
-
-def restricted(tree, names):
-    """A record with ``None`` in place of every field, and of every leaf below a field, outside some names.
-
-    Parameters
-    ----------
-    tree : record
-    names : tuple of str
-        Dotted, as in ``wrt``.
-
-    Returns
-    -------
-    record
-
-    Examples
-    --------
-    >>> restricted(fs.RBF(2.0, 1.0), ("variance",))
-    RBF(variance=2.0, lengthscales=None)
-    """
-    roots = {name.partition(".")[0] for name in names}
-    fields = [name for name, kind in tree._record_fields if kind != "static" and name not in roots]
-    others = [name for name in fields if getattr(tree, name) is not None]
-    if others:
-        tree = replace(tree, **dict.fromkeys(others))
-    if any("." in name for name in names):
-        for path, _, _ in list(leaves(tree)):
-            if path not in names and not matches(path, names):
-                tree = replace_at(tree, path, None)
-    return tree
 
 
 def _repr(self):

@@ -1,5 +1,7 @@
 """The dtypes that the package computes in, and the jitter that goes with each."""
 
+import functools
+
 import numpy as np
 
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
@@ -11,8 +13,7 @@ def common_dtype(*values, names=()):
     ``names`` are what a message calls the values.
     """
     dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
-    floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
-    result = np.result_type(*floats) if floats else np.dtype(np.float64)
+    result = _promoted(frozenset(dtypes))
     if result not in DEFAULT_JITTER:
         culprits = [
             name
@@ -25,3 +26,9 @@ def common_dtype(*values, names=()):
             " with astype"
         )
     return result
+
+
+@functools.lru_cache(256)
+def _promoted(dtypes):
+    floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
+    return np.result_type(*floats) if floats else np.dtype(np.float64)

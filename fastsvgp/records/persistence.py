@@ -15,8 +15,9 @@ import numpy as np
 from ..errors import DataFileError, names_options, warn
 from ..files import Path, as_path, write_atomically
 from . import decorator
-from .decorator import is_parts, is_record, leaves
+from .decorator import is_parts, is_record
 from .registry import GONE, OURS
+from .tree import leaves
 from .typed import Record
 
 FORMAT = "fastsvgp-record-2"

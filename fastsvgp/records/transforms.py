@@ -26,6 +26,21 @@ class Transform(NamedTuple):
     derivative: object
 
 
+class _Limits(NamedTuple):
+    """The smallest normal number and the largest of a dtype, and their logarithms."""
+
+    tiny: object
+    max: object
+    log_tiny: object
+    log_max: object
+
+
+_LIMITS = {
+    info.dtype: _Limits(info.tiny, info.max, np.log(info.tiny), np.log(info.max))
+    for info in map(np.finfo, (np.float32, np.float64))
+}
+
+
 def _floating(values):
     values = values if hasattr(values, "dtype") else np.asarray(values)
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
@@ -35,9 +50,9 @@ def _softplus(u):
     # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 what is left
     # is e^u to full precision
     u = _floating(u)
-    tiny = np.finfo(u.dtype).tiny
-    small = np.exp(-np.minimum(np.abs(u), -np.log(tiny)))
-    return np.maximum(np.maximum(u, 0) + np.log1p(small), tiny)
+    limits = _LIMITS[u.dtype]
+    small = np.exp(-np.minimum(np.abs(u), -limits.log_tiny))
+    return np.maximum(np.maximum(u, 0) + np.log1p(small), limits.tiny)
 
 
 def _softplus_inverse(x):
@@ -49,15 +64,15 @@ def _softplus_inverse(x):
 def _softplus_derivative(u):
     # the logistic function; e^-|u| <= 1 on either side of zero
     u = _floating(u)
-    small = np.exp(-np.minimum(np.abs(u), -np.log(np.finfo(u.dtype).tiny)))
+    small = np.exp(-np.minimum(np.abs(u), -_LIMITS[u.dtype].log_tiny))
     return np.where(u >= 0, 1, small) / (1 + small)
 
 
 def _exp(u):
     u = _floating(u)
-    info = np.finfo(u.dtype)
+    limits = _LIMITS[u.dtype]
     return np.clip(
-        np.exp(np.clip(u, np.log(info.tiny), np.log(info.max) - 1e-3)), info.tiny, info.max
+        np.exp(np.clip(u, limits.log_tiny, limits.log_max - 1e-3)), limits.tiny, limits.max
     )
 
 

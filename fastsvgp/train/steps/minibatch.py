@@ -33,6 +33,7 @@ class MinibatchSteps(Steps):
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
+        self._drawn = None, None  # what ``_draws`` said last, and of which epoch
         self._group = batches.group
         alone_on_device = self._group is None and devices.home_of(state.model) is not None
         self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
@@ -225,7 +226,11 @@ class MinibatchSteps(Steps):
         # likelihoods that sample get new points every 16 steps: to make them costs more than a
         # small step; others are cheap
         epoch_of_draws = step // (1 if self._random else 16)
-        return int(np.random.SeedSequence([self._seed, 1, epoch_of_draws]).generate_state(1)[0])
+        epoch, seed = self._drawn
+        if epoch != epoch_of_draws:
+            sequence = np.random.SeedSequence([self._seed, 1, epoch_of_draws])
+            self._drawn = _, seed = epoch_of_draws, int(sequence.generate_state(1)[0])
+        return seed
 
     def _refreshed(self, model, X):
         """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""

@@ -1,0 +1,271 @@
+"""How the free leaves of a model lie in one flat float64 vector: found once for all models of one structure."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check, kernels
+from ..records import TreeDef, replaced, transforms, treedef_of
+from ..runtime.deferred_checks import on_device
+from ..weight_space.bases.samples import SparseRows
+
+HOST = np.empty(0)
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+class Structure(NamedTuple):
+    """What a ``Layout`` depends on, settings apart: two models of equal structure share one."""
+
+    treedef: TreeDef
+    leaves: tuple[Any, ...]
+
+
+def structure_of(model):
+    """The ``Structure`` of a model: of each leaf the shape, the dtype and the device, or its type."""
+    treedef = treedef_of(model)
+    return Structure(treedef, tuple(map(_described, treedef.values(model))))
+
+
+def _described(value):
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.shape, value.dtype
+    if value is None or kind in (float, int) or isinstance(value, np.generic):
+        return kind
+    if on_device(value):
+        return kind, value.shape, value.dtype, getattr(value, "device", None)
+    return object()  # a list, say, whose entries decide: equal to nothing
+
+
+class Layout:
+    """Where each free leaf of a model lies in the vector of ``ravel``, and how it comes there and back.
+
+    It holds no numbers of the model that it was made for.
+
+    Attributes
+    ----------
+    paths, slices, size
+        As of ``Unravel``.
+    home : array
+        Empty, where the vector lives.
+    """
+
+    def __init__(self, model, paths, unconstrained=True, transform="softplus"):
+        self.paths, self._transform = paths, transforms.named(transform)
+        self._treedef, free = treedef_of(model), set(paths)
+        found = zip(
+            self._treedef.paths, self._treedef.kinds, self._treedef.values(model), strict=True
+        )
+        found = [(i, *leaf) for i, leaf in enumerate(found) if leaf[0] in free]
+        self._leaves = tuple(_leaf(path, kind, value) for _, path, kind, value in found)
+        self._numbers = tuple(i for i, *_ in found)  # of free leaves among all of them
+        there = next((value for *_, value in found if on_device(value)), None)
+        self.home = HOST if there is None else np.empty(0, like=there)
+        self.slices, self.size = {}, 0
+        for leaf in self._leaves:
+            self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
+            self.size += leaf.size
+        self._symmetric = tuple(leaf for leaf in self._leaves if leaf.kind == "symmetric")
+        self._find_positive(unconstrained)
+
+    def _find_positive(self, unconstrained):
+        """Which entries go through the transform, and the smallest and largest values that they may have in their dtypes."""
+        leaves = [leaf for leaf in self._leaves if unconstrained and leaf.has_positive]
+        found = [leaf.at.start + leaf.positive(self.home) for leaf in leaves]
+        self._positive = np.concatenate(found) if found else None
+        limits = []
+        for leaf, entries in zip(leaves, found, strict=True):
+            info = np.finfo(leaf.dtype)
+            limits.append(
+                [
+                    kernels.full(entries.size, limit, self.home, np.float64)
+                    for limit in (info.tiny, info.max)
+                ]
+            )
+        self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]
+
+    def pack(self, model):
+        """The vector of a model."""
+        vector = self._flatten(model)
+        if self._positive is not None:
+            positive = vector[self._positive]
+            # a device is not asked: NaN goes on to the next bound
+            if self.home is HOST and np.count_nonzero(positive > 0) != positive.size:
+                self._complain(vector)
+            vector[self._positive] = self._transform.inverse(positive)
+        return vector
+
+    def unpack(self, vector, like):
+        """The model at a vector; fixed leaves, and settings, are those of the model ``like``."""
+        if self._positive is not None:
+            vector = vector.copy()
+            positive = self._transform.forward(vector[self._positive])
+            vector[self._positive] = np.minimum(
+                np.maximum(positive, self._limits[0]), self._limits[1]
+            )
+        if treedef_of(like) is not self._treedef:  # other records in fixed fields
+            return replaced(
+                like, {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
+            )
+        values = list(self._treedef.values(like))
+        for i, leaf in zip(self._numbers, self._leaves, strict=True):
+            values[i] = leaf.unflatten(vector[leaf.at])
+        return self._treedef.built(values, like)
+
+    def pullback(self, vector, grad):
+        """The gradient with respect to the vector, of the gradient with respect to the model there."""
+        vector_bar = self._flatten(grad)
+        for leaf in self._symmetric:  # what is off the diagonal stands for two entries
+            part = vector_bar[leaf.at]
+            part *= 2
+            part[leaf.diagonal(self.home)] *= 0.5
+        if self._positive is not None:
+            vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
+        return vector_bar
+
+    def _flatten(self, tree):
+        treedef = treedef_of(tree)
+        values = treedef.values(tree)
+        if treedef is self._treedef:
+            values = [values[i] for i in self._numbers]
+        else:  # a gradient may have less
+            named = dict(zip(treedef.paths, values, strict=True))
+            values = [named.get(path) for path in self.paths]
+        vector = np.empty(self.size, like=self.home)
+        for leaf, value in zip(self._leaves, values, strict=True):
+            # the two that nearly all are; others say what they are at their leisure
+            kind = type(value)
+            shape = value.shape if kind is np.ndarray or kind is np.float64 else None
+            if shape != leaf.shape:
+                leaf.check(value)
+            leaf.flatten(value, vector[leaf.at])
+        return vector
+
+    def _complain(self, vector):
+        for leaf in self._leaves:
+            if leaf.has_positive:
+                values = vector[leaf.at][leaf.positive(self.home)]
+                wrong = values[~(values > 0)]
+                if wrong.size:
+                    what = "it" if leaf.kind == "positive" else "its diagonal"
+                    raise ValueError(
+                        f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}"
+                    )
+
+
+def _leaf(path, kind, value):
+    array = check.as_array(path, value)
+    check.common_dtype(array, names=(path,))
+    # a NumPy scalar is not one, though np.float64 is a subclass
+    python = type(value) in (int, float)
+    return {"tril": _Triangle, "symmetric": _Triangle, "columns": _Columns}.get(kind, _Leaf)(
+        path, kind, array, python
+    )
+
+
+class _Leaf:
+    """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector: as it is."""
+
+    at: "slice[int, int, None]"
+
+    def __init__(self, path, kind, array, python):
+        self.path, self.kind, self.shape, self.python = path, kind, array.shape, python
+        self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
+        self.size, self.has_positive = array.size, kind == "positive"
+
+    def positive(self, home):
+        """Which entries of the flat part are positive numbers, as an index on the device of ``home``."""
+        return np.arange(self.size, like=home)
+
+    def check(self, value):
+        """Refuse what does not fit this leaf."""
+        if value is None:
+            raise ValueError(
+                f"field {self.path!r} is free here, but None came for it: name it in `fixed=`, "
+                "or ask for its gradient in `wrt=` of the bound"
+            )
+        if isinstance(value, SparseRows):
+            raise TypeError(
+                f"field {self.path!r} has a gradient for some rows alone, which fastsvgp.adagrad"
+                " takes: use that"
+            )
+        if np.shape(value) != self.shape:
+            raise ValueError(
+                f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}"
+            )
+
+    def flatten(self, value, part):
+        if len(self.shape) > 1:
+            part = part.reshape(self.shape)
+        part[...] = value
+
+    def unflatten(self, part):
+        if self.python and not on_device(part):
+            return float(part[0])
+        part = part.astype(self.dtype).reshape(self.shape)
+        return part if self.shape else part[()]
+
+
+class _Triangle(_Leaf):
+    """A lower triangle, or several, packed row by row."""
+
+    def __init__(self, path, kind, array, python):
+        super().__init__(path, kind, array, python)
+        check.square(path, array)
+        rows = self.shape[-1]
+        self.packed = *self.shape[:-2], rows * (rows + 1) // 2
+        self.size, self.has_positive = math.prod(self.packed), kind == "tril"
+
+    def diagonal(self, home):
+        """Where the diagonals are in the flat part."""
+        starts = np.arange(0, self.size, self.packed[-1], like=home)[:, None]
+        return (starts + _diagonal(self.shape[-1], home)).ravel()
+
+    positive = diagonal
+
+    def flatten(self, value, part):
+        kernels.pack_tril(_as_array(value), part.reshape(self.packed))
+
+    def unflatten(self, part):
+        square = kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
+        return kernels.symmetrise(square) if self.kind == "symmetric" else square
+
+
+class _Columns(_Leaf):
+    """The first columns of a lower factor (m, k): the rows of the triangle on top, packed, and then the others."""
+
+    def __init__(self, path, kind, array, python):
+        super().__init__(path, kind, array, python)
+        if len(self.shape) != 2 or self.shape[0] < self.shape[1]:
+            raise ValueError(f"`{path}` must have shape (m, k) with k at most m, got {self.shape}")
+        m, k = self.shape
+        self.packed, self.has_positive = k * (k + 1) // 2, True
+        self.size = self.packed + (m - k) * k
+
+    def positive(self, home):
+        return _diagonal(self.shape[1], home)
+
+    def flatten(self, value, part):
+        m, k = self.shape
+        value = _as_array(value)
+        if k:
+            kernels.pack_tril(value[:k], part[: self.packed])
+        part[self.packed :].reshape(m - k, k)[...] = value[k:]
+
+    def unflatten(self, part):
+        m, k = self.shape
+        rest = part[self.packed :].reshape(m - k, k).astype(self.dtype)
+        if not k:
+            return rest
+        return np.concatenate([kernels.unpack_tril(part[: self.packed], k, self.dtype), rest])
+
+
+def _as_array(value):
+    return value if type(value) is np.ndarray or on_device(value) else np.asarray(value)
+
+
+def _diagonal(rows, home):
+    """Where the diagonal of a packed triangle is."""
+    row = np.arange(rows, like=home)
+    return row * (row + 3) // 2

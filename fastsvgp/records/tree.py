@@ -1,0 +1,267 @@
+"""Records as trees: their leaves, and copies with other leaves."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import no_option
+from .decorator import _TYPES, is_parts, is_record, with_fields
+from .treedef import KNOWN, treedef_of
+from .typed import Record, RecordT
+
+
+def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
+
+    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None``
+    there that is no default.
+
+    Parameters
+    ----------
+    tree : record
+    prefix : str
+        What every path begins with.
+
+    Yields
+    ------
+    path : str
+    kind : str
+        As in ``leaf``.
+    value
+        An array, a number, or None.
+
+    Examples
+    --------
+    >>> [path for path, kind, value in fs.leaves(model)][:4]
+    ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
+    """
+    treedef = treedef_of(tree)
+    paths = [prefix + path for path in treedef.paths] if prefix else treedef.paths
+    return zip(paths, treedef.kinds, treedef.values(tree), strict=True)
+
+
+def missing(tree, prefix=""):
+    """Yield the dotted paths of leaves that are ``None`` in fields whose default is another, or that have none."""
+    for name, kind in tree._record_fields:
+        value = getattr(tree, name)
+        if is_record(value):
+            yield from missing(value, f"{prefix}{name}.")
+        elif kind == "record" and is_parts(value):
+            for i, part in enumerate(value):
+                yield from missing(part, f"{prefix}{name}.{i}.")
+        elif value is None and kind != "static" and name not in tree._optional_fields:
+            yield prefix + name
+
+
+def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
+    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``.
+
+    Parameters
+    ----------
+    f : function
+        Of as many arguments as there are records.
+    tree, *others : record
+        Of one shape. Settings come from the first.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
+    Gaussian(variance=0.2)
+    """
+    fields = dict(tree.__dict__)
+    for name, kind in tree._record_fields:
+        if kind != "static" and fields[name] is not None:
+            fields[name] = _mapped(f, fields[name], [getattr(other, name) for other in others])
+    # past __init__: a frozen dataclass sets its fields one slow call each
+    new = object.__new__(type(tree))
+    new.__dict__.update(fields)
+    return new
+
+
+def _mapped(f, value, rest):
+    for one in rest:
+        if one is None:
+            return None
+    if type(value) in _TYPES:
+        return tree_map(f, value, *rest)
+    if isinstance(value, tuple) and is_parts(value):
+        return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
+    return f(value, *rest)
+
+
+def total(gradients):
+    """The sum of records of one shape; None where all are."""
+    gradients = [gradient for gradient in gradients if gradient is not None]
+    return tree_map(_sum, *gradients) if gradients else None
+
+
+def _sum(first, *others):
+    return sum(others, first)
+
+
+def plus(new, old):
+    """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
+    if old is None or new is None:
+        return new if old is None else old
+    if isinstance(new, tuple):
+        return tuple(map(plus, new, old))
+    return tree_map(np.add, new, old) if is_record(new) else new + old
+
+
+def replace(tree: RecordT, **changes: Any) -> RecordT:
+    """A copy of a record with some fields changed.
+
+    Parameters
+    ----------
+    tree : record
+    **changes
+        New values by the names of fields.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
+    StudentT(scale=0.3, df=4.0, num_nodes=20)
+    """
+    if is_record(tree) and changes.keys() <= tree._field_names:
+        return with_fields(tree, changes)
+    try:
+        return dataclasses.replace(tree, **changes)
+    except TypeError:
+        fields = [name for name, _ in tree._record_fields] if is_record(tree) else changes
+        unknown = [name for name in changes if name not in fields]
+        if not unknown:
+            raise
+        raise no_option("replace", unknown[0], fields, type(tree).__name__) from None
+
+
+def replaced(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
+    """A copy of a record with other values for the leaves that are named, by their dotted paths.
+
+    Examples
+    --------
+    >>> replaced(fs.RBF(2.0, 1.0), {"lengthscales": 3.0})
+    RBF(variance=2.0, lengthscales=3.0)
+    """
+    treedef = treedef_of(tree)
+    found = zip(treedef.paths, treedef.values(tree), strict=True)
+    return treedef.built([values.get(path, value) for path, value in found], tree)
+
+
+def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
+    """A copy of a record with the leaf at a dotted path changed.
+
+    Parameters
+    ----------
+    tree : record
+    path : str
+        Such as "covariance.parts.0.variance".
+    value : array, float or record
+
+    Returns
+    -------
+    record
+
+    Raises
+    ------
+    TypeError
+        This is no record, or no path.
+    ValueError
+        The record has no such field.
+
+    Examples
+    --------
+    >>> fs.replace_at(model, "covariance.variance", 2.5).covariance.variance
+    2.5
+    """
+    if not is_record(tree):
+        raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    if not isinstance(path, str):
+        raise TypeError(
+            f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}"
+        )
+    try:
+        return _changed(tree, path, value)
+    except LookupError:
+        has = ", ".join(known for known, _, _ in leaves(tree))
+        raise ValueError(
+            f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}"
+        ) from None
+
+
+def _changed(tree, path, value):
+    head, _, rest = path.partition(".")
+    if is_parts(tree):
+        parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
+        parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
+        return tuple(parts.values())
+    if not is_record(tree) or head not in dict(tree._record_fields):
+        raise LookupError
+    return replace(tree, **{head: _changed(getattr(tree, head), rest, value) if rest else value})
+
+
+def matches(path, names):
+    """Whether a dotted path is one of some names, or lies below one of them: what to ask of ``need`` and ``wrt``.
+
+    Parameters
+    ----------
+    path : str
+        Of a leaf, such as "covariance.variance".
+    names : tuple of str
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> matches("covariance.variance", ("covariance",)), matches("covariance.variance", ("inducing", "covariance.lengthscales"))
+    (True, False)
+    """
+    return any(path == name or path.startswith(name + ".") for name in names)
+
+
+def restricted(tree, names):
+    """A record with ``None`` in place of every field, and of every leaf below a field, outside some names.
+
+    Parameters
+    ----------
+    tree : record
+    names : tuple of str
+        Dotted, as in ``wrt``.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> restricted(fs.RBF(2.0, 1.0), ("variance",))
+    RBF(variance=2.0, lengthscales=None)
+    """
+    fields, paths = _outside(treedef_of(tree), type(tree), tuple(names))
+    others = [name for name in fields if getattr(tree, name) is not None]
+    if others:
+        tree = with_fields(tree, dict.fromkeys(others))
+    for path in paths:
+        tree = replace_at(tree, path, None)
+    return tree
+
+
+@functools.lru_cache(KNOWN)
+def _outside(treedef, kind, names):
+    """The fields of a record outside some names, and the paths of other leaves outside them."""
+    roots = {name.partition(".")[0] for name in names}
+    fields = [name for name, of in kind._record_fields if of != "static" and name not in roots]
+    below = [path for path in treedef.paths if path.partition(".")[0] in roots]
+    return fields, [path for path in below if not matches(path, names)]
