@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
+from ..distributed.groups.mpi import library
 from ..distributed.protocol import Team, told
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
@@ -99,7 +100,7 @@ def _give_folders(stack, group, args):
 
 def info_rows():
     """``(name, value)`` pairs about the job, on every rank."""
-    MPI, group = distributed.message_passing.library(), distributed.mpi()
+    MPI, group = library(), distributed.mpi()
     hosts = sorted(set(group.comm.allgather(MPI.Get_processor_name())))
     threads = sorted(set(group.comm.allgather(get_num_threads())))
     yield "MPI", MPI.Get_library_version().splitlines()[0].strip("\0 ")
@@ -122,4 +123,4 @@ def info_rows():
 
 def rank():
     """Which rank of the job this is."""
-    return distributed.message_passing.library().COMM_WORLD.Get_rank()
+    return library().COMM_WORLD.Get_rank()
