@@ -1,9 +1,11 @@
 """The rooms and the direction of imports between them, held by reading the source."""
 
 import ast
+import importlib
 import inspect
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -421,6 +423,42 @@ def test_one_blas(path):
 @every_file
 def test_files_hold_one_idea_each(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 580, name_of(path)
+
+
+def attributes_of_modules(tree, modules):
+    """``module.name`` wherever ``module`` is one of these, and no local variable of a function has its name."""
+    for node in ast.iter_child_nodes(tree):
+        inner = modules
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            names = [n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)]
+            stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+            names += [n.id for n in stored if isinstance(n.ctx, ast.Store)]
+            inner = modules.keys() - names
+            inner = {name: modules[name] for name in inner}
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in modules:
+                yield node
+        yield from attributes_of_modules(node, inner)
+
+
+@every_file
+def test_what_is_taken_from_our_modules_is_there(path):
+    """Also in functions that no test calls, for want of a device or of MPI."""
+    where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    if where == "fastsvgp.__main__":  # it runs the command line
+        return
+    if where in ("fastsvgp.interop.torch", "fastsvgp.interop.jax"):
+        pytest.importorskip(where.rpartition(".")[2])
+    names = vars(importlib.import_module(where.removesuffix(".__init__"))).items()
+    modules = {
+        name: thing
+        for name, thing in names
+        if isinstance(thing, types.ModuleType) and thing.__name__.startswith("fastsvgp")
+    }
+    for node in attributes_of_modules(parse(path), modules):
+        assert hasattr(modules[node.value.id], node.attr), (
+            f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        )
 
 
 def test_oracles_import_nothing_of_ours():

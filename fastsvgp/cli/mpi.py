@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
+from ..distributed.groups.mpi import library
 from ..distributed.protocol import Team, known, told
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
@@ -115,7 +116,7 @@ def _own_place(stack, group, args):
 
 def info_rows():
     """``(name, value)`` pairs about the job, on every rank."""
-    MPI, group = distributed.message_passing.library(), distributed.mpi()
+    MPI, group = library(), distributed.mpi()
     hosts = sorted(set(group.comm.allgather(MPI.Get_processor_name())))
     threads = sorted(set(group.comm.allgather(get_num_threads())))
     yield "MPI", MPI.Get_library_version().splitlines()[0].strip("\0 ")
@@ -138,4 +139,4 @@ def info_rows():
 
 def rank():
     """Which rank of the job this is."""
-    return distributed.message_passing.library().COMM_WORLD.Get_rank()
+    return library().COMM_WORLD.Get_rank()
