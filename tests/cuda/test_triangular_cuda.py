@@ -169,7 +169,7 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
 
     Many: slices that are added up afterwards, of which rows of tiles have more or fewer.
     """
-    L, _, B, _, C, w, _, square = problems.problem(rng, 200, 70, (), float)
+    L, _, B, _, C, w, square = problems.problem(rng, 200, 70, (), float)
     results = []
     for multiprocessors in (1, 1000):
         with emulated(multiprocessors=multiprocessors) as twin_of:
