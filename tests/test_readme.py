@@ -51,7 +51,7 @@ def test_the_two_commands_are_there():
     assert 'python -m pip install ".[cli]" && fastsvgp demo\n' in text
     tests = "python -m pytest -n 2 --dist worksteal"
     assert f'python -m pip install ".[test]" && {tests}\n' in text
-    assert f"\n{tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"\n  {tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 PUBLIC = {
