@@ -123,7 +123,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("distributed", "extending", "kernels", "models", "recipes", "schedules")
+_MODULES = ("distributed", "extending", "kernels", "models", "recipes", "schedules", "testing")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

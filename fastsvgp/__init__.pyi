@@ -9,6 +9,7 @@ from . import (
     kernels as kernels,
     models as models,
     recipes as recipes,
+    testing as testing,
 )
 from .bounds.at_prior import at_prior as at_prior, to_joint as to_joint
 from .bounds.convert import convert as convert

@@ -12,7 +12,7 @@ kernels=(Haswell Zen)
 if grep -qsw avx512f /proc/cpuinfo; then kernels+=(SkylakeX); fi
 
 if [ "${1:-}" = --one ]; then
-  WORKERS="-n 2 --dist worksteal"
+  WORKERS="${FASTSVGP_TEST_WORKERS:--n 2 --dist worksteal}"
   seeds=("$((16#${2:0:7}))")
   kernels=("${kernels[$((16#${2:7:6} % ${#kernels[@]}))]}")
 elif [ $# -gt 0 ]; then

@@ -51,15 +51,22 @@ def test_the_two_commands_are_there():
     assert 'python -m pip install ".[cli]" && fastsvgp demo\n' in text
     tests = "python -m pytest -n 2 --dist worksteal"
     assert f'python -m pip install ".[test]" && {tests}\n' in text
-    assert f"\n{tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"\n  {tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 PUBLIC = {
     "fastsvgp",
     "fastsvgp.extending",
+    "fastsvgp.testing",
     "fastsvgp.sklearn",
     "fastsvgp.interop.torch",
     "fastsvgp.interop.jax",
+}
+
+OFFERED = {
+    "fastsvgp": fs.__all__,
+    "fastsvgp.extending": fs.extending.__all__,
+    "fastsvgp.testing": fs.testing.__all__,
 }
 
 
@@ -75,8 +82,8 @@ def not_public(source):
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fastsvgp"):
             if node.module not in PUBLIC:
                 yield node.module
-            elif node.module in ("fastsvgp", "fastsvgp.extending"):
-                offered = fs.__all__ if node.module == "fastsvgp" else fs.extending.__all__
+            elif node.module in OFFERED:
+                offered = OFFERED[node.module]
                 yield from (
                     f"{node.module}.{alias.name}"
                     for alias in node.names
@@ -112,6 +119,7 @@ def test_pages_import_what_is_public():
     ("import fastsvgp.train.steps", ["fastsvgp.train.steps"]),
     ("from fastsvgp import records", ["fastsvgp.records"]),
     ("from fastsvgp.extending import svgp", ["fastsvgp.extending.svgp"]),
+    ("from fastsvgp.testing import check", ["fastsvgp.testing.check"]),
     ("import fastsvgp as fs\nfs.records.leaves", ["fs.records"]),
     ("import fastsvgp as fs\nfrom fastsvgp import kernels\nfrom fastsvgp.extending import ALL, check\nfs.models.register", []),
 ])  # fmt: skip

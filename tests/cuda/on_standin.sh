@@ -2,6 +2,7 @@
 # The tests marked on_device by the real CuPy, over a stand-in for the driver and the libraries below it: what the emulation of
 # CuPy cannot show. Where the stand-in cannot be built it says why, and that is no failure.
 # Usage: tests/cuda/on_standin.sh WORKDIR [arguments for pytest]    (`python` is the one on the path, with the package's tests' needs)
+# What an earlier call has built in WORKDIR is used.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 standin=../shared/cuda_standin
@@ -17,14 +18,19 @@ python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || skipped "it
 command -v g++ >/dev/null || skipped "g++ is not on the path"
 command -v nvcc >/dev/null || skipped "nvcc is not on the path, beside which the headers of CUDA lie"
 mkdir -p "$work"
-PY=python "$standin/build.sh" "$work" "$PWD" >"$work/settings" 2>"$work/log" </dev/null || {
-  tail -n 3 "$work/log"
-  if compgen -G "$work/whl/cupy*.whl" >/dev/null && compgen -G "$work/whl/cython*.whl" >/dev/null; then
-    echo "the stand-in driver does not build" >&2
-    exit 1
-  fi
-  skipped "CuPy or Cython cannot be downloaded"
-}
+exec 8>"$work/lock" && flock 8 # another run may be building it
+if [ ! -f "$work/built" ]; then
+  PY=python "$standin/build.sh" "$work" "$PWD" >"$work/settings" 2>"$work/log" </dev/null || {
+    tail -n 3 "$work/log"
+    if compgen -G "$work/whl/cupy*.whl" >/dev/null && compgen -G "$work/whl/cython*.whl" >/dev/null; then
+      echo "the stand-in driver does not build" >&2
+      exit 1
+    fi
+    skipped "CuPy or Cython cannot be downloaded"
+  }
+  touch "$work/built"
+fi
+exec 8>&-
 eval "$(head -n 1 "$work/settings")"
 export PYTHONPATH="$PYTHONPATH:$PWD/tests" FAKE_NO_FULL_FIX=1 OPENBLAS_NUM_THREADS=1 # what is marked as a defect of ours stays one
-python -m pytest -n 2 --dist worksteal -p cuda_host.standin -p fakegpu_plugin -p no:cacheprovider -m on_device tests/cuda "$@"
+python -m pytest ${FASTSVGP_TEST_WORKERS:--n 2 --dist worksteal} -p cuda_host.standin -p fakegpu_plugin -p no:cacheprovider -m on_device tests/cuda "$@"

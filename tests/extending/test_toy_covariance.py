@@ -10,15 +10,14 @@ import pytest
 from trials import (
     assert_bound,
     assert_fits,
-    assert_gradient,
     assert_joint_predictions,
     assert_single_precision,
-    assert_slope,
     assert_trains_and_is_kept,
 )
 
 import fastsvgp as fs
 from fastsvgp.extending import ALL, kernels, matches
+from fastsvgp.testing import assert_gradient
 
 HERE = pathlib.Path(__file__).parent
 
@@ -177,16 +176,16 @@ def test_blocks_are_derivatives_of_the_covariance(rng):
     def value(A, B):
         return covariance.matrix(u.points + A * v, X + B)
 
-    assert_slope(
+    assert_gradient(
         lambda a: (value(a, 0.0) * np.cos(X[:, 0])).sum(),
+        0.0,
         (covariance.Kuf(u, X) * np.cos(X[:, 0])).sum(),
-        1.0,
     )
     weights = np.cos(np.arange(len(v)))[:, None] * np.sin(np.arange(len(v)))
     Kuf = covariance.Kuf(u, u.points)
     assert Kuf.shape == (6, 6)
     exact = (covariance.Kuu(u) * weights).sum()
-    assert_slope(lambda a: (covariance.Kuf(u, u.points + a * v) * weights).sum(), exact, 1.0)
+    assert_gradient(lambda a: (covariance.Kuf(u, u.points + a * v) * weights).sum(), 0.0, exact)
     np.testing.assert_allclose(covariance.Kuu(u, u), covariance.Kuu(u), rtol=1e-12)
 
 
@@ -204,7 +203,7 @@ def test_rules_of_blocks_with_other_inducing_inputs(rng):
             )
             return (one.Kuu(two, three) * bar).sum()
 
-        assert_gradient(objective, tree, found, rng)
+        assert_gradient(objective, tree, found, rng=rng)
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -249,7 +248,7 @@ def test_the_collapsed_bound_is_the_one_after_the_best_step(rng):
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
     np.testing.assert_allclose(fs.collapsed_bound(sgpr, X, Y), fs.elbo(best, X, Y), rtol=1e-8)
     _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=1e-2)
-    assert_gradient(lambda moved: fs.collapsed_bound(moved, X, Y, jitter=1e-2), sgpr, grad, rng)
+    assert_gradient(lambda moved: fs.collapsed_bound(moved, X, Y, jitter=1e-2), sgpr, grad, rng=rng)
 
 
 def test_another_process_must_import_its_module(rng, tmp_path):
