@@ -21,14 +21,14 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
         the first for two classes, and "softmax" for more.
-    covariance, n_inducing, inducing, posterior, mean, ard, solver, max_iter, batch_size,
-    learning_rate, natural_step_size
+    covariance, n_inducing, inducing, posterior, mean, ard
+        As of ``SVGPRegressor``.
+    solver, max_iter, batch_size, learning_rate, natural_step_size
         As of ``SVGPRegressor``; there is no collapsed bound, so ``solver`` is "natural", "adam" or
         "auto".
-    n_restarts_optimizer, normalize_X, jitter, early_stopping, validation_fraction,
-    n_iter_no_change, tol, warm_start
+    early_stopping, validation_fraction, n_iter_no_change, tol
         As of ``SVGPRegressor``; rows held out are stratified by class.
-    random_state, verbose
+    n_restarts_optimizer, normalize_X, jitter, warm_start, random_state, verbose
         As of ``SVGPRegressor``.
 
     Attributes
