@@ -366,23 +366,23 @@ def kl_term_and_grad(
     >>> round(kl, 6), grad.posterior.mean
     (3.0, array([1., 1., 1., 1., 1., 1.]))
     """
-    model, _, _, dtype = check.svgp(model)
-    wrt = check.names(wrt, model)
-    through = model.posterior.kl_depends_on_Kuu
+    given, _, _, dtype = check.svgp(model)
+    wrt = check.names(wrt, given)
+    through = given.posterior.kl_depends_on_Kuu
     need = [
         path for path in wrt if through or path.partition(".")[0] not in ("covariance", "inducing")
     ]
     layer = layer_pass(
-        model,
+        given,
         check.jitter_amount(jitter, dtype),
         need=tuple(need),
-        **check.drawn(random, model, dtype, rng),
+        **check.drawn(random, given, dtype, rng),
     )
     kl, bars = layer.kl(), layer.finish(1.0)
-    of_Kuu = bars if through else tree_map(_zero, model)
-    likelihood_bar = tree_map(_zero, model.likelihood)
+    of_Kuu = bars if through else tree_map(_zero, given)
+    likelihood_bar = tree_map(_zero, given.likelihood)
     grad = SVGP(of_Kuu.covariance, of_Kuu.inducing, bars.posterior, likelihood_bar, bars.mean)
-    return check.result(kl, model), restricted(grad, wrt)
+    return check.result(kl, given), restricted(grad, wrt)
 
 
 def _zero(value):

@@ -40,15 +40,15 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     (2, 3)
     """
     P, rng = check.whole("P", P), check.generator(rng)
-    X, dtype, home = random_rows("pca_mean", X, 1, rng, subset)
-    if P > X.shape[1]:
+    rows, dtype, home = random_rows("pca_mean", X, 1, rng, subset)
+    if P > rows.shape[1]:
         raise ValueError(
-            f"pca_mean: `P` is {P}, but `X` has {X.shape[1]} columns, and no more components;"
+            f"pca_mean: `P` is {P}, but `X` has {rows.shape[1]} columns, and no more components;"
             " choose a smaller P"
         )
-    centre = X.mean(axis=0)
-    X -= centre
-    _, directions = np.linalg.eigh(kernels.matmul(X, X, transpose_a=True))
+    centre = rows.mean(axis=0)
+    rows -= centre
+    _, directions = np.linalg.eigh(kernels.matmul(rows, rows, transpose_a=True))
     weights = directions[:, ::-1][:, :P].T
     largest = np.take_along_axis(weights, abs(weights).argmax(axis=1)[:, None], axis=1)
     weights = weights * np.sign(largest)

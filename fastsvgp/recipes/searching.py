@@ -205,7 +205,8 @@ def classification(
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, num_classes=C)
     _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
-    needed = 2 if likelihood.num_latent is None else likelihood.num_latent
+    chosen: Any = likelihood
+    needed = 2 if chosen.num_latent is None else chosen.num_latent
     if needed != C:
         raise ValueError(
             f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"

@@ -13,7 +13,7 @@ towards large values cannot multiply a variance by thousands. The default.
 be standardised.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,15 +29,15 @@ class Transform(NamedTuple):
 class _Limits(NamedTuple):
     """The smallest normal number and the largest of a dtype, and their logarithms."""
 
-    tiny: object
-    max: object
-    log_tiny: object
-    log_max: object
+    tiny: Any
+    max: Any
+    log_tiny: Any
+    log_max: Any
 
 
 _LIMITS = {
     info.dtype: _Limits(info.tiny, info.max, np.log(info.tiny), np.log(info.max))
-    for info in map(np.finfo, (np.float32, np.float64))
+    for info in (np.finfo(np.float32), np.finfo(np.float64))
 }
 
 

@@ -76,7 +76,8 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     Gaussian(variance=0.2)
     """
     fields = dict(tree.__dict__)
-    for name, kind in tree._record_fields:
+    given: Any = tree
+    for name, kind in given._record_fields:
         if kind != "static" and fields[name] is not None:
             fields[name] = _mapped(f, fields[name], [getattr(other, name) for other in others])
     # past __init__: a frozen dataclass sets its fields one slow call each
@@ -133,12 +134,13 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
     >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
     StudentT(scale=0.3, df=4.0, num_nodes=20)
     """
-    if is_record(tree) and changes.keys() <= tree._field_names:
+    given: Any = tree
+    if is_record(tree) and changes.keys() <= given._field_names:
         return with_fields(tree, changes)
     try:
         return dataclasses.replace(tree, **changes)
     except TypeError:
-        fields = [name for name, _ in tree._record_fields] if is_record(tree) else changes
+        fields = [name for name, _ in given._record_fields] if is_record(tree) else list(changes)
         unknown = [name for name in changes if name not in fields]
         if not unknown:
             raise

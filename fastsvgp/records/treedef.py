@@ -2,6 +2,7 @@
 
 import functools
 from operator import attrgetter
+from typing import Any
 
 from .decorator import is_parts, is_record, with_fields
 from .typed import Record
@@ -62,7 +63,7 @@ def treedef_of(tree: Record) -> TreeDef:
     >>> treedef_of(fs.RBF(2.0, 1.0)) is treedef_of(fs.RBF(0.5, [1.0, 3.0]))
     True
     """
-    kind = type(tree)
+    kind: Any = type(tree)
     if not kind._branches:
         return _treedef(kind)
     found = _of_types.get((kind, *map(type, kind._held(tree))))
@@ -91,7 +92,7 @@ LEAF = "leaf"
 
 
 def _shape_of(tree):
-    kind = type(tree)
+    kind: Any = type(tree)
     if not kind._branches:
         return kind
     return kind, *[_shape_in(getattr(tree, name)) for name in kind._branches]

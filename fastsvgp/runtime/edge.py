@@ -48,7 +48,7 @@ def public_call(
             serves = function
             if kind is not None:
                 if not args and first in options:
-                    args = (options.pop(first),)
+                    args = (options.pop(first),)  # type: ignore[assignment]
                 if args:  # else Python says what is missing
                     serves, named, rest = models.serving(name, args[0], first)
                     if not options.keys() <= named:

@@ -27,6 +27,8 @@ variance there, and mu the mean without the mean function:
     lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
 """
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, kernels, models
@@ -160,8 +162,9 @@ def site_bound_and_grad(
     need = tuple(
         name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
     )
-    layer = site_pass(held, jitter, len(X), (*need, "posterior"))
-    data, likelihood_bar = 0.0, None
+    layer = site_pass(held, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
+    likelihood_bar: Any = None
+    data = 0.0
     for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
@@ -217,12 +220,11 @@ def site_bound_terms(
     for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False):
         data += part.ell
         means.append(part.f.mean)
-    mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))
+    mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))  # type: ignore[attr-defined]
     trils = layer.work.trils
     trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
-    return terms(
-        model, data, layer.kl(), mean, model.sites.lambda1 - model.sites.lambda2 * mean, trace
-    )
+    sites: Any = model.sites  # type: ignore[attr-defined]
+    return terms(model, data, layer.kl(), mean, sites.lambda1 - sites.lambda2 * mean, trace)
 
 
 def terms(model, data, kl, mean, off, trace):
@@ -285,10 +287,10 @@ def tied(
     state = held_layer(model, X, jitter).posterior
     posterior = from_state(to, factor(model, jitter), state.lambda1, state.lambda2)
     finite_sums(posterior)
-    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)
+    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)  # type: ignore[attr-defined]
 
 
-def checked(model, X, Y, jitter):
+def checked(model, X, Y, jitter) -> Any:
     """Arguments for a ``SiteSVGP`` or a ``VGP``, checked and in one dtype; Y as likelihoods want it, or ``ABSENT``."""
     check.parts(model)
     if not isinstance(model.sites, Sites):

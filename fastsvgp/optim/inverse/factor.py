@@ -131,8 +131,8 @@ def inverse_factor(
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
     True
     """
-    A, L = checked(A, None if L is None else check.as_array("L", L))
-    dtype = A.dtype
+    matrix, start = checked(A, None if L is None else check.as_array("L", L))
+    dtype = matrix.dtype
     if gap is not None:
         if tolerance is not None:
             raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
@@ -140,7 +140,7 @@ def inverse_factor(
             raise TypeError(
                 f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}"
             )
-        gap = gap.fitted(A)
+        gap = gap.fitted(matrix)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(
@@ -149,13 +149,17 @@ def inverse_factor(
         )
     limit = check.whole("max_steps", max_steps, 0)
     schedule = None if step_size is None else as_schedule(step_size)
-    diagonal = np.diagonal(A, axis1=-2, axis2=-1)
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
     check.positive("diagonal of A", diagonal)
-    batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
+    batch = (
+        matrix.shape[:-2]
+        if start is None
+        else np.broadcast_shapes(matrix.shape[:-2], start.shape[:-2])
+    )
     if not batch:
-        return newton_schulz_iterate(A, L, schedule, tolerance, limit, gap)
-    many = np.broadcast_to(A, batch + A.shape[-2:])
-    starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
+        return newton_schulz_iterate(matrix, start, schedule, tolerance, limit, gap)
+    many = np.broadcast_to(matrix, batch + matrix.shape[-2:])
+    starts = None if start is None else np.broadcast_to(start, batch + start.shape[-2:])
     found = [
         newton_schulz_iterate(
             many[i], None if starts is None else starts[i], schedule, tolerance, limit, gap

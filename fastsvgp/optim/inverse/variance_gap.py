@@ -69,8 +69,11 @@ def variance_interval(
     >>> bool((lower <= upper).all())
     True
     """
-    L = check.as_array("L", L)
-    A, L = checked(A, L)
+    matrix, root = checked(A, check.as_array("L", L))
+    return _certified(matrix, root, Kuf, kff, smallest)
+
+
+def _certified(A, L, Kuf, kff, smallest):
     if A.ndim != 2 or L.ndim != 2:
         raise ValueError(f"`A` and `L` must be single matrices here, got {A.shape} and {L.shape}")
     Kuf = _columns(Kuf, len(A))

@@ -81,7 +81,7 @@ def natural_step(
     0.0
     """
     stepped, info, *_ = reduce.evaluate(
-        "natural_step", _stepped, model, X, Y, lambda: [reduce.of_natural_step(model.posterior)], group=group,
+        "natural_step", _stepped, model, X, Y, lambda: [_packing(model)], group=group,
         num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
         monotone=check.flag("monotone", monotone), **random,
     )  # fmt: skip
@@ -150,10 +150,14 @@ def natural_step_and_grad(
         )
     return reduce.evaluate(
         "natural_step_and_grad", _stepped, model, X, Y,
-        lambda: [reduce.of_natural_step(model.posterior), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
+        lambda: [_packing(model), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
         num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
         monotone=check.flag("monotone", monotone), **random,
     )  # fmt: skip
+
+
+def _packing(model):
+    return reduce.of_natural_step(model.posterior)
 
 
 def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, wrt=None, **random):

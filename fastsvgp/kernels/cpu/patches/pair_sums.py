@@ -59,7 +59,7 @@ class Image(NamedTuple):
     factor : k_bar, twice that for a triangle
     """
 
-    count: int
+    count: int  # type: ignore[assignment]
     other: int
     largest: Any
     a: Any

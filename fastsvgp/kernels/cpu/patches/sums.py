@@ -47,7 +47,7 @@ class Image(NamedTuple):
     """One image: its number, how many rows its patches have, the largest norm, and A of all rows of Z (or of the last one)."""
 
     n: int
-    count: int
+    count: int  # type: ignore[assignment]
     largest: Any
     a: Any
 
