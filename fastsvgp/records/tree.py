@@ -25,13 +25,10 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     prefix : str
         What every path begins with.
 
-    Yields
-    ------
-    path : str
-    kind : str
-        As in ``leaf``.
-    value
-        An array, a number, or None.
+    Returns
+    -------
+    iterator of (str, str, object)
+        Path, kind as in ``leaf``, and value: an array, a number, or None.
 
     Examples
     --------
