@@ -5,7 +5,7 @@ Public names load with their first use: importing this package compiles nothing 
 
 import importlib
 
-from . import moved
+from .runtime import moved
 
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ FRONT_DOOR = "the public names"
 # From the ground up: a room imports rooms of lower floors, so rooms of one floor do not know each
 # other.
 FLOORS = [
-    {"errors", "moved", "names"},
+    {"errors", "names"},
     {"files", "models"},
     {"records"},
     {"runtime"},
@@ -157,7 +157,12 @@ def uses_importlib(tree):
 
 def test_names_are_resolved_at_run_time_in_four_places_only():
     found = {name_of(p) for p in FILES if uses_importlib(parse(p)) and room_of(p) != "cli"}
-    assert found <= {"__init__.py", "moved.py", "records/persistence.py", "runtime/dispatch.py"}
+    assert found <= {
+        "__init__.py",
+        "runtime/moved.py",
+        "records/persistence.py",
+        "runtime/dispatch.py",
+    }
 
 
 def module_level(tree):
@@ -422,7 +427,7 @@ def test_one_blas(path):
 
 @every_file
 def test_files_hold_one_idea_each(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 580, name_of(path)
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 450, name_of(path)
 
 
 def attributes_of_modules(tree, modules):
@@ -447,7 +452,7 @@ def test_what_is_taken_from_our_modules_is_there(path):
     where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     if where == "fastsvgp.__main__":  # it runs the command line
         return
-    if where in ("fastsvgp.interop.torch", "fastsvgp.interop.jax"):
+    if where.startswith(("fastsvgp.interop.torch", "fastsvgp.interop.jax")):
         pytest.importorskip(where.rpartition(".")[2])
     names = vars(importlib.import_module(where.removesuffix(".__init__"))).items()
     modules = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import moved
+from fastsvgp.runtime import moved
 
 NAMED = {  # by pages of earlier versions
     "fastsvgp.bounds.layer": ("LayerPass",),

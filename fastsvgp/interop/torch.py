@@ -23,6 +23,7 @@ from ..records import leaves, replaced, tree_map
 from ..runtime import cuda_devices
 from ..runtime.devices import home_of
 from .options import refuse_following
+from .torch_once import once, refuse_transforms
 
 DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
 
@@ -158,7 +159,7 @@ class SVGP(torch.nn.Module):
         NotImplementedError
             Within a transformation of ``torch.func``; a tensor with a tangent of forward mode.
         """
-        _refuse_transforms()
+        refuse_transforms()
         refuse_following("interop.torch", options)
         parameters, device = self._tensors()
         others = {
@@ -195,7 +196,7 @@ class SVGP(torch.nn.Module):
         TypeError, NotImplementedError
             As of ``forward``.
         """
-        _refuse_transforms()
+        refuse_transforms()
         _, device = self._tensors()
         self._check(device, X=X)
         if torch.is_grad_enabled() and X.requires_grad:
@@ -338,7 +339,7 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, value_bar):
-        bars = _once(ctx.inputs, ctx.saved_tensors)
+        bars = once(ctx.inputs, ctx.saved_tensors)
         return None, None, None, *(bar if bar is None else value_bar * bar for bar in bars)
 
 
@@ -371,54 +372,7 @@ class _Predictions(torch.autograd.Function):
                         " vmap"
                     ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)
-        return None, None, *_once((*ctx.inputs, mean_bar, var_bar), [X_bar])
-
-
-class _Once(torch.autograd.Function):
-    """Gradients as they are, which refuse to be differentiated in what they were computed from."""
-
-    @staticmethod
-    def forward(ctx, count, *tensors):
-        return tuple(None if bar is None else bar.view_as(bar) for bar in tensors[count:])
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise NotImplementedError(
-            "interop.torch: a second derivative was asked for, and fastsvgp has first derivatives"
-            " alone, which are no functions that autograd knows; leave create_graph=True out, or"
-            " use .detach() on the gradient that is differentiated again"
-        )
-
-
-def _once(inputs, bars):
-    """The gradients for autograd; with ``create_graph`` such as refuse a second derivative, in place of one that is zero."""
-    if not torch.is_grad_enabled():
-        return tuple(bars)
-    _refuse_transforms()
-    return _Once.apply(len(inputs), *inputs, *bars)
-
-
-class _Probe(torch.autograd.Function):
-    """Does nothing.
-
-    PyTorch refuses a function without ``setup_context`` within each transformation of
-    ``torch.func``.
-    """
-
-    @staticmethod
-    def forward(ctx):
-        return None
-
-
-def _refuse_transforms():
-    try:
-        _Probe.apply()
-    except RuntimeError as error:
-        raise NotImplementedError(
-            "interop.torch: torch.func transforms are not supported; use .backward() or"
-            " torch.autograd.grad, a loop in place of vmap, or fastsvgp.elbo_and_grad(...,"
-            " inputs=True)"
-        ) from error
+        return None, None, *once((*ctx.inputs, mean_bar, var_bar), [X_bar])
 
 
 @contextlib.contextmanager
