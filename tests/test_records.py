@@ -22,7 +22,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp import files, means, records
-from fastsvgp.records import decorator, persistence, registry as catalogue
+from fastsvgp.records import decorator, persistence, registry as catalogue, treedef_of
 
 
 def model():
@@ -894,3 +894,9 @@ def test_a_setting_is_dropped_only_where_the_record_has_it_no_longer(old):
     stays = "direction" in dict(fs.Relaxed._record_fields)
     assert type(posterior) is fs.Relaxed and len(found) == (not stays)
     assert not stays or posterior.direction == "likelihood"
+
+
+def test_a_tree_definition_is_pickled_as_the_one_that_there_is():
+    definition = treedef_of(model())
+    assert pickle.loads(pickle.dumps(definition)) is definition
+    assert copy.deepcopy(definition) is definition

@@ -70,7 +70,11 @@ def treedef_of(tree: Record) -> TreeDef:
     return _looked_up(tree) if found is None else found
 
 
-_treedef = functools.lru_cache(KNOWN)(TreeDef)
+@functools.lru_cache(KNOWN)
+def _treedef(shape):
+    return TreeDef(shape)
+
+
 # by the class of a record and those of what is in its branches, where these tell all
 _of_types: dict[tuple[type, ...], TreeDef] = {}
 
