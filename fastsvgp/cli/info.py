@@ -107,7 +107,7 @@ def _cuda():
 def _twins():
     """Names of the kernels that have both implementations."""
     cpu, cuda = ({m.name for m in pkgutil.iter_modules(_folder(room))} for room in ("cpu", "cuda"))
-    return sorted(cpu & cuda)
+    return sorted(cpu & cuda - {"common"})  # what serves the families
 
 
 def _folder(room):
