@@ -9,7 +9,7 @@ from fastsvgp.kernels.cuda.common import graphs, libraries, loader
 from fastsvgp.runtime import cuda_devices
 
 # It was written when these stood here.
-fastsvgp.kernels.cuda.common.loader, loader._require_device = loader, cuda_devices.require_device
+fastsvgp.kernels.cuda.loader, loader._require_device = loader, cuda_devices.require_device
 
 import fakegpu  # noqa: E402
 
