@@ -6,7 +6,7 @@ differences of the value."""
 import numpy as np
 import pytest
 from harness import record
-from numerics import five_point
+from support.numerics import five_point
 
 from fastsvgp import likelihoods as lk
 from fastsvgp.records import Marginals

@@ -9,7 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-from numerics import SEED
+from support.numerics import SEED
 
 HERE = pathlib.Path(__file__).parent
 # families whose tests compile the most; of two workers, each begins with half of the tests and one

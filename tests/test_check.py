@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from posterior_problems import ROWS
+from support.posterior_problems import ROWS
 
 import fastsvgp as fs
 

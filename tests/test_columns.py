@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from rank_problems import numbers, on_ranks
-from weight_problems import basis_of, weights
+from support.rank_problems import numbers, on_ranks
+from support.weight_problems import basis_of, weights
 
 import fastsvgp as fs
 

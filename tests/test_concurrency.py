@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numerics import generator
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.posteriors import likelihood_form, relaxed_pass

@@ -1,13 +1,13 @@
 """Different ways to the same number agree where theory says so, and bounds stay on their side of what they bound."""
 
-import definitions
 import numpy as np
 import pytest
-from gp_problems import COVARIANCES, JITTER, assert_records_close, problem
-from numerics import generator
 from oracles import gp
-from posterior_problems import ROWS, in_model, of_means
 from scipy import special
+from support import definitions
+from support.gp_problems import COVARIANCES, JITTER, assert_records_close, problem
+from support.numerics import generator
+from support.posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp.records import replace, tree_map

@@ -6,7 +6,7 @@ import types
 
 import numpy as np
 import pytest
-from numerics import five_point
+from support.numerics import five_point
 
 import fastsvgp as fs
 

@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
-from numerics import generator
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.records import is_record

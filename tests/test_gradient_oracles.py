@@ -2,12 +2,8 @@
 
 from functools import partial
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import along, assert_derivative, extended
-from gp_problems import COVARIANCES, lower_factor
-from numerics import assert_adjoint, five_point
 from oracles import (
     covariances,
     gp,
@@ -17,7 +13,11 @@ from oracles import (
     likelihood_gradients,
     linear_algebra,
 )
-from posterior_problems import ROWS, problem
+from support import definitions
+from support.derivatives import along, assert_derivative, extended
+from support.gp_problems import COVARIANCES, lower_factor
+from support.numerics import assert_adjoint, five_point
+from support.posterior_problems import ROWS, problem
 
 import fastsvgp as fs
 

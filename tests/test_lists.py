@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from numerics import generator
-from test_fuzz import cases
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.records import is_parts, is_record
+from tests.test_fuzz import cases
 
 
 def as_list(value):

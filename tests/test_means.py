@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import five_point
+from support.numerics import five_point
 
 from fastsvgp.means import ConstantMean, LinearMean, ZeroMean
 from fastsvgp.records import leaves, replace_at, tree_map

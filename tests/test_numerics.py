@@ -5,10 +5,10 @@ import pathlib
 import subprocess
 import sys
 
-import numerics
 import numpy as np
 import pytest
-from numerics import assert_adjoint, exactly, five_point, generator, nine_point
+from support import numerics
+from support.numerics import assert_adjoint, exactly, five_point, generator, nine_point
 
 
 def one_large_one_small(rng):
@@ -65,7 +65,7 @@ def test_one_seed_for_all(monkeypatch):
     before = drawn(1)
     monkeypatch.setattr(numerics, "SEED", numerics.SEED + 1)
     assert drawn(1) != before
-    command = [sys.executable, "-c", "import numerics; print(numerics.SEED)"]
+    command = [sys.executable, "-c", "from support import numerics; print(numerics.SEED)"]
     here = pathlib.Path(__file__).parent
     for settings, seed in (({"FASTSVGP_TEST_SEED": "7"}, "7"), ({}, "20240917")):
         environment = {

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from readme import BLOCK, PAGES, README, ROOT, needs, run, snippets
+from support.readme import BLOCK, PAGES, README, ROOT, needs, run, snippets
 
 import fastsvgp as fs
 

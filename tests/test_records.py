@@ -15,10 +15,9 @@ import warnings
 import zipfile
 from typing import Any
 
-import format_1
-import format_2
 import numpy as np
 import pytest
+from support import format_1, format_2
 
 import fastsvgp as fs
 from fastsvgp import files, means, records

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from readme import ROOT, snippets
+from support.readme import ROOT, snippets
 
 import fastsvgp as fs
 from fastsvgp import extending, records

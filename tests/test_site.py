@@ -1,7 +1,7 @@
 """What tells whether a built site needs the internet."""
 
 import pytest
-from site_pages import faults
+from support.site_pages import faults
 
 HOST = "https://example.org"
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import generator
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.testing import assert_gradient

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import five_point
+from support.numerics import five_point
 
 from fastsvgp.records import transforms
 

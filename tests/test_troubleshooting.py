@@ -4,7 +4,7 @@ import ast
 import re
 
 import pytest
-from readme import ROOT
+from support.readme import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "fastsvgp").rglob("*.py"))

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numerics import nine_point
-from weight_problems import BASES, COVARIANCE, basis_of
+from support.numerics import nine_point
+from support.weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
 from fastsvgp.weight_space import bases

@@ -1,9 +1,9 @@
 """The collapsed bound by its definition, its gradient, and the SVGP that attains it."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient, assert_restricted
+from support import definitions
+from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp import kernels

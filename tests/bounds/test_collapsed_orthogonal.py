@@ -1,11 +1,11 @@
 """SOLVE-GP's collapsed bounds by their definitions, their gradients, and the SVGP that attains them."""
 
-import definitions
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient, assert_restricted
-from gp_problems import lower_factor
+from support import definitions
+from support.budgets import assert_within_budget, by_name
+from support.derivatives import assert_gradient, assert_restricted
+from support.gp_problems import lower_factor
 
 import fastsvgp as fs
 

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
-from numerics import nine_point
-from test_sampled import (
+from support.numerics import nine_point
+from support.weight_problems import BASES, weights
+
+import fastsvgp as fs
+from tests.bounds.test_sampled import (
     FIRST,
     LIKELIHOODS,
     SECOND,
@@ -15,9 +18,6 @@ from test_sampled import (
     pairs,
     problem,
 )
-from weight_problems import BASES, weights
-
-import fastsvgp as fs
 
 GAUSSIAN, OTHERS = LIKELIHOODS[0], LIKELIHOODS[1:]
 

@@ -3,13 +3,13 @@ tested with those of the other posteriors of two sets."""
 
 import itertools
 
-import definitions
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient
-from gp_problems import lower_factor
-from posterior_problems import JITTER
+from support import definitions
+from support.budgets import assert_within_budget, by_name
+from support.derivatives import assert_gradient
+from support.gp_problems import lower_factor
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.bounds import decoupled_pass

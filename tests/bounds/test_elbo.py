@@ -1,10 +1,10 @@
 """Every gradient of the bound against the definition: posteriors x covariances x likelihoods x odd shapes."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient, assert_restricted
-from posterior_problems import ROWS, in_model, of_means
+from support import definitions
+from support.derivatives import assert_gradient, assert_restricted
+from support.posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels

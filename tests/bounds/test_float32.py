@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from budgets import assert_within_budget
-from definitions import blocks, data_term
 from oracles import covariances, gp_gradients
-from posterior_problems import ROWS
-from test_elbo import COVARIANCES, LIKELIHOODS, full_problem, problem
+from support.budgets import assert_within_budget
+from support.definitions import blocks, data_term
+from support.posterior_problems import ROWS
 
 import fastsvgp as fs
+from tests.bounds.test_elbo import COVARIANCES, LIKELIHOODS, full_problem, problem
 
 JITTER = 1e-3
 POSTERIORS = ("whitened", "marginal")

@@ -1,11 +1,11 @@
 """Inducing inputs in two sets: for a posterior that stacks them all is as for one array, and every function hands on the pair."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient, assert_restricted
-from gp_problems import lower_factor
-from posterior_problems import StackedWhitened
+from support import definitions
+from support.derivatives import assert_gradient, assert_restricted
+from support.gp_problems import lower_factor
+from support.posterior_problems import StackedWhitened
 
 import fastsvgp as fs
 

@@ -1,16 +1,16 @@
 """The gradient in the inputs, for networks and layers below: every posterior, covariance, likelihood and mean function."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_derivative, extended
-from numerics import five_point
-from posterior_problems import of_means
-from test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
+from support import definitions
+from support.derivatives import assert_derivative, extended
+from support.numerics import five_point
+from support.posterior_problems import of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import data_term as bound
+from tests.bounds.test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
 
 SCALE, JITTER = 3.5, 1e-2
 

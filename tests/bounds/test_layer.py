@@ -1,10 +1,10 @@
 """One pass of data through a layer: by itself, in runs of rows, and layer on layer."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_derivative, assert_gradient, extended
-from posterior_problems import JITTER, ROWS, in_model, of_means
+from support import definitions
+from support.derivatives import assert_derivative, assert_gradient, extended
+from support.posterior_problems import JITTER, ROWS, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp.bounds.layer_pass import LayerPass

@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from peak_memory import peak_numbers
+from support.peak_memory import peak_numbers
 
 import fastsvgp as fs
 

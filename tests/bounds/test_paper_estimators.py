@@ -4,7 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from test_sampled import (
+from support.weight_problems import BASES, dense, weights
+
+import fastsvgp as fs
+from tests.bounds.test_sampled import (
     FIRST,
     JITTER,
     SECOND,
@@ -17,9 +20,6 @@ from test_sampled import (
     log_det,
     problem,
 )
-from weight_problems import BASES, dense, weights
-
-import fastsvgp as fs
 
 NOT_GAUSSIAN = [fs.BernoulliLogit(), fs.Laplace(scale=0.4)]
 LIKELIHOODS = [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN]

@@ -1,17 +1,17 @@
 """The way back from predictions to their inputs: every posterior, covariance and mean function, outputs, runs, further calls."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_derivative, extended
-from numerics import assert_adjoint, five_point
-from posterior_problems import EVERY
-from test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
+from support import definitions
+from support.derivatives import assert_derivative, extended
+from support.numerics import assert_adjoint, five_point
+from support.posterior_problems import EVERY
 
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import predict_vjp
 from fastsvgp.bounds.layer_pass import LayerPass
+from tests.bounds.test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
 
 JITTER = 1e-2
 each = pytest.mark.parametrize("posterior", EVERY)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from weight_problems import basis_of, dense, weights
+from support.weight_problems import basis_of, dense, weights
 
 import fastsvgp as fs
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gp_problems import lower_factor
+from support.gp_problems import lower_factor
 
 import fastsvgp as fs
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from numerics import nine_point
-from test_sampled import problem
-from weight_problems import BASES
+from support.numerics import nine_point
+from support.weight_problems import BASES
 
 import fastsvgp as fs
+from tests.bounds.test_sampled import problem
 
 LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit()]
 each_likelihood = pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """One site for each datum: the bound of the q(u) that they make, its gradient by definition, and steps of some of them."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient, assert_restricted
 from oracles.linear_algebra import solve
+from support import definitions
+from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp.optim.natural.sites import SiteWalk

@@ -1,10 +1,10 @@
 """The sites of data at any q(u), predictions of each datum without it, and q(u) in other parameters."""
 
-import definitions
 import numpy as np
 import pytest
-from gp_problems import lower_factor
-from posterior_problems import EVERY, JITTER
+from support import definitions
+from support.gp_problems import lower_factor
+from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 

@@ -1,11 +1,11 @@
 """The tighter bound of an SGPR by its definition, its gradient, blocks of K_ff, and what it refuses."""
 
-import definitions
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient, assert_restricted, extended
 from oracles import gp
+from support import definitions
+from support.budgets import assert_within_budget, by_name
+from support.derivatives import assert_gradient, assert_restricted, extended
 
 import fastsvgp as fs
 from fastsvgp.collapsed import tighter

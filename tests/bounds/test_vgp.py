@@ -1,9 +1,9 @@
 """A site for each datum and no inducing inputs: bound and gradient by definition, the exact evidence, steps, what is refused."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient, assert_restricted
+from support import definitions
+from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp.runtime.blas_scope import _sizes

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numerics import nine_point
-from weight_problems import BASES, basis_of, dense, weights
+from support.numerics import nine_point
+from support.weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
 from fastsvgp.records import Marginals

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from deep_problems import draws_for, problem as deep_problem
-from gp_problems import lower_factor
-from numerics import nine_point
-from posterior_problems import EVERY, JITTER, PAIRS, ROWS
+from support.deep_problems import draws_for, problem as deep_problem
+from support.gp_problems import lower_factor
+from support.numerics import nine_point
+from support.posterior_problems import EVERY, JITTER, PAIRS, ROWS
 
 import fastsvgp as fs
 from fastsvgp.bounds import data_term

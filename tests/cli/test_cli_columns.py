@@ -5,11 +5,11 @@ import io
 import os
 import pathlib
 
-import fit_format_1
 import numpy as np
 import pytest
-from cli_runs import results, run
-from interruptions import after_step
+from support import fit_format_1
+from support.cli_runs import results, run
+from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_runs import run
+from support.cli_runs import run
 
 from fastsvgp.cli import main
 

@@ -6,10 +6,10 @@ import html
 import os
 import pathlib
 
-import fit_format_1
 import numpy as np
 import pytest
-from cli_runs import results, run
+from support import fit_format_1
+from support.cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main

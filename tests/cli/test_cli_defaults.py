@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from interruptions import after_step
+from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main

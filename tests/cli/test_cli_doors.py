@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from cli_runs import run
+from support.cli_runs import run
 
 import fastsvgp as fs
 from fastsvgp.recipes import relevance, searching

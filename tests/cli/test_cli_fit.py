@@ -12,8 +12,8 @@ import threading
 
 import numpy as np
 import pytest
-from cli_runs import run
-from interruptions import after_step, at_call
+from support.cli_runs import run
+from support.interruptions import after_step, at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main

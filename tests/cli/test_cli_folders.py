@@ -14,7 +14,7 @@ import termios
 
 import numpy as np
 import pytest
-from cli_runs import run
+from support.cli_runs import run
 
 import fastsvgp as fs
 from fastsvgp import files

@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from cli_runs import results, run
-from interruptions import after_step
+from support.cli_runs import results, run
+from support.interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main

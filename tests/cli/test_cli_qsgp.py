@@ -5,8 +5,8 @@ import signal
 
 import numpy as np
 import pytest
-from cli_runs import results, run
-from interruptions import at_call
+from support.cli_runs import results, run
+from support.interruptions import at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main

@@ -2,13 +2,12 @@
 
 import tracemalloc
 
-import definitions
 import numpy as np
-import posterior_problems as problems
 import pytest
-from derivatives import assert_gradient
-from numerics import assert_adjoint, exactly
 from oracles import covariances, patches
+from support import definitions, posterior_problems as problems
+from support.derivatives import assert_gradient
+from support.numerics import assert_adjoint, exactly
 
 import fastsvgp as fs
 from fastsvgp.covariances import convolutional_sums

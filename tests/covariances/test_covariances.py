@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_typically_as_accurate_as, exactly
 from oracles import covariances as oracle
+from support.numerics import assert_adjoint, assert_typically_as_accurate_as, exactly
 
 from fastsvgp import kernels
 from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum

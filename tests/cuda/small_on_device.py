@@ -12,8 +12,8 @@ sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])  # tests,
 
 import numpy as np  # noqa: E402
 from cuda_host.small_runs import RUNS  # noqa: E402
-from device_problems import on_host  # noqa: E402
-from real_device import cupy_or_exit, on_device  # noqa: E402
+from support.device_problems import on_host  # noqa: E402
+from support.real_device import cupy_or_exit, on_device  # noqa: E402
 
 
 def main(families):
@@ -24,7 +24,7 @@ def main(families):
         )
     cupy = cupy_or_exit()
     for family in families or RUNS:
-        problems = importlib.import_module(f"{family}_problems")
+        problems = importlib.import_module(f"support.{family}_problems")
         for dtype in RUNS[family]:
             if family == "device":
                 problems.small_run(on_host(cupy))

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_models import (
+from support.device_models import (
     COVARIANCES,
     LIKELIHOODS,
     MEANS,
@@ -22,9 +22,9 @@ from device_models import (
     moved,
     small_model,
 )
-from gp_problems import lower_factor
-from posterior_problems import JITTER, ROWS, StackedWhitened, of_means
-from weight_problems import BASES, basis_of, weights
+from support.gp_problems import lower_factor
+from support.posterior_problems import JITTER, ROWS, StackedWhitened, of_means
+from support.weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp import kernels

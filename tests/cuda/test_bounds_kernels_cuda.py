@@ -1,8 +1,8 @@
 """The CUDA twins behind bounds and optimisers, on the emulation or a device, against plain NumPy and their CPU twins."""
 
-import device_problems as problems
 import numpy as np
 import pytest
+from support import device_problems as problems
 
 from fastsvgp import kernels
 from fastsvgp.errors import NotPositiveDefinite

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from posterior_problems import ROWS, in_model
+from support.posterior_problems import ROWS, in_model
 
 import fastsvgp as fs
 from fastsvgp.errors import Diverged

@@ -1,9 +1,9 @@
 """The CUDA twin of the chevron family, on the emulation or a device: the demands on the CPU twin, and its results."""
 
-import chevron_problems as problems
 import numpy as np
 import pytest
 from cuda_host.emulated import emulated
+from support import chevron_problems as problems
 
 from fastsvgp.kernels.cpu import chevron as cpu
 

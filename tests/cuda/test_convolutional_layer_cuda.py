@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from device_models import Copies, assert_same, check_bound, moved
-from feature_map_problems import problem
-from posterior_problems import JITTER
+from support.device_models import Copies, assert_same, check_bound, moved
+from support.feature_map_problems import problem
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from deep_problems import B, draws_for, problem
-from device_models import Copies, assert_same, check_bound, moved
-from posterior_problems import JITTER
+from support.deep_problems import B, draws_for, problem
+from support.device_models import Copies, assert_same, check_bound, moved
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite

@@ -3,18 +3,18 @@
 import pathlib
 import sys
 
-import newton_schulz_problems
 import numpy as np
 import pytest
-from numerics import generator
-from test_far_rows_cuda import APART, BEFORE, FAMILIES, NUMBERS, lower
-from test_mixed_devices import KERNELS, arguments_of, call
-from test_out_of_memory import said_of, small_model
+from support import newton_schulz_problems
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.kernels.cuda import chevron, deferred_checks, products, triangular
 from fastsvgp.kernels.cuda.common import loader
+from tests.cuda.test_far_rows_cuda import APART, BEFORE, FAMILIES, NUMBERS, lower
+from tests.cuda.test_mixed_devices import KERNELS, arguments_of, call
+from tests.cuda.test_out_of_memory import said_of, small_model
 
 MODULES = {
     "chevron": chevron,

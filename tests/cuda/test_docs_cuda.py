@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from device_models import assert_same
-from readme import ROOT, run
+from support.device_models import assert_same
+from support.readme import ROOT, run
 
 import fastsvgp as fs
 

@@ -12,7 +12,7 @@ import shutil
 import numpy as np
 import pytest
 from cuda_host.emulated import emulated
-from numerics import generator
+from support.numerics import generator
 
 ROWS, APART = 6, (1 << 30) + 64  # in float32 rows are 4 GiB and 256 bytes apart: aligned
 BEFORE = 1 << 31  # how far below its place an offset of 32 bits can fall

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from device_models import B, Copies, D, M, check_bound, errors, f8, moved, small_model
+from support.device_models import B, Copies, D, M, check_bound, errors, f8, moved, small_model
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning

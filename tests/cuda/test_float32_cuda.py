@@ -7,7 +7,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from device_models import (
+from support.device_models import (
     COVARIANCES,
     LIKELIHOODS,
     MEANS,
@@ -19,7 +19,7 @@ from device_models import (
     moved,
     small_model,
 )
-from posterior_problems import ROWS
+from support.posterior_problems import ROWS
 
 import fastsvgp as fs
 

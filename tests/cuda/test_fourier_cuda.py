@@ -3,13 +3,13 @@
 import pathlib
 import shutil
 
-import fourier_problems as problems
 import numpy as np
 import pytest
 from cuda_host import host_module
 from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import fourier as oracle
+from support import fourier_problems as problems
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier as cpu

@@ -2,10 +2,10 @@
 
 import itertools
 
-import fourier_problems as problems
 import numpy as np
 import pytest
 from cuda_host.cupy_on_host import copies, cupy
+from support import fourier_problems as problems
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cuda import fourier as cuda_module

@@ -7,10 +7,10 @@ import types
 import weakref
 from unittest import mock
 
-import mpi_on_threads
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host, nccl_on_host
+from support import mpi_on_threads
 
 import fastsvgp as fs
 from fastsvgp.distributed import same_data

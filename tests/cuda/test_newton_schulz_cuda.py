@@ -4,13 +4,13 @@ import functools
 import itertools
 import pathlib
 
-import newton_schulz_problems as problems
 import numpy as np
 import pytest
 from cuda_host import emulated as emulation
 from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.host_module import HostModule
 from oracles import inverse_factor as oracle
+from support import newton_schulz_problems as problems
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu

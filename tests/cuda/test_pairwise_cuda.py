@@ -3,11 +3,11 @@
 import shutil
 
 import numpy as np
-import pairwise_problems as problems
 import pytest
 from cuda_host import cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import covariances as oracle
+from support import pairwise_problems as problems
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise as cpu

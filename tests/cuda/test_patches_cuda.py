@@ -3,15 +3,15 @@
 import shutil
 
 import numpy as np
-import patches_problems as problems
 import pytest
 from cuda_host import cupy_on_host
 from cuda_host.emulated import emulated
-from device_models import check_bound, moved
-from test_float32_cuda import check as check_float32
+from support import patches_problems as problems
+from support.device_models import check_bound, moved
 
 import fastsvgp as fs
 from fastsvgp import kernels
+from tests.cuda.test_float32_cuda import check as check_float32
 
 SUMS, PAIRS = problems.SUMS, problems.PAIRS
 f8 = np.float64

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_models import (
+from support.device_models import (
     LIKELIHOODS,
     MEANS,
     TARGETS,
@@ -18,7 +18,7 @@ from device_models import (
     moved,
     small_model,
 )
-from posterior_problems import JITTER, ROWS
+from support.posterior_problems import JITTER, ROWS
 
 import fastsvgp as fs
 from fastsvgp.bounds.layer_pass import LayerPass

@@ -6,8 +6,8 @@ Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_models import Copies, assert_same, errors, moved
-from weight_problems import BASES, basis_of, weights
+from support.device_models import Copies, assert_same, errors, moved
+from support.weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp.train.steps import qsgp

@@ -6,11 +6,11 @@ What is emulated alone, such as several devices, is in ``test_nccl_cuda``.
 import pathlib
 import sys
 
-import mpi_on_threads
 import numpy as np
 import pytest
 from cuda_host import nccl_on_host
-from device_models import B, Copies, D, assert_same, moved, small_model
+from support import mpi_on_threads
+from support.device_models import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
 from fastsvgp.runtime import cuda_devices

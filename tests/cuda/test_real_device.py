@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cuda_host import cupy_on_host
 from cuda_host.small_runs import RUNS
-from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device, why_none
+from support.real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device, why_none
 
 from fastsvgp.kernels.cuda.common import loader
 from fastsvgp.runtime import cuda_devices

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_models import B, Copies, D, M, assert_same, f8, model_of_row, moved, small_model
-from posterior_problems import JITTER
+from support.device_models import B, Copies, D, M, assert_same, f8, model_of_row, moved, small_model
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.train.steps import lbfgs

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import triangular_problems as problems
 from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
+from support import triangular_problems as problems
 
 from fastsvgp.kernels.cpu import triangular as cpu
 from fastsvgp.kernels.cuda import triangular as cuda

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from test_captured_steps import D, N, model_of
 
 import fastsvgp as fs
 from fastsvgp.records import record
 from fastsvgp.runtime import deferred_checks
+from tests.cuda.test_captured_steps import D, N, model_of
 
 GOOD = 3  # calls before the first that fails
 CALLS: list = []

@@ -2,8 +2,18 @@
 
 import numpy as np
 import pytest
-from device_models import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, moved, small_model
-from gp_problems import lower_factor
+from support.device_models import (
+    LIKELIHOODS,
+    TARGETS,
+    B,
+    Copies,
+    D,
+    assert_same,
+    f8,
+    moved,
+    small_model,
+)
+from support.gp_problems import lower_factor
 
 import fastsvgp as fs
 from fastsvgp.kernels.cuda.common import loader

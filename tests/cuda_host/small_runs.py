@@ -1,6 +1,6 @@
 """Runs of every kernel that are small enough for sanitizers: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``.
 
-The families are those of ``tests/FAMILY_problems.py``; "device" is the front door, with the kernels
+The families are those of ``tests/support/FAMILY_problems.py``; "device" is the front door, with the kernels
 behind bounds and optimisers.
 """
 
@@ -33,7 +33,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in another dtype
 
 
 def run(family, dtype, sanitizer=None):
-    problems = importlib.import_module(f"{family}_problems")
+    problems = importlib.import_module(f"support.{family}_problems")
     if family == "device":
         # with this emulation only: those of families take plain arrays
         from cuda_host.cupy_on_host import cupy_on_host

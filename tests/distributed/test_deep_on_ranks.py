@@ -2,11 +2,11 @@
 
 import tracemalloc
 
-import deep_problems
 import numpy as np
 import pytest
-from deep_problems import CHAINS, JITTER, draws_for
-from rank_problems import (
+from support import deep_problems
+from support.deep_problems import CHAINS, JITTER, draws_for
+from support.rank_problems import (
     assert_ended_by,
     assert_same_on_all_and_close,
     distance,

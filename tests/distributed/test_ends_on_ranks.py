@@ -4,11 +4,11 @@ import errno
 import tempfile
 
 import pytest
-from program import distance, problem
-from rank_problems import ends, on_ranks
+from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.train import ranks as rank_training
+from tests.distributed.program import distance, problem
 
 
 @pytest.mark.parametrize("failure", [SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])

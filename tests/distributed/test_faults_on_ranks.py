@@ -7,12 +7,12 @@ import types
 
 import numpy as np
 import pytest
-from program import D, M, problem
 
 import fastsvgp as fs
 from fastsvgp.distributed.groups import threads
 from fastsvgp.records import replace
 from fastsvgp.train.ranks import RankRecorder
+from tests.distributed.program import D, M, problem
 
 SOURCE = str(pathlib.Path(fs.__file__).parent)
 TELLERS = "team.py", "buffers.py:sum", "distributed/", "ranks.py", "on_ranks.py", "interrupts.py"

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from rank_problems import assert_ended_by, distance, ends, on_ranks
+from support.rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed

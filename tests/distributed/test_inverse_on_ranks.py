@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from posterior_problems import EVERY, JITTER
-from rank_problems import assert_same_on_all_and_close, distance, ends, on_ranks, uneven
+from support.posterior_problems import EVERY, JITTER
+from support.rank_problems import assert_same_on_all_and_close, distance, ends, on_ranks, uneven
 
 import fastsvgp as fs
 from fastsvgp.optim.inverse import updates as module

@@ -6,12 +6,12 @@ import threading
 import time
 
 import pytest
-from program import problem
-from rank_problems import ends, on_ranks
-from test_processes import MPIEXEC, ended, started
+from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.distributed.groups import leaving
+from tests.distributed.program import problem
+from tests.distributed.test_processes import MPIEXEC, ended, started
 
 SECONDS = 20  # more than any of this takes, and less than who waits for ever
 needs_mpi = pytest.mark.skipif(

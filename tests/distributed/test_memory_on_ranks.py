@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from peak_memory import peak_numbers
+from support.peak_memory import peak_numbers
 
 import fastsvgp as fs
 from fastsvgp.distributed.packing import Packing

@@ -11,10 +11,10 @@ import sys
 import time
 
 import numpy as np
-import program
 import pytest
 
 import fastsvgp as fs
+from tests.distributed import program
 
 HERE = pathlib.Path(__file__).parent
 BESIDE = pathlib.Path(sys.executable).parent / "mpiexec"

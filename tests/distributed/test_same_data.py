@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from rank_problems import ends, on_ranks
+from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.distributed import same_data

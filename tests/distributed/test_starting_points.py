@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from rank_problems import ends, on_ranks
+from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.distributed.protocol import Team

@@ -3,11 +3,11 @@
 import json
 import tracemalloc
 
-import estimator_format_1
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import kernels as sk
+from support import estimator_format_1
 
 import fastsvgp as fs
 from fastsvgp import recipes

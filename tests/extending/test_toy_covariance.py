@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trials import (
+from support.trials import (
     assert_bound,
     assert_fits,
     assert_joint_predictions,
@@ -257,19 +257,19 @@ def test_another_process_must_import_its_module(rng, tmp_path):
     program = f"""
 import sys
 import fastsvgp as fs
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+sys.path[:0] = [{str(HERE.parents[1])!r}, {str(HERE.parent)!r}]
 path = {str(tmp_path / "model.npz")!r}
 try:
     fs.load(path)
 except fs.DataFileError as error:
     print(error)
-import test_toy_covariance
+import {__name__}
 print(fs.load(path))
 """
     told, loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert "'SlopedRBF', which the module 'test_toy_covariance' defines; import it first" in told
+    assert f"'SlopedRBF', which the module '{__name__}' defines; import it first" in told
     assert loaded == repr(model)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy
-from trials import (
+from support.trials import (
     assert_bound,
     assert_fits,
     assert_single_precision,

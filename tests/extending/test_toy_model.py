@@ -5,7 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trials import assert_bound, assert_fits, assert_single_precision, assert_trains_and_is_kept
+from support.trials import (
+    assert_bound,
+    assert_fits,
+    assert_single_precision,
+    assert_trains_and_is_kept,
+)
 
 import fastsvgp as fs
 from fastsvgp.extending import LayerPass, check, minibatch_training, restricted

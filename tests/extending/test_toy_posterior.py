@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trials import (
+from support.trials import (
     assert_bound,
     assert_fits,
     assert_joint_predictions,

@@ -6,7 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from posterior_problems import EVERY, in_model
+from support.posterior_problems import EVERY, in_model
 
 import fastsvgp as fs
 

@@ -5,9 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from numerics import five_point
-from posterior_problems import EVERY
-from torch_problems import JITTER, deep, gp_of, tensors
+from support.numerics import five_point
+from support.posterior_problems import EVERY
+from support.torch_problems import JITTER, deep, gp_of, tensors
 
 import fastsvgp as fs
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cuda_host.cupy_on_host import cupy_on_host, ndarray
-from posterior_problems import EVERY
-from real_device import why_none
-from torch_problems import JITTER, deep, gp_of, tensors
+from support.posterior_problems import EVERY
+from support.real_device import why_none
+from support.torch_problems import JITTER, deep, gp_of, tensors
 
 import fastsvgp as fs
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from torch_problems import gp_of, tensors
+from support.torch_problems import gp_of, tensors
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastsvgp.interop.torch")

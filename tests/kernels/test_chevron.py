@@ -1,10 +1,10 @@
 """Chevron products on the CPU: against the matrix written out, adjoint identities, layouts, long sums, bad indices."""
 
-import chevron_problems as problems
 import numpy as np
 import pytest
-from numerics import assert_adjoint
 from oracles import chevron as oracle
+from support import chevron_problems as problems
+from support.numerics import assert_adjoint
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import chevron

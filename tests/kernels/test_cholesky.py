@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_as_accurate_as
+from support.numerics import assert_adjoint, assert_as_accurate_as
 
 import fastsvgp as fs
 from fastsvgp import kernels

@@ -1,10 +1,10 @@
 """Random Fourier features on the CPU: the generator, the spectra, products against the feature matrix, reverse rules."""
 
-import fourier_problems as problems
 import numpy as np
 import pytest
-from numerics import assert_adjoint
 from oracles import covariances, fourier as oracle
+from support import fourier_problems as problems
+from support.numerics import assert_adjoint
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier

@@ -2,11 +2,11 @@
 
 import itertools
 
-import fourier_problems as problems
 import numpy as np
 import pytest
-from numerics import nine_point
 from oracles import fourier as oracle
+from support import fourier_problems as problems
+from support.numerics import nine_point
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier

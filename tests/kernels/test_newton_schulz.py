@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_as_accurate_as
 from oracles import inverse_factor as oracle
+from support.numerics import assert_adjoint, assert_as_accurate_as
 
 from fastsvgp import kernels
 

@@ -3,18 +3,18 @@
 import tracemalloc
 
 import numpy as np
-import pairwise_problems as problems
 import pytest
 from numba import njit
-from numerics import (
+from oracles import covariances as oracle
+from support import pairwise_problems as problems
+from support.numerics import (
     LONG,
     assert_adjoint,
     assert_as_accurate_as,
     assert_typically_as_accurate_as,
     exactly,
 )
-from oracles import covariances as oracle
-from pairwise_problems import apart as problem
+from support.pairwise_problems import apart as problem
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, exactly
 from oracles import covariances, patches
+from support.numerics import assert_adjoint, exactly
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu.pairwise.tiles import centre

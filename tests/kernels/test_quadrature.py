@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_as_accurate_as, nine_point
 from scipy.special import log_expit, log_ndtr, logsumexp as scipy_logsumexp, ndtr
+from support.numerics import assert_adjoint, assert_as_accurate_as, nine_point
 
 from fastsvgp import kernels
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_as_accurate_as
+from support.numerics import assert_adjoint, assert_as_accurate_as
 
 from fastsvgp import kernels
 

@@ -1,12 +1,12 @@
 """Layers on patches: feature maps under a plain, a convolutional and another such layer, by the definition of each."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_derivative, assert_gradient, extended
-from feature_map_problems import CHAINS, B, M, feature_map, problem, top
 from oracles import patches as oracle
-from posterior_problems import JITTER
+from support import definitions
+from support.derivatives import assert_derivative, assert_gradient, extended
+from support.feature_map_problems import CHAINS, B, M, feature_map, problem, top
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.layers import bound, convolutional

@@ -2,13 +2,13 @@
 
 import warnings
 
-import definitions
 import numpy as np
 import pytest
-from deep_problems import CHAINS, B, draws_for, layer_of, problem
-from derivatives import along, assert_derivative, assert_gradient, extended
-from numerics import nine_point
-from posterior_problems import EVERY, JITTER
+from support import definitions
+from support.deep_problems import CHAINS, B, draws_for, layer_of, problem
+from support.derivatives import along, assert_derivative, assert_gradient, extended
+from support.numerics import nine_point
+from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp import kernels

@@ -1,12 +1,12 @@
 """Predictions of a deep GP: mixtures over points that all rows share, and whole functions."""
 
-import definitions
 import numpy as np
 import pytest
-from deep_problems import LIKELIHOODS, B, layer_of, problem
-from posterior_problems import JITTER
 from scipy.special import log_softmax, logsumexp, ndtr
 from scipy.stats import norm
+from support import definitions
+from support.deep_problems import LIKELIHOODS, B, layer_of, problem
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp import kernels

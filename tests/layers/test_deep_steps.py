@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from deep_problems import B, draws_for, layer_of, problem
-from posterior_problems import JITTER
+from support.deep_problems import B, draws_for, layer_of, problem
+from support.posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import assert_as_accurate_as, five_point
+from support.numerics import assert_as_accurate_as, five_point
 
 from fastsvgp import likelihoods as lk
 from fastsvgp.records import Marginals, leaves, replace

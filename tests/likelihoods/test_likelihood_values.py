@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from numerics import five_point
 from oracles import likelihoods as oracle
 from scipy.integrate import quad
+from support.numerics import five_point
 
 from fastsvgp import likelihoods as lk
 from fastsvgp.records import Marginals

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from gp_problems import lower_factor
-from weight_problems import basis_of, weights
+from support.gp_problems import lower_factor
+from support.weight_problems import basis_of, weights
 
 import fastsvgp as fs
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from own_optimiser import SignAscent
+from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
 from fastsvgp.optim.base import MEANT, check_offered

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numerics import five_point
 from scipy.optimize import minimize
+from support.numerics import five_point
 
 from fastsvgp.optim.flat import free_paths, ravel
 from fastsvgp.records import leaf, leaves, record, replace_at, static

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gp_problems import lower_factor
+from support.gp_problems import lower_factor
 
 import fastsvgp as fs
 from fastsvgp import check

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from numerics import five_point
-from posterior_problems import ROWS, in_model, of_means
 from scipy.optimize import minimize
+from support.numerics import five_point
+from support.posterior_problems import ROWS, in_model, of_means
 
 import fastsvgp as fs
 

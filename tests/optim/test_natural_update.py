@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from gp_problems import lower_factor
-from numerics import generator
+from support.gp_problems import lower_factor
+from support.numerics import generator
 
 import fastsvgp as fs
 

@@ -1,9 +1,9 @@
 """Tied dual sites: E-steps beside natural steps of q(u) itself, valid and invalid sites, the form of a likelihood, training."""
 
-import definitions
 import numpy as np
 import pytest
-from posterior_problems import EVERY, JITTER
+from support import definitions
+from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
 from oracles import gp_gradients, inverse_free
+from support.budgets import assert_within_budget, by_name
 
 import fastsvgp as fs
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from gp_problems import lower_factor
 from oracles import gp, inverse_free_whitened as oracle
-from posterior_problems import JITTER, joint_blocks, problem, through
-from reverse_rule import symmetric_behind
+from support.gp_problems import lower_factor
+from support.posterior_problems import JITTER, joint_blocks, problem, through
+from support.reverse_rule import symmetric_behind
 
 import fastsvgp as fs
 from fastsvgp import kernels

@@ -1,11 +1,11 @@
 """L-SVGP beside the contract of all posteriors: the bounds that it equals and stays below, and what it refuses."""
 
-import definitions
 import numpy as np
 import pytest
-from derivatives import assert_gradient
 from oracles import gp, inverse_free
-from posterior_problems import LIKELIHOODS
+from support import definitions
+from support.derivatives import assert_gradient
+from support.posterior_problems import LIKELIHOODS
 
 import fastsvgp as fs
 

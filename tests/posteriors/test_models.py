@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from gp_problems import assert_moments
-from posterior_problems import JITTER, ROWS, in_model
+from support.gp_problems import assert_moments
+from support.posterior_problems import JITTER, ROWS, in_model
 
 import fastsvgp as fs
 

@@ -1,14 +1,14 @@
 """SOLVE-GP's posteriors: marginals, KL and gradients by definition, and the posteriors of one set that they equal."""
 
-import definitions
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient
-from gp_problems import lower_factor
-from numerics import nine_point
 from oracles import gp, orthogonal
-from posterior_problems import JITTER, bars_of, through
+from support import definitions
+from support.budgets import assert_within_budget, by_name
+from support.derivatives import assert_gradient
+from support.gp_problems import lower_factor
+from support.numerics import nine_point
+from support.posterior_problems import JITTER, bars_of, through
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular

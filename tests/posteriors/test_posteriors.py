@@ -1,11 +1,11 @@
 """The contract of every posterior, over one table: definitions, exact reverse rules, passes in pieces and side by side."""
 
-import definitions
 import numpy as np
 import pytest
-from budgets import assert_within_budget, by_name
 from oracles import gp
-from posterior_problems import (
+from support import definitions
+from support.budgets import assert_within_budget, by_name
+from support.posterior_problems import (
     ALL,
     EVERY,
     JITTER,
@@ -17,7 +17,7 @@ from posterior_problems import (
     problem,
     through,
 )
-from reverse_rule import assert_reverse_rule, symmetric_behind
+from support.reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
 from fastsvgp.posteriors.base import Prior

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import scipy.linalg
-from derivatives import along, assert_restricted, extended
 from oracles import inverse_free
-from posterior_problems import (
+from support.derivatives import along, assert_restricted, extended
+from support.posterior_problems import (
     JITTER,
     LIKELIHOODS,
     ROWS,

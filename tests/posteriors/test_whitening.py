@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, problem
+from support.posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, problem
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular

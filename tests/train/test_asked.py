@@ -6,15 +6,15 @@ import json
 
 import numpy as np
 import pytest
-from own_optimiser import SignAscent
-from test_em import problem as em_problem
-from test_fit import assert_same, failing, problem
-from test_fit_layers import problem as deep_problem
-from test_fit_sampled import problem as sampled_problem
+from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
 from fastsvgp.train import asked
 from fastsvgp.train.steps import minibatch
+from tests.train.test_em import problem as em_problem
+from tests.train.test_fit import assert_same, failing, problem
+from tests.train.test_fit_layers import problem as deep_problem
+from tests.train.test_fit_sampled import problem as sampled_problem
 
 OPTIONS = {"batch_size": 16, "rng": 3}
 RAMP = fs.schedules.log_linear

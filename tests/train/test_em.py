@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from interruptions import at_call
+from support.interruptions import at_call
 
 import fastsvgp as fs
 from fastsvgp.train import em as module

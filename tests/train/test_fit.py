@@ -9,8 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
-from interruptions import at_call
-from own_optimiser import SignAscent, SignState
+from support.interruptions import at_call
+from support.own_optimiser import SignAscent, SignState
 
 import fastsvgp as fs
 from fastsvgp.records import leaves, record

@@ -4,8 +4,8 @@ import logging
 
 import numpy as np
 import pytest
-from numerics import generator
 from oracles import inverse_factor as oracle
+from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.train.steps import minibatch

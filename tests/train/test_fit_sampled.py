@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from weight_problems import basis_of, weights
+from support.weight_problems import basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp.records import leaves

@@ -5,10 +5,15 @@ import signal
 
 import numpy as np
 import pytest
-from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same, failing, signalling
 
 import fastsvgp as fs
 from fastsvgp.train.steps import lbfgs
+from tests.train.test_fit import (
+    assert_mixed_dtypes_train_in_the_wide_one,
+    assert_same,
+    failing,
+    signalling,
+)
 
 
 def problem(rng, dtype=np.float64):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from posterior_problems import EVERY, JITTER
+from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp.bounds import data_term as bound

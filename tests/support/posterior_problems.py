@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from gp_problems import factor
 from oracles import inverse_free_whitened
+from support.gp_problems import factor
 
 import fastsvgp as fs
 

@@ -3,8 +3,13 @@
 from unittest import mock
 
 import numpy as np
-from numerics import assert_as_accurate_as, assert_typically_as_accurate_as, exactly, generator
 from oracles import covariances as oracle
+from support.numerics import (
+    assert_as_accurate_as,
+    assert_typically_as_accurate_as,
+    exactly,
+    generator,
+)
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 NAMES = ("X1", "X2", "variance", "lengthscales")

@@ -1,8 +1,8 @@
 """Small deep GPs whose hidden layers are on patches."""
 
 import numpy as np
-from deep_problems import draws_for
-from posterior_problems import EVERY, JITTER, PAIRS
+from support.deep_problems import draws_for
+from support.posterior_problems import EVERY, JITTER, PAIRS
 
 import fastsvgp as fs
 

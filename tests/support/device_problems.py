@@ -10,9 +10,9 @@ import operator
 import types
 
 import numpy as np
-from numerics import assert_as_accurate_as, generator
-from real_device import laid_out
 from scipy.special import log_expit, log_ndtr, ndtr
+from support.numerics import assert_as_accurate_as, generator
+from support.real_device import laid_out
 
 from fastsvgp import kernels
 from fastsvgp.runtime import deferred_checks

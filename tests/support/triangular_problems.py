@@ -1,8 +1,8 @@
 """Triangular problems of awkward sizes, and what every twin of the family must say about them."""
 
 import numpy as np
-from newton_schulz_problems import transposed, unread
-from numerics import assert_as_accurate_as, generator
+from support.newton_schulz_problems import transposed, unread
+from support.numerics import assert_as_accurate_as, generator
 
 # M, R, batch
 SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]

@@ -6,7 +6,7 @@ Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from posterior_problems import JITTER, in_model
+from support.posterior_problems import JITTER, in_model
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite

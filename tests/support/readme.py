@@ -1,7 +1,7 @@
 """The Python blocks of the README and of docs/.
 
 A block that needs a library which our tests do without says so behind its fence, "python needs
-torch". ``python tests/readme.py FOLDER`` writes the other ones of the README to files there, for a
+torch". ``python tests/support/readme.py FOLDER`` writes the other ones of the README to files there, for a
 type checker.
 """
 
@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"```python(?: needs (\w+))?\n(.*?)```", re.S)
 PAGES = sorted(

@@ -1,7 +1,7 @@
 """Small deep GPs of mixed posteriors."""
 
 import numpy as np
-from posterior_problems import EVERY, JITTER, PAIRS
+from support.posterior_problems import EVERY, JITTER, PAIRS
 
 import fastsvgp as fs
 

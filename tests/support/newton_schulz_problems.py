@@ -1,7 +1,7 @@
 """Newton-Schulz problems of awkward sizes, and what every twin of the family must say about them."""
 
 import numpy as np
-from numerics import assert_as_accurate_as, generator
+from support.numerics import assert_as_accurate_as, generator
 
 SHAPES = [(1, ()), (3, (2,)), (17, (2, 2)), (65, ()), (130, (2,))]  # M, batch
 

@@ -1,7 +1,7 @@
 """The accuracy budget of float32: errors as those of the plain formulas evaluated by NumPy, four times as large at most."""
 
 import numpy as np
-from numerics import assert_typically_as_accurate_as
+from support.numerics import assert_typically_as_accurate_as
 
 SLACK, CLEAR = 4, 2.5
 

@@ -4,8 +4,8 @@ import functools
 from unittest import mock
 
 import numpy as np
-from numerics import exactly, generator
 from oracles import covariances, patches
+from support.numerics import exactly, generator
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 SUMS, PAIRS = ("Z", "X", "A", "variance", "lengthscales"), ("X", "B", "variance", "lengthscales")

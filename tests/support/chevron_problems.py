@@ -1,8 +1,8 @@
 """Chevron problems of awkward sizes, and what every twin of the family must say about them."""
 
 import numpy as np
-from numerics import assert_as_accurate_as, generator
 from oracles import chevron as oracle
+from support.numerics import assert_as_accurate_as, generator
 
 # m, k, right-hand sides
 SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1), (300, 10, 4)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from posterior_problems import in_model
+from support.posterior_problems import in_model
 
 import fastsvgp as fs
 

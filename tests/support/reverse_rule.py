@@ -1,9 +1,9 @@
 """The reverse rule of any posterior, held to its definition; and what is behind the cotangent of a factor."""
 
-import definitions
 import numpy as np
-from derivatives import assert_gradient
-from posterior_problems import through
+from support import definitions
+from support.derivatives import assert_gradient
+from support.posterior_problems import through
 
 import fastsvgp as fs
 

@@ -3,8 +3,8 @@
 from unittest import mock
 
 import numpy as np
-from numerics import generator
 from oracles import fourier as oracle
+from support.numerics import generator
 
 SEED = 2**63 + 12345  # both words of the key count
 NUM = 2**33 + 5  # and both words of an index

@@ -1,6 +1,6 @@
 """What a built site loads, and from where.
 
-``python tests/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is
+``python tests/support/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is
 missing.
 """
 
