@@ -26,6 +26,8 @@ _ROOMS = {
         "Matern12",
         "Matern32",
         "Matern52",
+        "Network",
+        "OnFeatures",
         "Product",
         "RBF",
         "Sum",

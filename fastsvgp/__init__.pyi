@@ -55,6 +55,8 @@ from .covariances import (
     Matern12 as Matern12,
     Matern32 as Matern32,
     Matern52 as Matern52,
+    Network as Network,
+    OnFeatures as OnFeatures,
     Product as Product,
     Sum as Sum,
     extract_patches as extract_patches,

@@ -13,7 +13,7 @@ import fastsvgp as fs
 
 NAMES = """
 SVGP SGPR Blocks
-Convolutional extract_patches patch_inducing
+Convolutional OnFeatures Network extract_patches patch_inducing
 RBF Matern12 Matern32 Matern52 Linear Constant Sum Product
 ZeroMean ConstantMean LinearMean
 Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softmax

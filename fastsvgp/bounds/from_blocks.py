@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import check, models
 from ..check import weights as weighing
+from ..covariances.base import Covariance
 from ..likelihoods.base import LikelihoodT
 from ..posteriors import Posterior
 from ..posteriors.base import PosteriorT
@@ -155,7 +156,7 @@ NEED = "covariance", "posterior"
 OPTIONS = frozenset(("num_data", "jitter", "rng", "weights"))
 
 
-class _Blocks:
+class _Blocks(Covariance):
     """Blocks in the place of a covariance: they are there already, and their cotangents stay with it, in ``bars``."""
 
     def __init__(self, blocks):

@@ -34,6 +34,7 @@ class Rows(NamedTuple):
     """What a run of rows leaves for the way back."""
 
     X: Any
+    inner: Any
     Kuf: Any
     saved: Any
 
@@ -90,6 +91,8 @@ class LayerPass:
         self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(
             tuple(need), layer.mean is not None
         )
+        self._inner_Kuf = layer.covariance.inner_need(self._of_Kuf)
+        self._inner_kff = layer.covariance.inner_need(self._of_kff)
         prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
@@ -97,7 +100,7 @@ class LayerPass:
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
-        self._covariance_bars, self._inducing_bars = [], []
+        self._covariance_bars, self._inducing_bars, self._below_bars = [], [], []
 
     @property
     def clamped(self):
@@ -105,14 +108,15 @@ class LayerPass:
 
     def forward(self, X):
         """``(Marginals, Rows)`` at a run of rows X (N, D)."""
-        layer, covariance = self.layer, self.layer.covariance
-        Kuf = covariance.Kuf(layer.inducing, X)
-        return self._through(X, Kuf, *self.work.project(Kuf, covariance.kff(X)))
+        covariance, rows, _ = inner = self.layer.covariance.inner(X)
+        Kuf = covariance.Kuf(self.layer.inducing, rows)
+        return self._through(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(rows)))
 
-    def _through(self, X, Kuf, f, saved):
+    def _through(self, X, inner, Kuf, f, saved):
         """``forward`` from what the posterior's pass gives."""
         mean = self.layer.mean
-        return f if mean is None else Marginals(f.mean + mean(X), f.var), Rows(X, Kuf, saved)
+        f = f if mean is None else Marginals(f.mean + mean(X), f.var)
+        return f, Rows(X, inner, Kuf, saved)
 
     def floor(self, X):
         """The variances (N,) to which those at X are raised that rounding had driven below."""
@@ -121,30 +125,34 @@ class LayerPass:
 
     def joint(self, X):
         """``Joint`` moments of the latent function at X."""
-        covariance = self.layer.covariance
-        f = self.work.joint(covariance.Kuf(self.layer.inducing, X), covariance.Kff(X))
+        covariance, rows, _ = self.layer.covariance.inner(X)
+        f = self.work.joint(covariance.Kuf(self.layer.inducing, rows), covariance.Kff(rows))
         return f if self.layer.mean is None else f._replace(mean=f.mean + self.layer.mean(X))
 
     def pull(self, rows, f_bar):
         """Take in the cotangents of the marginals at these rows; those of X (N, D) if "inputs" are needed. Consumes ``rows``."""
-        X, Kuf, saved = rows
-        self._pulled = True
-        Kuf_bar, X_bar, covariance = self.work.pull(saved, f_bar), None, self.layer.covariance
+        X, (covariance, inner_rows, below), Kuf, saved = rows
+        self._pulled, self._inner = True, covariance
+        Kuf_bar, X_bar = self.work.pull(saved, f_bar), None
         if self._of_mean:
             mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
             self._mean_bar = plus(mean_bar, self._mean_bar)
         if self._of_Kuf:
             covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(
-                Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf
+                Kuf_bar, Kuf, self.layer.inducing, inner_rows, self._inner_Kuf
             )
             of_kff = (
-                covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff)
-                if self._of_kff
+                covariance.kff_vjp(over_outputs(f_bar.var), inner_rows, self._inner_kff)
+                if self._inner_kff
                 else (None, None)
             )
             self._covariance_bars += covariance_bar, of_kff[0]
             self._inducing_bars.append(inducing_bar)
-            X_bar = plus(plus(of_kff[1], of_Kuf), X_bar)
+            below_bar, of_X = self.layer.covariance.inner_vjp(
+                plus(of_kff[1], of_Kuf), below, self._of_Kuf
+            )
+            self._below_bars.append(below_bar)
+            X_bar = plus(of_X, X_bar)
         return X_bar
 
     def kl(self):
@@ -169,15 +177,20 @@ class LayerPass:
             self.pull(rows, f)  # empty: so are its cotangents
         posterior_bar, Kuu_bar = self.work.finish(kl_bar)
         del self.work
-        if self._of_Kuu:
-            covariance_bar, inducing_bar, _ = self.layer.covariance.Kuu_vjp(
-                Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu
-            )  # fmt: skip
+        need = tuple(name for name in self._inner_Kuf if name != "X")
+        if need:
+            covariance_bar, inducing_bar, _ = self._inner.Kuu_vjp(
+                Kuu_bar, self._Kuu, self.layer.inducing, None, need
+            )
             self._covariance_bars.append(covariance_bar)
             self._inducing_bars.append(inducing_bar)
-        return LayerBars(
-            *added(self._covariance_bars, self._inducing_bars), posterior_bar, self._mean_bar
+        covariance_bar, inducing_bar, below_bar = added(
+            self._covariance_bars, self._inducing_bars, self._below_bars
         )
+        covariance_bar = self.layer.covariance.outer_bar(
+            covariance_bar, below_bar, self._of_Kuu, Kuu_bar
+        )
+        return LayerBars(covariance_bar, inducing_bar, posterior_bar, self._mean_bar)
 
     def _no_inputs(self):
         """X without rows, which leaves the KL term alone."""

@@ -24,7 +24,10 @@ class KeptLayer:
     def forward(self, X):
         covariance, mean = self._model.covariance, self._model.mean
         if self._kept is None or self._at == len(self._kept):
-            rows = self.work.rows(covariance.Kuf(self._model.inducing, X), covariance.kff(X))
+            covariance, inner_rows, _ = covariance.inner(X)
+            rows = self.work.rows(
+                covariance.Kuf(self._model.inducing, inner_rows), covariance.kff(inner_rows)
+            )
             if self._kept is not None:
                 self._kept.append(rows._replace(Kuf=None))
         else:
@@ -50,9 +53,11 @@ class SharedLayerPass(LayerPass):
             return super().forward(X)
         owns = bool(self._there)
         if owns:
-            rows = self._there.pop(0)
+            inner, rows = self._there.pop(0)
         else:
-            covariance = self.layer.covariance
-            rows = self.work.rows(covariance.Kuf(self.layer.inducing, X), covariance.kff(X))
-            self.kept.append(rows)
-        return self._through(X, rows.Kuf, *self.work.project_rows(rows, owns))
+            covariance, inner_rows, _ = inner = self.layer.covariance.inner(X)
+            rows = self.work.rows(
+                covariance.Kuf(self.layer.inducing, inner_rows), covariance.kff(inner_rows)
+            )
+            self.kept.append((inner, rows))
+        return self._through(X, inner, rows.Kuf, *self.work.project_rows(rows, owns))

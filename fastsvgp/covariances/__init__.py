@@ -5,6 +5,8 @@ from .compose import Product, Sum
 from .convolutional import Convolutional
 from .image_patches import extract_patches
 from .linear import Constant, Linear
+from .network import Network
+from .on_features import OnFeatures
 from .stationary import RBF, Matern12, Matern32, Matern52
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "Network",
+    "OnFeatures",
     "Product",
     "Sum",
     "extract_patches",

@@ -195,6 +195,24 @@ class Covariance:
         """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``; K_bar symmetric without ``other``."""
         return self.matrix_vjp(K_bar, K, X, other, matrix_need(tuple(need), "X", "other"))
 
+    # --- what lies below: a covariance of features computes these once a pass ----------------------
+
+    def inner(self, X):
+        """``(covariance, rows, saved)``: blocks of X are those of that covariance at these rows."""
+        return self, X, None
+
+    def inner_need(self, need):
+        """``need`` of reverse rules in the words of the inner covariance."""
+        return need
+
+    def inner_vjp(self, rows_bar, saved, need):
+        """Cotangents ``(below_bar, X_bar)``: of fields that only the rows depend on, and of X."""
+        return None, rows_bar
+
+    def outer_bar(self, covariance_bar, below_bar, need, like):
+        """``covariance_bar`` of this from that of the inner covariance and from ``below_bar``."""
+        return covariance_bar
+
     def blocks(self, Z, X, full_cov=False):
         """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
         return Blocks(self.Kuu(Z), self.Kuf(Z, X), self.kff(X), self.Kff(X) if full_cov else None)

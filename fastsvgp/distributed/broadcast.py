@@ -3,9 +3,8 @@
 import numpy as np
 
 from .. import check
-from ..records import is_record, leaves
+from ..records import is_record, leaves, replaced
 from . import reduce
-from .data_scale import put
 from .packing import Packing
 from .protocol import Team
 
@@ -75,4 +74,6 @@ def sent(group, tree):
     received = packing.unpack(buffer, values)
     if not is_record(tree):
         return received[0]
-    return put(tree, {path: number for (path, *_), number in zip(found, received, strict=True)})
+    return replaced(
+        tree, {path: number for (path, *_), number in zip(found, received, strict=True)}
+    )

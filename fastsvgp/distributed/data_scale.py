@@ -5,7 +5,7 @@ of the KL term. Summed over the ranks that is the bound of all rows.
 """
 
 from .. import check
-from ..records import is_record, leaves
+from ..records import leaves, replaced
 
 
 class DataScale:
@@ -69,7 +69,7 @@ class RankScale(DataScale):
         found = [(path, leaf) for path, _, leaf in leaves(grad) if leaf is not None]
         value, *numbers = self.all_reduce(value, *(leaf for _, leaf in found))
         sums = {path: number for (path, _), number in zip(found, numbers, strict=True)}
-        return value, put(grad, sums)
+        return value, replaced(grad, sums)
 
     def all_reduce_natural(self, layer, value, negative):
         sums = layer.natural_sums()
@@ -80,17 +80,3 @@ class RankScale(DataScale):
 
     def expect(self, packing):
         self.share.due.insert(0, packing)
-
-
-def put(tree, values, prefix=""):
-    """A record with other leaves at these paths."""
-    if isinstance(tree, tuple):
-        return tuple(put(part, values, f"{prefix}{i}.") for i, part in enumerate(tree))
-    changed = {}
-    for name, _ in tree._record_fields:
-        value = getattr(tree, name)
-        nested = is_record(value) or isinstance(value, tuple) and all(map(is_record, value))
-        changed[name] = (
-            put(value, values, f"{prefix}{name}.") if nested else values.get(prefix + name, value)
-        )
-    return type(tree)(**changed)

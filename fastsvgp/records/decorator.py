@@ -30,9 +30,10 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 
     Parameters
     ----------
-    kind : {"real", "positive", "tril", "columns", "symmetric"}
+    kind : {"real", "positive", "tril", "columns", "symmetric", "tuple"}
         "tril" is a lower factor with a positive diagonal, "columns" the first of its columns, (m,
-        k); of a "symmetric" matrix the lower triangle is read.
+        k); of a "symmetric" matrix the lower triangle is read. A "tuple" holds real arrays, each a
+        leaf of its own: "weights.0", "weights.1".
     default : optional
         As of a field of a dataclass.
 
@@ -166,7 +167,8 @@ def private_record(cls: type[T]) -> type[T]:
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
     # what may hold records
-    kind._branches = tuple(name for name, leaf_kind in kind._record_fields if leaf_kind == "record")
+    kind._branches = tuple(name for name, of in kind._record_fields if of in ("record", "tuple"))
+    kind._tuple_fields = frozenset(name for name, of in kind._record_fields if of == "tuple")
     # of two names or more it is a tuple
     kind._held = attrgetter(*kind._branches, "__class__")
     kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
@@ -190,13 +192,14 @@ def _arrays_of_lists(self):
     fields = self.__dict__
     if _SEVERAL.isdisjoint(map(type, fields.values())):
         return
+    kinds = dict(self._record_fields)
     for name, value in fields.items():
-        if (
-            type(value) in _SEVERAL
-            and not is_parts(value)
-            and dict(self._record_fields).get(name, "static") != "static"
-        ):
-            fields[name] = array_of(value)
+        if type(value) in _SEVERAL and not is_parts(value):
+            kind = kinds.get(name, "static")
+            if kind == "tuple":
+                fields[name] = tuple(array_of(v) if type(v) in _SEVERAL else v for v in value)
+            elif kind != "static":
+                fields[name] = array_of(value)
 
 
 def is_record(x):

@@ -56,6 +56,8 @@ def header_of(value):
 
 
 def _field_header(kind, value):
+    if kind == "tuple" and isinstance(value, tuple):
+        return {"parts": [header_of(v) for v in value]}
     return {"static": value} if kind == "static" else header_of(value)
 
 

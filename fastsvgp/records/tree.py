@@ -49,6 +49,8 @@ def missing(tree, prefix=""):
         elif kind == "record" and is_parts(value):
             for i, part in enumerate(value):
                 yield from missing(part, f"{prefix}{name}.{i}.")
+        elif kind == "tuple" and isinstance(value, tuple):
+            yield from (f"{prefix}{name}.{i}" for i, part in enumerate(value) if part is None)
         elif value is None and kind != "static" and name not in tree._optional_fields:
             yield prefix + name
 
@@ -76,11 +78,23 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     given: Any = tree
     for name, kind in given._record_fields:
         if kind != "static" and fields[name] is not None:
-            fields[name] = _mapped(f, fields[name], [getattr(other, name) for other in others])
+            rest = [getattr(other, name) for other in others]
+            if kind == "tuple" and isinstance(fields[name], tuple):
+                fields[name] = _mapped_each(f, fields[name], rest)
+            else:
+                fields[name] = _mapped(f, fields[name], rest)
     # past __init__: a frozen dataclass sets its fields one slow call each
     new = object.__new__(type(tree))
     new.__dict__.update(fields)
     return new
+
+
+def _mapped_each(f, values, rest):
+    """``f`` of each leaf of a tuple."""
+    if any(one is None for one in rest):
+        return None
+    of_each = zip(values, *rest, strict=True)
+    return tuple(None if any(v is None for v in each) else f(*each) for each in of_each)
 
 
 def _mapped(f, value, rest):
@@ -200,9 +214,11 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
 
 def _changed(tree, path, value):
     head, _, rest = path.partition(".")
-    if is_parts(tree):
+    if isinstance(tree, tuple):
         parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
-        parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
+        if head not in parts:
+            raise LookupError
+        parts[head] = _changed(parts[head], rest, value) if rest else value
         return tuple(parts.values())
     if not is_record(tree) or head not in dict(tree._record_fields):
         raise LookupError

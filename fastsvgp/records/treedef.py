@@ -91,7 +91,8 @@ def _looked_up(tree):
 
 # A shape is a hashable description of a structure: the class of a record that holds no others; of
 # one that may, a tuple of the class and the shapes of what is in these fields: that of a record,
-# ``(tuple, ...)`` for parts, ``None`` for nothing, ``LEAF`` for numbers.
+# ``(tuple, ...)`` for parts, ``None`` for nothing, ``LEAF`` for numbers. Parts are records, or, in a
+# field of the kind "tuple", leaves.
 LEAF = "leaf"
 
 
@@ -99,7 +100,7 @@ def _shape_of(tree):
     kind: Any = type(tree)
     if not kind._branches:
         return kind
-    return kind, *[_shape_in(getattr(tree, name)) for name in kind._branches]
+    return kind, *[_shape_of_field(tree, name) for name in kind._branches]
 
 
 def _shape_in(value):
@@ -108,6 +109,13 @@ def _shape_in(value):
     if is_record(value):
         return _shape_of(value)
     return (tuple, *map(_shape_of, value)) if is_parts(value) else LEAF
+
+
+def _shape_of_field(tree, name):
+    value = getattr(tree, name)
+    if type(value) is tuple and name in tree._tuple_fields:
+        return (tuple, *[LEAF] * len(value))
+    return _shape_in(value)
 
 
 def _fields(shape):
@@ -119,7 +127,7 @@ def _fields(shape):
         inside = held.get(name, LEAF)
         if of == "static" or inside is None and name in kind._optional_fields:
             continue
-        found.append((name, "real" if of == "record" else of, inside or LEAF))
+        found.append((name, "real" if of in ("record", "tuple") else of, inside or LEAF))
     return kind, found
 
 
@@ -130,7 +138,8 @@ def _paths_of(shape, prefix):
             yield prefix + name, kind
         elif _holds_parts(inside):
             for i, part in enumerate(inside[1:]):
-                yield from _paths_of(part, f"{prefix}{name}.{i}.")
+                path = f"{prefix}{name}.{i}"
+                yield from ([(path, kind)] if part is LEAF else _paths_of(part, path + "."))
         else:
             yield from _paths_of(inside, f"{prefix}{name}.")
 
@@ -153,7 +162,8 @@ def _reads(shape, prefix):
             continue
         yield from _run(run)
         run = []
-        yield attrgetter(path), tuple(map(_treedef, inside[1:]))
+        of_leaves = LEAF in inside[1:]  # all of them, and what is read is a tuple already
+        yield attrgetter(path), None if of_leaves else tuple(map(_treedef, inside[1:]))
     yield from _run(run)
 
 
@@ -181,7 +191,7 @@ def _places(shape, count):
             name,
             next(count)
             if inside is LEAF
-            else [_places(part, count) for part in inside[1:]]
+            else [next(count) if part is LEAF else _places(part, count) for part in inside[1:]]
             if _holds_parts(inside)
             else _places(inside, count),
         )
@@ -196,7 +206,10 @@ def _built(places, values, like):
             fields[name] = values[place]
         elif type(place) is list:
             parts = zip(place, getattr(like, name), strict=True)
-            fields[name] = tuple(_built(inside, values, part) for inside, part in parts)
+            fields[name] = tuple(
+                values[inside] if type(inside) is int else _built(inside, values, part)
+                for inside, part in parts
+            )
         else:
             fields[name] = _built(place, values, getattr(like, name))
     return with_fields(like, fields)

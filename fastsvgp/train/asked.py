@@ -88,6 +88,10 @@ def _part(name, kind, value):
         for i, part in enumerate(value):
             found |= structure(part, f"{name}.{i}")
         return found
+    if kind == "tuple" and isinstance(value, tuple):
+        return {name: f"{len(value)} arrays"} | {
+            f"{name}.{i}": f"of shape {np.shape(array)}" for i, array in enumerate(value)
+        }
     if value is None:
         return {name: None} if kind == "record" else {}
     return {name: f"of shape {np.shape(value)}"}

@@ -265,7 +265,7 @@ class ndarray:
 # --- the modules -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
-isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
+isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract tanh""".split()
 # by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on
 # unasked
 FUNCTIONS = {

@@ -137,6 +137,9 @@ COVARIANCES = {
         image_shape=(3, 2),
         patch_shape=(1, 1),
     ),
+    "on features": lambda rng: fs.OnFeatures(
+        fs.RBF(0.8, 0.5), fs.Network.random((D, 4, 2), rng=rng)
+    ),
     "composed": lambda rng: fs.Sum(
         (fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))), fs.Constant(0.3))
     ),

@@ -84,6 +84,15 @@ def constant(X1, X2, variance):
 # --- trees of them: a covariance is known by the name of its class and by its fields ------------------------------------------
 
 
+def features(network, X):
+    """Outputs of a network: hidden layers with an activation, the last one linear."""
+    h = X
+    for W, b in zip(network.weights[:-1], network.biases, strict=True):
+        z = h @ W + b
+        h = np.tanh(z) if network.activation == "tanh" else np.where(z.real > 0, z, 0)
+    return h @ network.weights[-1]
+
+
 def kind(covariance):
     return type(covariance).__name__.lower()
 

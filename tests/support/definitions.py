@@ -26,6 +26,9 @@ def blocks(covariance, Z, X, jitter):
         return fs.Blocks(
             Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy()
         )
+    if isinstance(covariance, fs.OnFeatures):
+        X = covariances.features(covariance.network, X)
+        return blocks(covariance.covariance, Z, X, jitter)
     Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(
         len(Z), dtype=Z.real.dtype
     )
