@@ -9,8 +9,8 @@ rounds do what takes dozens otherwise (Adam et al. 2021, section
 import dataclasses
 import logging
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from ..runtime import devices
 from ..runtime.blas_scope import computing
 from ..runtime.deferred_checks import on_device
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import checked, site_bound_and_grad
+from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
+from ..sites.vgp import VGP
 from . import asked, data_digests
-from .arguments import rows as data_rows
+from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
-from .info import FitInfo, StepInfo
+from .info import FitInfo
 from .loop import Plan, Recorder
 from .natural_steps import natural_steps
 from .state import TrainingState, settled, started
@@ -68,7 +69,61 @@ class EMInfo(FitInfo):
     m_evaluations: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
+@dataclasses.dataclass(frozen=True)
+class EMSiteOptions:
+    """Options of ``em`` for a ``SiteSVGP`` or ``VGP``.
+
+    Parameters
+    ----------
+    batch_size : int, optional
+        Rows of each batch of the E-steps. They go through the data in random batches, each moving
+        its own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken
+        back, and tried again with half the step size. Default: all rows at once.
+    """
+
+    batch_size: int | None = None
+
+
+class EMArguments(TypedDict, total=False):
+    """The arguments that ``em`` has for all kinds of model."""
+
+    rounds: int
+    e_limit: int
+    e_tolerance: float
+    m_iterations: int
+    step_size: float
+    optimiser: Moves | None
+    fixed: Names
+    tolerance: float
+    jitter: float | None
+    rng: Seed
+    callback: Callback | None
+    checkpoint: Path | None
+    resume: Path | None
+
+
+SitesT = TypeVar("SitesT", bound=SiteSVGP | VGP)
+
+
+@overload
+def em(
+    model: SitesT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    batch_size: int | None = None,
+    **shared: Unpack[EMArguments],
+) -> tuple[SitesT, EMInfo]: ...
+
+
+@overload
+def em(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, **shared: Unpack[EMArguments]
+) -> tuple[RecordT, EMInfo]: ...
+
+
 @models.public(SVGP)
+@models.with_options(models.NoOptions)
 def em(
     model: RecordT,
     X: ArrayLike,
@@ -80,14 +135,14 @@ def em(
     m_iterations: int = 20,
     step_size: float = 1.0,
     optimiser: Moves | None = None,
-    batch_size: int | None = None,
     fixed: Names = (),
     tolerance: float = 1e-6,
     jitter: float | None = None,
     rng: Seed = 0,
-    callback: Callable[[int, float, StepInfo], object] | None = None,
+    callback: Callback | None = None,
     checkpoint: Path | None = None,
     resume: Path | None = None,
+    **options: Any,
 ) -> tuple[RecordT, EMInfo]:
     """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
 
@@ -109,10 +164,6 @@ def em(
         Of natural steps, in (0, 1]; halved where the bound would fall.
     optimiser : Optimiser, optional
         For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
-    batch_size : int, optional
-        Of a ``SiteSVGP`` or ``VGP``: E-steps go through the data in random batches, each moving its
-        own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken back,
-        and tried again with half the step size.
     fixed : str or sequence of str
         Dotted paths of fields that M-steps leave alone.
     tolerance : float
@@ -126,6 +177,9 @@ def em(
         After each round, as in ``fit``; a true result ends the training.
     checkpoint, resume : path, optional
         As in ``fit``.
+    **options
+        Those of one kind of model: ``batch_size`` of a ``SiteSVGP`` or ``VGP``, documented in the
+        record ``EMSiteOptions`` of the reference; ``fs.models.options(fs.VGP, "em")`` lists them.
 
     Returns
     -------
@@ -146,6 +200,7 @@ def em(
     True
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
+    batch_size = EMSiteOptions(**options).batch_size
     rounds, options = check.whole("rounds", rounds, 0), _Options(
         check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
         check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
@@ -158,11 +213,6 @@ def em(
     if not 0 < options.step_size <= 1:
         raise ValueError(
             f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}"
-        )
-    if batch_size is not None and type(model) not in SITES_OF:
-        raise ValueError(
-            "em: `batch_size` is for models with a site for each datum; fit trains others on"
-            " minibatches"
         )
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
@@ -201,7 +251,7 @@ def em(
 
 
 for kind in SITES_OF:
-    models.register(kind, em=em.__wrapped__)
+    models.register(kind, em=models.with_options(EMSiteOptions)(partial(em.__wrapped__)))
 
 
 def _dtype(model, X, Y):
