@@ -3,7 +3,11 @@
 A kind is a record whose file registers what it offers.
 """
 
+import dataclasses
 import inspect
+import re
+import sys
+from typing import NamedTuple
 
 from .errors import refuse_unknown
 
@@ -54,7 +58,7 @@ OFFERED = (
 # of all posteriors that are known: options that ``**random`` of a bound passes on
 RANDOM_QUANTITIES: set[str] = set()
 
-# a ``**`` parameter for type checkers: options that other kinds of model take, none of which comes
+# an annotated ``**`` parameter, for type checkers: options of other kinds of model, none of which comes
 OTHERS = "others"
 
 _SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
@@ -103,9 +107,12 @@ def register(kind, *, instead=None, **functions):
         options = frozenset(
             p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
-        rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
-        if rest == OTHERS:
-            rest = None
+        more = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        typed = more is not None and more.name == OTHERS and more.annotation is not more.empty
+        rest = None if more is None or typed else more.name
+        record = _record_of(function)
+        if record is not None:
+            options, rest = options | {f.name for f in dataclasses.fields(record)}, None
         _SERVES.setdefault(kind, {})[name] = function, options, rest
 
 
@@ -173,10 +180,138 @@ def takes(name, model, option):
     return option in named or rest not in (None, "random")
 
 
+class Option(NamedTuple):
+    """One option of a public function: its name, its default, and a line on what it does."""
+
+    name: str
+    default: object
+    summary: str
+
+
+def options(kind, function="fit"):
+    """The options that a public function has for one kind of model only, beside those that it has for all.
+
+    Parameters
+    ----------
+    kind : type
+        Of the model.
+    function : str
+        Name of the public function.
+
+    Returns
+    -------
+    list of Option
+        ``name``, ``default`` and ``summary`` of each.
+
+    Raises
+    ------
+    TypeError
+        Models of this kind do not have the function.
+
+    Examples
+    --------
+    >>> for option in fs.models.options(fs.QSGP):
+    ...     print(option.name, option.default, option.summary)
+    basis_size None Basis functions per step on each side.
+    control None Control variate: a kriged one at this many rows of the data, drawn at random, or one of your own for this model.
+    closed_form_every None Steps from one closed form of the diagonal to the next, for Gaussian noise.
+    """
+    # the front door loads what serves it
+    public = getattr(sys.modules[__package__], function, None)
+    if function not in _SERVES.get(kind, ()):
+        name = getattr(kind, "__name__", repr(kind))
+        raise TypeError(f"options: {name} is no kind of model that has `{function}`")
+    serves, record = _SERVES[kind][function][0], record_of(kind, function)
+    if record is not None:
+        summaries = _summaries(record)
+        fields = dataclasses.fields(record)
+        return [Option(f.name, f.default, summaries.get(f.name, "")) for f in fields]
+    shared = inspect.signature(public).parameters
+    return [
+        Option(p.name, p.default, "")
+        for p in inspect.signature(serves).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in shared
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """The record of a kind that has no options for itself."""
+
+
+def with_options(record):
+    """Mark what serves a public function: the options of its kind alone are the fields of a frozen ``record``.
+
+    They reach it by keyword.
+    """
+
+    def mark(function):
+        function.options_record = record
+        return function
+
+    return mark
+
+
+def record_of(kind, function):
+    """The record of the options of a public function for this kind; None where what serves it names none."""
+    return _record_of(_SERVES[kind][function][0])
+
+
+def _record_of(serves):
+    inner = getattr(serves, "func", serves)  # of a ``functools.partial``
+    return getattr(serves, "options_record", getattr(inner, "options_record", None))
+
+
+def _fields_of(serves):
+    record = _record_of(serves)
+    return () if record is None else dataclasses.fields(record)
+
+
+def _summaries(record):
+    """By the names of the fields of a record: the first sentence that its docstring has on each."""
+    found, text = {}, inspect.getdoc(record) or ""
+    entries = re.findall(r"^(\w[\w, ]*) : .+\n((?:    .+\n?|\n(?=    ))+)", text, re.M)
+    for names, body in entries:
+        first = " ".join(body.split()).partition(". ")[0].rstrip(".") + "."
+        found |= dict.fromkeys(names.split(", "), first)
+    return found
+
+
+def _takers(function, option):
+    """Kinds of ours that have this option of a public function for themselves: by name, the default."""
+    return {
+        kind.__name__: field.default
+        for kind, functions in _SERVES.items()
+        if function in functions and kind.__module__.startswith("fastsvgp.")
+        for field in _fields_of(functions[function][0])
+        if field.name == option
+    }
+
+
 def check_options(name, kind, options, named, rest):
-    """Refuse options of a public function that this kind does not take: of ``**random`` such as no posterior has."""
-    taken = RANDOM_QUANTITIES if rest == "random" else options if rest else ()
-    refuse_unknown(name, options, {*named, *taken}, kind.__name__)
+    """The options that reach what serves a public function for this kind; others are refused.
+
+    An option of other kinds is refused by the names of these, unless it is None or has its default.
+    Of ``**random`` those are refused that no posterior has.
+    """
+    known = {*named, *(RANDOM_QUANTITIES if rest == "random" else options if rest else ())}
+    given = {}
+    for option, value in options.items():
+        takers = {} if option in known else _takers(name, option)
+        if not takers:
+            given[option] = value
+        elif not is_default(value, next(iter(takers.values()))):
+            owners = " and ".join(sorted(takers))
+            raise TypeError(
+                f"{name}: `{option}` is an option of {owners}, not of {kind.__name__}; leave it out"
+            )
+    refuse_unknown(name, given, known, kind.__name__)
+    return given
+
+
+def is_default(value, default):
+    """Whether an option says no more than to leave it out does."""
+    return value is None or value is default or isinstance(value, str) and value == default
 
 
 def _not_offered(name, model, argument):

@@ -774,7 +774,7 @@ def test_keywords_that_nobody_knows(rng):
     for unknown in ("plan", "checked", "about"):  # arguments of what fit calls
         with pytest.raises(
             TypeError,
-            match=f"fit has no option `{unknown}` for SVGP; it takes `basis_size`, .*`steps`",
+            match=f"fit has no option `{unknown}` for SVGP; it takes `batch_size`, .*`steps`",
         ):
             fs.fit(m, X, Y, steps=1, **{unknown: 10})
 

@@ -1,6 +1,8 @@
 """Options of public functions: a misspelt one is refused with the nearest name, and type checkers know those that there are."""
 
+import dataclasses
 import inspect
+import re
 import typing
 
 import numpy as np
@@ -40,7 +42,7 @@ def test_each_kind_of_model_refuses_a_misspelt_option(name, kind):
     model, call = object.__new__(kind), FUNCTIONS[name]  # its fields are not looked at
     serves = call if name == "fit" else models.serving(name, model)[0]
     data = [ROWS] * (required(serves) - 1)
-    for option in options(serves):
+    for option in {*options(serves), *(own.name for own in models.options(kind, name))}:
         with pytest.raises(
             TypeError, match=rf"^{name} has no option `{option}z`; did you mean `{option}`\?$"
         ):
@@ -134,7 +136,7 @@ def declared(name):
     return each[0]
 
 
-@pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit"}))
+@pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit", "em"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
     serving = [models._SERVES[kind][name] for kind in KINDS if name in models._SERVES[kind]]
     assert serving
@@ -147,10 +149,12 @@ def test_type_checkers_know_the_options_of_all_kinds(name):
 OVERLOADED = sorted(name for name in FUNCTIONS if typing.get_overloads(FUNCTIONS[name]))
 
 
-def test_functions_whose_results_go_by_an_argument_have_overloads():
+def test_functions_whose_results_or_options_go_by_an_argument_have_overloads():
     assert OVERLOADED == [
         "data_term_and_grad",
         "elbo_and_grad",
+        "em",
+        "fit",
         "greedy_variance_inducing",
         "kmeans_inducing",
         "median_lengthscales",
@@ -179,3 +183,115 @@ def test_random_quantities_have_types():
     ours = [getattr(fs, name) for name in fs.__all__ if isinstance(getattr(fs, name), type)]
     known = set().union(*(getattr(kind, "random_quantities", ()) for kind in ours))
     assert known == set(typed.Random.__annotations__) == set(typed.RandomCounts.__annotations__)
+
+
+# --- options of one kind of model ----------------------------------------------------------------
+
+OWNERS = {
+    "fit": {
+        fs.SVGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph"],
+        fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
+        fs.QSGP: ["basis_size", "control", "closed_form_every"],
+        fs.SGPR: [],
+        fs.OrthogonalSGPR: [],
+    },
+    "em": {fs.SVGP: [], fs.SiteSVGP: ["batch_size"], fs.VGP: ["batch_size"]},
+}
+OWN = [(name, kind) for name, kinds in OWNERS.items() for kind in kinds]
+
+
+@pytest.mark.parametrize(("name", "kind"), OWN)
+def test_each_kind_lists_its_own_options_with_a_line_on_each(name, kind):
+    listed = models.options(kind, name)
+    assert [option.name for option in listed] == OWNERS[name][kind]
+    for option in listed:
+        assert option.default == ("auto" if option.name == "graph" else None)
+        assert re.fullmatch(r"[A-Z].{10,}\.", option.summary), option
+    assert (
+        not {option.name for option in listed}
+        & inspect.signature(FUNCTIONS[name]).parameters.keys()
+    )
+
+
+@pytest.mark.parametrize(("name", "kind"), OWN)
+def test_an_option_of_another_kind_is_named_with_its_owners(name, kind):
+    model = object.__new__(kind)  # its fields are not looked at
+    for option in {own for names in OWNERS[name].values() for own in names}:
+        owners = sorted(other.__name__ for other, own in OWNERS[name].items() if option in own)
+        if kind.__name__ not in owners:
+            said = f"{name}: `{option}` is an option of {' and '.join(owners)}, not of {kind.__name__}; leave it out"
+            with pytest.raises(TypeError) as caught:
+                FUNCTIONS[name](model, ROWS, ROWS, **{option: 3})
+            assert str(caught.value) == said and len(said) <= 160
+
+
+def test_an_option_of_another_kind_may_have_its_default(rng):
+    X = rng.standard_normal((8, 1))
+    model = fs.SVGP(fs.RBF(), X[:2].copy(), fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))
+    none = dict.fromkeys(("basis_size", "control", "closed_form_every", "num_samples"))
+    assert fs.fit(model, X, X[:, 0], steps=1, **none)[1].steps == 1
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
+    assert fs.fit(sgpr, X, X[:, 0], steps=1, graph="auto", e_steps=None)[1].steps == 1
+    assert fs.em(model, X, X[:, 0], rounds=1, batch_size=None)[1].steps == 1
+
+
+def test_options_of_kinds_that_have_no_such_function():
+    for kind in (fs.SiteSVGP, fs.RBF, 3):
+        with pytest.raises(TypeError, match="is no kind of model that has `fit`"):
+            models.options(kind)
+
+
+def test_options_of_a_kind_of_your_own_come_from_its_function(rng):
+    """And one that takes any gets those of all kinds, as it did."""
+    got = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Named:
+        posterior: object = None
+
+    @dataclasses.dataclass(frozen=True)
+    class Any:
+        posterior: object = None
+
+    def named(model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs=None, heat=2.0):
+        got.append(heat)
+        raise KeyError
+
+    def takes_any(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
+        got.append(others)
+        raise KeyError
+
+    models.register(Named, fit=named)
+    models.register(Any, fit=takes_any)
+    try:
+        assert models.options(Named) == [("heat", 2.0, "")] and models.options(Any) == []
+        with pytest.raises(KeyError):
+            fs.fit(Named(), ROWS, ROWS, heat=3.0)
+        with pytest.raises(KeyError):
+            fs.fit(Any(), ROWS, ROWS, basis_size=3, graph="auto", e_steps=None, epochs=2.0)
+        assert got == [3.0, {"basis_size": 3, "epochs": 2.0}]
+        with pytest.raises(TypeError, match="`basis_size` is an option of QSGP, not of Named"):
+            fs.fit(Named(), ROWS, ROWS, basis_size=3)
+        with pytest.raises(TypeError, match="fit has no option `heat` for Any; it takes"):
+            fs.fit(Any(), ROWS, ROWS, heat=3.0)
+    finally:
+        del models._SERVES[Named], models._SERVES[Any]
+
+
+@pytest.mark.parametrize("name", ["fit", "em"])
+def test_overloads_by_kind_have_the_options_of_the_kind(name):
+    function = FUNCTIONS[name]
+    shared = inspect.signature(function).parameters.keys() - {"options"}
+    for one in typing.get_overloads(function):
+        parameters = inspect.signature(one).parameters
+        bound = parameters["model"].annotation.__bound__
+        rest = typing.get_args(parameters["shared"].annotation)[0]
+        assert {*rest.__annotations__} | {"model", "X", "Y"} == shared
+        own = parameters.keys() - {"model", "X", "Y", "shared", *typed.RandomCounts.__annotations__}
+        if bound is typed.Record:  # a kind of your own
+            assert own == (
+                {n for names in OWNERS["fit"].values() for n in names} if name == "fit" else set()
+            )
+            continue
+        for kind in typing.get_args(bound) or [bound]:
+            assert own == set(OWNERS[name][kind]), kind

@@ -19,7 +19,7 @@ OF_MODULES = {  # beside them, of modules that are public as a whole
     "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
-    "models": {"register", "serving", "offers"},
+    "models": {"register", "serving", "offers", "options"},
     "testing": {"assert_gradient"},
     "extending": (
         {name for name in extending.__all__ if callable(getattr(extending, name))}

@@ -52,7 +52,7 @@ def public_call(
                 if args:  # else Python says what is missing
                     serves, named, rest = models.serving(name, args[0], first)
                     if not options.keys() <= named:
-                        models.check_options(name, type(args[0]), options, named, rest)
+                        options = models.check_options(name, type(args[0]), options, named, rest)
             try:
                 if blas_threads:
                     joint = name == "sample_f" or options.get("full_cov") is True

@@ -1,56 +1,93 @@
 """``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Literal, Unpack
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from .. import check, files, models
 from ..bounds.elbo import SVGP
 from ..check import weights as weighing
+from ..collapsed.orthogonal import OrthogonalSGPR
+from ..collapsed.sgpr import SGPR
 from ..files import Path
+from ..layers.layer import DeepGP
 from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
 from ..optim.schedules import Size, check_smoothing
 from ..records.persistence import as_json
 from ..records.typed import (
-    ArrayLike,
     Group,
     Moves,
     Names,
-    RandomCounts,
     Record,
     RecordT,
-    Rows,
     Seed,
 )
+from ..weight_space.qsgp import QSGP
 from . import data_digests, ranks
-from .arguments import count, rows
+from .arguments import Data, FitArguments, count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .kinds import deep, qsgp, sgpr  # noqa: F401, which register  # noqa: F401, which register how their kinds of model are trained
-from .kinds.svgp import minibatch_training as minibatch_training
+from .kinds import deep, qsgp, sgpr  # noqa: F401, which register how their kinds are trained
+from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
 from .loop import Plan
+
+Inverse: TypeAlias = InverseUpdates | Literal[False] | None
+SVGPT = TypeVar("SVGPT", bound=SVGP)
+DeepT = TypeVar("DeepT", bound=DeepGP)
+CollapsedT = TypeVar("CollapsedT", bound=SGPR | OrthogonalSGPR)
+QSGPT = TypeVar("QSGPT", bound=QSGP)
+
+
+@overload
+def fit(
+    model: SVGPT, X: Data, Y: Data, *, natural_step_size: Size | None = None, inverse_updates: Inverse = None,
+    e_steps: int | None = None, m_steps: int | None = None, graph: Literal["auto"] | bool = "auto",
+    probes: int | None = None, sampled: int | None = None, **shared: Unpack[FitArguments],
+) -> tuple[SVGPT, FitInfo]: ...  # fmt: skip
+
+
+@overload
+def fit(
+    model: DeepT, X: Data, Y: Data, *, natural_step_size: Size | None = None, inverse_updates: Inverse = None,
+    e_steps: int | None = None, m_steps: int | None = None, num_samples: int | None = None, **shared: Unpack[FitArguments],
+) -> tuple[DeepT, FitInfo]: ...  # fmt: skip
+
+
+@overload
+def fit(
+    model: CollapsedT, X: Data, Y: Data, **shared: Unpack[FitArguments]
+) -> tuple[CollapsedT, FitInfo]: ...
+
+
+@overload
+def fit(
+    model: QSGPT, X: Data, Y: Data, *, basis_size: int | None = None, control: int | Record | None = None,
+    closed_form_every: int | None = None, **shared: Unpack[FitArguments],
+) -> tuple[QSGPT, FitInfo]: ...  # fmt: skip
+
+
+@overload
+def fit(  # kinds of your own
+    model: RecordT, X: Data, Y: Data, *, natural_step_size: Size | None = None, inverse_updates: Inverse = None,
+    e_steps: int | None = None, m_steps: int | None = None, num_samples: int | None = None, basis_size: int | None = None,
+    control: int | Record | None = None, closed_form_every: int | None = None, graph: Literal["auto"] | bool = "auto",
+    probes: int | None = None, sampled: int | None = None, **shared: Unpack[FitArguments],
+) -> tuple[RecordT, FitInfo]: ...  # fmt: skip
 
 
 def fit(
     model: RecordT,
-    X: ArrayLike | Rows,
-    Y: ArrayLike | Rows,
+    X: Data,
+    Y: Data,
     *,
-    weights: ArrayLike | Rows | None = None,
+    weights: Data | None = None,
     steps: int | None = None,
     epochs: float | None = None,
     batch_size: int | None = None,
     optimiser: Moves | None = None,
-    natural_step_size: Size | None = None,
-    inverse_updates: InverseUpdates | Literal[False] | None = None,
-    e_steps: int | None = None,
-    m_steps: int | None = None,
-    num_samples: int | None = None,
-    basis_size: int | None = None,
-    control: int | Record | None = None,
-    closed_form_every: int | None = None,
     fixed: Names | None = None,
     jitter: float | None = None,
     rng: Seed = None,
@@ -64,9 +101,8 @@ def fit(
     checkpoint_every: int | None = None,
     resume: Path | None = None,
     note: object = None,
-    graph: Literal["auto"] | bool = "auto",
     group: Group | None = None,
-    **random: Unpack[RandomCounts],
+    **options: Any,
 ) -> tuple[RecordT, FitInfo]:
     """Train a model by maximising its bound.
 
@@ -103,35 +139,6 @@ def fit(
         QSGP takes ``adagrad`` alone), and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors.
         One of your own has to offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``,
         ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
-    natural_step_size : float, schedule, or function ``step -> size``, optional
-        Each step first moves q(u) along its natural gradient by this size, and then everything else
-        by ``optimiser``.
-        0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
-        Sites (``AbsorbedDualSites``, ``DualSites``) are moved by nothing else, and take such steps unless they are ``fixed``.
-        Of a deep GP the last layer takes this step first, in closed form; then one gradient serves ``natural_update`` of the
-        hidden layers' posteriors, by the same size, and ``optimiser``. All layers need posteriors with a mean and a factor.
-    inverse_updates : InverseUpdates or False, optional
-        For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is
-        brought up to date after each step, made by ``fs.inverse_updates(...)``, which is also the
-        default. It is then not in the hands of ``optimiser``; with False it is.
-    e_steps, m_steps : int
-        One step is a round of so many natural steps, each on a batch of its own, and of so many
-        steps of ``optimiser``, the first on the last of these batches, others on new ones
-        (algorithm E of Adam et al. 2021); default 1 and 1.
-    num_samples : int
-        Draws of the hidden layers of a deep GP, for each row and anew at each step; default 2. Even
-        numbers are pairs of a draw and its negative.
-    basis_size : int
-        Basis functions a step on each side, for a QSGP; default 10,000, or all.
-    control : int, KrigedControl or PairedControl, optional
-        Control variate of a QSGP: kriged, at so many rows of the data, drawn at random; or one of
-        your own for this model. Default min(500, N) with Gaussian noise, else none (0).
-    closed_form_every : int, optional
-        For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to
-        its optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
-        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``), before the first step and
-        every so many; the optimiser leaves them alone. Default: before the first step, where
-        nothing but the posterior moves; else, and with 0, the optimiser moves them.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their
         gradients are not computed. Default none; for a deep GP the mean functions of its hidden
@@ -178,12 +185,6 @@ def fit(
     note : optional
         Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as
         ``fs.load(path).note``.
-    graph : "auto" or bool
-        Whether steps on a device are captured into a CUDA graph, each then a single launch for the
-        host. "auto" does so for an SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in
-        its bound, and logs at level INFO why not; covariances, likelihoods and posteriors of your
-        own are not captured, since they may copy numbers to the device that a graph would never
-        read again. True captures those too, and refuses what cannot be captured.
     group : group of ``fs.distributed``, optional
         Several ranks, each in this call with the same arguments, train a model of any kind but a
         QSGP together: the trajectory is that of one process, within rounding, however many they
@@ -191,10 +192,13 @@ def fit(
         weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and
         ``checkpoint`` are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that
         fails ends the call on all: ``RemoteError``.
-    **random : int
-        Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew
-        at each step: ``probes`` for the traces of a ``Relaxed`` posterior, ``sampled`` for the KL
-        term of a ``DecoupledWeights`` one.
+    **options
+        Those of one kind of model, such as ``natural_step_size`` of an SVGP and ``basis_size`` of a
+        QSGP: ``fs.models.options(fs.SVGP)`` lists them, and the records ``SVGPOptions``,
+        ``DeepGPOptions`` and ``QSGPOptions`` of the reference document them. And random quantities
+        of the posterior, as in ``elbo_and_grad``, of which so many are drawn in each step:
+        ``probes`` for the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a
+        ``DecoupledWeights`` one.
 
     Returns
     -------
@@ -250,22 +254,20 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
-    asked = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
-                 natural_step_size=natural_step_size, inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps,
-                 num_samples=num_samples, basis_size=basis_size, control=control, closed_form_every=closed_form_every,
-                 fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance,
-                 smoothing=smoothing, validate=validate, validate_every=validate_every, checkpoint=checkpoint,
-                 checkpoint_every=checkpoint_every, resume=resume, note=note, graph=graph, **random)  # fmt: skip
+    asked = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser, fixed=fixed,
+                 jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance, smoothing=smoothing,
+                 validate=validate, validate_every=validate_every, checkpoint=checkpoint,
+                 checkpoint_every=checkpoint_every, resume=resume, note=note, **OF_KINDS | options)  # fmt: skip
     if group is not None:
         return ranks.fitted(_fitted, group, model, X, Y, asked)
     return _fitted(model, X, Y, None, **asked)
 
 
 def _fitted(
-    model, X, Y, session, *, weights, steps, fixed, jitter, rng, callback, patience, tolerance, smoothing, validate,
-    validate_every, checkpoint, checkpoint_every, resume, note, graph, **own,
+    model, X, Y, session, *, weights, steps, epochs, batch_size, optimiser, fixed, jitter, rng, callback, patience,
+    tolerance, smoothing, validate, validate_every, checkpoint, checkpoint_every, resume, note, **options,
 ):  # fmt: skip
-    """``fit`` of one process, or in the ``Session`` of a group; ``own``: options of the kind of model, and random quantities."""
+    """``fit`` of one process, or in the ``Session`` of a group; ``options``: of the kind of model, and random quantities."""
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(
@@ -273,8 +275,7 @@ def _fitted(
             f" {len(Y)}"
         )
     training, named, _ = models.serving("fit", model)
-    random = {name: own.pop(name) for name in tuple(own) if name not in OPTIONS}
-    models.check_options("fit", type(model), random, OPTIONS, "random")
+    options = _own_options(model, options)
     if weights is not None:
         if "weights" not in named:
             raise TypeError(
@@ -288,8 +289,6 @@ def _fitted(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if resume is not None:
         resume = files.as_path("fit: `resume`", resume)
-    if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
-        raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
     plan = Plan(
         steps=count("steps", steps, 0),
         callback=callback,
@@ -299,14 +298,8 @@ def _fitted(
         validate=validate,
         validate_every=count("validate_every", validate_every),
         checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
-        graph=graph,
         group=session,
     )
-    if graph is True and not issubclass(type(model), SVGP):
-        raise ValueError(
-            f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__};"
-            " leave it out"
-        )
     about = {"note": as_json("fit: `note`", note)}
     if session is not None and session.own:
         about["data"] = {}  # other ranks have others, and how they are shared out may change
@@ -315,12 +308,35 @@ def _fitted(
             X=X, Y=Y, **({} if weights is None else {"weights": weights})
         )
     fixed = None if fixed is None else as_names(fixed)
-    given = {
-        name: value
-        for name, value in {**own, "weights": weights, **random}.items()
-        if value is not None
-    }
+    given = (
+        dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, weights=weights) | options
+    )
+    given = {name: value for name, value in given.items() if value is not None}
     return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
 
 
-OPTIONS = frozenset(inspect.signature(fit).parameters) - {"random"}
+SHARED = frozenset(inspect.signature(fit).parameters) - {"options"}
+# the options of all kinds of ours, with their defaults
+OF_KINDS = {
+    field.name: field.default
+    for record in (SVGPOptions, deep.DeepGPOptions, qsgp.QSGPOptions)
+    for field in dataclasses.fields(record)
+}
+
+
+def _own_options(model, options):
+    """The options that came for this kind of model, and its random quantities; those of other kinds are refused.
+
+    What serves a kind of your own and names no record of options gets those of all kinds, if it
+    takes any, and refuses them itself.
+    """
+    kind, (_, _, rest) = type(model), models.serving("fit", model)
+    own = {option.name for option in models.options(kind)}
+    if rest is not None:
+        own |= OF_KINDS.keys()
+        options = {
+            name: value
+            for name, value in options.items()
+            if not models.is_default(value, OF_KINDS.get(name))
+        }
+    return models.check_options("fit", kind, options, SHARED | own, "random")

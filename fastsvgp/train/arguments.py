@@ -1,12 +1,43 @@
 """Arguments that every way of training takes."""
 
 import numbers
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypedDict
 
 from .. import check
-from ..records.typed import Rows
+from ..files import Path
+from ..records.typed import ArrayLike, Group, Moves, Names, Rows, Seed
+from .info import StepInfo
+
+Data: TypeAlias = ArrayLike | Rows
+Callback: TypeAlias = Callable[[int, float, StepInfo], object]
 
 # of steps, and of whatever else is counted: at a microsecond each these take thirty years
 MOST = 10**15
+
+
+class FitArguments(TypedDict, total=False):
+    """The arguments that ``fit`` has for all kinds of model."""
+
+    weights: Data | None
+    steps: int | None
+    epochs: float | None
+    batch_size: int | None
+    optimiser: Moves | None
+    fixed: Names | None
+    jitter: float | None
+    rng: Seed
+    callback: Callback | None
+    patience: int | None
+    tolerance: float
+    smoothing: float
+    validate: Callable[[Any], float] | None
+    validate_every: int | None
+    checkpoint: Path | None
+    checkpoint_every: int | None
+    resume: Path | None
+    note: object
+    group: Group | None
 
 
 def count(name, value, least=1):

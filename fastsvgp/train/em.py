@@ -9,8 +9,8 @@ rounds do what takes dozens otherwise (Adam et al. 2021, section
 import dataclasses
 import logging
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -28,12 +28,13 @@ from ..runtime.blas_scope import blas_threads_for
 from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import checked, site_bound_and_grad
+from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
+from ..sites.vgp import VGP
 from . import asked, data_digests
-from .arguments import rows as data_rows
+from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
-from .info import FitInfo, StepInfo
+from .info import FitInfo
 from .loop import Plan, Recorder
 from .natural_steps import natural_steps
 from .state import TrainingState, settled, started
@@ -69,7 +70,61 @@ class EMInfo(FitInfo):
     m_evaluations: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
+@dataclasses.dataclass(frozen=True)
+class EMSiteOptions:
+    """Options of ``em`` for a ``SiteSVGP`` or ``VGP``.
+
+    Parameters
+    ----------
+    batch_size : int, optional
+        Rows of each batch of the E-steps. They go through the data in random batches, each moving
+        its own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken
+        back, and tried again with half the step size. Default: all rows at once.
+    """
+
+    batch_size: int | None = None
+
+
+class EMArguments(TypedDict, total=False):
+    """The arguments that ``em`` has for all kinds of model."""
+
+    rounds: int
+    e_limit: int
+    e_tolerance: float
+    m_iterations: int
+    step_size: float
+    optimiser: Moves | None
+    fixed: Names
+    tolerance: float
+    jitter: float | None
+    rng: Seed
+    callback: Callback | None
+    checkpoint: Path | None
+    resume: Path | None
+
+
+SitesT = TypeVar("SitesT", bound=SiteSVGP | VGP)
+
+
+@overload
+def em(
+    model: SitesT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    batch_size: int | None = None,
+    **shared: Unpack[EMArguments],
+) -> tuple[SitesT, EMInfo]: ...
+
+
+@overload
+def em(
+    model: RecordT, X: ArrayLike, Y: ArrayLike, **shared: Unpack[EMArguments]
+) -> tuple[RecordT, EMInfo]: ...
+
+
 @public_call(SVGP, checks=False, blas_threads=False)
+@models.with_options(models.NoOptions)
 def em(
     model: RecordT,
     X: ArrayLike,
@@ -81,14 +136,14 @@ def em(
     m_iterations: int = 20,
     step_size: float = 1.0,
     optimiser: Moves | None = None,
-    batch_size: int | None = None,
     fixed: Names = (),
     tolerance: float = 1e-6,
     jitter: float | None = None,
     rng: Seed = 0,
-    callback: Callable[[int, float, StepInfo], object] | None = None,
+    callback: Callback | None = None,
     checkpoint: Path | None = None,
     resume: Path | None = None,
+    **options: Any,
 ) -> tuple[RecordT, EMInfo]:
     """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
 
@@ -110,10 +165,6 @@ def em(
         Of natural steps, in (0, 1]; halved where the bound would fall.
     optimiser : Optimiser, optional
         For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
-    batch_size : int, optional
-        Of a ``SiteSVGP`` or ``VGP``: E-steps go through the data in random batches, each moving its
-        own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken back,
-        and tried again with half the step size.
     fixed : str or sequence of str
         Dotted paths of fields that M-steps leave alone.
     tolerance : float
@@ -127,6 +178,9 @@ def em(
         After each round, as in ``fit``; a true result ends the training.
     checkpoint, resume : path, optional
         As in ``fit``.
+    **options
+        Those of one kind of model: ``batch_size`` of a ``SiteSVGP`` or ``VGP``, documented in the
+        record ``EMSiteOptions`` of the reference; ``fs.models.options(fs.VGP, "em")`` lists them.
 
     Returns
     -------
@@ -147,7 +201,8 @@ def em(
     True
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
-    rounds, options = check.whole("rounds", rounds, 0), _Options(
+    batch_size = EMSiteOptions(**options).batch_size
+    rounds, settings = check.whole("rounds", rounds, 0), _Settings(
         check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
         check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
         None if batch_size is None else check.whole("batch_size", batch_size),
@@ -156,14 +211,9 @@ def em(
         check_offered("em: `optimiser`", optimiser)
     if callback is not None and not callable(callback):
         raise TypeError(f"em: `callback` must be a function, got {callback!r}")
-    if not 0 < options.step_size <= 1:
+    if not 0 < settings.step_size <= 1:
         raise ValueError(
-            f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}"
-        )
-    if batch_size is not None and type(model) not in SITES_OF:
-        raise ValueError(
-            "em: `batch_size` is for models with a site for each datum; fit trains others on"
-            " minibatches"
+            f"em: `step_size` must be above 0 and at most 1, got {settings.step_size:g}"
         )
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
@@ -173,12 +223,12 @@ def em(
         {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
     )
     course = {
-        name: getattr(options, name)
+        name: getattr(settings, name)
         for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
     }
     moved = [
         path
-        for path in free_paths(model, options.fixed)
+        for path in free_paths(model, settings.fixed)
         if path.partition(".")[0] not in ("posterior", "sites")
     ]
     about["settings"] = asked.settings(
@@ -189,7 +239,7 @@ def em(
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
     state = replace(state, model=settled(state.model, dtype))
     plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
-    steps = _Rounds(state, X, Y, options, check.jitter_amount(jitter, dtype))
+    steps = _Rounds(state, X, Y, settings, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
     told = {
         name: getattr(steps.rounds, name)[: info.steps]
@@ -202,7 +252,8 @@ def em(
 
 
 for kind in SITES_OF:
-    models.register(kind, em=em.__wrapped__)  # type: ignore[attr-defined]
+    serves = models.with_options(EMSiteOptions)(partial(em.__wrapped__))  # type: ignore[attr-defined]
+    models.register(kind, em=serves)
 
 
 def _dtype(model, X, Y):
@@ -220,7 +271,7 @@ def _tolerance(name, value):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
+class _Settings:
     e_limit: int
     e_tolerance: float
     m_iterations: int

@@ -26,7 +26,6 @@ class Plan:
     validate: Any
     validate_every: int | None
     checkpoints: Checkpoints
-    graph: Any = "auto"
     group: Any = None  # a ``Session``
 
 

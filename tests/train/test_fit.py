@@ -773,8 +773,7 @@ def test_epochs_of_rounds(rng):
         ):
             fs.fit(model, X, Y, steps=1, natural_step_size=0.1, **{name: 0})
         with pytest.raises(
-            ValueError,
-            match=f"fit: an SGPR is trained on all data by L-BFGS-B; `{name}` would have no effect",
+            TypeError, match=f"fit: `{name}` is an option of DeepGP and SVGP, not of SGPR"
         ):
             fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, **{name: 2})
 

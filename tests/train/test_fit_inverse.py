@@ -219,5 +219,5 @@ def test_bad_arguments(rng):
     with pytest.raises(TypeError, match="natural_step: .* Relaxed"):
         fs.fit(model, X, Y, steps=1, natural_step_size=0.1)
     sgpr = fs.SGPR(model.covariance, model.inducing, noise_variance=0.1)
-    with pytest.raises(ValueError, match="`inverse_updates`, `probes` would have no effect"):
-        fs.fit(sgpr, X, Y, steps=1, inverse_updates=fs.inverse_updates(), probes=3)
+    with pytest.raises(ValueError, match="`batch_size`, `probes` would have no effect"):
+        fs.fit(sgpr, X, Y, steps=1, batch_size=3, probes=3)

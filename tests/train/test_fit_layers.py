@@ -289,7 +289,7 @@ REFUSED = {
                        r"`layers\[0\]` a LikelihoodForm .*diagonal.*or name .layers.0.posterior. in"),
     "hidden sites": (hidden_sites, {}, TypeError, r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden"),
     "probes": (lambda rng: problem(rng, fs.Relaxed), {"probes": 3}, ValueError, "`probes` would have no effect"),
-    "basis": (problem, {"basis_size": 3}, ValueError, "DeepGP has no basis to sample"),
+    "basis": (problem, {"basis_size": 3}, TypeError, "`basis_size` is an option of QSGP, not of DeepGP"),
     "rounds": (problem, {"e_steps": 2}, ValueError, "`e_steps` of 2 are natural steps"),
     "fixed": (problem, {"natural_step_size": 0.1, "fixed": "layers.1.posterior"}, ValueError, "is fixed, but `natural_step_size"),
     "no such field": (problem, {"fixed": "layers.7"}, ValueError, "layers.7"),
@@ -317,7 +317,7 @@ def test_num_samples_is_for_deep_models(rng):
     (layer,) = model.layers
     svgp = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, model.likelihood)
     with pytest.raises(
-        ValueError, match="`num_samples` counts draws of hidden layers, and a SVGP has none"
+        TypeError, match="fit: `num_samples` is an option of DeepGP, not of SVGP; leave it out"
     ):
         fs.fit(svgp, X, Y, steps=1, num_samples=4)
 

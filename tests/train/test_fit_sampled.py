@@ -298,7 +298,12 @@ def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(
 
 
 CASES = [
-    ({"natural_step_size": 0.1}, ValueError, "`natural_step_size` would have no effect"),
+    (
+        {"natural_step_size": 0.1},
+        TypeError,
+        "fit: `natural_step_size` is an option of DeepGP and SVGP, not of QSGP; leave it out",
+    ),
+    ({"probes": 3}, ValueError, "on samples of its basis; `probes` would have no effect"),
     ({"basis_size": 0}, ValueError, "`basis_size`"),
     ({"control": -1}, ValueError, "`control`"),
     ({"control": 61}, ValueError, "asks for 61 points, but there are 60 rows"),
@@ -362,5 +367,8 @@ def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_
     )
     sgpr = fs.SGPR(fs.RBF(1.0, 1.0), X[:4].copy(), 0.1)
     for other in (svgp, sgpr):
-        with pytest.raises(ValueError, match="`basis_size` would have no effect"):
+        said = (
+            f"fit: `basis_size` is an option of QSGP, not of {type(other).__name__}; leave it out"
+        )
+        with pytest.raises(TypeError, match=said):
             fs.fit(other, X, Y, steps=1, basis_size=10)

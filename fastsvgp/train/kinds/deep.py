@@ -1,25 +1,28 @@
 """How ``fit`` trains a deep GP: what its arguments mean there."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ... import models
 from ...layers.layer import DeepGP, checked, naming_layer
 from ...optim.flat import free_paths
 from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
 from ...optim.natural.backtracking import check_natural
+from ...optim.schedules import Size
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
 from .svgp import (
     Movers,
+    Request,
     begun_with,
     check_moving,
     held_of,
     natural_of,
+    own_options,
     paths,
     recorder,
-    refuse_sampling,
 )
 
 SAMPLES = 2  # draws of each row: one and its negative
@@ -33,14 +36,45 @@ class LayerUpdates(NamedTuple):
     direction: Any = "exact"
 
 
+@dataclass(frozen=True)
+class DeepGPOptions:
+    """Options of ``fit`` for a ``DeepGP``.
+
+    Parameters
+    ----------
+    natural_step_size : float, schedule, or function ``step -> size``, optional
+        Size of the natural-gradient steps of the posteriors of all layers. The last layer takes its
+        step first, in closed form; then one gradient serves ``natural_update`` of the hidden
+        layers' posteriors, by the same size, and ``optimiser``, which moves everything else. All
+        layers need posteriors with a mean and a factor. 0.1 is a fair choice; with a likelihood
+        that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+    inverse_updates : InverseUpdates or False, optional
+        Updates of factors of inverses after each step, for layers with ``Relaxed`` or
+        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)``, of
+        which ``tolerance`` alone may be given; with False ``optimiser`` moves the factors.
+    e_steps, m_steps : int, optional
+        Natural steps, and steps of ``optimiser``, in each step of the training, as for an SVGP.
+        Default 1 and 1.
+    num_samples : int, optional
+        Draws of the hidden layers for each row, new ones at each step. Even numbers are pairs of a
+        draw and its negative. Default 2.
+    """
+
+    natural_step_size: Size | None = None
+    inverse_updates: InverseUpdates | Literal[False] | None = None
+    e_steps: int | None = None
+    m_steps: int | None = None
+    num_samples: int | None = None
+
+
+@models.with_options(DeepGPOptions)
 def deep_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
-    num_samples=None, weights=None, **others,
+    epochs=None, batch_size=None, optimiser=None, weights=None, **options,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``, ``others`` are refused."""
+    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
     checked(model)
-    refuse_sampling(model, others)
+    own, others = own_options(DeepGPOptions, options)
     if others:
         raise ValueError(
             f"fit: a DeepGP has no random quantities beside its draws; `{next(iter(others))}` would"
@@ -48,14 +82,13 @@ def deep_training(
         )
     fixed = hidden_means(model) if fixed is None else fixed
     movers, hidden = _movers(
-        model, begun_with(optimiser, fixed), natural_step_size, inverse_updates
+        model, begun_with(optimiser, fixed), own.natural_step_size, own.inverse_updates
     )
-    random = {"num_samples": count("num_samples", num_samples) or SAMPLES}
-    steps = partial(LayeredSteps, hidden=hidden)
-    return recorder(
-        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked, epochs, batch_size, e_steps, m_steps,
-        weights,
-    )  # fmt: skip
+    random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
+    request = Request(
+        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
+    )
+    return recorder(request, partial(LayeredSteps, hidden=hidden), movers, random, checked)
 
 
 models.register(DeepGP, fit=deep_training)

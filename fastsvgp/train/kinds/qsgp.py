@@ -1,6 +1,7 @@
 """How ``fit`` trains a QSGP: what its arguments mean there."""
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ...likelihoods import Gaussian
 from ...optim.adagrad import adagrad
 from ...optim.base import begun, check_offered
 from ...records import is_record, leaves, matches, replace
+from ...records.typed import Record
 from ...runtime import devices
 from ...weight_space import qsgp
 from ...weight_space.bases.samples import num_units
@@ -21,7 +23,7 @@ from ..batches import Batches, OnDevice, locate_inputs
 from ..loop import Recorder
 from ..state import OtherTraining, TrainingState, settled, started
 from ..steps.qsgp import Choices, SampledSteps, renewal
-from .svgp import seed_of, total_steps
+from .svgp import own_options, seed_of, total_steps
 
 log = logging.getLogger("fastsvgp")
 
@@ -31,16 +33,37 @@ POINTS = 500  # of the kriged control
 HELD = "basis.covariance", "basis.inducing", "likelihood"  # unless ``fixed`` says otherwise
 
 
+@dataclass(frozen=True)
+class QSGPOptions:
+    """Options of ``fit`` for a ``QSGP``.
+
+    Parameters
+    ----------
+    basis_size : int, optional
+        Basis functions per step on each side. Default 10,000, or all.
+    control : int, KrigedControl or PairedControl, optional
+        Control variate: a kriged one at this many rows of the data, drawn at random, or one of your
+        own for this model. Default min(500, N) with Gaussian noise, else none (0).
+    closed_form_every : int, optional
+        Steps from one closed form of the diagonal to the next, for Gaussian noise. Before the first
+        step and every so many, the diagonal of the factor beyond its dense columns is set to its
+        optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
+        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``); the optimiser leaves them
+        alone. Default: before the first step, if nothing but the posterior moves; else, and with 0,
+        the optimiser moves them.
+    """
+
+    basis_size: int | None = None
+    control: int | Record | None = None
+    closed_form_every: int | None = None
+
+
+@models.with_options(QSGPOptions)
 def sampled_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, basis_size=None, control=None, closed_form_every=None, **others,
+    model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs=None, batch_size=None, optimiser=None, **options,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
-    if others:
-        listed = ", ".join(f"`{name}`" for name in others)
-        raise ValueError(
-            f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
-        )
+    """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
+    own = _own(options)
     qsgp.checked_parts(model)
     batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
     steps, every = (
@@ -50,16 +73,12 @@ def sampled_training(
     plan = replace(plan, steps=steps, validate_every=every)
     optimiser = _optimiser(model, optimiser, fixed)
     closed_form_every, precision, optimiser = _closed_forms(
-        model, optimiser, count("closed_form_every", closed_form_every, 0)
+        model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )
-    moved = optimiser.paths(model)
-    _warn_of_hyperparameters(model, moved)
-    units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
-    units = min(units, num_units(model.basis))
+    _warn_of_hyperparameters(model, optimiser.paths(model))
+    units = _num_units(model, own.basis_size)
     gaussian = isinstance(model.likelihood, Gaussian)
-    points = _points(control, gaussian, len(X))
-    dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
-    pair = gaussian or dense or points > 0 or is_record(control)
+    points = _points(own.control, gaussian, len(X))
     home = devices.home_of(model)
     settings = asked.settings(
         total=steps, optimiser=optimiser, moved=optimiser.paths(model), closed_form_every=closed_form_every, jitter=jitter,
@@ -76,37 +95,11 @@ def sampled_training(
         if home is None
         else OnDevice(batches.reseeded(state.seed), home)
     )
-    try:
-        checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
-    except BadEntry as error:
-        batches.locate(error, state.step)
-        raise
-    state, jitter = (
-        replace(state, model=settled(checked, dtype)),
-        check.jitter_amount(jitter, dtype),
-    )
-    if resume is None and points:
-        rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
-        try:
-            control = kriged_control(
-                state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter
-            )
-        except BadEntry as error:
-            locate_inputs(error, "points", rows)
-            raise
-        state = replace(state, control=control)
-    elif resume is None:
-        state = replace(state, control=control if is_record(control) else None)
-    elif (0 if state.control is None else len(state.control.points)) != (
-        len(control.points) if is_record(control) else points
-    ):
-        raise OtherTraining(
-            f"`resume`: {resume} was made with another `control`; give the same again",
-            ["another control"],
-        )
+    state, jitter = _settled(state, batches, jitter)
+    state = _with_control(state, own.control, points, batches, resume, jitter)
     choices = Choices(
         units,
-        pair,
+        _two_sides(model, own.control, gaussian, points),
         closed_form_every,
         precision,
         renewal(model.basis.num_functions(), units * model.basis.width),
@@ -115,6 +108,63 @@ def sampled_training(
 
 
 models.register(QSGP, fit=sampled_training)
+
+
+def _own(options):
+    """The ``QSGPOptions`` among the options that came; others are refused."""
+    own, others = own_options(QSGPOptions, options)
+    if others:
+        listed = ", ".join(f"`{name}`" for name in others)
+        raise ValueError(
+            f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
+        )
+    return own
+
+
+def _num_units(model, basis_size):
+    """How many units of the basis a step samples on each side."""
+    units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
+    return min(units, num_units(model.basis))
+
+
+def _two_sides(model, control, gaussian, points):
+    """Whether a step needs two samples of the basis."""
+    dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
+    return gaussian or dense or points > 0 or is_record(control)
+
+
+def _settled(state, batches, jitter):
+    """``(state, jitter)`` in the dtype of the bound, by the first batch, which is checked."""
+    try:
+        checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
+    except BadEntry as error:
+        batches.locate(error, state.step)
+        raise
+    return replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
+
+
+def _with_control(state, control, points, batches, resume, jitter):
+    """The state with the control variate to begin with: after ``resume`` its own, else as ``control`` asks."""
+    if resume is not None:
+        now = len(control.points) if is_record(control) else points
+        if (0 if state.control is None else len(state.control.points)) != now:
+            raise OtherTraining(
+                f"`resume`: {resume} was made with another `control`; give the same again",
+                ["another control"],
+            )
+        return state
+    if not points:
+        return replace(state, control=control if is_record(control) else None)
+    num_data, dtype = state.num_data, state.model.posterior.mean.dtype
+    rows = np.sort(np.random.default_rng([state.seed, 4]).choice(num_data, points, replace=False))
+    try:
+        made = kriged_control(
+            state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter
+        )
+    except BadEntry as error:
+        locate_inputs(error, "points", rows)
+        raise
+    return replace(state, control=made)
 
 
 def _optimiser(model, optimiser, fixed):

@@ -15,6 +15,7 @@ from ..state import TrainingState, settled, started
 from ..steps.lbfgs import CollapsedSteps
 
 
+@models.with_options(models.NoOptions)
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
     """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
     given = [

@@ -4,8 +4,9 @@ import logging
 import math
 import numbers
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ... import check, models
 from ...bounds.elbo import SVGP
@@ -15,7 +16,7 @@ from ...likelihoods import Gaussian
 from ...optim.base import begun, check_offered
 from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
-from ...optim.schedules import as_schedule, log_linear
+from ...optim.schedules import Size, as_schedule, log_linear
 from ...posteriors.base import Posterior
 from ...records import matches, replace
 from ...runtime import deferred_checks, devices
@@ -31,14 +32,75 @@ from ..steps.minibatch import MinibatchSteps
 
 log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
-SAMPLING = "basis_size", "control", "closed_form_every"
 RAMP = 100  # reached after so many where the noise is not Gaussian
 
 
+@dataclass(frozen=True)
+class SVGPOptions:
+    """Options of ``fit`` for an ``SVGP``, and for a kind of your own that ``minibatch_training`` serves.
+
+    Parameters
+    ----------
+    natural_step_size : float, schedule, or function ``step -> size``, optional
+        Size of the natural-gradient step of q(u) before each step of ``optimiser``, which moves
+        everything else. 0.1 is a fair choice; with a likelihood that is not Gaussian start with
+        ``schedules.log_linear(1e-4, 0.1, 100)`` or so. Sites (``AbsorbedDualSites``, ``DualSites``)
+        are moved by nothing else, and take such steps unless they are ``fixed``.
+    inverse_updates : InverseUpdates or False, optional
+        Updates of the factor of an inverse after each step, for ``Relaxed`` and
+        ``InverseFreeWhitened`` posteriors. Made by ``fs.inverse_updates(...)``, which is also the
+        default; ``optimiser`` then leaves the factor alone. With False ``optimiser`` moves it.
+    e_steps, m_steps : int, optional
+        Natural steps, and steps of ``optimiser``, in each step of the training. Each natural step
+        has a batch of its own; the first step of ``optimiser`` takes the last of these batches,
+        others take new ones (algorithm E of Adam et al. 2021). Default 1 and 1.
+    graph : "auto" or bool
+        Whether steps on a device are captured into a CUDA graph, each then a single launch for the
+        host. "auto" does so for an SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in
+        its bound, and logs at level INFO why not; covariances, likelihoods and posteriors of your
+        own are not captured, since they may copy numbers to the device that a graph would never
+        read again. True captures those too, and refuses what cannot be captured.
+    """
+
+    natural_step_size: Size | None = None
+    inverse_updates: InverseUpdates | Literal[False] | None = None
+    e_steps: int | None = None
+    m_steps: int | None = None
+    graph: Literal["auto"] | bool = "auto"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of ``fit`` for a kind that is trained on minibatches, as it came.
+
+    ``options``: the record of the kind.
+    """
+
+    model: Any
+    X: Any
+    Y: Any
+    plan: Any
+    about: dict
+    resume: Any
+    jitter: float | None
+    rng: Any
+    epochs: float | None
+    batch_size: int | None
+    weights: Any
+    options: Any
+
+
+def own_options(record, options):
+    """``(record, others)``: the options that are fields of a record, and those that are not."""
+    names = {field.name for field in fields(record)}
+    own = {name: value for name, value in options.items() if name in names}
+    return record(**own), {name: value for name, value in options.items() if name not in names}
+
+
+@models.with_options(SVGPOptions)
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
-    weights=None, checked=None, **random,
+    epochs=None, batch_size=None, optimiser=None, weights=None, checked=None, **options,
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
@@ -54,12 +116,14 @@ def minibatch_training(
     about : dict
         Fields of ``TrainingState``.
     fixed : tuple of str, or None
-    epochs, batch_size, optimiser, natural_step_size, inverse_updates, e_steps, m_steps, weights, **random
-        As they came to ``fit``, where they were given. A kind of model refuses what it does not
-        take.
+    epochs, batch_size, optimiser, weights
+        As they came to ``fit``, where they were given.
     checked : function, optional
         ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns
         last the dtype in which the bound computes. Default: rows, numbers and devices are checked.
+    **options
+        Those of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the posterior,
+        as they came to ``fit``.
 
     Returns
     -------
@@ -78,44 +142,61 @@ def minibatch_training(
     >>> fs.fit(Halved(model), X, Y, steps=3, rng=0)[1].steps
     3
     """
+    own, random = own_options(SVGPOptions, options)
     check.parts(model, ("posterior",))
-    _refuse(model, random)
+    _check_graph(own.graph, model, plan)
+    _check_weights(weights, model)
+    q = getattr(model, "posterior", Posterior)
+    random = {name: count(name, value) for name, value in random.items()}
+    check.random_names(random, q)
+    movers = _movers(model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates)
+    _check_inverse(movers.inverse, weights, random)
+    steps = (
+        MinibatchSteps
+        if plan.group is not None
+        else _captured(own.graph, model, movers, random, own.m_steps)
+    )
+    request = Request(
+        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
+    )
+    return recorder(request, steps, movers, random, checked or _checked)
+
+
+def _check_weights(weights, model):
     if weights is not None and not models.takes("elbo_and_grad", model, "weights"):
         raise TypeError(
             f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none;"
             " leave them out"
         )
-    q = getattr(model, "posterior", Posterior)
-    random = {name: count(name, value) for name, value in random.items()}
-    check.random_names(random, q)
-    movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
-    if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
+
+
+def _check_inverse(inverse, weights, random):
+    """Refuse updates of an inverse that do not go with weights, or with random quantities."""
+    if inverse is None:
+        return
+    if weights is not None and inverse.nats is not None:
         raise ValueError(
             "fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give"
             " `tolerance` there"
         )
-    if plan.group is not None:
-        _refuse_graph(plan)
-    steps = (
-        MinibatchSteps
-        if plan.group is not None
-        else _captured(plan.graph, model, movers, random, m_steps)
-    )
-    if random and movers.inverse is not None and movers.inverse.direction != "exact":
-        given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
+    if random and inverse.direction != "exact":
+        given = ", ".join(f"`{name}`" for name in random)
         raise ValueError(
             f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction"
-            f" {asked!r}; drop one"
+            f" {inverse.direction!r}; drop one"
         )
-    return recorder(
-        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
-        m_steps, weights,
-    )  # fmt: skip
 
 
-def _refuse_graph(plan):
-    """Of several ranks none captures its steps."""
-    if plan.graph is True:
+def _check_graph(graph, model, plan):
+    """Whether to capture steps: only of an SVGP, and of several ranks none captures its own."""
+    if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
+        raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
+    if graph is True and not issubclass(type(model), SVGP):
+        raise ValueError(
+            f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__};"
+            " leave it out"
+        )
+    if graph is True and plan.group is not None:
         raise ValueError(
             "fit: `graph=True` captures whole steps, and with a `group` each has a sum over the"
             " ranks; leave it out"
@@ -146,18 +227,18 @@ class Movers(NamedTuple):
     inverse: Any
 
 
-def recorder(
-    model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size,
-    e_steps, m_steps, weights,
-):  # fmt: skip
-    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
-    batches = batches_of(
-        plan.group, X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights
-    )
-    e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
+def recorder(request, steps: Callable[..., Steps], movers, random, checked):
+    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``.
+
+    request : Request; movers : Movers; random : dict of int; checked : as of ``minibatch_training``
+    """
+    model, X, plan, own = request.model, request.X, request.plan, request.options
+    size = count("batch_size", request.batch_size) or 1024
+    batches = batches_of(plan.group, X, request.Y, size, seed_of(request.rng), request.weights)
+    e_steps, m_steps = count("e_steps", own.e_steps) or 1, count("m_steps", own.m_steps) or 1
     per_round = e_steps + m_steps - 1
     total, every = (
-        total_steps(plan.steps, epochs, batches, per_round),
+        total_steps(plan.steps, request.epochs, batches, per_round),
         plan.validate_every or -(-batches.per_epoch // per_round),
     )
     plan = replace(plan, steps=total, validate_every=every)
@@ -169,13 +250,13 @@ def recorder(
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     settings = asked.settings(
         total=total, optimiser=optimiser, natural_step_size=natural, inverse_updates=inverse, moved=optimiser.paths(model),
-        jitter=jitter, rng=given_seed(rng), **random,
+        jitter=request.jitter, rng=given_seed(request.rng), **random,
     )  # fmt: skip
     fresh = TrainingState(
         model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
-        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **about,
+        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **request.about,
     )  # fmt: skip
-    state = started(fresh, resume)
+    state = started(fresh, request.resume)
     batches, home = batches.reseeded(state.seed), devices.home_of(model)
     if home is not None:
         batches = OnDevice(batches, home)
@@ -186,7 +267,7 @@ def recorder(
         batches.locate(error, state.step * per_round)
         raise
     state = replace(state, model=settled(state.model, dtype))
-    jitter = check.jitter_amount(jitter, dtype)
+    jitter = check.jitter_amount(request.jitter, dtype)
     return recording(state, steps(state, batches, movers, random, jitter, dtype), plan)
 
 
@@ -198,26 +279,6 @@ def _dtype(checked, model, X, Y, weights=None):
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
-
-
-def _refuse(model, options):
-    """Raise ``ValueError`` where options came that other kinds of models have."""
-    refuse_sampling(model, options)
-    if "num_samples" in options:
-        raise ValueError(
-            f"fit: `num_samples` counts draws of hidden layers, and a {type(model).__name__} has"
-            " none; leave it out"
-        )
-
-
-def refuse_sampling(model, options):
-    """Raise ``ValueError`` where options that only samples of a basis have came for another kind of model."""
-    given = [name for name in SAMPLING if name in options]
-    if given:
-        raise ValueError(
-            f"fit: a {type(model).__name__} has no basis to sample; `{given[0]}` would have no"
-            " effect"
-        )
 
 
 def _checked(model, X, Y):
