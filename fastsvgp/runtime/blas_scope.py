@@ -14,17 +14,29 @@ class blas_threads_for:
     block within a block.
     """
 
-    __slots__ = ("_begun", "_sizes")
+    __slots__ = ("_leave", "_sizes")
 
     def __init__(self, arguments, joint=False):
+        self._leave = None
         self._sizes = _sizes(arguments, joint)
 
     def __enter__(self):
-        self._begun = self._sizes is not None and twin("common.blas_threads").enter(*self._sizes)
+        if self._sizes is not None:
+            threads = twin("common.blas_threads")
+            self._leave = threads.leave if threads.enter(*self._sizes) else None
 
     def __exit__(self, *_):
-        if self._begun:
-            twin("common.blas_threads").leave()
+        if self._leave is not None:
+            try:
+                self._leave()
+            except BaseException:  # an interrupt on the way out
+                self._leave()
+                raise
+            finally:
+                self._leave = None
+
+    # An interrupt may come before the first line of __exit__: the block is freed as its frame unwinds.
+    __del__ = __exit__
 
 
 def _sizes(arguments, joint):

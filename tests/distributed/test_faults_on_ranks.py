@@ -10,6 +10,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.distributed.groups import threads
+from fastsvgp.kernels.cpu.common import blas_threads
 from fastsvgp.records import replace
 from fastsvgp.train.ranks import RankRecorder
 from tests.distributed.program import D, M, problem
@@ -145,3 +146,4 @@ def test_both_end_and_know_why(rng, trained, kind, rank):
         ), (at, ends)
         told += 1
     assert told > TRIALS // 2
+    assert not blas_threads._inside  # a thread left inside would keep its setting for good

@@ -101,6 +101,22 @@ def test_an_interrupt_on_the_way_in_leaves_nothing_behind(pool, when):
     assert seen(SMALL, pool) == 1 and pool.count == 3
 
 
+@pytest.mark.parametrize("where", ["__exit__", "leave"])
+def test_an_interrupt_on_the_way_out_leaves_nothing_behind(pool, where):
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_code.co_name == where:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sys.setprofile(interrupt)
+            seen(SMALL, pool)
+    finally:
+        sys.setprofile(None)
+    assert pool.count == 3 and not blas_threads._inside
+
+
 def test_a_call_within_a_call_goes_on_under_the_setting_of_the_outer_one(pool):
     @public_call(checks=False)
     def outer(A):
