@@ -24,6 +24,7 @@ from .names import (
     named as named,
     posterior_of as posterior_of,
 )
+from .racing.front_door import Found as Found, search as search
 from .routine import (
     checked_natural_step as checked_natural_step,
     finished as finished,

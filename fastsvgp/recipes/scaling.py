@@ -1,6 +1,6 @@
-"""The units of the data and those of a model: affine scaling of inputs and targets, codes of classes."""
+"""The units of the data and those of a model: scaling of inputs and targets, codes of classes."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,15 @@ class Scale:
     ----------
     x_mean, x_scale : (D,) arrays
     y_mean, y_scale : float, or (P,) arrays for P targets
+    x_map : tuple of None or Monotone, optional
+        Of each column; a column with a map is not scaled.
     """
 
     x_mean: np.ndarray
     x_scale: np.ndarray
     y_mean: Any = 0.0
     y_scale: Any = 1.0
+    x_map: Any = None
 
     @classmethod
     def of(cls, X, y, scale_target, shared=False, weights=None):
@@ -44,13 +47,27 @@ class Scale:
             *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))),
         )
 
+    def ranked(self, X, weights=None):
+        """The same with a ``Monotone`` map for each column of X (N, D) that has three values or more."""
+        columns = (np.asarray(column, np.float64) for column in X.T)
+        return replace(self, x_map=tuple(Monotone.of(column, weights) for column in columns))
+
     def X(self, X):
         """Inputs (N, D) as the model wants them, in their dtype."""
-        return _in_dtype_of(X, (X - self.x_mean) / self.x_scale)
+        result = (X - self.x_mean) / self.x_scale
+        for d, column in self._mapped():
+            result[:, d] = np.interp(X[:, d], column.knots, column.values)
+        return _in_dtype_of(X, result)
 
     def X_back(self, X):
         """Inputs of the model in the units of the data."""
-        return _in_dtype_of(X, X * self.x_scale + self.x_mean)
+        result = X * self.x_scale + self.x_mean
+        for d, column in self._mapped():
+            result[:, d] = np.interp(X[:, d], column.values, column.knots)
+        return _in_dtype_of(X, result)
+
+    def _mapped(self):
+        return [(d, column) for d, column in enumerate(self.x_map or ()) if column is not None]
 
     def y(self, y):
         """Targets (N,) or (N, P) as the model wants them, in their dtype."""
@@ -62,19 +79,76 @@ class Scale:
         return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
 
     def to_json(self):
-        return {
+        values = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in asdict(self).items()
+            for name, value in asdict(replace(self, x_map=None)).items()
         }
+        values.pop("x_map")
+        if self.x_map is not None:
+            values["x_map"] = [column and column.to_json() for column in self.x_map]
+        return values
 
     @classmethod
     def from_json(cls, values):
-        return cls(
-            *(
-                np.asarray(v) if isinstance(v, list) else v
-                for v in (values[name] for name in cls.__dataclass_fields__)
-            )
-        )
+        maps = values.get("x_map")
+        given = {
+            name: np.asarray(values[name]) if isinstance(values[name], list) else values[name]
+            for name in cls.__dataclass_fields__
+            if name != "x_map"
+        }
+        if maps is not None:
+            given["x_map"] = tuple(column and Monotone.from_json(column) for column in maps)
+        return cls(**given)
+
+
+KNOTS = 513  # quantiles of a column, from the least value to the largest
+
+
+@dataclass(frozen=True)
+class Monotone:
+    """A piecewise linear, increasing map of one column, constant beyond its ends.
+
+    Attributes
+    ----------
+    knots, values : (K,) arrays, increasing
+    """
+
+    knots: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, column, weights=None):
+        """Normal quantiles of mid-ranks, of mean 0 and variance 1 over the rows; None where a column has two values or fewer."""
+        from scipy.special import ndtri
+
+        knots, counts = _counted(column, weights)
+        if len(knots) < 3:
+            return None
+        upto, total = np.cumsum(counts), counts.sum()
+        if len(knots) > KNOTS:
+            shares = np.linspace(0, 1, KNOTS) * total
+            at = np.unique(np.searchsorted(upto, shares).clip(0, len(knots) - 1))
+        else:
+            at = np.arange(len(knots))
+        ranks = (upto - 0.5 * counts)[at] / total
+        # a heavy first or last value says nothing of a tail
+        ranks = ranks.clip(0.5 / total, 1 - 0.5 / total)
+        knots, values = knots[at], ndtri(ranks)
+        mean, spread = _moments(np.interp(column, knots, values), weights)
+        return cls(knots, (values - mean) / spread)
+
+    def to_json(self):
+        return {"knots": self.knots.tolist(), "values": self.values.tolist()}
+
+    @classmethod
+    def from_json(cls, values):
+        return cls(np.asarray(values["knots"]), np.asarray(values["values"]))
+
+
+def _counted(column, weights):
+    """Distinct values of a column, increasing, and the weight of each."""
+    values, inverse = np.unique(column, return_inverse=True)
+    return values, np.bincount(inverse, weights).astype(np.float64)
 
 
 @dataclass

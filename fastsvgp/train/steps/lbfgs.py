@@ -186,9 +186,11 @@ class CollapsedSteps(Steps):
         def compute(jitter):
             weights, wrt = self._weights, self._unravel.paths
             more = {} if self._group is None else {"group": self._group}
-            return collapsed_bound_and_grad(
-                model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
-            )
+            # a gradient beyond the range of floats sends the line search back, below
+            with np.errstate(over="ignore", invalid="ignore"):
+                return collapsed_bound_and_grad(
+                    model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more
+                )
 
         try:
             (value, grad), used = with_more_jitter(

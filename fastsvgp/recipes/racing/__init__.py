@@ -1,0 +1,1 @@
+"""The search for a model: candidates race, held-out rows decide."""

@@ -1,0 +1,126 @@
+"""The collapsed posterior of a regression at given features, and its best variance and noise, without another pass over data.
+
+For a kernel s k with noise n, L L' = k(Z, Z) + jitter, Lam = L^-1 k(Z, F), and W the weights of rows,
+
+    A = Lam W Lam'      b = Lam W y      t = tr(W (kff - diag(Lam' Lam)))      B = I + (s / n) A
+
+    bound = -sum(W) / 2 log(2 pi n) - log|B| / 2 - y'Wy / (2 n) + (s / n^2) b' B^-1 b / 2 - s t / (2 n).
+
+With A = U diag(w) U' and g = U' b this is a function of s and n alone: d = 1 + w s / n, r = (w s / n) / d, q = g^2 s / (n^2 d),
+
+    bound = -sum(W) / 2 log(2 pi n) - sum log d / 2 - y'Wy / (2 n) + sum q / 2 - s t / (2 n)
+    d bound / d log s = -sum r / 2 + sum q (1 - r) / 2 - s t / (2 n)
+    d bound / d log n = -sum(W) / 2 + sum r / 2 + y'Wy / (2 n) - sum q (2 - r) / 2 + s t / (2 n).
+
+At a new row, lam = L^-1 k(Z, phi):
+
+    mean = (sqrt(s) / n) b' B^-1 sqrt(s) lam        variance of f = s (kff - lam'lam + lam' B^-1 lam).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import kernels
+from ...covariances import OnFeatures
+from ...posteriors.base import add_to_diagonals
+
+CHUNK = 4096  # rows
+WIDEST = 8.0  # of the logarithm of s and n, about their starts
+
+
+def of_features(covariance):
+    """The covariance of features: what a network feeds, or the covariance of inputs itself."""
+    return covariance.covariance if isinstance(covariance, OnFeatures) else covariance
+
+
+def features(covariance, X):
+    """Features (N, F) of inputs X (N, D); without a network X."""
+    return covariance.network(X) if isinstance(covariance, OnFeatures) else X
+
+
+class Sums(NamedTuple):
+    """What the collapsed bound takes from the rows."""
+
+    L: Any  # (M, M)
+    A: Any  # (M, M)
+    b: Any  # (M,)
+    yy: float
+    t: float
+    count: float
+
+
+def sums(covariance, Z, X, y, weights, jitter):
+    """``Sums`` of rows X (N, D), y (N,), weights (N,) or None, in chunks. N M^2 flops and more for features."""
+    k = of_features(covariance)
+    K = k.matrix(Z)
+    add_to_diagonals(K, jitter)
+    L = kernels.cholesky(K)
+    M = len(Z)
+    A, b, prior = np.zeros((M, M)), np.zeros(M), 0.0
+    for start in range(0, len(X), CHUNK):
+        rows = slice(start, start + CHUNK)
+        phi = features(covariance, X[rows])
+        Lam = kernels.solve_triangular(L, k.matrix(Z, phi))
+        counted = Lam if weights is None else Lam * weights[rows]
+        A += kernels.matmul(counted, Lam, transpose_b=True)
+        b += counted @ y[rows]
+        kff = k.diag(phi)
+        prior += kff.sum() if weights is None else kff @ weights[rows]
+    weighted = y if weights is None else weights * y
+    count = len(X) if weights is None else weights.sum()
+    return Sums(L, A, b, float(weighted @ y), float(prior - np.trace(A)), float(count))
+
+
+def tuned(found, noise, held=False):
+    """The s and n of the largest bound, from s = 1 and n = ``noise``, which stays if it is ``held``.
+
+    9 M^3 flops, then O(M) per iteration.
+    """
+    from scipy.optimize import minimize
+
+    w, U = np.linalg.eigh(found.A)
+    w, g2 = np.maximum(w, 0), np.square(U.T @ found.b)
+
+    def loss(point):
+        s, n = np.exp(point)
+        d = 1 + w * (s / n)
+        r, q = (w * (s / n)) / d, g2 * (s / n**2) / d
+        rest, lost = found.yy / (2 * n), s * found.t / (2 * n)
+        bound = -0.5 * (found.count * np.log(2 * np.pi * n) + np.log(d).sum() - q.sum())
+        by_s = 0.5 * (q @ (1 - r) - r.sum()) - lost
+        by_n = 0.5 * (r.sum() - found.count - q @ (2 - r)) + rest + lost
+        return (
+            -(bound - rest - lost) / found.count,
+            -np.array([by_s, by_n]) / found.count,
+        )
+
+    start = np.array([0.0, np.log(noise)])
+    widths = WIDEST, 0.0 if held else WIDEST
+    bounds = [(centre - width, centre + width) for centre, width in zip(start, widths, strict=True)]
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(best[0])), float(np.exp(best[1]))
+
+
+class Collapsed:
+    """The posterior under the kernel s k and noise n. M^3 / 3 flops."""
+
+    def __init__(self, covariance, Z, found, s, n):
+        self.covariance, self.Z, self.s, self.noise, self._L = covariance, Z, s, n, found.L
+        B = found.A * (s / n)
+        add_to_diagonals(B, 1)
+        self._R = kernels.cholesky(B)
+        c = kernels.solve_triangular(self._R, (np.sqrt(s) / n) * found.b[:, None])
+        self._mean = kernels.solve_triangular(self._R, c, transpose=True)[:, 0]
+
+    def predict(self, X):
+        """Mean and variance of f at X (N, D): two (N,) arrays. 4 N M^2 flops."""
+        k, means, variances = of_features(self.covariance), [], []
+        for start in range(0, len(X), CHUNK):
+            phi = features(self.covariance, X[start : start + CHUNK])
+            Lam = kernels.solve_triangular(self._L, k.matrix(self.Z, phi))
+            means.append(np.sqrt(self.s) * (self._mean @ Lam))
+            explained = np.square(kernels.solve_triangular(self._R, Lam)).sum(0)
+            explained -= np.square(Lam).sum(0)
+            variances.append(self.s * np.maximum(k.diag(phi) + explained, 0))
+        return np.concatenate(means), np.concatenate(variances)

@@ -1,0 +1,103 @@
+"""Densities of held-out targets, by which candidates are compared."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+PRIOR_ROWS = 10  # what the prior of the two factors is worth
+LARGEST = 3.0  # of the logarithm of a factor
+LEAST_VARIANCE = 1e-12
+LIGHTEST = 4.0  # degrees of freedom: with fewer, a peak of residuals near 0 hides that others grow
+WIDEST = 1.25  # scale of standardised residuals: a variance that is too small for its factors counts against its model
+
+
+class Tails(NamedTuple):
+    """A Student-t of standardised residuals: degrees of freedom above 2, and its scale."""
+
+    df: float
+    scale: float
+
+    def log_density(self, residual, sd):
+        """Of residuals (N,) whose standard deviations are ``sd`` (N,)."""
+        return _log_student(residual / sd, self.df, self.scale) - np.log(sd)
+
+
+def _log_student(z, df, scale):
+    from scipy.special import gammaln
+
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * np.log(df * np.pi) - np.log(scale)
+    return constant - 0.5 * (df + 1) * np.log1p(np.square(z / scale) / df)
+
+
+def tails_of(z, weights=None, lightest=2.02, widest=np.inf):
+    """The Student-t that fits z (N,) best, with at least ``lightest`` degrees of freedom and a scale of at most ``widest``.
+
+    With u = z^2 / (df scale^2), the slopes of the log density are (df + 1) u / (1 + u) - 1 by log scale, and by df
+
+        (psi((df + 1) / 2) - psi(df / 2) - 1 / df - log(1 + u) + (df + 1) / df u / (1 + u)) / 2.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import psi
+
+    shares = np.full(len(z), 1 / len(z)) if weights is None else weights / weights.sum()
+
+    def loss(point):
+        df, scale = 2 + np.exp(point[0]), np.exp(point[1])
+        u = np.square(z / scale) / df
+        pulled = shares @ (u / (1 + u)) * (df + 1)
+        spread = psi((df + 1) / 2) - psi(df / 2) - (1 - pulled) / df - shares @ np.log1p(u)
+        value = shares @ _log_student(z, df, scale)
+        return -value, np.array([-0.5 * spread * (df - 2), 1 - pulled])
+
+    least, most = max(np.log(lightest - 2), -7.0), min(np.log(widest), 6.0)
+    start = [max(1.0, least), min(0.0, most)]
+    found = minimize(
+        loss, start, jac=True, method="L-BFGS-B", bounds=[(least, 7.0), (-6.0, most)]
+    ).x
+    return Tails(float(2 + np.exp(found[0])), float(np.exp(found[1])))
+
+
+def log_densities(mean, var, y, weights=None):
+    """Log density (N,) of each target, under the Student-t that fits the standardised residuals of all best.
+
+    A Gaussian density lets one outlier choose the model.
+    """
+    sd = np.sqrt(np.maximum(var, LEAST_VARIANCE))
+    tails = tails_of((y - mean) / sd, weights, LIGHTEST, WIDEST)
+    return tails.log_density(y - mean, sd)
+
+
+def factors_of(mean, var_f, noise, y, weights=None):
+    """The factors ``(a, c)`` of a v_f + c noise with the largest Gaussian density of held-out targets, and a prior at 1.
+
+    Derivatives: with V = a v_f + c n and g = ((y - mean)^2 / V - 1) / (2 V), d/d log a = sum g a v_f, d/d log c = sum g c n.
+    """
+    from scipy.optimize import minimize
+
+    squares, counts = np.square(y - mean), np.ones(len(y)) if weights is None else weights
+    total = counts.sum()
+
+    def loss(point):
+        a, c = np.exp(point)
+        V = np.maximum(a * var_f + c * noise, LEAST_VARIANCE)
+        g = counts * (squares / V - 1) / (2 * V)
+        density = -0.5 * counts @ (np.log(2 * np.pi * V) + squares / V)
+        slopes = np.array([g @ (a * var_f), g.sum() * c * noise])
+        prior = 0.5 * PRIOR_ROWS * (point @ point)
+        return (prior - density) / total, (PRIOR_ROWS * point - slopes) / total
+
+    found = minimize(
+        loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-LARGEST, LARGEST)] * 2
+    )
+    a, c = np.exp(found.x)
+    return float(a), float(c)
+
+
+def better_by(first, second, weights=None):
+    """By how many paired standard errors the log densities ``first`` (N,) are above ``second``; 0 where they are equal."""
+    gain = first - second
+    mean = np.average(gain, weights=weights)
+    spread = np.sqrt(np.average(np.square(gain - mean), weights=weights) / max(len(gain) - 1, 1))
+    return (
+        float(mean / spread) if spread > 0 else 0.0 if mean == 0 else float(np.sign(mean) * np.inf)
+    )

@@ -1,0 +1,195 @@
+"""``search``: a model for a table and an amount of time, without a setting."""
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ... import check
+from ...records.typed import ArrayLike, Seed
+from ...runtime.signals import remembered
+from ..routine import seed_of
+from ..scaling import Scale, constant, usable_rows
+from ..searching import Start
+from .candidates import RELU, WIDE, Deep, Exact, Plain, Rows
+from .course import Course
+from .ending import Ending
+from .looks import look_at
+from .plan import Plan, counts_of
+from .splits import distinct_count, held_out, number_held
+
+FEW = 200  # distinct rows below which nothing is held out
+STEERING = 0.1, 50, 3000  # part of the rows that steer, at least, at most
+LAST_WORD = 0.1, 40, 2000  # and of those that are seen once
+
+
+@dataclass(frozen=True)
+class Found(Start):
+    """A trained model, and how it was found.
+
+    Attributes
+    ----------
+    model : SVGP
+        Trained, in float64 and standardised units: ``fs.predict_y(found.model, found.scale.X(X))``.
+    fit : dict
+        Empty: nothing is left to train.
+    scale : Scale
+    plan : dict
+        What time decided. ``search(..., plan=plan)`` repeats the search to the bit.
+    story : tuple of str
+        A line for each look and each decision.
+    looks : tuple of dict
+        Each look: ``candidate``, ``seconds``, ``steps``, ``log_density`` and ``rmse`` of held-out
+        rows in standardised units, ``factors`` of variance and noise.
+    chosen : str
+        The candidate that ``model`` is.
+    compiling : float
+        Seconds before the clock began, in which kernels were compiled or loaded.
+    interrupted : bool
+        Whether Ctrl-C ended the search: ``model`` is then the best look so far.
+    """
+
+    plan: dict = field(default_factory=dict)
+    story: tuple = ()
+    looks: tuple = ()
+    chosen: str = ""
+    compiling: float = 0.0
+    interrupted: bool = False
+
+
+def search(
+    X: ArrayLike,
+    y: ArrayLike,
+    seconds: float = 60.0,
+    *,
+    weights: ArrayLike | None = None,
+    rng: Seed = None,
+    plan: Any = None,
+    by_work: bool = False,
+    tell: Callable[[str], object] | None = None,
+) -> Found:
+    """The best model for real-valued targets that an amount of time finds.
+
+    Processes on inputs and on their ranks, and processes above networks, are trained for a short
+    time each. Held-out rows say which go on. The winner gets the rest of the time, and a collapsed
+    posterior. Other held-out rows, seen once, say whether it replaces the first candidate: an exact
+    process for up to 1,500 rows. In the end all rows join the posterior.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    y : (N,) array
+    seconds : float
+        Wall time from the call on, compilation apart. The search ends some seconds later at most.
+    weights : (N,) array, optional
+        Of the rows, zero or positive.
+    rng : None, int or Generator
+    plan : dict or str, optional
+        ``Found.plan`` of an earlier search, or its JSON: with the same data, ``seconds`` and seed
+        the same model to the bit, on as many threads.
+    by_work : bool
+        Count operations, 4e10 per second, in place of time: the plan is then the same on every
+        machine.
+    tell : function ``(line)``, optional
+        Called with each line of the story as it comes.
+
+    Returns
+    -------
+    Found
+        A ``Start`` that is trained.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``regression``; ``seconds`` that are no positive number; a plan of another search.
+    KeyboardInterrupt
+        Ctrl-C before the first look. Later it ends the search with the best look so far.
+
+    Notes
+    -----
+    Memory: the rows in two units, and 4096 rows of features at a time.
+
+    Examples
+    --------
+    >>> found = fs.recipes.search(X, Y, seconds=1.0, rng=0)
+    >>> mean, var = found.scale.back(*fs.predict_y(found.model, found.scale.X(X)))
+    >>> found.chosen, mean.shape == Y.shape
+    ('exact', True)
+    >>> found.story[0]
+    'exact, without a race: few distinct rows'
+    """
+    seconds = check.scalar("seconds", seconds)
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
+    given = counts_of(plan)
+    X, y, w = usable_rows(X, y, weights)
+    if y.ndim != 1:
+        raise ValueError(
+            f"`y` must be ({len(X)},), one target for each row, got {y.shape}; for several targets"
+            " start from `regression`"
+        )
+    seed = seed_of(rng)
+    compiling = _rehearsed()
+    X, y = X.astype(np.float64), y.astype(np.float64)
+    raw = Scale.of(X, y, True, weights=w)
+    ranks = raw.ranked(X, w)
+    # rounding of a mean is not noise
+    rows = Rows(X, np.zeros(len(y)) if constant(np.ptp(y), y) else raw.y(y), w)
+    plan = Plan(seconds, by_work, given)
+    with remembered() as asked:
+        course = _course(rows, raw, ranks, plan, seed, tell or (lambda line: None))
+        interrupted = _run(course, asked)
+        model, chosen = Ending(course, rows, plan).answer(interrupted)
+    looks = tuple(one.to_json() for one in course.looks)
+    return Found(
+        model, {}, chosen.scale, plan.to_json(), tuple(course.story), looks, chosen.candidate, compiling, interrupted,
+    )  # fmt: skip
+
+
+def _course(rows, raw, ranks, plan, seed, tell):
+    """The search of these rows, with its held-out rows if there are enough."""
+    ranks = raw if all(column is None for column in ranks.x_map) else ranks
+    if distinct_count(rows) < FEW:
+        return Course(rows, None, None, raw, ranks, plan, seed, tell)
+    rng = np.random.default_rng([seed, 0])
+    rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
+    train, steering = held_out(rest, number_held(rest, *STEERING), rng)
+    return Course(train, steering, last, raw, ranks, plan, seed, tell)
+
+
+def _run(course, asked):
+    """Whether Ctrl-C ended it; before the first look it ends all."""
+    interrupted = False
+    try:
+        course.run()
+    except KeyboardInterrupt:
+        if course.best is None:
+            raise
+        interrupted = True
+    if interrupted or asked:
+        course.say("interrupted: the best look so far is taken")
+    return interrupted or bool(asked)
+
+
+@functools.cache
+def _rehearsed():
+    """Seconds of a first pass through every kind of step, by which kernels are compiled or loaded."""
+    began = time.perf_counter()
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    rows = Rows(X, np.sin(X[:, 0]))
+    scale = Scale.of(X, rows.y, True)
+    plan = Plan(0.0, given=())
+    for candidate in (
+        Exact("", scale, rows),
+        Plain("", scale, rows, rng),
+        Deep("", scale, rows, rng, WIDE, M=8),
+        Deep("", scale, rows, rng, RELU, M=8),
+    ):
+        candidate.take(plan, 0.0)
+        look_at(candidate, rows, plan)
+    return time.perf_counter() - began

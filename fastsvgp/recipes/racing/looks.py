@@ -1,0 +1,144 @@
+"""A look at a candidate: its collapsed posterior, judged by rows that neither it nor its hyperparameters have seen."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...initialise import kmeans_inducing, unique_rows
+from .candidates import Hyper
+from .collapse import Collapsed, features, of_features, sums, tuned
+from .densities import factors_of, log_densities
+
+M = 256
+ROWS = 8000
+CLUSTERED = 20_000  # rows among whose features inducing inputs are chosen
+HALF = 3000  # rows above which there are at most half as many inducing inputs
+RELATIVE_JITTER = 1e-6  # of the variance
+LARGE = 15.0  # a factor that is nearly the largest there may be
+MORE, TRIES = 8.0, 4  # noise is then multiplied by so much, at most so often
+UNUSUAL = 5.0  # factors beyond it are told
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one time.
+
+    Attributes
+    ----------
+    candidate : str
+    seconds : float
+        After which it was.
+    score : float
+        Mean log density of the held-out targets, standardised.
+    rmse : float
+    factors : (a, c)
+        By which variance of f and noise were multiplied.
+    """
+
+    candidate: str
+    seconds: float
+    steps: int
+    score: float
+    rmse: float
+    factors: tuple
+    hyper: Hyper
+    scale: Any
+    state: Any = None  # of a network, to go back to
+
+    def to_json(self):
+        return {
+            "candidate": self.candidate, "seconds": round(self.seconds, 1), "steps": self.steps, "log_density": self.score,
+            "rmse": self.rmse, "factors": list(self.factors),
+        }  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """A posterior, and what held-out rows say of it."""
+
+    collapsed: Any
+    factors: tuple  # (a, c)
+    density: Any  # (N,), of each held-out target
+    score: float
+    rmse: float
+    gaussian: float  # mean log density by mean and variance alone
+
+
+def judged(hyper, scale, rows, held, count):
+    """``Judged``: the posterior of ``rows``, and ``held``, at given hyperparameters.
+
+    A network that has learnt its rows by heart has the largest bound at hardly any noise. Where
+    held-out rows ask for a far larger variance, posteriors of more and more noise are tried, as long
+    as their Gaussian density rises.
+    """
+    Z, found = sums_of(hyper, rows, count)
+    X = scale.X(held.X)
+    s, n = tuned(found, hyper.noise)
+    best = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+    for _ in range(TRIES):
+        if max(best.factors) < LARGE:
+            break
+        s, n = tuned(found, n * MORE, held=True)
+        other = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
+        if other.gaussian <= best.gaussian:
+            break
+        best = other
+    return best
+
+
+def _judged(collapsed, X, held):
+    mean, var_f = collapsed.predict(X)
+    a, c = factors_of(mean, var_f, collapsed.noise, held.y, held.weights)
+    var = a * var_f + c * collapsed.noise
+    density = log_densities(mean, var, held.y, held.weights)
+    squares = np.square(mean - held.y)
+    gaussian = -0.5 * np.average(np.log(2 * np.pi * var) + squares / var, weights=held.weights)
+    score = float(np.average(density, weights=held.weights))
+    rmse = float(np.sqrt(np.average(squares, weights=held.weights)))
+    return Judged(collapsed, (a, c), density, score, rmse, float(gaussian))
+
+
+def posterior_of(hyper, rows, count, tune=True):
+    """The collapsed posterior with ``count`` inducing inputs; variance and noise by its bound, unless they stay."""
+    Z, found = sums_of(hyper, rows, count)
+    best = tuned(found, hyper.noise) if tune else (1.0, hyper.noise)
+    return Collapsed(hyper.covariance, Z, found, *best)
+
+
+def sums_of(hyper, rows, count):
+    """Inducing inputs, ``count`` of them if there are as many, and the ``Sums`` of rows."""
+    k, Z = of_features(hyper.covariance), inducing_of(hyper, rows, count)
+    jitter = RELATIVE_JITTER * float(k.diag(Z[:1])[0])
+    return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
+
+
+def inducing_of(hyper, rows, count):
+    """Inducing inputs: those that were learnt, if they are as many; else these and centres of clusters of features."""
+    rng = np.random.default_rng(2)
+    learnt = hyper.inducing
+    if learnt is not None and len(learnt) >= count:
+        return learnt
+    phi = features(hyper.covariance, rows.drawn(CLUSTERED, rng).X)
+    distinct = unique_rows.distinct(phi)[0]
+    most = min(count, len(rows) // 2 if len(rows) > HALF else len(rows))
+    if most >= len(distinct):
+        return distinct
+    if learnt is None:
+        return kmeans_inducing(distinct, most, rng=0)
+    if most <= len(learnt):
+        return learnt
+    return np.concatenate([learnt, kmeans_inducing(distinct, most - len(learnt), rng=0)])
+
+
+def look_at(candidate, held, plan):
+    """A ``Look``. ``NotPositiveDefinite`` or ``ArithmeticError`` where there is no posterior, or no score."""
+    hyper = candidate.hyper()
+    rows = candidate.rows.drawn(ROWS, np.random.default_rng(1))
+    found = judged(hyper, candidate.scale, rows, held, M)
+    plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(held), 10)
+    if not np.isfinite(found.score):
+        raise ArithmeticError("the density of held-out rows is not finite")
+    return Look(
+        candidate.name, plan.spent, candidate.steps, found.score, found.rmse, found.factors, hyper, candidate.scale,
+        getattr(candidate, "state", None),
+    )  # fmt: skip

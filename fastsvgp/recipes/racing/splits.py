@@ -1,0 +1,37 @@
+"""Held-out rows, of which none equals a training row."""
+
+import numpy as np
+
+from .candidates import Rows
+
+SHIFT = np.uint64(32)
+
+
+def held_out(rows, count, rng):
+    """``(training, held)``: about ``count`` rows at random are held out; equal input rows stay together."""
+    groups = _groups(rows.X, rng)
+    sizes = np.bincount(groups)
+    order = rng.permutation(len(sizes))
+    taken = np.searchsorted(np.cumsum(sizes[order]), count) + 1
+    chosen = np.zeros(len(sizes), bool)
+    chosen[order[:taken]] = True
+    held = chosen[groups]
+    return rows.some(~held), rows.some(held)
+
+
+def _groups(X, rng):
+    """A number for each row (N,): equal rows have equal ones, and others only by chance."""
+    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # -0.0 is 0.0
+    odd = rng.integers(2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    hashed = ((bits ^ (bits >> SHIFT)) * odd).sum(axis=1, dtype=np.uint64)
+    return np.unique(hashed, return_inverse=True)[1].ravel()
+
+
+def number_held(rows, part, least, most):
+    """How many rows to hold out."""
+    return int(np.clip(part * len(rows), least, most))
+
+
+def distinct_count(rows: Rows):
+    """How many distinct input rows there are."""
+    return len(np.unique(_groups(rows.X, np.random.default_rng(0))))

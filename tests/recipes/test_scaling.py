@@ -1,0 +1,69 @@
+"""Ranks of inputs: a monotone map of each column, there and back, and as JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from fastsvgp.recipes.scaling import KNOTS, Monotone, Scale
+
+
+def skewed(rng, N=2000):
+    return np.exp(2 * rng.standard_normal(N))
+
+
+def test_ranks_become_normal_quantiles(rng):
+    x = skewed(rng)
+    column = Monotone.of(x)
+    assert len(column.knots) <= KNOTS and (np.diff(column.values) > 0).all()
+    z = np.interp(x, column.knots, column.values)
+    assert abs(z.mean()) < 1e-12 and abs(z.std() - 1) < 1e-12
+    ranks = (np.argsort(np.argsort(x)) + 0.5) / len(x)
+    # linear between knots in the units of x: the far tails of so skew a column are coarse
+    assert np.corrcoef(z, ndtri(ranks))[0, 1] > 0.999
+
+
+def test_of_few_values_each_is_at_its_mid_rank():
+    x = np.repeat([0.0, 1.0, 10.0], [2, 5, 3])
+    column = Monotone.of(x)
+    at = ndtri(np.array([1.0, 4.5, 8.5]) / 10)
+    z = np.repeat(at, [2, 5, 3])
+    np.testing.assert_allclose(column.values, (at - z.mean()) / z.std(), rtol=1e-13)
+
+
+def test_beyond_the_ends_it_is_constant_and_a_column_of_two_values_stays_affine(rng):
+    X = np.c_[skewed(rng), rng.integers(0, 2, 2000), np.full(2000, 3.0)]
+    scale = Scale.of(X, X[:, 0], True)
+    ranks = scale.ranked(X)
+    assert [column is None for column in ranks.x_map] == [False, True, True]
+    far = np.array([[1e9, 0.0, 3.0], [-1e9, 1.0, 3.0], [X[:, 0].max(), 5.0, 3.0]])
+    out = ranks.X(far)
+    assert np.isfinite(out).all() and out[0, 0] == out[2, 0] == ranks.x_map[0].values[-1]
+    np.testing.assert_array_equal(out[:, 1:], scale.X(far)[:, 1:])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_way_back_and_json(rng, dtype):
+    X = np.c_[skewed(rng), rng.standard_normal(2000)].astype(dtype)
+    ranks = Scale.of(X, X[:, 0], True).ranked(X)
+    Z = ranks.X(X[:50])
+    assert Z.dtype == dtype
+    np.testing.assert_allclose(ranks.X_back(Z), X[:50], rtol=1e-4 if dtype == np.float32 else 1e-9)
+    again = Scale.from_json(json.loads(json.dumps(ranks.to_json())))
+    np.testing.assert_array_equal(again.X(X), ranks.X(X))
+
+
+def test_a_file_from_before_there_were_maps_still_loads():
+    values = {"x_mean": [1.0], "x_scale": [2.0], "y_mean": 3.0, "y_scale": 4.0}
+    scale = Scale.from_json(values)
+    assert scale.x_map is None and scale.to_json() == values
+    np.testing.assert_array_equal(scale.X(np.array([[5.0]])), [[2.0]])
+
+
+def test_a_weight_of_two_is_the_row_twice(rng):
+    x = rng.standard_normal(300).round(2)
+    counts = rng.integers(1, 4, 300)
+    one, other = Monotone.of(x, counts.astype(float)), Monotone.of(np.repeat(x, counts))
+    np.testing.assert_array_equal(one.knots, other.knots)
+    np.testing.assert_allclose(one.values, other.values, atol=1e-12)
