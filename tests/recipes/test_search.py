@@ -111,7 +111,9 @@ def test_equal_targets_say_nothing_about_noise(rng):
 
 def test_weights(rng):
     X = rng.uniform(-2, 2, (150, 2))
-    y = np.sin(X[:, 0]) + 0.3 * X[:, 1]  # with noise, rows that come twice look like rows without it
+    y = (
+        np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    )  # with noise, rows that come twice look like rows without it
     counts = rng.integers(0, 3, 150)
     one = fs.recipes.search(X, y, 1.0, weights=counts, rng=0)
     other = fs.recipes.search(np.repeat(X, counts, 0), np.repeat(y, counts), 1.0, rng=0)

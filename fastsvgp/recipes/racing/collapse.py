@@ -26,6 +26,7 @@ from ...covariances import OnFeatures
 from ...posteriors.base import add_to_diagonals
 
 CHUNK = 4096  # rows
+CONDITION = 1e12  # of B, at most
 WIDEST = 8.0  # of the logarithm of s and n, about their starts
 
 
@@ -75,6 +76,8 @@ def sums(covariance, Z, X, y, weights, jitter):
 def tuned(found, noise, held=False):
     """The s and n of the largest bound, from s = 1 and n = ``noise``, which stays if it is ``held``.
 
+    n is not so small that B cannot be factorised.
+
     9 M^3 flops, then O(M) per iteration.
     """
     from scipy.optimize import minimize
@@ -99,7 +102,8 @@ def tuned(found, noise, held=False):
     widths = WIDEST, 0.0 if held else WIDEST
     bounds = [(centre - width, centre + width) for centre, width in zip(start, widths, strict=True)]
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return float(np.exp(best[0])), float(np.exp(best[1]))
+    s, n = np.exp(best)
+    return float(s), float(max(n, s * w[-1] / CONDITION))
 
 
 class Collapsed:

@@ -7,16 +7,18 @@ from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite
-from ...initialise import unique_rows
+from ...initialise import greedy_variance_inducing, unique_rows
 from ...posteriors import Whitened
 from ...records import replace
 from .candidates import Rows
+from .collapse import of_features
 from .densities import better_by, log_densities
 from .looks import UNUSUAL, M, judged, posterior_of
 from .tails import gains, student_noise, with_tails
 
 MOST = 1024
 SLOW = 3e10  # operations per second of the last posterior
+FEWEST = 16  # inducing inputs, where some have to be left out
 BETTER = 2.0  # paired standard errors by which one model replaces another
 
 
@@ -160,24 +162,39 @@ def handed_over(collapsed, Z, factors, rows):
 
     A model of variance a s under jitter 1e-6 has the factor sqrt(a) L of the one of variance s under
     jitter 1e-6 / a. With its whitened mean over sqrt(a), and the same whitened factor, means are
-    equal and variances a times as large. Where 1e-6 / a is not positive definite, a is 1.
+    equal and variances a times as large. Where 1e-6 / a is not positive definite, a is 1; where that
+    is not either, inducing inputs are left out, and noise is added.
     """
-    jitter = DEFAULT_JITTER[np.dtype(np.float64)]
     a, c = factors
-    sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, collapsed.noise)
+    for factor, inducing, noise in _tries(collapsed, Z, a):
+        try:
+            return _multiplied(collapsed, inducing, noise, (factor, c), rows), (factor, c)
+        except NotPositiveDefinite as error:
+            failed = error
+    raise failed
 
-    def multiplied(a):
-        svgp = optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter / a, weights=rows.weights)
-        q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
-        noise = replace(svgp.likelihood, variance=collapsed.noise * c)
-        covariance = scaled(svgp.covariance, a)
-        svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
-        predict_f(svgp, rows.X[:1])
-        return svgp
 
-    try:
-        return multiplied(a), (a, c)
-    except NotPositiveDefinite:
-        if a == 1:
-            raise
-        return multiplied(1.0), (1.0, c)
+def _tries(collapsed, Z, a):
+    """A factor, inducing inputs and noise: all as they are, then the factor 1, then fewer inputs and more noise."""
+    n = collapsed.noise
+    yield a, Z, n
+    if a != 1:
+        yield 1.0, Z, n
+    k = of_features(collapsed.covariance)
+    while len(Z) > FEWEST:
+        Z, n = greedy_variance_inducing(Z, len(Z) // 2, k), 10 * n
+        yield 1.0, Z, n
+
+
+def _multiplied(collapsed, Z, n, factors, rows):
+    """The model with factors (a, c), if it predicts at the default jitter."""
+    a, c = factors
+    sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, n)
+    jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a
+    svgp = optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter, weights=rows.weights)
+    q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
+    noise = replace(svgp.likelihood, variance=n * c)
+    covariance = scaled(svgp.covariance, a)
+    svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
+    predict_f(svgp, rows.X[:1])
+    return svgp
