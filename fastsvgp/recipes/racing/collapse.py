@@ -26,6 +26,7 @@ from ...covariances import OnFeatures
 from ...posteriors.base import add_to_diagonals
 
 CHUNK = 4096  # rows
+LARGEST = 1e6  # variance of a process, at most: of targets without noise it goes to infinity, and jitter is lost in it
 CONDITION = 1e12  # of B, at most
 WIDEST = 8.0  # of the logarithm of s and n, about their starts
 
@@ -49,6 +50,7 @@ class Sums(NamedTuple):
     yy: float
     t: float
     count: float
+    variance: float  # of the process, at a row
 
 
 def sums(covariance, Z, X, y, weights, jitter):
@@ -70,13 +72,15 @@ def sums(covariance, Z, X, y, weights, jitter):
         prior += kff.sum() if weights is None else kff @ weights[rows]
     weighted = y if weights is None else weights * y
     count = len(X) if weights is None else weights.sum()
-    return Sums(L, A, b, float(weighted @ y), float(prior - np.trace(A)), float(count))
+    return Sums(
+        L, A, b, float(weighted @ y), float(prior - np.trace(A)), float(count), float(prior / count)
+    )
 
 
 def tuned(found, noise, held=False):
     """The s and n of the largest bound, from s = 1 and n = ``noise``, which stays if it is ``held``.
 
-    n is not so small that B cannot be factorised.
+    The variance stays below ``LARGEST``, and n is not so small that B cannot be factorised.
 
     9 M^3 flops, then O(M) per iteration.
     """
@@ -99,8 +103,10 @@ def tuned(found, noise, held=False):
         )
 
     start = np.array([0.0, np.log(noise)])
-    widths = WIDEST, 0.0 if held else WIDEST
-    bounds = [(centre - width, centre + width) for centre, width in zip(start, widths, strict=True)]
+    most = min(WIDEST, np.log(LARGEST / found.variance))
+    around = 0.0 if held else WIDEST
+    bounds = [(min(-WIDEST, most), most), (start[1] - around, start[1] + around)]
+    start[0] = min(start[0], most)
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     s, n = np.exp(best)
     return float(s), float(max(n, s * w[-1] / CONDITION))
