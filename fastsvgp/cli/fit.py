@@ -22,6 +22,7 @@ from .report.outputs import (
     writing,
 )
 from .report.results import results_of
+from .searching import search_of, search_task
 from .settings.resolve import resolve
 from .training import build, holds, train
 
@@ -60,9 +61,14 @@ def _run(args, group=None):
     folder, origin = args.out or default_folder(name), source(args.file, task)
     if args.out is None:
         check_owner(folder, origin)
-    settings = resolve(args, task, group)
-    code, _ = fit_task(task, settings, folder, os.path.basename(name), origin)
-    return code
+    title = os.path.basename(name)
+    search = search_of(args, task)
+    # an interrupted training of a method left a checkpoint; a search never does
+    if search is not None and not (
+        args.resume and os.path.exists(os.path.join(folder, CHECKPOINT))
+    ):
+        return search_task(task, search, folder, title, origin)[0]
+    return fit_task(task, resolve(args, task, group), folder, title, origin)[0]
 
 
 def _refuse_to_read_twice(args):

@@ -13,7 +13,18 @@ from .argument_types import (
     positive,
     shape,
 )
-from .settings.defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, LAYER, POINTS, SAMPLED, SOME
+from .settings.defaults import (
+    ALL,
+    BASIS,
+    COLLAPSED,
+    FEATURES,
+    FEW,
+    LAYER,
+    POINTS,
+    SAMPLED,
+    SECONDS,
+    SOME,
+)
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 
@@ -117,7 +128,6 @@ def _add_model(model):
         "--covariance",
         choices=COVARIANCES,
         metavar="NAME",
-        default="matern32",
         help=f"{', '.join(COVARIANCES)} (default matern32)",
     )
     model.add_argument(
@@ -225,7 +235,17 @@ def _add_features(model):
 
 
 def _add_steps(training):
-    """How many steps, of which sizes."""
+    """How long, and how many steps of which sizes."""
+    training.add_argument(
+        "--seconds",
+        metavar="S",
+        type=positive,
+        help=(
+            f"for real-valued targets: search so long for the best model, by held-out rows of the"
+            f" training part (default {SECONDS:g} s, where neither a method nor an option of one is"
+            " given)"
+        ),
+    )
     training.add_argument(
         "--mpi",
         action="store_true",

@@ -175,7 +175,8 @@ class Fitted:
     def save(self, path):
         """Write the model and everything beside it, atomically."""
         description = {
-            "format": FORMAT,
+            # others are what versions before there were maps of inputs can read
+            "format": FORMAT if self.scale.x_map is not None else 3,
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,

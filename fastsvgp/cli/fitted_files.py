@@ -16,8 +16,8 @@ from .errors import shown
 from .settings.names import LIKELIHOODS, kind_of
 
 # of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2
-# have no dates
-FORMAT = 3
+# have no dates, those of 3 no maps of inputs
+FORMAT = 4
 
 
 def checked_fields(kind, model, description):
@@ -83,9 +83,24 @@ def _checked_scale(description, D):
             all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]),
             f"{name} of the standardisation",
         )
+    _check_map(scale.get("x_map"), D)
     _real("y_mean", scale["y_mean"])
     _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
     return Standardisation.from_json(scale)
+
+
+def _check_map(maps, D):
+    """Increasing knots and values of each column that has them."""
+    if maps is None:
+        return
+    _require(isinstance(maps, list) and len(maps) == D, f"x_map for {D} inputs")
+    for column in maps:
+        if column is not None:
+            sides = [
+                [_real("x_map", number) for number in column[name]] for name in ("knots", "values")
+            ]
+            rising = all((np.diff(side) > 0).all() for side in sides)
+            _require(len(sides[0]) == len(sides[1]) > 1 and rising, "x_map does not increase")
 
 
 class NewerFile(DataFileError):

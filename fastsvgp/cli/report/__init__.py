@@ -116,8 +116,7 @@ def _fit_plots(fitted: Fitted, task, title):
                     seen, unseen, grid, prediction.probabilities, fitted.classes, names, title
                 )
             }
-        sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(bottom(fitted.model).inducing)
-        inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
+        inducing = [fitted.scale.X_back(Z)[:, 0] for Z in _inducing_inputs(fitted.model)]
         return {
             "fit.png": plots.fit_1d(
                 seen, unseen, grid, prediction.mean, prediction.quantiles, inducing, names, title
@@ -144,6 +143,13 @@ def _fit_plots(fitted: Fitted, task, title):
         surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
         figure = plots.classification(y, prediction.probabilities, fitted.classes, title, surface)
     return {"predictions.png": figure}
+
+
+def _inducing_inputs(model):
+    """The sets of inducing inputs, of a model that has some among its inputs."""
+    if isinstance(model, fs.QSGP) or isinstance(bottom(model).covariance, fs.OnFeatures):
+        return ()
+    return sets_of(bottom(model).inducing)
 
 
 def _grid(x, points=GRID):

@@ -11,6 +11,7 @@ from ...train import data_digests
 from ..errors import UsageError
 
 MODEL, METRICS, REPORT, CHECKPOINT = "model.npz", "metrics.json", "report.html", "checkpoint.npz"
+PLAN = "plan.json"  # of a search that was interrupted
 LOCK = ".fastsvgp.lock"
 PLOTS = ("training.png", "fit.png", "predictions.png", "patches.png")
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".npz", ".npy")

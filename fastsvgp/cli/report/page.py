@@ -58,8 +58,11 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         ),
         "<h2>Scores on held-out rows</h2>",
         *_scores(results),
-        "<h2>Bound over the training</h2>",
-        *_bound(values, results["train_rows"]),
+        *(
+            _looks(results["looks"])
+            if "looks" in results
+            else _bound(values, results["train_rows"])
+        ),
         "<h2>Relevance of the inputs</h2>",
         *_relevance(fitted, results),
         "<h2>Pictures</h2>",
@@ -148,7 +151,33 @@ def _scores(results):
     )
 
 
+def _looks(looks):
+    """What a search saw of its candidates."""
+    yield "<h2>Candidates</h2>"
+    if not looks:
+        yield "<p>There was one candidate only.</p>"
+        return
+    names = list(dict.fromkeys(look["candidate"] for look in looks))
+    best = [
+        max(
+            (look for look in looks if look["candidate"] == name),
+            key=lambda look: look["log_density"],
+        )
+        for name in names
+    ]
+    rows = [
+        [look["candidate"], look["seconds"], look["steps"], look["log_density"], look["rmse"]]
+        for look in sorted(best, key=lambda look: -look["log_density"])
+    ]
+    yield _table(["candidate", "after (s)", "steps", "log density", "RMSE"], rows)
+    yield (
+        "<p>The best look at each candidate, by rows of the training part that neither it nor its"
+        " posterior had seen, in standardised units.</p>"
+    )
+
+
 def _bound(values, num_rows):
+    yield "<h2>Bound over the training</h2>"
     if not len(values):
         yield "<p>There was no step of training.</p>"
         return
@@ -165,6 +194,9 @@ def _relevance(fitted, results):
     covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
     if isinstance(covariance, fs.Convolutional):
         yield "<p>The inputs are pixels; lengthscales are of the patches.</p>"
+        return
+    if isinstance(covariance, fs.OnFeatures):
+        yield "<p>The inputs pass through a network; lengthscales are of its features.</p>"
         return
     lengths = np.asarray(covariance.lengthscales, np.float64)
     if lengths.ndim == 0:
@@ -186,16 +218,16 @@ def _relevance(fitted, results):
         ]
         for d in shown
     ]
+    header = [
+        "input",
+        "relevance",
+        "lengthscale (standard deviations)",
+        "lengthscale (units of the data)",
+    ]
+    if fitted.scale.x_map is not None:  # of ranks there is no length in units of the data
+        header, rows = header[:-1], [row[:-1] for row in rows]
     if rows:
-        yield _table(
-            [
-                "input",
-                "relevance",
-                "lengthscale (standard deviations)",
-                "lengthscale (units of the data)",
-            ],
-            rows,
-        )
+        yield _table(header, rows)
     if len(order) > len(shown):
         yield f"<p>The other {len(order) - len(shown)} inputs have larger lengthscales.</p>"
     if constant:

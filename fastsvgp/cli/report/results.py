@@ -10,8 +10,8 @@ from ..training import outcome
 from . import parameters
 
 
-def results_of(task, settings, trained, seconds, fitted, title):
-    """The facts of a fit and its training, by the names that metrics.json has for them."""
+def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
+    """The facts of a fit of any method."""
     return {
         "fastsvgp": version("fastsvgp"),
         "command": shlex.join(["fastsvgp", *settings.words]),
@@ -28,6 +28,18 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "likelihood": task.likelihood,
         "likelihood_reason": task.reason,
         "classes": task.classes,
+        "seed": settings.seed,
+        "seconds": round(seconds, 3),
+        "interrupted": interrupted,
+        "outcome": asdict(outcome),
+        "parameters": parameters(fitted.model),
+    }
+
+
+def results_of(task, settings, trained, seconds, fitted, title):
+    """The facts of a fit and its training, by the names that metrics.json has for them."""
+    how = outcome(task, settings, trained)
+    return facts_of(task, settings, fitted, title, seconds, trained.interrupted, how) | {
         "method": settings.method,
         "method_reason": settings.choice.reason,
         "covariance": settings.covariance,
@@ -48,14 +60,9 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "e_steps": settings.e_steps,
         "m_steps": settings.m_steps,
         "dtype": settings.dtype,
-        "seed": settings.seed,
         "steps": len(trained.values),
-        "seconds": round(seconds, 3),
         "first_step_seconds": round(trained.first_step, 3),
-        "interrupted": trained.interrupted,
-        "outcome": asdict(outcome(task, settings, trained)),
         "elbo": trained.elbo,
-        "parameters": parameters(fitted.model),
     }
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from .names import METHODS, PAIRED
 
+SECONDS = 60.0  # of a search
 COLLAPSED = 5000  # training rows up to which the collapsed bound is the default
 ALL = 1500  # distinct ones up to which they all are inducing inputs
 SOME = 1000  # inducing inputs of the collapsed bound above that

@@ -110,6 +110,7 @@ def resolve(args, task, group=None):
         "ard": args.patch_shape is None if args.ard is None else args.ard,
         "inducing": choice.inducing if choice.at_data else len(X) if surplus else asked,
         "surplus": asked if surplus else None,
+        "covariance": args.covariance or "matern32",
         "jitter": _jitter(args, choice),
         "group": group,
     }

@@ -1,0 +1,163 @@
+"""``fastsvgp fit`` without a method: the search of ``recipes`` chooses the model, by held-out rows of the training part."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import fastsvgp as fs
+
+from ..check import DEFAULT_JITTER
+from ..recipes.remedies import Outcome
+from . import report
+from .data.task import Standardisation
+from .errors import UsageError
+from .fitted import Fitted
+from .report import said
+from .report.outputs import MODEL, PLAN, output_folder, rescued, writing
+from .report.results import facts_of
+from .settings.defaults import SECONDS
+
+INTERRUPTED = 130
+# options that ask for a model or a training of one's own
+OWN = (
+    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width", "patch_shape", "image_shape", "stride",
+    "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size",
+    "learning_rate", "natural_step", "e_steps", "m_steps", "jitter",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the command line says of a search; named as its options."""
+
+    seconds: float
+    seed: int
+    quiet: bool
+    missing: str
+    resume: bool
+    words: list
+    patch_shape: None = None
+
+
+def search_of(args, task):
+    """The ``Search`` that the arguments ask for; None where they ask for a method, or the target is no real number."""
+    given = {name: getattr(args, name, None) for name in OWN}
+    # a flag that is not given is False, and --no-ard is a choice
+    own = next(
+        (
+            name
+            for name, value in given.items()
+            if value is not None and (value is not False or name == "ard")
+        ),
+        None,
+    )
+    own = own or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
+    possible = task.likelihood == "gaussian"
+    if args.seconds is not None:
+        if own is not None:
+            option = f"--{own.replace('_', '-')}"
+            raise UsageError(
+                f"--seconds: the time decides model and training, and {option} does, too; leave one"
+                " of the two out"
+            )
+        if not possible:
+            raise UsageError(
+                f"--seconds is for the gaussian likelihood, but here it is {task.likelihood}"
+                f" ({task.reason}); leave it out"
+            )
+    if own is not None or not possible:
+        return None
+    seconds = SECONDS if args.seconds is None else args.seconds
+    return Search(seconds, args.seed, args.quiet, args.missing, args.resume, args.words)
+
+
+def search_task(task, search, folder, title, origin=None):
+    """Search, save, evaluate, report, say: as ``fit_task``."""
+    say = said.Lines(search.quiet)
+    with output_folder(folder):
+        plan = _plan(folder) if search.resume else None
+        said.data(say, task, search, title)
+        say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
+        rows, started = ~task.test, time.perf_counter()
+        found = fs.recipes.search(
+            task.X[rows], task.y[rows], search.seconds, rng=search.seed, plan=plan, tell=lambda line: say(f"  search     {line}"),
+        )  # fmt: skip
+        seconds = time.perf_counter() - started
+        fitted = _fitted(task, found)
+        path = os.path.join(folder, MODEL)
+        with writing(path, lambda: _kept(rescued(fitted.save))):
+            fitted.save(path)
+        _keep_or_drop_plan(folder, found)
+        compiled = (
+            f", and {found.compiling:.1f} s to load and compile" if found.compiling > 1 else ""
+        )
+        say(f"  trained    {found.chosen} in {seconds - found.compiling:.1f} s{compiled}")
+        results = _results(task, search, found, seconds, fitted, title)
+        results |= {"source": origin, "test": report.evaluate(fitted, task)}
+        metrics = report.write_metrics(folder, results)
+        plotted, why_not = report.write_plots(
+            folder, fitted, task, (), f"{found.chosen} on {title}"
+        )
+        page = report.write_page(folder, fitted, results, say.lines, (), plotted, why_not)
+    said.scores(say, results)
+    said.files(say, [path, metrics, *plotted, page], folder, why_not)
+    return INTERRUPTED if found.interrupted else 0, results
+
+
+def _plan(folder):
+    path = os.path.join(folder, PLAN)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise UsageError(
+            f"--resume: there is no {path} of a search to go on from; see --out"
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"--resume: {path} is damaged ({error}); search again") from None
+
+
+def _keep_or_drop_plan(folder, found):
+    """The plan of a search that was interrupted stays: what it decided is repeated, and then it goes on."""
+    path = os.path.join(folder, PLAN)
+    if found.interrupted:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found.plan, file)
+        print(
+            "interrupted: the best model so far is kept; the same command with --resume goes the"
+            " same way again, and on",
+            file=sys.stderr,
+        )
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _fitted(task, found):
+    return Fitted(
+        found.model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns,
+        Standardisation(**vars(found.scale)), jitter=DEFAULT_JITTER[found.model.inducing.dtype], encoding=task.encoding,
+    )  # fmt: skip
+
+
+def _kept(path):
+    return path and f"the model is kept in {path}, which `fastsvgp predict` can use"
+
+
+def _results(task, search, found, seconds, fitted, title):
+    inducing = len(found.model.inducing)
+    outcome = Outcome("natural", "level", True, int((~task.test).sum()), task.X.shape[1], inducing)
+    return facts_of(task, search, fitted, title, seconds, found.interrupted, outcome) | {
+        "method": "search",
+        "budget": search.seconds,
+        "chosen": found.chosen,
+        "inducing": inducing,
+        "steps": sum(look["steps"] for look in found.looks[-1:]),
+        "looks": list(found.looks),
+        "story": list(found.story),
+        "plan": found.plan,
+        "compiling_seconds": round(found.compiling, 3),
+    }
