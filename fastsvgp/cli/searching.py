@@ -77,8 +77,8 @@ def search_of(args, task):
 def search_task(task, search, folder, title, origin=None):
     """Search, save, evaluate, report, say: as ``fit_task``."""
     say = said.Lines(search.quiet)
+    plan = _plan(folder) if search.resume else None
     with output_folder(folder):
-        plan = _plan(folder) if search.resume else None
         said.data(say, task, search, title)
         say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
         rows, started = ~task.test, time.perf_counter()
@@ -114,7 +114,7 @@ def _plan(folder):
             return json.load(file)
     except FileNotFoundError:
         raise UsageError(
-            f"--resume: there is no {path} of a search to go on from; see --out"
+            f"--resume: {folder} holds no checkpoint and no {PLAN} to go on from; see --out"
         ) from None
     except ValueError as error:
         raise UsageError(f"--resume: {path} is damaged ({error}); search again") from None
@@ -139,7 +139,8 @@ def _keep_or_drop_plan(folder, found):
 def _fitted(task, found):
     return Fitted(
         found.model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns,
-        Standardisation(**vars(found.scale)), jitter=DEFAULT_JITTER[found.model.inducing.dtype], encoding=task.encoding,
+        Standardisation.from_json(found.scale.to_json()), jitter=DEFAULT_JITTER[found.model.inducing.dtype],
+        encoding=task.encoding,
     )  # fmt: skip
 
 

@@ -88,8 +88,10 @@ class SVGPEstimator(BaseEstimator):
         return X[first], y[first], np.bincount(which.ravel(), weights).astype(X.dtype)
 
     def _fit(self, X, y, weights, labels=None):
-        """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by."""
-        self._check_settings()
+        """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by.
+
+        Settings are checked.
+        """
         restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts).tolist()
         if isinstance(self.random_state, numbers.Integral):
@@ -135,6 +137,7 @@ class SVGPEstimator(BaseEstimator):
             max(1, len(best.bounds)),
         )
         self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
+        self.plan_, self.story_ = None, ()
         # all is set, so that the estimator can be used; a search over settings ends here
         if trained.interrupted:
             raise KeyboardInterrupt

@@ -108,6 +108,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
                 " 'softmax' and 'robustmax' are for more classes"
             )
         X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
+        self._check_settings()
         return self._fit(X, y, weights, labels=y)
 
     def predict_proba(self, X):

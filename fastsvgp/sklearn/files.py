@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check
 from ..errors import DataFileError
-from ..recipes.scaling import ClassScale, Scale
+from ..recipes.scaling import ClassScale, Monotone, Scale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..records.persistence import (
@@ -18,9 +18,10 @@ from ..records.persistence import (
 )
 from .classifier import SVGPClassifier
 from .regressor import SVGPRegressor
+from .searching import inducing_of
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-EXTRA, FORMAT = "estimator", 1
+EXTRA, FORMAT = "estimator", 2  # 2 has maps of inputs
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
@@ -60,7 +61,7 @@ def save(path, estimator):
         )
     check_is_fitted(estimator)
     about = {
-        "format": FORMAT,
+        "format": 1,
         "class": type(estimator).__name__,
         "settings": {
             name: _plain(f"`{name}`", value)
@@ -69,12 +70,18 @@ def save(path, estimator):
         "scale": {
             name: _plain(f"the scale's {name}", value)
             for name, value in vars(estimator.scale_).items()
+            if name != "x_map"
         },
         "lower_bounds_": estimator.lower_bounds_.tolist(),
         "feature_names_in_": getattr(estimator, "feature_names_in_", np.array([])).tolist(),
         "y_shape": list(getattr(estimator, "_y_shape", ())),
         **{name: getattr(estimator, name) for name in NUMBERS},
+        "plan_": estimator.plan_,
+        "story_": list(estimator.story_),
     }
+    if estimator.scale_.x_map is not None:  # which versions before it cannot read
+        about["format"] = FORMAT
+        about["scale"]["x_map"] = estimator.scale_.to_json()["x_map"]
     save_record(path, estimator.model_, **{EXTRA: about})
 
 
@@ -136,12 +143,15 @@ def _estimator(model, about):
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
     estimator = kind(**settings)
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
+    if scale.get("x_map") is not None:
+        scale["x_map"] = tuple(column and Monotone.from_json(column) for column in scale["x_map"])
     estimator.model_, estimator.scale_ = (
         model,
         (ClassScale if kind is SVGPClassifier else Scale)(**scale),
     )
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
-    estimator.inducing_ = estimator.scale_.X_back(stacked(model.inducing))
+    estimator.inducing_ = inducing_of(model, estimator.scale_)
+    estimator.plan_, estimator.story_ = about.get("plan_"), tuple(about.get("story_", ()))
     if about["feature_names_in_"]:
         estimator.feature_names_in_ = np.array(about["feature_names_in_"], object)
     if kind is SVGPRegressor:
@@ -155,7 +165,8 @@ def _estimator(model, about):
 def _check(estimator):
     """That the parts of an estimator go together."""
     scale, D = estimator.scale_, (estimator.n_features_in_,)
-    if not D == scale.x_mean.shape == scale.x_scale.shape == estimator.inducing_.shape[1:]:
+    columns = (estimator.model_.covariance.num_columns(estimator.model_.inducing),)
+    if not D == scale.x_mean.shape == scale.x_scale.shape == columns:
         raise ValueError("model, scaling and number of features do not go together")
     numbers = [
         np.asarray(value, np.float64)
@@ -165,6 +176,8 @@ def _check(estimator):
         (numbers[i] > 0).all() for i in (1, 3)
     ):
         raise ValueError("a scaling must be of finite numbers, and its scales positive")
+    if scale.x_map is not None and len(scale.x_map) != D[0]:
+        raise ValueError("the scaling has maps of another number of inputs")
     check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
         check.scalar(name, getattr(estimator, name))

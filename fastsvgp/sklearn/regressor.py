@@ -1,5 +1,7 @@
 """The regressor."""
 
+import numbers
+
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
@@ -10,15 +12,30 @@ from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
 from ..likelihoods import Gaussian, Laplace, StudentT
 from .base import SVGPEstimator
 from .sampling import draw
+from .searching import changed, checked_budget, searched
 
 ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
+
+
+def _seed_of(random_state):
+    """That of a search: a number as it is."""
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """Sparse variational Gaussian process regression.
 
+    With one target, and all settings but ``time_budget``, ``random_state`` and ``verbose`` as they
+    are, ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other
+    setting, such as ``solver="natural"``, means what it says, and there is no search.
+
     Parameters
     ----------
+    time_budget : float, optional
+        Seconds of the search. Without it the search is as much work on every machine: that of
+        min(60, 2 + N / 500) seconds at 4e10 operations per second.
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
         "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances
         in the data; with more than 1000 rows, and few inputs that matter, of their relevance too. A
@@ -85,7 +102,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     jitter_ : float
         That predictions use.
     inducing_ : (M, D) array
-        In the units of X; two sets one below the other.
+        In the units of X; two sets one below the other. Of a network its features, (M, F).
+    plan_, story_ : dict, tuple of str
+        Of the search: what time decided, and a line for each look. None and empty without one.
     lower_bound_ : float
         The bound of all training rows, in nats of standardised targets.
     lower_bounds_ : (n,) array
@@ -112,12 +131,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """
 
     def __init__(
-        self, covariance="matern32", *, likelihood="gaussian", n_inducing=256, inducing="kmeans", posterior="whitened", mean=None,
-        ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
-        n_restarts_optimizer=0, normalize_X=True, normalize_y=True, jitter=None, early_stopping=False, validation_fraction=0.1,
-        n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
+        self, covariance="matern32", *, time_budget=None, likelihood="gaussian", n_inducing=256, inducing="kmeans",
+        posterior="whitened", mean=None, ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01,
+        natural_step_size="auto", n_restarts_optimizer=0, normalize_X=True, normalize_y=True, jitter=None, early_stopping=False,
+        validation_fraction=0.1, n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
     ):  # fmt: skip
         self.covariance = covariance
+        self.time_budget = time_budget
         self.likelihood = likelihood
         self.n_inducing = n_inducing
         self.inducing = inducing
@@ -160,7 +180,16 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f" {self._targets}"
             )
         self._y_shape = y.shape[1:]
-        return self._fit(*self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight))
+        self._check_settings()
+        budget = checked_budget(self)
+        rows = self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
+        if rows[1].ndim == 1 and not changed(self):
+            return searched(self, *rows, _seed_of(self.random_state))
+        if budget is not None:
+            raise ValueError(
+                f"`time_budget` is for one target, and `y` has {rows[1].shape[1]}; leave it out"
+            )
+        return self._fit(*rows)
 
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.

@@ -78,15 +78,20 @@ def train(start, X, y, weights, kind, stopping, show):
     return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info, start.fit)
 
 
-def warn_of_nothing(trained, X, y, weights):
-    """Warn where a model says of its own training rows hardly more than their mean and spread, or frequencies, do."""
+def says_nothing(model, jitter, X, y, weights):
+    """Whether a model says of its own training rows hardly more than their mean and spread, or frequencies, do."""
     weights = np.ones(len(X)) if weights is None else weights
-    trivial = _trivial(y, weights, trained.model.likelihood)
+    trivial = _trivial(y, weights, model.likelihood)
     if weights.sum() < FEW or not np.isfinite(trivial):
-        return
+        return False
     some = slice(None, None, -(-len(X) // LOOKED_AT))
-    density = predict_log_density(trained.model, X[some], y[some], jitter=trained.jitter)
-    if np.average(density.astype(np.float64), weights=weights[some]) > trivial + HARDLY:
+    density = predict_log_density(model, X[some], y[some], jitter=jitter)
+    return np.average(density.astype(np.float64), weights=weights[some]) <= trivial + HARDLY
+
+
+def warn_of_nothing(trained, X, y, weights):
+    """Warn where ``says_nothing``, with what may help."""
+    if not says_nothing(trained.model, trained.jitter, X, y, weights):
         return
     collapsed, info = "batch_size" not in trained.settings, trained.info
     solver = (

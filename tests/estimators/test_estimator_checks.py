@@ -19,6 +19,7 @@ class Counting(SVGPRegressor):
 
 
 REGRESSORS = [
+    SVGPRegressor(),
     *(SVGPRegressor(**SMALL, solver=solver) for solver in ("lbfgs", "adam", "natural")),
     SVGPRegressor(**SMALL, likelihood="student-t", posterior="marginal"),
     SVGPRegressor(**SMALL, likelihood="laplace", posterior="absorbed_dual_sites"),

@@ -109,9 +109,9 @@ def numbers(*values):
     "changes, what",
     [
         (
-            {"format": 2},
+            {"format": 3},
             (
-                "estimator format 2, and this version of fastsvgp reads up to 1; load it with the"
+                "estimator format 3, and this version of fastsvgp reads up to 2; load it with the"
                 " version"
             ),
         ),

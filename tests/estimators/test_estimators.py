@@ -531,3 +531,54 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
         SVGPClassifier(early_stopping=True, **QUICK).fit(X[:10], y[:10] != "a")
     with pytest.raises(ValueError, match="must be numbers, got <U1 such as '[abc]'"):
         SVGPRegressor(**QUICK).fit(X, y)
+
+
+def test_without_settings_it_searches(rng):
+    X = np.c_[np.exp(rng.standard_normal(300)), rng.standard_normal(300)]
+    y = np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.1 * rng.standard_normal(300)
+    model = SVGPRegressor(random_state=3).fit(X, y)
+    assert model.story_ and model.plan_["seconds"] == pytest.approx(2.6)
+    again = SVGPRegressor(random_state=3).fit(X, y)  # work is the clock, not time
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+    assert model.inducing_.shape[1] == 2 and np.isfinite(model.lower_bound_)
+    assert model.score(X, y) > 0.9
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (300,) and model.sample_y(X[:3], 2).shape == (3, 2)
+    timed = SVGPRegressor(time_budget=4.5, random_state=3).fit(X, y)
+    assert any("inputs, because" in line for line in timed.story_)
+    other = SVGPRegressor(max_iter=3).fit(X, y)
+    assert other.plan_ is None and other.story_ == ()
+    two = SVGPRegressor().fit(X[:50], np.c_[y, y][:50])
+    assert two.plan_ is None and two.predict(X).shape == (300, 2)
+
+
+def test_a_budget_beside_other_settings_is_refused(rng):
+    X, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
+    with pytest.raises(ValueError, match="drop `time_budget`, or `max_iter`, `solver`"):
+        SVGPRegressor(time_budget=5, max_iter=3, solver="natural").fit(X, y)
+    with pytest.raises(ValueError, match="`time_budget` is for one target, and `y` has 2"):
+        SVGPRegressor(time_budget=5).fit(X, np.c_[y, y])
+    for budget, error in (
+        (0, ValueError),
+        (-1, ValueError),
+        (np.nan, ValueError),
+        ("a", TypeError),
+    ):
+        with pytest.raises(error, match="`time_budget`"):
+            SVGPRegressor(time_budget=budget).fit(X, y)
+
+
+def test_a_searched_estimator_is_saved(rng, tmp_path):
+    X = np.c_[np.exp(rng.standard_normal(300)), rng.standard_normal(300)]
+    y = np.sin(2 * np.log(X[:, 0])) + X[:, 1]
+    model = SVGPRegressor(random_state=0).fit(X, y)
+    model.scale_ = model.scale_.ranked(X)
+    for covariance in (
+        model.model_.covariance,
+        fs.OnFeatures(fs.RBF(1.0, np.ones(2)), fs.Network.random((2, 4, 2), rng=0)),
+    ):
+        model.model_ = fs.replace(model.model_, covariance=covariance)
+        files.save(tmp_path / "model.npz", model)
+        loaded = files.load(tmp_path / "model.npz")
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+        assert loaded.story_ == model.story_ and loaded.plan_["seconds"] == model.plan_["seconds"]

@@ -1,0 +1,82 @@
+"""A regressor without settings of its own: the search of ``recipes`` chooses the model."""
+
+import inspect
+import sys
+
+import numpy as np
+
+from .. import check, recipes
+from ..bounds.elbo import elbo
+from ..check import DEFAULT_JITTER
+from ..errors import warn
+from ..records.inducing_sets import stacked
+from .training import says_nothing
+
+ALWAYS = "time_budget", "random_state", "verbose"  # settings that go with a search
+BASE, EACH, MOST = 2.0, 500, 60.0  # seconds of work: 2, and one per 500 rows, at most a minute
+
+
+def changed(estimator):
+    """Settings that are not at their defaults, but for those that go with a search."""
+    parameters = inspect.signature(type(estimator).__init__).parameters
+    given = estimator.get_params(deep=False)
+    return [
+        name
+        for name, value in given.items()
+        if name not in ALWAYS and not _is_default(value, parameters[name].default)
+    ]
+
+
+def _is_default(value, default):
+    return type(value) is type(default) and bool(value == default)
+
+
+def checked_budget(estimator):
+    """The budget, a positive number or None; a ``ValueError`` where other settings are given beside a number."""
+    budget = estimator.time_budget
+    if budget is None:
+        return None
+    budget = check.scalar("time_budget", budget)
+    check.positive("time_budget", budget, "; 60 is usual")
+    if names := changed(estimator):
+        listed = ", ".join(f"`{name}`" for name in names)
+        raise ValueError(
+            f"`time_budget` lets the time choose model and training, and {listed} does, too; drop"
+            f" `time_budget`, or {listed}"
+        )
+    return budget
+
+
+def searched(estimator, X, y, weights, seed):
+    """Set the fitted attributes of a regressor by a search."""
+    budget = estimator.time_budget
+    seconds = min(BASE + len(X) / EACH, MOST) if budget is None else float(budget)
+    found = recipes.search(
+        X, y, seconds, weights=weights, rng=seed, by_work=budget is None, tell=_tell if estimator.verbose else None,
+    )  # fmt: skip
+    model = estimator.model_ = found.model
+    estimator.scale_, estimator.jitter_ = found.scale, DEFAULT_JITTER[model.inducing.dtype]
+    estimator.plan_, estimator.story_ = found.plan, found.story
+    estimator.inducing_ = inducing_of(model, found.scale)
+    Xs, ys = found.scale.X(X.astype(np.float64)), found.scale.y(y.astype(np.float64))
+    estimator.lower_bound_ = elbo(model, Xs, ys, weights=weights)
+    estimator.lower_bounds_ = np.array([estimator.lower_bound_])
+    estimator.n_iter_ = max([1, *(look["steps"] for look in found.looks)])
+    if found.interrupted:
+        raise KeyboardInterrupt
+    if says_nothing(model, estimator.jitter_, Xs, ys, weights):
+        warn(
+            "the model is no better than the trivial predictor: a larger time_budget may find more;"
+            " or X says little about y"
+        )
+    return estimator
+
+
+def _tell(line):
+    print(line, file=sys.stderr)
+
+
+def inducing_of(model, scale):
+    """Inducing inputs (M, D) in the units of X; of a network the features (M, F) as they are."""
+    Z = stacked(model.inducing)
+    return Z if hasattr(model.covariance, "network") else scale.X_back(Z)

@@ -1,0 +1,92 @@
+"""``fastsvgp fit`` without a method: it searches, says why, and what it finds can be read again."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main
+from fastsvgp.recipes.racing import course
+from tests.support.cli_runs import results, run
+
+pytestmark = pytest.mark.usefixtures("here", "unplotted")
+
+
+@pytest.fixture
+def table(rng):
+    """400 rows of two inputs, of which one is skewed."""
+    X = np.c_[np.exp(rng.standard_normal(400)), rng.standard_normal(400)]
+    rows = np.c_[X, np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.1 * rng.standard_normal(400)]
+    np.savetxt("data.csv", rows, delimiter=",", header="a,b,target", comments="")
+    return rows
+
+
+def test_a_search_from_file_to_predictions(table, capsys):
+    said, _ = run(capsys, "fit", "data.csv", "--seconds", "4.5", "--out", "out")
+    assert "the best model that 4.5 s find" in said and " inputs, because" in said
+    found = results("out")
+    assert (found["method"], found["budget"]) == ("search", 4.5)
+    assert found["test"]["model"]["rmse"] < 0.4 * found["test"]["trivial"]["rmse"]
+    assert found["chosen"] in {look["candidate"] for look in found["looks"]}
+    assert all(f"search     {line}" in said for line in found["story"])
+    page = open("out/report.html", encoding="utf-8").read()
+    assert "<h2>Candidates</h2>" in page and "plain, raw inputs" in page
+    out, _ = run(capsys, "predict", "out", "data.csv", "--out", "p.csv")
+    assert "wrote 400 predictions" in out
+    fitted = fs.load_fitted("out")
+    mean = fitted.predict(table[:, :2]).mean
+    written = np.loadtxt("p.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(written[:, 0], mean, rtol=1e-5)
+
+
+def test_a_map_of_inputs_is_in_the_file_and_checked(table, capsys):
+    run(capsys, "fit", "data.csv", "--seconds", "1", "--out", "out", "--quiet")
+    fitted = fs.load_fitted("out")
+    fitted.scale = type(fitted.scale).from_json(fitted.scale.ranked(table[:, :2]).to_json())
+    fitted.save("ranks.npz")
+    X = table[:20, :2]
+    np.testing.assert_array_equal(
+        fs.load_fitted("ranks.npz").predict(X).mean, fitted.predict(X).mean
+    )
+    for damaged in ([], [None], [None, {"knots": [0.0, 1.0], "values": [1.0, 0.0]}], 3):
+        wrong = fitted.scale.to_json() | {"x_map": damaged}
+        fitted.scale.to_json = lambda wrong=wrong: wrong
+        fitted.save("damaged.npz")
+        with pytest.raises(fs.DataFileError, match="does not hold"):
+            fs.load_fitted("damaged.npz")
+
+
+def test_a_method_and_a_time_are_one_too_many(table, capsys):
+    for options in (["--method", "svgp"], ["--steps", "5"], ["--no-ard"], ["--natural-step", "0"]):
+        assert main(["fit", "data.csv", "--seconds", "5", *options]) == 2
+        assert f"{options[0].replace('--no-', '--')} does, too" in capsys.readouterr().err
+    assert main(["fit", "data.csv", "--seconds", "5", "--likelihood", "student-t"]) == 2
+    assert "--seconds is for the gaussian likelihood" in capsys.readouterr().err
+    for seconds in ("0", "-1", "nan", "a"):
+        assert main(["fit", "data.csv", "--seconds", seconds]) == 2
+        assert "--seconds" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, monkeypatch):
+    look_at, seen = course.look_at, []
+
+    def interrupted(*args):
+        seen.append(args)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return look_at(*args)
+
+    monkeypatch.setattr(course, "look_at", interrupted)
+    assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]) == 130
+    assert "--resume goes the same way again" in capsys.readouterr().err
+    fs.load_fitted("out")
+    plan = json.load(open("out/plan.json"))
+    monkeypatch.setattr(course, "look_at", look_at)
+    assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet", "--resume"]) == 0
+    then = results("out")
+    decided = [list(pair) for pair in plan["counts"]]
+    # the last count of an interrupted search is of its last posterior
+    assert then["plan"]["counts"][: len(decided)] == decided
+    assert main(["fit", "data.csv", "--out", "out", "--quiet", "--resume"]) == 2
+    assert "holds no checkpoint and no plan.json" in capsys.readouterr().err
