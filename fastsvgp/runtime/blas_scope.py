@@ -1,5 +1,7 @@
 """How many threads BLAS computes on: as many as the matrices of a call deserve."""
 
+from threading import get_ident
+
 from numpy import ndarray
 
 from .dispatch import twin
@@ -14,28 +16,32 @@ class blas_threads_for:
     block within a block.
     """
 
-    __slots__ = ("_leave", "_sizes")
+    __slots__ = ("_leave", "_sizes", "_thread")
 
     def __init__(self, arguments, joint=False):
-        self._leave = None
+        self._leave = self._thread = None
         self._sizes = _sizes(arguments, joint)
 
     def __enter__(self):
         if self._sizes is not None:
             threads = twin("common.blas_threads")
-            self._leave = threads.leave if threads.enter(*self._sizes) else None
+            # before: an interrupt may come as ``enter`` returns
+            self._thread, self._leave = get_ident(), threads.leave
+            if not threads.enter(*self._sizes):
+                self._leave = None
 
     def __exit__(self, *_):
         if self._leave is not None:
             try:
-                self._leave()
+                self._leave(self._thread)
             except BaseException:  # an interrupt on the way out
-                self._leave()
+                self._leave(self._thread)
                 raise
             finally:
                 self._leave = None
 
-    # An interrupt may come before the first line of __exit__: the block is freed as its frame unwinds.
+    # An interrupt may come before the first line of __exit__. The block is freed with its frame, or
+    # with the traceback, then perhaps by another thread.
     __del__ = __exit__
 
 

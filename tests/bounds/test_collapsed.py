@@ -7,6 +7,7 @@ from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp import kernels
+from fastsvgp.collapsed import sgpr
 
 JITTER = 1e-3
 
@@ -110,3 +111,31 @@ def test_bad_arguments_are_named(rng):
         fs.collapsed_bound(sgpr, X, Y[:-1])
     with pytest.raises(ValueError, match="`Y` contains nan"):
         fs.collapsed_bound(sgpr, X, np.where(np.arange(8) == 3, np.nan, Y))
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["stationary", "sum", "network"])
+def test_long_data_go_by_in_parts(rng, monkeypatch, kind, weighted, outputs):
+    """The value and the optimal q hold some rows at a time; the gradient's value has all of them."""
+    X, Z = rng.standard_normal((150, 2)), rng.standard_normal((7, 2))
+    Y = rng.standard_normal((150, *outputs))
+    covariance = {
+        "stationary": fs.Matern32(1.3, np.ones(2)),
+        "sum": fs.RBF(1.3, np.ones(2)) + fs.Linear(0.4),
+        "network": fs.OnFeatures(fs.RBF(1.3, np.ones(2)), fs.Network.random((2, 5, 2), rng=rng)),
+    }[kind]
+    model = fs.SGPR(covariance, Z, 0.3, mean=None if outputs else fs.ConstantMean(0.2))
+    weights = {"weights": rng.uniform(0.5, 2, 150)} if weighted else {}
+    value, best = (
+        fs.collapsed_bound(model, X, Y, **weights),
+        fs.optimal_svgp(model, X, Y, **weights),
+    )
+    monkeypatch.setattr(sgpr, "LEAST_ROWS", 16)
+    monkeypatch.setattr(sgpr.kernels, "chunk_numbers", lambda like: 1)
+    monkeypatch.setattr(sgpr, "_whole", lambda *_: pytest.fail("all rows at once"))
+    assert fs.collapsed_bound(model, X, Y, **weights) == pytest.approx(value, rel=1e-12)
+    for (path, _, one), (_, _, other) in zip(
+        fs.leaves(best), fs.leaves(fs.optimal_svgp(model, X, Y, **weights)), strict=True
+    ):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-11, err_msg=path)

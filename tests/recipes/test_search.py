@@ -47,7 +47,7 @@ def test_a_plan_repeats_to_the_bit(searched):
     lines = []
     again = fs.recipes.search(X, y, 4.0, rng=1, plan=found.plan, tell=lines.append)
     assert again.plan["counts"] == found.plan["counts"] and again.chosen == found.chosen
-    for (path, one, _), (_, other, _) in zip(
+    for (path, _, one), (_, _, other) in zip(
         fs.leaves(found.model), fs.leaves(again.model), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=path)
@@ -114,7 +114,7 @@ def test_rows_of_weight_zero_are_not_there(rng):
     there = rng.random(150) < 0.7
     one = fs.recipes.search(X, np.where(there, y, 1e9), 1.0, weights=2.0 * there, rng=0)
     other = fs.recipes.search(X[there], y[there], 1.0, weights=np.full(there.sum(), 2.0), rng=0)
-    for (path, first, _), (_, second, _) in zip(
+    for (path, _, first), (_, _, second) in zip(
         fs.leaves(one.model), fs.leaves(other.model), strict=True
     ):
         np.testing.assert_array_equal(first, second, err_msg=path)

@@ -130,10 +130,10 @@ def enter(M, B):
     return True
 
 
-def leave():
-    """End the call of this thread."""
+def leave(here=None):
+    """End the call of this thread, or of the one with the identity ``here``."""
     global _watched
-    here, seen = threading.get_ident(), _watched
+    here, seen = threading.get_ident() if here is None else here, _watched
     if seen is not None and seen[0] == here:
         _, threads, cpu, wall, waited = seen
         _watched, now = None, queued()
