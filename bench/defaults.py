@@ -170,7 +170,8 @@ def main(arguments=None):
         print(
             f"| {name} | " + " | ".join(row) + f" | {'; '.join(dict.fromkeys(kinds))} |", flush=True
         )
-    print("\n" + report.about())
+    command = "python bench/defaults.py"
+    print("\n" + report.header(command))
 
 
 if __name__ == "__main__":

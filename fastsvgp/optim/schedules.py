@@ -9,8 +9,8 @@ is asked for, a number, a schedule, or a function ``count -> step size`` will do
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from .. import check
 from ..errors import names_options
@@ -50,25 +50,43 @@ class _Constant(Schedule):
         return self.value
 
 
+ALL = "all"  # steps of a training
+
+
+class _Timed(Schedule):
+    """A schedule of ``steps`` steps, which may be all of a training."""
+
+    steps: Any
+
+    def _known(self):
+        if self.steps == ALL:
+            raise ValueError(
+                'a schedule of steps="all" belongs to `fit`, which knows how many there are; give a'
+                " number elsewhere"
+            )
+
+
 @dataclass(frozen=True)
-class _LogLinear(Schedule):
+class _LogLinear(_Timed):
     start: float
     end: float
-    steps: int
+    steps: Any
 
     def size(self, count, state):
+        self._known()
         if count >= self.steps - 1:
             return self.end
         return self.start * (self.end / self.start) ** (count / (self.steps - 1))
 
 
 @dataclass(frozen=True)
-class _Cosine(Schedule):
+class _Cosine(_Timed):
     start: float
     end: float
-    steps: int
+    steps: Any
 
     def size(self, count, state):
+        self._known()
         done = count / (self.steps - 1) if count < self.steps - 1 else 1.0
         return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * done))
 
@@ -158,7 +176,7 @@ def constant(value: float) -> Schedule:
 
 
 @names_options
-def log_linear(start: float, end: float, steps: int) -> Schedule:
+def log_linear(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
     ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first
@@ -168,7 +186,8 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     ----------
     start, end : float
         Step sizes at the first of these steps, and at the last.
-    steps : int
+    steps : int or "all"
+        "all": those of the training, which ``fit`` knows, or foretells from its ``seconds``.
 
     Returns
     -------
@@ -177,8 +196,8 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     Raises
     ------
     ValueError, TypeError
-        Step sizes that are no positive, finite numbers; ``steps`` that is no whole number of at
-        least 1.
+        Step sizes that are no positive, finite numbers; ``steps`` that is neither "all" nor a whole
+        number of at least 1.
 
     Examples
     --------
@@ -190,12 +209,12 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     return _LogLinear(
         _positive("log_linear", "start", start),
         _positive("log_linear", "end", end),
-        check.whole("steps", steps),
+        _steps(steps),
     )
 
 
 @names_options
-def cosine(start: float, end: float, steps: int) -> Schedule:
+def cosine(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
 
     Nearly flat at both ends: long steps for most of the way, and small ones in the end, which
@@ -206,7 +225,8 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
     ----------
     start, end : float
         Step sizes at the first of these steps, and at the last.
-    steps : int
+    steps : int or "all"
+        As of ``log_linear``.
 
     Returns
     -------
@@ -227,7 +247,7 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
     return _Cosine(
         _positive("cosine", "start", start),
         _positive("cosine", "end", end),
-        check.whole("steps", steps),
+        _steps(steps),
     )
 
 
@@ -322,6 +342,32 @@ def plateau(
     )
 
 
+def lasting(value, total):
+    """``value``, a schedule or what holds some, with those of "all" steps made ones of ``total``."""
+    if isinstance(value, _Timed):
+        return replace(value, steps=max(total, 1)) if value.steps == ALL else value
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(lasting(one, total) for one in value)
+    if is_dataclass(value) and not isinstance(value, type) and last_all([value]):
+        held = {f.name: lasting(getattr(value, f.name), total) for f in fields(value) if f.init}
+        return replace(value, **held)
+    return value
+
+
+def last_all(values):
+    """Whether there is a schedule of "all" steps among these, or in them."""
+    for value in values:
+        if isinstance(value, _Timed):
+            if value.steps == ALL:
+                return True
+        elif is_dataclass(value) and not isinstance(value, type):
+            if last_all(getattr(value, f.name) for f in fields(value)):
+                return True
+        elif isinstance(value, tuple) and last_all(value):
+            return True
+    return False
+
+
 def as_schedule(value, name="step_size"):
     """A schedule from a number, a schedule, or a function ``count -> step size``."""
     if isinstance(value, Schedule):
@@ -347,6 +393,10 @@ def check_smoothing(function, value):
             f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}"
         )
     return value
+
+
+def _steps(steps):
+    return ALL if isinstance(steps, str) and steps == ALL else check.whole("steps", steps)
 
 
 def _positive(function, name, value):

@@ -25,7 +25,7 @@ from ..records.typed import (
     Seed,
 )
 from ..weight_space.qsgp import QSGP
-from . import data_digests, ranks
+from . import by_time, data_digests, ranks
 from .arguments import Data, FitArguments, count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
@@ -86,6 +86,7 @@ def fit(
     weights: Data | None = None,
     steps: int | None = None,
     epochs: float | None = None,
+    seconds: float | None = None,
     batch_size: int | None = None,
     optimiser: Moves | None = None,
     fixed: Names | None = None,
@@ -130,6 +131,11 @@ def fit(
         How long, as steps or as passes over the data; for an SVGP give one of them. After
         ``resume`` they count from the very beginning, so that the same call resumed ends at the
         same step. For an SGPR: iterations, 1000 by default.
+    seconds : float, optional
+        How long, in place of these: wall time from the call on. A first step, which compiles what is
+        not in the cache, is not counted; the log says how long it took. The training ends with the
+        first step after that time. Schedules of "all" steps (``schedules.log_linear(..., "all")``)
+        get the number that the first ones foretell. Not with a ``group``.
     batch_size : int
         Rows a step, without replacement in shuffled epochs; default min(1024, N), for a QSGP
         min(500, N).
@@ -259,13 +265,17 @@ def fit(
                  validate=validate, validate_every=validate_every, checkpoint=checkpoint,
                  checkpoint_every=checkpoint_every, resume=resume, note=note, **OF_KINDS | options)  # fmt: skip
     if group is not None:
+        if seconds is not None:
+            raise ValueError("fit: `seconds` is for one process; with a `group` give `steps`")
         return ranks.fitted(_fitted, group, model, X, Y, asked)
+    if seconds is not None:
+        return by_time.fitted(_fitted, model, X, Y, seconds, asked)
     return _fitted(model, X, Y, None, **asked)
 
 
 def _fitted(
     model, X, Y, session, *, weights, steps, epochs, batch_size, optimiser, fixed, jitter, rng, callback, patience,
-    tolerance, smoothing, validate, validate_every, checkpoint, checkpoint_every, resume, note, **options,
+    tolerance, smoothing, validate, validate_every, checkpoint, checkpoint_every, resume, note, until=None, **options,
 ):  # fmt: skip
     """``fit`` of one process, or in the ``Session`` of a group; ``options``: of the kind of model, and random quantities."""
     X, Y = rows("X", X), rows("Y", Y)
@@ -299,6 +309,7 @@ def _fitted(
         validate_every=count("validate_every", validate_every),
         checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
         group=session,
+        until=until,
     )
     about = {"note": as_json("fit: `note`", note)}
     if session is not None and session.own:

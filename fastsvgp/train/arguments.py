@@ -22,6 +22,7 @@ class FitArguments(TypedDict, total=False):
     weights: Data | None
     steps: int | None
     epochs: float | None
+    seconds: float | None
     batch_size: int | None
     optimiser: Moves | None
     fixed: Names | None

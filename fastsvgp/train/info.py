@@ -57,7 +57,7 @@ class FitInfo:
         Steps taken, those before a resumed checkpoint included.
     seconds : float
     reason : str
-        "steps": as many as asked for; "converged": the line search found nothing better;
+        "steps": as many as asked for; "seconds": the time is over; "converged": the line search found nothing better;
         "patience": no improvement for too long; "callback": it returned True; "interrupted":
         Ctrl-C, SIGTERM or SIGHUP.
     retries : int

@@ -27,6 +27,7 @@ class Plan:
     validate_every: int | None
     checkpoints: Checkpoints
     group: Any = None  # a ``Session``
+    until: float | None = None  # of ``time.perf_counter``
 
 
 class Ended(Exception):
@@ -146,6 +147,8 @@ class Recorder:
         state, plan = self._state, self._plan
         if self._asked:
             raise Ended("interrupted")
+        if plan.until is not None and time.perf_counter() > plan.until and state.step < plan.steps:
+            raise Ended("seconds")
         trend = state.trend if plan.validate is None else state.validation
         if plan.patience is not None and trend.waited >= plan.patience and state.step < plan.steps:
             raise Ended("patience")

@@ -7,7 +7,8 @@ import numpy as np
 from ...errors import NotPositiveDefinite
 from ..scaling import constant
 from .candidates import DEEP, RELU, WIDE, WIDER, Deep, Exact, Plain, Relevant, Rows, Scarce
-from .looks import Look, look_at
+from .densities import BETTER, better_by, log_densities
+from .looks import Look, M, judged, look_at
 
 log = logging.getLogger("fastsvgp")
 
@@ -179,7 +180,29 @@ class Course:
         for name in dict.fromkeys(("raw", inputs)):
             exact = Exact(f"exact, {name} inputs", self._scales[name], self._in_units(name))
             self._go(exact, EXACT_PART * T)
-            self.first = self.first or self._last(exact)
+            look = self._last(exact)
+            if look is not None and (self.first is None or self._replaces(look)):
+                self.first = look
+
+    def _replaces(self, look):
+        """Whether a look is better than the first candidate by two standard errors, by all held-out rows.
+
+        Neither has been chosen among others by any of them.
+        """
+        held, densities = self.held.and_more(self.last), []
+        for one in (look, self.first):
+            rows = self._in_units("raw" if one is self.first else "rank")
+            found = judged(one.hyper, one.scale, rows, self.held, M)
+            mean, var_f = found.collapsed.predict(one.scale.X(held.X))
+            a, c = found.factors
+            var = a * var_f + c * found.collapsed.noise
+            densities.append(log_densities(mean, var, held.y, held.weights))
+        better = better_by(*densities, held.weights)
+        self.say(
+            f"{look.candidate} against {self.first.candidate}: {better:+.1f} standard errors on"
+            f" {len(held)} held-out rows"
+        )
+        return better > BETTER
 
     def _networks(self, plain, inputs, T):
         """Networks on these inputs."""

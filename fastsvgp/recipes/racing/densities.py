@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+BETTER = 2.0  # paired standard errors by which one model replaces another
 PRIOR_ROWS = 10  # what the prior of the two factors is worth
 LARGEST = 3.0  # of the logarithm of a factor
 LEAST_VARIANCE = 1e-12

@@ -12,14 +12,13 @@ from ...posteriors import Whitened
 from ...records import replace
 from .candidates import Rows
 from .collapse import of_features
-from .densities import better_by, log_densities
+from .densities import BETTER, better_by, log_densities
 from .looks import UNUSUAL, M, judged, posterior_of
 from .tails import gains, student_noise, with_tails
 
 MOST = 1024
 SLOW = 3e10  # operations per second of the last posterior
 FEWEST = 16  # inducing inputs, where some have to be left out
-BETTER = 2.0  # paired standard errors by which one model replaces another
 
 
 class Ending:

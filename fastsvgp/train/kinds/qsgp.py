@@ -10,6 +10,7 @@ from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.adagrad import adagrad
 from ...optim.base import begun, check_offered
+from ...optim.schedules import lasting
 from ...records import is_record, leaves, matches, replace
 from ...records.typed import Record
 from ...runtime import devices
@@ -67,11 +68,11 @@ def sampled_training(
     qsgp.checked_parts(model)
     batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
     steps, every = (
-        total_steps(plan.steps, epochs, batches, 1),
+        total_steps(plan, epochs, batches, 1),
         plan.validate_every or batches.per_epoch,
     )
     plan = replace(plan, steps=steps, validate_every=every)
-    optimiser = _optimiser(model, optimiser, fixed)
+    optimiser = lasting(_optimiser(model, optimiser, fixed), steps)
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )

@@ -14,6 +14,8 @@ from ..ranks import recording
 from ..state import TrainingState, settled, started
 from ..steps.lbfgs import CollapsedSteps
 
+ITERATIONS = 1000
+
 
 @models.with_options(models.NoOptions)
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
@@ -29,7 +31,8 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
             f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect"
         )
     # its values are not noisy: they need no average
-    plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
+    most = ITERATIONS if plan.until is None else 10**6
+    plan = replace(plan, steps=most if plan.steps is None else plan.steps, smoothing=0.0)
     fixed = fixed or ()
     moved = free_paths(model, fixed)
     if not moved:

@@ -16,7 +16,7 @@ from ...likelihoods import Gaussian
 from ...optim.base import begun, check_offered
 from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
-from ...optim.schedules import Size, as_schedule, log_linear
+from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
 from ...records import matches, replace
 from ...runtime import deferred_checks, devices
@@ -238,10 +238,11 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
     e_steps, m_steps = count("e_steps", own.e_steps) or 1, count("m_steps", own.m_steps) or 1
     per_round = e_steps + m_steps - 1
     total, every = (
-        total_steps(plan.steps, request.epochs, batches, per_round),
+        total_steps(plan, request.epochs, batches, per_round),
         plan.validate_every or -(-batches.per_epoch // per_round),
     )
     plan = replace(plan, steps=total, validate_every=every)
+    movers = Movers(*(lasting(mover, total) for mover in movers))
     optimiser, natural, inverse = movers
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
@@ -368,9 +369,14 @@ def paths(root, fields):
     return tuple(f"{root}.{field}" for field in fields)
 
 
-def total_steps(steps, epochs, batches, per_round):
+def total_steps(plan, epochs, batches, per_round):
+    steps = plan.steps
+    if plan.until is not None and steps is None:
+        return MOST
     if (steps is None) == (epochs is None):
-        raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
+        raise ValueError(
+            "fit: give the length of the training as one of `steps`, `epochs` and `seconds`"
+        )
     if steps is not None:
         return steps
     epochs = check.scalar("epochs", epochs)

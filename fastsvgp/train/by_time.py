@@ -1,0 +1,43 @@
+"""``fit`` for an amount of time."""
+
+import logging
+import math
+import time
+
+from .. import check
+from ..optim import schedules
+
+log = logging.getLogger("fastsvgp")
+
+TIMED = 20  # steps that foretell the others, where a schedule has to know how many there are
+PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "note"
+
+
+def fitted(fit, model, X, Y, seconds, asked):
+    """``fit(model, X, Y, until=..., **asked)``, which ends ``seconds`` from now, compilation apart.
+
+    A first step, whose result is dropped, compiles what the others need. Schedules of "all" steps need
+    their number: then ``TIMED`` steps, dropped too, foretell it.
+    """
+    seconds = check.scalar("seconds", seconds)
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"fit: `seconds` must be positive and finite, got {seconds:g}")
+    for name in ("steps", "epochs"):
+        if asked[name] is not None:
+            raise ValueError(f"fit: `seconds` and `{name}` both say how long; give one of them")
+    pilot = asked | dict.fromkeys(PILOT) | {"resume": None, "until": math.inf}
+    if asked["callback"] is not None:
+        pilot["callback"] = lambda *_: None
+    began = time.perf_counter()
+    fit(model, X, Y, None, **pilot | {"steps": 1})
+    log.info(
+        "fit: a first step, with all that had to be compiled, took %.1f s",
+        time.perf_counter() - began,
+    )
+    began = time.perf_counter()
+    steps = None
+    if schedules.last_all([asked["optimiser"], *asked.values()]):
+        fit(model, X, Y, None, **pilot | {"steps": TIMED})
+        each = (time.perf_counter() - began) / TIMED
+        steps = max(int((seconds - TIMED * each) / each), 1)
+    return fit(model, X, Y, None, **asked | {"steps": steps}, until=began + seconds)
