@@ -15,6 +15,7 @@ from .errors import UsageError
 from .fit import fit_task
 from .mpi import refuse_copies
 from .report.outputs import CHECKPOINT
+from .searching import search_of, search_task
 from .settings.resolve import resolve
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of
@@ -31,7 +32,7 @@ DIGITS = [
     "0.05",
 ]
 PROBLEMS: tuple[tuple[str, str, str, list[str]], ...] = (
-    ("load_diabetes", "diabetes progression", "progression", []),
+    ("load_diabetes", "diabetes progression", "progression", ["--seconds", "10"]),
     ("load_digits", "handwritten digits", "digit", DIGITS),
 )
 # that both compile if nothing is compiled yet, as counted with an empty cache and Numba 0.68
@@ -50,14 +51,17 @@ def run(args):
             with suppress(FileNotFoundError):
                 # of an interrupted demo: half a minute's work
                 os.unlink(os.path.join(folder, CHECKPOINT))
-            given = (
-                [*options, "--out", folder]
-                + (["--steps", str(args.steps)] if args.steps else [])
-                + ["--quiet"] * args.quiet
-            )
+            if args.steps:  # of a training, which is no search
+                options = [] if "--seconds" in options else options
+                options = [*options, "--steps", str(args.steps)]
+            given = [*options, "--out", folder] + ["--quiet"] * args.quiet
             fit = parser().parse_args(["fit", name, *given], Namespace(words=args.words))
             task = load(loader, target, fit.likelihood)
-            code, results = fit_task(task, resolve(fit, task), folder, title)
+            search = search_of(fit, task)
+            if search is None:
+                code, results = fit_task(task, resolve(fit, task), folder, title)
+            else:
+                code, results = search_task(task, search, folder, title)
             print()
             rows.append((title, results))
             if code:

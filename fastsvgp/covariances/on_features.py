@@ -45,7 +45,7 @@ class OnFeatures(Covariance):
     # --- shapes ---
 
     @property
-    def columns_of(self):  # type: ignore[override]
+    def columns_of(self):
         return "`covariance.network.weights.0`"
 
     def num_columns(self, inducing):

@@ -49,7 +49,7 @@ class Sums(NamedTuple):
     b: Any  # (M,)
     yy: float
     t: float
-    count: float
+    num_rows: float  # sum of their weights
     variance: float  # of the process, at a row
 
 
@@ -94,12 +94,12 @@ def tuned(found, noise, held=False):
         d = 1 + w * (s / n)
         r, q = (w * (s / n)) / d, g2 * (s / n**2) / d
         rest, lost = found.yy / (2 * n), s * found.t / (2 * n)
-        bound = -0.5 * (found.count * np.log(2 * np.pi * n) + np.log(d).sum() - q.sum())
+        bound = -0.5 * (found.num_rows * np.log(2 * np.pi * n) + np.log(d).sum() - q.sum())
         by_s = 0.5 * (q @ (1 - r) - r.sum()) - lost
-        by_n = 0.5 * (r.sum() - found.count - q @ (2 - r)) + rest + lost
+        by_n = 0.5 * (r.sum() - found.num_rows - q @ (2 - r)) + rest + lost
         return (
-            -(bound - rest - lost) / found.count,
-            -np.array([by_s, by_n]) / found.count,
+            -(bound - rest - lost) / found.num_rows,
+            -np.array([by_s, by_n]) / found.num_rows,
         )
 
     start = np.array([0.0, np.log(noise)])

@@ -126,19 +126,22 @@ def search(
     if not 0 < seconds < math.inf:
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
-    X, y, w = usable_rows(X, y, weights)
-    if y.ndim != 1:
+    inputs, targets, w = usable_rows(X, y, weights)
+    if targets.ndim != 1:
         raise ValueError(
-            f"`y` must be ({len(X)},), one target for each row, got {y.shape}; for several targets"
-            " start from `regression`"
+            f"`y` must be ({len(inputs)},), one target for each row, got {targets.shape}; for several"
+            " targets start from `regression`"
         )
     seed = seed_of(rng)
-    compiling = _rehearsed()
-    X, y = X.astype(np.float64), y.astype(np.float64)
-    raw = Scale.of(X, y, True, weights=w)
-    ranks = raw.ranked(X, w)
+    began = time.perf_counter()
+    _rehearse()
+    compiling = time.perf_counter() - began
+    inputs, targets = inputs.astype(np.float64), targets.astype(np.float64)
+    raw = Scale.of(inputs, targets, True, weights=w)
+    ranks = raw.ranked(inputs, w)
     # rounding of a mean is not noise
-    rows = Rows(X, np.zeros(len(y)) if constant(np.ptp(y), y) else raw.y(y), w)
+    equal = constant(np.ptp(targets), targets)
+    rows = Rows(inputs, np.zeros(len(targets)) if equal else raw.y(targets), w)
     plan = Plan(seconds, by_work, given)
     with remembered() as asked:
         course = _course(rows, raw, ranks, plan, seed, tell or (lambda line: None))
@@ -176,9 +179,8 @@ def _run(course, asked):
 
 
 @functools.cache
-def _rehearsed():
-    """Seconds of a first pass through every kind of step, by which kernels are compiled or loaded."""
-    began = time.perf_counter()
+def _rehearse():
+    """Pass once through every kind of step, by which kernels are compiled or loaded."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
     rows = Rows(X, np.sin(X[:, 0]))
@@ -192,4 +194,3 @@ def _rehearsed():
     ):
         candidate.take(plan, 0.0)
         look_at(candidate, rows, plan)
-    return time.perf_counter() - began
