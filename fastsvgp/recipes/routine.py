@@ -20,6 +20,7 @@ from ..posteriors import Relaxed
 from ..train import fit
 from ..train.info import FitInfo
 from ..weight_space.qsgp import QSGP
+from .second_try import found_nothing, second_try
 
 NATURAL_STEP = 0.1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
@@ -135,14 +136,34 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
         return model, FitInfo(np.empty(0), math.nan, np.empty((0, 2)), 0, 0.0, "converged", 0), None
     if isinstance(model, SGPR | OrthogonalSGPR):
         size = len(X) if weights is None else float(weights.sum())
-        watch = Settled(show, size, patience, tolerance, None if held is None else score)
-        model, info = fit(model, X, Y, callback=watch, **settings)
+
+        def watching():
+            return Settled(show, size, patience, tolerance, None if held is None else score)
+
+        start, watch = model, watching()
+        model, info = fit(start, X, Y, callback=watch, **settings)
+        if _is_nothing(model, info, X, Y, weights):
+            again = watching()
+            other = second_try(start, X, Y, settings, again)
+            if other is not None and _ends_higher(other[1], info):
+                watch, (model, info) = again, other
         return model if watch.best is None else watch.best, info, watch.score
     validate = (
         {} if held is None else {"validate": score, "patience": patience, "tolerance": tolerance}
     )
     model, info = fit(model, X, Y, callback=show, **validate, **settings)
     return model, info, info.scores[:, 1].max() if len(info.scores) else None
+
+
+def _is_nothing(model, info, X, Y, weights):
+    """Whether a training of a collapsed bound that went to its end found nothing."""
+    if type(model) is not SGPR or info.interrupted or not len(info.values):
+        return False
+    return found_nothing(model, info.values[-1], X, Y, weights)
+
+
+def _ends_higher(one, other):
+    return len(one.values) and not one.interrupted and one.values[-1] > other.values[-1]
 
 
 class Settled:

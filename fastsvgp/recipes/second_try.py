@@ -1,0 +1,84 @@
+"""A second start for a training of the collapsed bound that found nothing.
+
+L-BFGS may end where all inputs are noise: the bound is then that of independent normal targets, and
+its gradient vanishes.
+"""
+
+import logging
+
+import numpy as np
+
+from ..bounds.elbo import SVGP
+from ..collapsed.sgpr import SGPR
+from ..initialise import unique_rows
+from ..likelihoods import Gaussian
+from ..optim.first_order import adam
+from ..optim.flat import as_names
+from ..posteriors import Whitened
+from ..records import is_record, replace
+from ..train import fit
+from .remedies import ALL
+
+log = logging.getLogger("fastsvgp")
+
+NATS = 3.0  # above the bound of noise alone, by which a training has found something
+STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, where rows are many
+OF_ONE = (
+    "checkpoint",
+    "checkpoint_every",
+    "resume",
+    "note",
+)  # settings that belong to the first training
+
+
+def found_nothing(model, value, X, Y, weights):
+    """Whether the collapsed bound ``value`` of a trained SGPR is hardly above that of noise alone."""
+    residual = np.asarray(Y if model.mean is None else Y - model.mean(X), np.float64)
+    squares = np.square(residual).reshape(len(X), -1)
+    counts = np.ones(len(X)) if weights is None else np.asarray(weights, np.float64)
+    number = counts.sum() * squares.shape[1]
+    variance = (counts @ squares).sum() / number
+    if not variance > 0:
+        return False
+    return value <= -0.5 * number * (np.log(2 * np.pi * variance) + 1) + NATS
+
+
+def second_try(start, X, Y, settings, watch):
+    """``(model, info)`` of another training of an SGPR, or None where there is none to try.
+
+    With at most ``ALL`` distinct rows all of them are inducing inputs; else minibatches with natural
+    steps come first.
+
+    start : SGPR, where the first training began; watch : callback of ``fit``
+    """
+    if type(start) is not SGPR or is_record(start.inducing) or "group" in settings:
+        return None
+    settings = {name: value for name, value in settings.items() if name not in OF_ONE}
+    distinct = unique_rows.distinct(X)[0]
+    if len(distinct) <= ALL:
+        if len(start.inducing) >= len(distinct):
+            return None
+        log.info("the training found nothing; once more with all %d distinct rows", len(distinct))
+        start = replace(start, inducing=np.ascontiguousarray(distinct))
+        settings["fixed"] = (*as_names(settings.get("fixed", ())), "inducing")
+    else:
+        log.info("the training found nothing; once more after %d steps on minibatches", STEPS)
+        start = _by_minibatches(start, X, Y, settings)
+    return fit(start, X, Y, callback=watch, **settings)
+
+
+def _by_minibatches(start, X, Y, settings):
+    M, outputs = len(start.inducing), Y.shape[1:]
+    eye = np.broadcast_to(np.eye(M, dtype=X.dtype), (*outputs, M, M)).copy()
+    q = Whitened(np.zeros((*outputs, M), X.dtype), eye)
+    model = SVGP(start.covariance, start.inducing, q, Gaussian(start.noise_variance), start.mean)
+    fixed = [
+        "likelihood.variance" if name == "noise_variance" else name
+        for name in as_names(settings.get("fixed", ()))
+    ]
+    kept = {name: settings[name] for name in ("jitter", "weights", "rng") if name in settings}
+    model, _ = fit(
+        model, X, Y, steps=STEPS, batch_size=min(BATCH, len(X)), natural_step_size=NATURAL,
+        optimiser=adam(RATE, transform="log"), fixed=tuple(fixed), **kept,
+    )  # fmt: skip
+    return SGPR(model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)
