@@ -13,7 +13,7 @@ from ..collapsed.sgpr import SGPR
 from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..optim.first_order import adam
-from ..optim.flat import as_names
+from ..optim.flat import as_names, free_paths
 from ..posteriors import Whitened
 from ..records import is_record, replace
 from ..train import fit
@@ -54,6 +54,8 @@ def second_try(start, X, Y, settings, watch):
     if type(start) is not SGPR or is_record(start.inducing) or "group" in settings:
         return None
     settings = {name: value for name, value in settings.items() if name not in OF_ONE}
+    if not free_paths(start, (*as_names(settings.get("fixed", ())), "inducing")):
+        return None
     distinct = unique_rows.distinct(X)[0]
     if len(distinct) <= ALL:
         if len(start.inducing) >= len(distinct):
