@@ -68,7 +68,7 @@ class Course:
         self._tell(line)
 
     def run(self):
-        """To its end; the best look is ``best``, and that of today's default ``first``."""
+        """To its end: ``best`` is the best look, ``first`` that of the candidate that it has to beat, if there is one."""
         T = self._plan.seconds
         if self.held is None or T < SHORT or self.constant:
             return self._at_once(T)
@@ -106,14 +106,14 @@ class Course:
     # --- one candidate ---
 
     def _go(self, candidate, seconds, part=None):
-        """Let it run, and look; False where it failed, and the reason is told."""
+        """Let it run, and look at it; None where it failed, and the reason is told."""
         try:
             candidate.take(self._plan, seconds, part)
             look = look_at(candidate, self.held, self._plan)
         except FAILURES as error:
             self.error = error
             self.say(f"{candidate.name}: failed, so it is out ({str(error).split('. ')[0][:120]})")
-            return False
+            return None
         self.looks.append(look)
         self._history.setdefault(candidate.name, []).append(look.score)
         self.say(
@@ -122,8 +122,7 @@ class Course:
         )
         if self.best is None or look.score > self.best.score:
             self.best = look
-            return True
-        return None
+        return look
 
     def _last(self, candidate):
         """Its last look, or None."""
@@ -242,7 +241,7 @@ class Course:
             if racing and not self._has_time():
                 break
             part = 2 * FIRST if candidate.name == RELEVANT else FIRST
-            if self._go(candidate, self._slice(part)) is not False:
+            if self._go(candidate, self._slice(part)) is not None:
                 racing.append(candidate)
         for round_ in range(ROUNDS):
             racing.sort(key=self._score, reverse=True)
@@ -250,7 +249,7 @@ class Course:
             racing = racing[:keep] + [one for one in racing[keep:] if self._comes_nearer(one)]
             if len(racing) < 2 or not self._has_time():
                 break
-            racing = [one for one in racing if self._go(one, self._slice(SECOND)) is not False]
+            racing = [one for one in racing if self._go(one, self._slice(SECOND)) is not None]
         return sorted(racing, key=self._score, reverse=True)
 
     def _slice(self, part):
@@ -290,24 +289,26 @@ class Course:
 
     def _finish(self, leaders):
         """The winner gets the time that is left, but for the end; a failure passes it to the next."""
-        while leaders:
-            winner, *leaders = leaders
+        for winner in leaders:
             seconds = self._plan.left - self._at_end()
-            segments = 1 if isinstance(winner, Plain) else SEGMENTS
-            if isinstance(winner, Plain):
-                winner.rows_at_once = LAST_ROWS
             # a budget that is spent leaves no time to train on
-            segments *= self._plan.count("worth training on", seconds > self._slice(0))
-            worse = 0
-            for i in range(segments):
-                gained = self._go(winner, seconds / segments, (i / segments, (i + 1) / segments))
-                if gained is False:
-                    break
-                worse = 0 if gained else worse + 1
-                if worse == PATIENCE:
-                    self.say(f"{winner.name}: ended, because three looks gained nothing")
-                    break
-            else:
+            if not self._plan.count("worth training on", seconds > self._slice(0)):
                 return
-            if gained is not False:
+            if self._train_on(winner, seconds):
                 return
+
+    def _train_on(self, winner, seconds):
+        """Whether it came to its end, the last step or three looks without a gain; False where it failed."""
+        plain = isinstance(winner, Plain)
+        if plain:
+            winner.rows_at_once = LAST_ROWS
+        segments, worse = 1 if plain else SEGMENTS, 0
+        for i in range(segments):
+            look = self._go(winner, seconds / segments, (i / segments, (i + 1) / segments))
+            if look is None:
+                return False
+            worse = 0 if look is self.best else worse + 1
+            if worse == PATIENCE:
+                self.say(f"{winner.name}: ended, because three looks gained nothing")
+                break
+        return True
