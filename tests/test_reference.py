@@ -16,7 +16,7 @@ from fastsvgp import extending, records
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
 OF_MODULES = {  # beside them, of modules that are public as a whole
-    "recipes": {"classification", "regression"},
+    "recipes": {"classification", "regression", "search"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
     "models": {"register", "serving", "offers", "options"},

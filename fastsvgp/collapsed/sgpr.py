@@ -48,15 +48,15 @@ from ..covariances import Covariance
 from ..distributed import reduce
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods import Gaussian
-from ..likelihoods.base import in_dtype, log, number, total, weighted
+from ..likelihoods.base import in_dtype, total, weighted
 from ..means import Mean
 from ..posteriors import Whitened
-from ..posteriors.base import add_to_diagonals, prior_factor
+from ..posteriors.base import add_to_diagonals
 from ..records import Blocks, leaf, plus, record, restricted
-from ..records.inducing_sets import naming_repeated, sets_of
 from ..records.typed import AnyRecord, Array, ArrayLike, Group, Names, Number, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
+from .forward_pass import forward
 
 
 @record
@@ -254,97 +254,6 @@ def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     return SVGP(
         sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean
     )
-
-
-class State:
-    """What the value and the gradient share."""
-
-    __slots__ = (
-        "blocks",
-        "L",
-        "Lam",
-        "B",
-        "R",
-        "c",
-        "t",
-        "beta",
-        "y",
-        "shape",
-        "value",
-        "weights",
-        "count",
-    )
-
-
-LEAST_ROWS = 1024  # of a part of the data
-
-
-def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
-    """The value, and what the gradient and others need beside it; ``scale``: X and Y may be some of all rows.
-
-    keep : keep what the gradient needs of each row, its columns of Kuf and Lam. Without it long data go by in parts.
-    """
-    s = State()
-    y = Y if sgpr.mean is None else Y - sgpr.mean(X)
-    s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
-    s.beta = 1.0 / number(sgpr.noise_variance)
-    real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
-    M = sum(map(len, sets_of(sgpr.inducing)))
-    part = max(LEAST_ROWS, kernels.chunk_numbers(s.y) // M)
-    if keep or X.shape[0] <= part:
-        gram, Lam_y, prior = _whole(s, sgpr, X, jitter, real_beta)
-    else:
-        gram, Lam_y, prior = _in_parts(s, sgpr, X, jitter, real_beta, part)
-    squares = total(np.square(s.y, dtype=float), weights)
-    P, N = s.y.shape
-    s.count = N if weights is None else total(weights)
-    s.count, gram, Lam_y, squares, prior = scale.all_reduce(
-        scale.number(s.count), gram, Lam_y, squares, prior
-    )
-    s.B = kernels.symmetrise(gram)
-    s.t = prior - np.trace(s.B, dtype=float) / s.beta
-    add_to_diagonals(s.B, 1)
-    s.R = kernels.cholesky(s.B)
-    s.c = kernels.solve_triangular(s.R, real_beta * Lam_y)  # (M, P)
-    fit = total(np.square(s.c, dtype=float)) - s.beta * squares
-    log_det = s.count * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
-    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
-    return s
-
-
-def _whole(s, sgpr, X, jitter, beta):
-    """``(gram, Lam_y, prior)``: beta Lam W Lam' in its lower triangle, Lam W y, sum omega kff; L, blocks, Lam stay in ``s``."""
-    s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
-    with naming_repeated(sgpr.inducing):
-        s.L = prior_factor(s.blocks.Kuu, jitter)
-    s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
-    precisions = kernels.full(X.shape[0], s.beta, s.y) if s.weights is None else beta * s.weights
-    gram = kernels.weighted_gram(s.Lam, precisions)
-    Lam_y = kernels.matmul(s.Lam, weighted(s.y, s.weights), transpose_b=True)
-    return gram, Lam_y, total(s.blocks.kff, s.weights)
-
-
-def _in_parts(s, sgpr, X, jitter, beta, part):
-    """The same, ``part`` rows at a time; only L stays."""
-    with naming_repeated(sgpr.inducing):
-        s.L = prior_factor(sgpr.covariance.Kuu(sgpr.inducing), jitter)
-    gram = Lam_y = None
-    prior = 0.0
-    for start in range(0, X.shape[0], part):
-        rows = slice(start, start + part)
-        k, inputs, _ = sgpr.covariance.inner(X[rows])
-        Lam = kernels.solve_triangular(s.L, k.Kuf(sgpr.inducing, inputs), overwrite_b=True)
-        weights = None if s.weights is None else s.weights[rows]
-        count = Lam.shape[1]
-        precisions = kernels.full(count, s.beta, s.y) if weights is None else beta * weights
-        prior = prior + total(k.diag(inputs), weights)
-        y = np.ascontiguousarray(s.y[:, rows], like=s.y)
-        more = kernels.matmul(Lam, weighted(y, weights), transpose_b=True)
-        Lam_y = more if Lam_y is None else Lam_y + more
-        gram = kernels.weighted_gram(
-            Lam, precisions, out=gram, add=gram is not None, overwrite_a=True
-        )
-    return gram, Lam_y, prior
 
 
 class InPlace(NamedTuple):

@@ -42,7 +42,8 @@ from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
 from ..records.typed import AnyRecord, ArrayLike, Names, Record, RecordT
 from ..runtime.edge import public_call
-from .sgpr import SGPR, InPlace, checked, checked_with, forward, gradient
+from .forward_pass import forward
+from .sgpr import SGPR, InPlace, checked, checked_with, gradient
 
 # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
 RUN = 256

@@ -109,6 +109,34 @@ def fitted(fit, group, model, X, Y, options):
 def _facts(group, model, X, Y, options):
     """What ranks must have alike; names that begin with "_" may differ."""
     X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
+    _refuse_kind(model)
+    counted = _counted_rows(group, X, Y, weights)
+    found = {
+        "model": type(model).__name__,
+        "shape of X": list(X.shape[1:]),
+        "shape of Y": list(Y.shape[1:]),
+        "dtype of X": str(X.dtype),
+        "dtype of Y": str(Y.dtype),
+        "rows": group.rows,
+        "_rows": [len(X), counted],
+    }
+    if group.rows == "all":
+        found["rows of X"] = len(X)
+    if group.rows == "all" and group.size > 1:
+        found["_data"] = same_data.of_all(X, Y, weights)
+    for path, _, value in leaves(model):
+        found[f"shape of {path}"] = (
+            None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
+        )
+    found["place of the model"] = reduce.lives_on(model)
+    found["numbers of the model"] = reduce.fingerprint(model)
+    resume = options["resume"]
+    found |= _facts_of_options(options)
+    return found | {"_resume": None if resume is None else _length(group, resume)}
+
+
+def _refuse_kind(model):
+    """``TypeError`` for a kind of model that several ranks cannot train."""
     models.serving("fit", model)
     if not any(
         models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")
@@ -119,6 +147,10 @@ def _facts(group, model, X, Y, options):
             f"fit: a {kind} is trained by one process{why}. Leave `group` out, or train one of"
             f" {KINDS}"
         )
+
+
+def _counted_rows(group, X, Y, weights):
+    """How many rows have a weight above 0; ``ValueError`` for data that are none of a rank."""
     if len(X) != len(Y):
         raise ValueError(
             f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
@@ -136,41 +168,18 @@ def _facts(group, model, X, Y, options):
             f"fit: no row of rank {group.rank} has a weight above 0; each rank needs one that"
             " counts"
         )
-    found = {
-        "model": type(model).__name__,
-        "shape of X": list(X.shape[1:]),
-        "shape of Y": list(Y.shape[1:]),
-    }
-    found |= {
-        "dtype of X": str(X.dtype),
-        "dtype of Y": str(Y.dtype),
-        "rows": group.rows,
-        "_rows": [len(X), counted],
-    }
-    if group.rows == "all":
-        found["rows of X"] = len(X)
-    if group.rows == "all" and group.size > 1:
-        found["_data"] = same_data.of_all(X, Y, weights)
-    for path, _, value in leaves(model):
-        found[f"shape of {path}"] = (
-            None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
-        )
-    found["place of the model"], found["numbers of the model"] = (
-        reduce.lives_on(model),
-        reduce.fingerprint(model),
-    )
-    found["seed"] = reduce.seed_of(options["rng"])
+    return counted
+
+
+def _facts_of_options(options):
+    found = {"seed": reduce.seed_of(options["rng"])}
     for name, value in options.items():
-        if name in ON_RANK_0:
-            found[name] = value is not None
-        elif name == "weights":
+        if name in ON_RANK_0 or name == "weights":
             found[name] = value is not None
         elif name != "rng":
             found[name] = (
                 "function" if callable(value) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
             )
-    resume = options["resume"]
-    found["_resume"] = None if resume is None else _length(group, resume)
     return found
 
 

@@ -231,6 +231,23 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
                 f"`{name}` is {array.dtype}, and the features or data are {dtype}; give one dtype"
                 " to all"
             )
+    seen = _checked_features(seen, sample, dtype)
+    if precision.ndim not in (1, 2) or len(set(precision.shape)) != 1 or 0 in precision.shape:
+        raise ValueError(
+            f"`precision` must have shape (m,) or (m, m) for m functions, got {precision.shape}"
+        )
+    q.check_size(len(precision))
+    likelihood, _ = check.parameters(likelihood, np.empty(0, dtype), prefix="likelihood.")
+    likelihood.check_settings()
+    basis = (_Features if precision.ndim == 1 else _FeaturesWithDenseS)(
+        seen["Phi_i"], seen.get("Phi_j"), precision
+    )
+    return basis, q, likelihood, Y, dtype
+
+
+def _checked_features(seen, sample, dtype):
+    """The features of a sample, by name, finite and in one dtype."""
+    found = {}
     for name, phi in seen.items():
         functions = np.shape(sample.i if name == "Phi_i" else sample.j)
         if (
@@ -244,15 +261,5 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
                 f" function of `sample.{name[-1]}`, got {phi.shape} for {functions}"
             )
         check.finite(name, phi)
-        seen[name] = np.ascontiguousarray(phi, dtype)
-    if precision.ndim not in (1, 2) or len(set(precision.shape)) != 1 or 0 in precision.shape:
-        raise ValueError(
-            f"`precision` must have shape (m,) or (m, m) for m functions, got {precision.shape}"
-        )
-    q.check_size(len(precision))
-    likelihood, _ = check.parameters(likelihood, np.empty(0, dtype), prefix="likelihood.")
-    likelihood.check_settings()
-    basis = (_Features if precision.ndim == 1 else _FeaturesWithDenseS)(
-        seen["Phi_i"], seen.get("Phi_j"), precision
-    )
-    return basis, q, likelihood, Y, dtype
+        found[name] = np.ascontiguousarray(phi, dtype)
+    return found

@@ -7,7 +7,7 @@ from support.derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.collapsed import sgpr
+from fastsvgp.collapsed import forward_pass
 
 JITTER = 1e-3
 
@@ -131,9 +131,9 @@ def test_long_data_go_by_in_parts(rng, monkeypatch, kind, weighted, outputs):
         fs.collapsed_bound(model, X, Y, **weights),
         fs.optimal_svgp(model, X, Y, **weights),
     )
-    monkeypatch.setattr(sgpr, "LEAST_ROWS", 16)
-    monkeypatch.setattr(sgpr.kernels, "chunk_numbers", lambda like: 1)
-    monkeypatch.setattr(sgpr, "_whole", lambda *_: pytest.fail("all rows at once"))
+    monkeypatch.setattr(forward_pass, "LEAST_ROWS", 16)
+    monkeypatch.setattr(forward_pass.kernels, "chunk_numbers", lambda like: 7 * 40)
+    monkeypatch.setattr(forward_pass, "_whole", lambda *_: pytest.fail("all rows at once"))
     assert fs.collapsed_bound(model, X, Y, **weights) == pytest.approx(value, rel=1e-12)
     for (path, _, one), (_, _, other) in zip(
         fs.leaves(best), fs.leaves(fs.optimal_svgp(model, X, Y, **weights)), strict=True

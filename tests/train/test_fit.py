@@ -935,9 +935,9 @@ def test_the_model_that_came_in_is_not_modified(rng):
 
 def test_messages(rng):
     model, X, Y = problem(rng)
-    with pytest.raises(ValueError, match="either `steps` or `epochs`"):
+    with pytest.raises(ValueError, match="one of `steps`, `epochs` and `seconds`"):
         fs.fit(model, X, Y)
-    with pytest.raises(ValueError, match="either `steps` or `epochs`"):
+    with pytest.raises(ValueError, match="one of `steps`, `epochs` and `seconds`"):
         fs.fit(model, X, Y, steps=1, epochs=1)
     with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
         fs.fit(model, X, Y[:-1], steps=1)

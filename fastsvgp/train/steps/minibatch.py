@@ -114,29 +114,12 @@ class MinibatchSteps(Steps):
             (model, taken, value, grad), used = self._safely(natural)
             natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
-            for one in taken:
-                if one.backed_off:
-                    log.info(
-                        "step %d: the natural step of %g would leave the cone; took %g",
-                        step + 1,
-                        asked,
-                        one.step_size,
-                    )
+            self._say_backed_off(taken, asked)
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
             paths = self._moving(model, optimised)
             if (i or grad is None) and (paths or value is None):
-                exact = self._inverse is None or self._inverse.direction == "exact"
-                uphill = (
-                    functools.partial(elbo_and_grad, **self._random)
-                    if exact
-                    else likelihood_direction
-                )
-                shared = self._shared(at + i)
-                ascent = functools.partial(
-                    self._on_batch, uphill, at + i, model, batch, wrt=paths, **shared
-                )
-                (value, grad), also_used = self._safely(ascent)
+                (value, grad), also_used = self._uphill(at + i, model, batch, paths)
                 used = max(used, also_used)
             self._refuse_infinite(value)
             if self._optimiser.paths(model):
@@ -157,6 +140,26 @@ class MinibatchSteps(Steps):
             "jitter": used,
             "inverse": inverse,
         }
+
+    def _uphill(self, at, model, batch, paths):
+        """``((value, grad), jitter)`` of a batch, with respect to these paths."""
+        exact = self._inverse is None or self._inverse.direction == "exact"
+        uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+        return self._safely(
+            functools.partial(
+                self._on_batch, uphill, at, model, batch, wrt=paths, **self._shared(at)
+            )
+        )
+
+    def _say_backed_off(self, taken, asked):
+        for one in taken:
+            if one.backed_off:
+                log.info(
+                    "step %d: the natural step of %g would leave the cone; took %g",
+                    self._step + 1,
+                    asked,
+                    one.step_size,
+                )
 
     def _refuse_infinite(self, value):
         if not math.isfinite(value):

@@ -1,0 +1,99 @@
+"""The forward pass of the collapsed bound: its value, and what the gradient and the optimal q need; formulas in ``sgpr``."""
+
+import numpy as np
+
+from .. import kernels
+from ..distributed.data_scale import ALL_ROWS
+from ..likelihoods.base import in_dtype, log, number, total, weighted
+from ..posteriors.base import add_to_diagonals, prior_factor
+from ..records.inducing_sets import naming_repeated
+
+LEAST_ROWS = 1024  # of a part of the data
+
+
+class State:
+    """What the value and the gradient share."""
+
+    __slots__ = (
+        "blocks",
+        "L",
+        "Lam",
+        "B",
+        "R",
+        "c",
+        "t",
+        "beta",
+        "y",
+        "shape",
+        "value",
+        "weights",
+        "count",
+    )
+
+
+def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
+    """The value, and what the gradient and others need beside it; ``scale``: X and Y may be some of all rows.
+
+    keep : keep what the gradient needs of each row, its columns of Kuf and Lam. Without it long data go by in parts.
+    """
+    s = State()
+    y = Y if sgpr.mean is None else Y - sgpr.mean(X)
+    s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
+    s.beta = 1.0 / number(sgpr.noise_variance)
+    real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
+    if keep or X.shape[0] <= LEAST_ROWS:
+        gram, Lam_y, prior = _whole(s, sgpr, X, jitter, real_beta)
+    else:
+        gram, Lam_y, prior = _in_parts(s, sgpr, X, jitter, real_beta)
+    squares = total(np.square(s.y, dtype=float), weights)
+    P, N = s.y.shape
+    s.count = N if weights is None else total(weights)
+    s.count, gram, Lam_y, squares, prior = scale.all_reduce(
+        scale.number(s.count), gram, Lam_y, squares, prior
+    )
+    s.B = kernels.symmetrise(gram)
+    s.t = prior - np.trace(s.B, dtype=float) / s.beta
+    add_to_diagonals(s.B, 1)
+    s.R = kernels.cholesky(s.B)
+    s.c = kernels.solve_triangular(s.R, real_beta * Lam_y)  # (M, P)
+    fit = total(np.square(s.c, dtype=float)) - s.beta * squares
+    log_det = s.count * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
+    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
+    return s
+
+
+def _whole(s, sgpr, X, jitter, beta):
+    """``(gram, Lam_y, prior)``: beta Lam W Lam' in its lower triangle, Lam W y, sum omega kff; L, blocks, Lam stay in ``s``."""
+    s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
+    with naming_repeated(sgpr.inducing):
+        s.L = prior_factor(s.blocks.Kuu, jitter)
+    s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
+    precisions = kernels.full(X.shape[0], s.beta, s.y) if s.weights is None else beta * s.weights
+    gram = kernels.weighted_gram(s.Lam, precisions)
+    Lam_y = kernels.matmul(s.Lam, weighted(s.y, s.weights), transpose_b=True)
+    return gram, Lam_y, total(s.blocks.kff, s.weights)
+
+
+def _in_parts(s, sgpr, X, jitter, beta):
+    """The same, some rows at a time: an (M, rows) matrix has as many numbers as make work on it efficient. Only L stays."""
+    gram = Lam_y = part = None
+    start, prior = 0, 0.0
+    while start < X.shape[0]:
+        rows = slice(start, start + (part or LEAST_ROWS))
+        blocks = sgpr.covariance.blocks(sgpr.inducing, X[rows])
+        if part is None:
+            part = max(LEAST_ROWS, kernels.chunk_numbers(s.y) // len(blocks.Kuu))
+            with naming_repeated(sgpr.inducing):
+                s.L = prior_factor(blocks.Kuu, jitter)
+        Lam = kernels.solve_triangular(s.L, blocks.Kuf, overwrite_b=True)
+        count, weights = Lam.shape[1], None if s.weights is None else s.weights[rows]
+        precisions = kernels.full(count, s.beta, s.y) if weights is None else beta * weights
+        prior = prior + total(blocks.kff, weights)
+        y = np.ascontiguousarray(s.y[:, rows], like=s.y)
+        more = kernels.matmul(Lam, weighted(y, weights), transpose_b=True)
+        Lam_y = more if Lam_y is None else Lam_y + more
+        gram = kernels.weighted_gram(
+            Lam, precisions, out=gram, add=gram is not None, overwrite_a=True
+        )
+        start += count
+    return gram, Lam_y, prior
