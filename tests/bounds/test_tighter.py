@@ -134,7 +134,7 @@ def smooth(rng, M, N, variance, noise, dtype=np.float64):
 
 @pytest.mark.parametrize("noise", [0.1, 0.01, 0.001])
 def test_small_noise_in_float32(rng, noise):
-    """What is added is right to 1 %, and the bound as accurate as the collapsed one is."""
+    """What is added is right to 2 %, and the bound as accurate as the collapsed one is."""
     errors = []
     for _ in range(5):
         sgpr, X, Y = smooth(rng, 50, 1000, 1.0, noise, np.float32)
@@ -148,7 +148,7 @@ def test_small_noise_in_float32(rng, noise):
         found, truth = (
             np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide)
         )
-        np.testing.assert_allclose(found[1] - found[0], truth[1] - truth[0], rtol=0.01)
+        np.testing.assert_allclose(found[1] - found[0], truth[1] - truth[0], rtol=0.02)
         errors.append(np.abs(found - truth))
     collapsed, tight = np.max(errors, axis=0)
     assert tight <= 2 * collapsed
