@@ -21,8 +21,8 @@ DATA = mnist.FOLDER
 SVGP = ["--inducing", "1024", "--batch-size", "1024", "--epochs", "100", "--covariance", "matern32"]
 SGPR = ["--method", "sgpr", "--inducing", "1024", "--steps", "200", "--covariance", "matern32"]
 PROBLEMS = {
-    "airfoil": [],
-    "energy": [],
+    "airfoil": ["--method", "sgpr"],
+    "energy": ["--method", "sgpr"],
     "kin40k": SVGP,
     "elevators": SVGP,
     "bike": SGPR,
