@@ -134,9 +134,12 @@ def smooth(rng, M, N, variance, noise, dtype=np.float64):
 
 @pytest.mark.parametrize("noise", [0.1, 0.01, 0.001])
 def test_small_noise_in_float32(rng, noise):
-    """What is added is right to 2 %, and the bound as accurate as the collapsed one is."""
-    errors = []
-    for _ in range(5):
+    """What is added is right to 0.3 % by the median, to 2 % in the worst case, and the bound as accurate as the collapsed one is.
+
+    Of 3000 draws the median was 0.14 %, one in 250 was above 1 %, and the largest 1.44 %.
+    """
+    errors, added = [], []
+    for _ in range(15):
         sgpr, X, Y = smooth(rng, 50, 1000, 1.0, noise, np.float32)
         sgpr = fs.replace(sgpr, inducing=X[:50])
         wide = (
@@ -148,8 +151,9 @@ def test_small_noise_in_float32(rng, noise):
         found, truth = (
             np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide)
         )
-        np.testing.assert_allclose(found[1] - found[0], truth[1] - truth[0], rtol=0.02)
+        added.append(abs((found[1] - found[0]) / (truth[1] - truth[0]) - 1))
         errors.append(np.abs(found - truth))
+    assert np.median(added) < 0.003 and max(added) < 0.02
     collapsed, tight = np.max(errors, axis=0)
     assert tight <= 2 * collapsed
 

@@ -94,16 +94,12 @@ MARGIN = 1
     ("default", 50, 1e3, 10), ("default", 300, 6e5, 15), ("default", 300, 6e7, 19),
 ])  # fmt: skip
 def test_cold_starts_take_no_more_steps_than_known(rng, start, M, cond, steps):
-    taken = []
-    for _ in range(3):  # one matrix in some hundred takes six steps more
-        A = with_diagonal_for(rng.uniform(-2, 2, (M, 2)), cond)
-        L = {"small": 1e-3 * np.eye(M), "diagonal": np.diag(np.diag(A) ** -0.5), "default": None}
-        W, info = inverse_factor(A, L[start])
-        assert info.converged and info.certified and info.reason == "converged"
-        assert info.searches == 0 and info.residual <= 1e-3
-        assert info.residual == pytest.approx(oracle.residual(A, W), rel=1e-5)
-        taken.append(info.steps)
-    assert np.median(taken) <= steps + MARGIN
+    A = with_diagonal_for(rng.uniform(-2, 2, (M, 2)), cond)
+    L = {"small": 1e-3 * np.eye(M), "diagonal": np.diag(np.diag(A) ** -0.5), "default": None}[start]
+    W, info = inverse_factor(A, L)
+    assert info.converged and info.certified and info.reason == "converged"
+    assert info.steps <= steps + MARGIN and info.searches == 0
+    assert info.residual <= 1e-3 and info.residual == pytest.approx(oracle.residual(A, W), rel=1e-5)
 
 
 @pytest.mark.parametrize("move, steps", [(0.001, 4), (0.005, 11), (0.05, 17)])

@@ -118,7 +118,7 @@ def inverse_factor(
     strictly convex in L. Along a natural-gradient step L (I - g Phi), Phi the lower triangle of E -
     I with half its diagonal, it changes by
     -<E, Phi> g + <Phi, E Phi> g^2 / 2 - sum log(1 - g Phi_ii), convex in g with slope -||E - I||_F^2 / 2 at 0. Its exact
-    minimiser always descends, so it is the fallback. The rule is faster: with lam from power iteration (ten at first, then three
+    minimiser always descends, so it is the fallback. The rule is faster: with lam from power iteration (20 at first, then three
     more each step; at least the largest diagonal entry), g = 1 while 0.45 < lam < 2 (1.5 while the residual exceeds 0.3), else
     2 / (lam + sqrt(lam)), which takes lam to 1. Below ||E - I||_F = 0.46 unit steps converge quadratically. The update:
     Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it

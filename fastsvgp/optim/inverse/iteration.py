@@ -16,6 +16,9 @@ SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what
 # steps that a device takes before the host looks: three waits of four are saved, and at the end two
 # steps may be idle
 LOOKAHEAD = 4
+# power iterations before the first step, and before each later one: after ten, one cold start in some
+# hundred still took a step that was too long, and six more to make up for it
+POWER = 20, 3
 # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
 ROUNDING = 0.17
 
@@ -86,7 +89,7 @@ class _Iterates:
     """Steps by the rule, asked for one after the other; a device has taken several when the host looks at the first one."""
 
     def __init__(self, A, power, tolerance, lookahead):
-        self.A, self.tolerance, self.lookahead, self.iterations = A, tolerance, lookahead, (10, 3)
+        self.A, self.tolerance, self.lookahead, self.iterations = A, tolerance, lookahead, POWER
         self.power = power  # where the next power iteration starts
         self.taken = []  # the last one first
 
