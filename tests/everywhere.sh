@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TESTS="tests/kernels tests/covariances tests/likelihoods tests/posteriors tests/bounds tests/optim tests/layers"
-TESTS="$TESTS tests/extending tests/test_equivalences.py tests/test_gradient_oracles.py"
+TESTS="$TESTS tests/recipes tests/extending tests/test_equivalences.py tests/test_gradient_oracles.py"
 WORKERS="-n 0"
 kernels=(Haswell Zen)
 if grep -qsw avx512f /proc/cpuinfo; then kernels+=(SkylakeX); fi

@@ -13,9 +13,9 @@ from .compiling import compiling
 from .data.task import Task, interpret_target, split
 from .errors import UsageError
 from .fit import fit_task
+from .model_search import search_of, search_task
 from .mpi import refuse_copies
 from .report.outputs import CHECKPOINT
-from .searching import search_of, search_task
 from .settings.resolve import resolve
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of

@@ -10,6 +10,7 @@ from .data.source import STANDARD_INPUT
 from .data.task import Standardisation, load_task, split
 from .errors import UsageError
 from .fitted import Fitted
+from .model_search import search_of, search_task
 from .report import said
 from .report.outputs import (
     CHECKPOINT,
@@ -22,7 +23,6 @@ from .report.outputs import (
     writing,
 )
 from .report.results import results_of
-from .searching import search_of, search_task
 from .settings.resolve import resolve
 from .training import build, holds, train
 

@@ -12,6 +12,7 @@ are the same, up to rounding. Only where there are more than ``relevance.ROWS`` 
 are drawn, do they count as the rows that they are.
 """
 
+from .model_search.search_models import Found as Found, search as search
 from .names import (
     BINARY as BINARY,
     CHOICES as CHOICES,
@@ -24,7 +25,6 @@ from .names import (
     named as named,
     posterior_of as posterior_of,
 )
-from .racing.front_door import Found as Found, search as search
 from .routine import (
     checked_natural_step as checked_natural_step,
     finished as finished,

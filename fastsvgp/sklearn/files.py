@@ -17,8 +17,8 @@ from ..records.persistence import (
     save as save_record,
 )
 from .classifier import SVGPClassifier
+from .model_search import inducing_of
 from .regressor import SVGPRegressor
-from .searching import inducing_of
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
 EXTRA, FORMAT = "estimator", 2  # 2 has maps of inputs

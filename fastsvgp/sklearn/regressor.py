@@ -11,8 +11,8 @@ from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
 from ..likelihoods import Gaussian, Laplace, StudentT
 from .base import SVGPEstimator
+from .model_search import changed, checked_budget, searched
 from .sampling import draw
-from .searching import changed, checked_budget, searched
 
 ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
 
@@ -29,7 +29,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     With one target, and all settings but ``time_budget``, ``random_state`` and ``verbose`` as they
     are, ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other
-    setting, such as ``solver="natural"``, means what it says, and there is no search.
+    setting, such as ``solver="natural"``, turns the search off.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def fitted(fit, model, X, Y, seconds, asked):
     )
     began = time.perf_counter()
     steps = None
-    if schedules.last_all([asked["optimiser"], *asked.values()]):
+    if schedules.last_all(asked.values()):
         fit(model, X, Y, None, **pilot | {"steps": TIMED})
         each = (time.perf_counter() - began) / TIMED
         steps = max(int((seconds - TIMED * each) / each), 1)

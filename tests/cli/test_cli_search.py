@@ -7,7 +7,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.recipes.racing import course
+from fastsvgp.recipes.model_search import stages
 from tests.support.cli_runs import results, run
 
 pytestmark = pytest.mark.usefixtures("here", "unplotted")
@@ -68,7 +68,7 @@ def test_a_method_and_a_time_are_one_too_many(table, capsys):
 
 
 def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, monkeypatch):
-    look_at, seen = course.look_at, []
+    look_at, seen = stages.look_at, []
 
     def interrupted(*args):
         seen.append(args)
@@ -76,12 +76,12 @@ def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, 
             raise KeyboardInterrupt
         return look_at(*args)
 
-    monkeypatch.setattr(course, "look_at", interrupted)
+    monkeypatch.setattr(stages, "look_at", interrupted)
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]) == 130
     assert "--resume goes the same way again" in capsys.readouterr().err
     fs.load_fitted("out")
     plan = json.load(open("out/plan.json"))
-    monkeypatch.setattr(course, "look_at", look_at)
+    monkeypatch.setattr(stages, "look_at", look_at)
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet", "--resume"]) == 0
     then = results("out")
     decided = [list(pair) for pair in plan["counts"]]

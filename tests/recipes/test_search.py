@@ -7,10 +7,15 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.errors import Diverged
-from fastsvgp.recipes.racing import candidates, course, front_door
-from fastsvgp.recipes.racing.candidates import Rows
-from fastsvgp.recipes.racing.course import Course
-from fastsvgp.recipes.racing.plan import Plan
+from fastsvgp.recipes.model_search import (
+    networks,
+    plain_processes,
+    search_models,
+    stages,
+)
+from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.stages import Stages
 from fastsvgp.recipes.scaling import Scale
 
 SHORT = {"seconds": 4.0, "by_work": True}
@@ -62,7 +67,7 @@ def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
     scale = Scale.of(X, y, True)
     y = (y - y.mean()) / y.std()
     held = Rows(X[:60], rng.standard_normal(60))
-    one = Course(
+    one = Stages(
         Rows(X[60:], y[60:]), held, held, scale, scale.ranked(X), Plan(4.0, by_work=True), 0, lambda line: None
     )  # fmt: skip
     one.run()
@@ -127,7 +132,7 @@ SINGULAR = fs.NotPositiveDefinite((), 3, 1e-6, 5, np.float64)
 def test_a_candidate_that_fails_loses_and_its_earlier_looks_stay(rng, monkeypatch, error):
     X, y = table(rng)
     takes = []
-    take = candidates.Deep.take
+    take = networks.Deep.take
 
     def failing(self, *args):
         takes.append(self.name)
@@ -135,7 +140,7 @@ def test_a_candidate_that_fails_loses_and_its_earlier_looks_stay(rng, monkeypatc
             raise error
         return take(self, *args)
 
-    monkeypatch.setattr(candidates.Deep, "take", failing)
+    monkeypatch.setattr(networks.Deep, "take", failing)
     found = fs.recipes.search(X, y, rng=0, **SHORT)
     assert any("failed, so it is out" in line for line in found.story)
     assert any(look["candidate"].startswith("network") for look in found.looks)
@@ -147,8 +152,13 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
     def failing(self, *args):
         raise SINGULAR
 
-    front_door._rehearse()
-    for kind in (candidates.Deep, candidates.Plain, candidates.Exact, candidates.Scarce):
+    search_models._rehearse()
+    for kind in (
+        networks.Deep,
+        plain_processes.Plain,
+        plain_processes.Exact,
+        plain_processes.Scarce,
+    ):
         monkeypatch.setattr(kind, "take", failing)
     with pytest.raises(fs.NotPositiveDefinite):
         fs.recipes.search(X, y, rng=0, **SHORT)
@@ -157,9 +167,9 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
 @pytest.mark.parametrize("at", [1, 4])
 def test_ctrl_c(rng, monkeypatch, at):
     X, y = table(rng)
-    front_door._rehearse()
+    search_models._rehearse()
     looks = []
-    look_at = course.look_at
+    look_at = stages.look_at
 
     def interrupted(*args):
         looks.append(args)
@@ -167,7 +177,7 @@ def test_ctrl_c(rng, monkeypatch, at):
             raise KeyboardInterrupt
         return look_at(*args)
 
-    monkeypatch.setattr(course, "look_at", interrupted)
+    monkeypatch.setattr(stages, "look_at", interrupted)
     if at == 1:
         with pytest.raises(KeyboardInterrupt):
             fs.recipes.search(X, y, rng=0, **SHORT)

@@ -6,9 +6,15 @@ from scipy import stats
 from scipy.optimize import minimize
 
 import fastsvgp as fs
-from fastsvgp.recipes.racing import collapse, densities, ending, splits, tails
-from fastsvgp.recipes.racing.candidates import Rows
-from fastsvgp.recipes.racing.plan import RATE, Plan, counts_of
+from fastsvgp.recipes.model_search import (
+    collapsed_posterior,
+    held_out_density,
+    last_posterior,
+    rows as rows_of,
+    student_noise,
+)
+from fastsvgp.recipes.model_search.plan import RATE, Plan, counts_of
+from fastsvgp.recipes.model_search.rows import Rows
 
 JITTER = 1e-6
 
@@ -27,15 +33,15 @@ def problem(request, rng):
 
 def at(problem, s, n, weights=None, chunk=None):
     covariance, Z, rows = problem
-    found = collapse.sums(covariance, Z, rows.X, rows.y, weights, JITTER)
-    return found, collapse.Collapsed(covariance, Z, found, s, n)
+    found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, weights, JITTER)
+    return found, collapsed_posterior.Collapsed(covariance, Z, found, s, n)
 
 
 @pytest.mark.parametrize("s, n", [(1.0, 0.05), (0.3, 0.01), (4.0, 1.0)])
 def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
     covariance, Z, rows = problem
     _, collapsed = at(problem, s, n)
-    sgpr = fs.SGPR(ending.scaled(covariance, s), Z, n)
+    sgpr = fs.SGPR(last_posterior.scaled(covariance, s), Z, n)
     svgp = fs.optimal_svgp(sgpr, rows.X, rows.y, jitter=s * JITTER)
     X = rng.standard_normal((9, 2))
     for ours, theirs in zip(
@@ -47,16 +53,16 @@ def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
 def test_variance_and_noise_are_at_the_top_of_the_collapsed_bound(problem):
     covariance, Z, rows = problem
     found, _ = at(problem, 1.0, 0.1)
-    s, n = collapse.tuned(found, 0.1)
+    s, n = collapsed_posterior.tuned(found, 0.1)
 
     def bound(log_s, log_n):
-        sgpr = fs.SGPR(ending.scaled(covariance, np.exp(log_s)), Z, np.exp(log_n))
+        sgpr = fs.SGPR(last_posterior.scaled(covariance, np.exp(log_s)), Z, np.exp(log_n))
         return fs.collapsed_bound(sgpr, rows.X, rows.y, jitter=np.exp(log_s) * JITTER)
 
     here = np.log([s, n])
     for step in ([1e-3, 0.0], [-1e-3, 0.0], [0.0, 1e-3], [0.0, -1e-3]):
         assert bound(*(here + step)) < bound(*here)
-    held, _ = collapse.tuned(found, 0.3, held=True), None
+    held, _ = collapsed_posterior.tuned(found, 0.3, held=True), None
     assert held[1] == pytest.approx(0.3, rel=1e-12)
     best = np.log(held[0])
     assert bound(best, np.log(0.3)) > max(
@@ -71,7 +77,7 @@ def test_the_slopes_of_the_bound(problem, monkeypatch):
         "scipy.optimize.minimize",
         lambda loss, start, **_: seen.update(loss=loss) or minimize(lambda x: x @ x, start),
     )
-    collapse.tuned(found, 0.1)
+    collapsed_posterior.tuned(found, 0.1)
     for point in np.array([[0.0, -2.0], [1.2, -4.0], [-2.0, 0.5]]):
         _, slopes = seen["loss"](point)
         for i, step in enumerate(1e-5 * np.eye(2)):
@@ -83,11 +89,11 @@ def test_rows_in_chunks_and_rows_of_weight_two(problem, rng, monkeypatch):
     covariance, Z, rows = problem
     whole, collapsed = at(problem, 1.0, 0.1)
     counts = rng.integers(0, 3, len(rows))
-    weighted = collapse.sums(covariance, Z, rows.X, rows.y, counts.astype(float), JITTER)
-    repeated = collapse.sums(
+    weighted = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, counts.astype(float), JITTER)
+    repeated = collapsed_posterior.sums(
         covariance, Z, np.repeat(rows.X, counts, 0), np.repeat(rows.y, counts), None, JITTER
     )
-    monkeypatch.setattr(collapse, "CHUNK", 16)
+    monkeypatch.setattr(collapsed_posterior, "CHUNK", 16)
     parts, again = at(problem, 1.0, 0.1)
     for one, other in ((whole, parts), (weighted, repeated)):
         for first, second in zip(one, other, strict=True):
@@ -99,9 +105,9 @@ def test_rows_in_chunks_and_rows_of_weight_two(problem, rng, monkeypatch):
 def test_factors_are_put_into_the_model(problem, rng, a):
     covariance, Z, rows = problem
     s, n, c = 1.7, 0.02, 3.0
-    found = collapse.sums(covariance, Z, rows.X, rows.y, None, JITTER / a / s)
-    collapsed = collapse.Collapsed(covariance, Z, found, s, n)
-    svgp, factors = ending.handed_over(collapsed, Z, (a, c), rows)
+    found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, JITTER / a / s)
+    collapsed = collapsed_posterior.Collapsed(covariance, Z, found, s, n)
+    svgp, factors = last_posterior.handed_over(collapsed, Z, (a, c), rows)
     assert factors == (a, c) and svgp.likelihood.variance == pytest.approx(c * n)
     X = rng.standard_normal((20, 2))
     mean, var = fs.predict_f(svgp, X)
@@ -115,9 +121,9 @@ def test_where_the_smaller_jitter_is_too_small_the_variance_stays():
     rows = Rows(X, np.sin(X[:, 0]))
     covariance = fs.RBF(1e6, np.full(1, 3.0))
     Z = X.copy()
-    found = collapse.sums(covariance, Z, rows.X, rows.y, None, 1.0)
-    collapsed = collapse.Collapsed(covariance, Z, found, 1e-5, 0.1)
-    svgp, (a, c) = ending.handed_over(collapsed, Z, (1e9, 2.0), rows)
+    found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, 1.0)
+    collapsed = collapsed_posterior.Collapsed(covariance, Z, found, 1e-5, 0.1)
+    svgp, (a, c) = last_posterior.handed_over(collapsed, Z, (1e9, 2.0), rows)
     assert (a, c) == (1.0, 2.0)
     assert np.isfinite(fs.predict_f(svgp, X)[1]).all()
 
@@ -127,11 +133,11 @@ def test_factors_have_the_largest_density_under_their_prior(rng):
     var_f, noise = rng.gamma(2.0, 0.1, N), 0.05
     mean = rng.standard_normal(N)
     y = mean + np.sqrt(3.0 * var_f + 0.5 * noise) * rng.standard_normal(N)
-    a, c = densities.factors_of(mean, var_f, noise, y)
+    a, c = held_out_density.factors_of(mean, var_f, noise, y)
 
     def posterior(p):
         sd = np.sqrt(np.exp(p[0]) * var_f + np.exp(p[1]) * noise)
-        return stats.norm.logpdf(y, mean, sd).sum() - 0.5 * densities.PRIOR_ROWS * (p @ p)
+        return stats.norm.logpdf(y, mean, sd).sum() - 0.5 * held_out_density.PRIOR_ROWS * (p @ p)
 
     here = np.log([a, c])
     for step in (np.eye(2)[0], np.eye(2)[1]):
@@ -147,42 +153,46 @@ def test_student_t_noise_is_taken_where_tails_are_heavy(rng, df):
     y = f + 0.1 * (rng.standard_normal(N) if df == np.inf else rng.standard_t(df, N))
     rows, held = Rows(X[:600], y[:600]), Rows(X[600:], y[600:])
     covariance, Z = fs.RBF(1.0, np.ones(1)), np.linspace(-3, 3, 15)[:, None]
-    found = collapse.sums(covariance, Z, rows.X, rows.y, None, JITTER)
-    collapsed = collapse.Collapsed(covariance, Z, found, *collapse.tuned(found, 0.1))
+    found = collapsed_posterior.sums(covariance, Z, rows.X, rows.y, None, JITTER)
+    collapsed = collapsed_posterior.Collapsed(
+        covariance, Z, found, *collapsed_posterior.tuned(found, 0.1)
+    )
     mean, var_f = collapsed.predict(held.X)
-    noise = tails.student_noise(held.y - mean, var_f, None)
+    noise = student_noise.student_noise(held.y - mean, var_f, None)
     if df == np.inf:
         assert noise is None
         return
     assert noise.df < 2 * df + 1 and 0.05 < noise.scale < 0.2
-    gaussian, _ = ending.handed_over(collapsed, Z, (1.0, 1.0), rows)
-    heavy = tails.with_tails(gaussian, noise, rows, Plan(60.0), rng)
-    by_density, _ = tails.gains(heavy, gaussian, held.X, held.y, None)
+    gaussian, _ = last_posterior.handed_over(collapsed, Z, (1.0, 1.0), rows)
+    steps = student_noise.steps_of(gaussian, noise, rows, Plan(60.0))
+    assert steps >= student_noise.FEWEST
+    heavy = student_noise.with_tails(gaussian, noise, rows, steps, Plan(60.0))
+    by_density, _ = student_noise.gains(heavy, gaussian, held.X, held.y, None)
     assert by_density > 1
-    assert tails.with_tails(gaussian, noise, rows, Plan(1e-9), rng) is None
+    assert student_noise.steps_of(gaussian, noise, rows, Plan(1e-9)) is None
 
 
 def test_tails(rng):
     z = 1.7 * stats.t(5.0).rvs(20_000, random_state=rng)
-    tails = densities.tails_of(z)
+    tails = held_out_density.tails_of(z)
     assert 4.3 < tails.df < 5.8 and abs(tails.scale - 1.7) < 0.05
     density = tails.log_density(2 * z, 2.0)
     np.testing.assert_allclose(
         density, stats.t(tails.df, scale=2 * tails.scale).logpdf(2 * z), atol=1e-10
     )
-    assert densities.tails_of(z, lightest=8.0).df == pytest.approx(8.0, rel=1e-6)
+    assert held_out_density.tails_of(z, lightest=8.0).df == pytest.approx(8.0, rel=1e-6)
     outlier = np.append(rng.standard_normal(500), 30.0)
-    one = densities.log_densities(np.zeros(501), np.ones(501), outlier)
+    one = held_out_density.log_densities(np.zeros(501), np.ones(501), outlier)
     assert -1.6 < one.mean() < -1.3 and one[-1] > -40  # the Gaussian one has -451 there
 
 
 def test_paired_standard_errors(rng):
     first = rng.standard_normal(400)
     noise = rng.standard_normal(400)
-    by = densities.better_by(first + 0.1 + 0.5 * noise, first)
+    by = held_out_density.better_by(first + 0.1 + 0.5 * noise, first)
     gain = 0.1 + 0.5 * noise
     assert by == pytest.approx(gain.mean() / (gain.std(ddof=1) / 20), rel=1e-9)
-    assert densities.better_by(first, first) == 0
+    assert held_out_density.better_by(first, first) == 0
 
 
 def test_equal_rows_stay_on_one_side(rng):
@@ -190,10 +200,10 @@ def test_equal_rows_stay_on_one_side(rng):
     X[::7, 0] = 0.0
     X[1::7, 0] = -0.0
     rows = Rows(X, rng.standard_normal(300), np.arange(300.0))
-    train, held = splits.held_out(rows, 40, rng)
+    train, held = rows_of.held_out(rows, 40, rng)
     assert len(train) + len(held) == 300 and 40 <= len(held) <= 50
     assert not {tuple(row + 0.0) for row in train.X} & {tuple(row + 0.0) for row in held.X}
-    assert splits.distinct_count(rows) == len(np.unique(X, axis=0))
+    assert rows_of.distinct_count(rows) == len(np.unique(X, axis=0))
     np.testing.assert_array_equal(np.sort(np.r_[train.weights, held.weights]), np.arange(300.0))
 
 
@@ -201,7 +211,7 @@ def test_a_plan_gives_its_counts_back():
     plan = Plan(1.0)
     assert plan.count("steps", lambda: 12.9) == 12
     again = Plan(1.0, given=counts_of(plan.to_json()))
-    assert again.count("steps", lambda: pytest.fail("decided anew")) == 12
+    assert again.count("steps", lambda: pytest.fail("the clock was asked")) == 12
     assert again.count("more", lambda: 3) == 3
     with pytest.raises(ValueError, match="count 0 is of 'steps', and here 'rows'"):
         Plan(1.0, given=counts_of(plan.to_json())).count("rows", lambda: 1)

@@ -21,7 +21,7 @@ from .report.results import facts_of
 from .settings.defaults import SECONDS
 
 INTERRUPTED = 130
-# options that ask for a model or a training of one's own
+# options of a method
 OWN = (
     "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width", "patch_shape", "image_shape", "stride",
     "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size",

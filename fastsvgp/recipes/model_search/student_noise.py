@@ -6,16 +6,13 @@ from ...bounds.predict import predict_log_density, predict_y
 from ...likelihoods import StudentT
 from ...optim.natural.svgp import natural_step
 from ...records import replace
-from .densities import better_by, tails_of
+from .held_out_density import better_by, tails_of
 
 HEAVY = 10.0  # degrees of freedom below which tails are
 BATCH, STEP = 1024, 0.1
-PART, FEWEST, STEPS = (
-    0.05,
-    20,
-    200,
-)  # of the time, and how many natural steps that has to be, and at most is
-FIRST = 3  # are timed
+# natural steps: as many as this part of the time allows, at least, at most
+PART, FEWEST, STEPS = 0.05, 20, 200
+TIMED, SEED = 3, 3
 NARROWEST = 0.05  # of the variance of residuals, what noise has at least
 
 
@@ -31,29 +28,25 @@ def student_noise(residual, var_f, weights):
     return StudentT(scale=float(np.sqrt(max(square - taken, NARROWEST * square))), df=tails.df)
 
 
-def with_tails(svgp, noise, rows, plan, rng):
-    """The SVGP under Student-t noise, q trained by natural steps on minibatches; None where there is no time for them."""
-    model = replace(svgp, likelihood=noise)
-    batch = min(BATCH, len(rows))
+def steps_of(svgp, noise, rows, plan):
+    """How many natural steps there is time for; None where they are too few. A few, which are dropped, foretell it."""
+    began = plan.spent
+    with_tails(svgp, noise, rows, TIMED, plan)
+    each = (plan.spent - began) / TIMED
+    steps = plan.count("Student-t steps", min(PART * plan.seconds / each, STEPS))
+    return steps if steps >= FEWEST else None
 
-    def step(model):
-        chosen = np.sort(rng.choice(len(rows), batch, replace=False))
-        some = rows.some(chosen)
+
+def with_tails(svgp, noise, rows, steps, plan):
+    """The SVGP under Student-t noise, q trained by ``steps`` natural steps on minibatches."""
+    model, rng = replace(svgp, likelihood=noise), np.random.default_rng(SEED)
+    M, batch = len(svgp.inducing), min(BATCH, len(rows))
+    for _ in range(steps):
+        some = rows.drawn(batch, rng)
         model, _ = natural_step(
             model, some.X, some.y, step_size=STEP, num_data=len(rows), weights=some.weights
         )
-        plan.did(8 * len(model.inducing) ** 2 * (batch + len(model.inducing)))
-        return model
-
-    began = plan.spent
-    for _ in range(FIRST):
-        model = step(model)
-    each = (plan.spent - began) / FIRST
-    count = plan.count("Student-t steps", lambda: min(PART * plan.seconds / each, STEPS))
-    if count < FEWEST:
-        return None
-    for _ in range(count):
-        model = step(model)
+        plan.did(8 * M**2 * (batch + M))
     return model
 
 

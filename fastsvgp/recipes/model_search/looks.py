@@ -7,8 +7,8 @@ import numpy as np
 
 from ...initialise import kmeans_inducing, unique_rows
 from .candidates import Hyper
-from .collapse import Collapsed, features, of_features, sums, tuned
-from .densities import factors_of, log_densities
+from .collapsed_posterior import Collapsed, features, of_features, sums, tuned
+from .held_out_density import factors_of, log_densities
 
 M = 256
 ROWS = 8000
@@ -96,6 +96,13 @@ def _judged(collapsed, X, held):
     score = float(np.average(density, weights=held.weights))
     rmse = float(np.sqrt(np.average(squares, weights=held.weights)))
     return Judged(collapsed, (a, c), density, score, rmse, float(gaussian))
+
+
+def density_of(found, scale, rows):
+    """Log density (N,) of other rows, which may be new to the posterior and to its factors."""
+    mean, var_f = found.collapsed.predict(scale.X(rows.X))
+    a, c = found.factors
+    return log_densities(mean, a * var_f + c * found.collapsed.noise, rows.y, rows.weights)
 
 
 def posterior_of(hyper, rows, count, tune=True):

@@ -10,41 +10,41 @@ from ...errors import NotPositiveDefinite
 from ...initialise import greedy_variance_inducing, unique_rows
 from ...posteriors import Whitened
 from ...records import replace
-from .candidates import Rows
-from .collapse import of_features
-from .densities import BETTER, better_by, log_densities
-from .looks import UNUSUAL, M, judged, posterior_of
-from .tails import gains, student_noise, with_tails
+from .collapsed_posterior import of_features
+from .held_out_density import BETTER, better_by
+from .looks import UNUSUAL, M, density_of, judged, posterior_of
+from .rows import Rows
+from .student_noise import gains, steps_of, student_noise, with_tails
 
 MOST = 1024
 SLOW = 3e10  # operations per second of the last posterior
 FEWEST = 16  # inducing inputs, where some have to be left out
 
 
-class Ending:
-    """What follows a ``Course``: ``rows`` are all rows, inputs in their own units."""
+class LastPosterior:
+    """What follows the ``Stages``: ``rows`` are all rows, inputs in their own units."""
 
-    def __init__(self, course, rows, plan):
-        self._course, self._rows, self._plan = course, rows, plan
+    def __init__(self, stages, rows, plan):
+        self._stages, self._rows, self._plan = stages, rows, plan
 
     def answer(self, interrupted):
         """``(svgp, look)``: the model on all rows, and the look that it is of."""
-        course = self._course
-        if course.held is None or not course.looks:
-            rows = self._units(course.rows, course.best)
-            collapsed = posterior_of(course.best.hyper, rows, M, tune=not course.constant)
-            svgp, _ = self._on_all(course.best, collapsed, (1.0, 1.0))
-            return svgp, course.best
+        stages = self._stages
+        if stages.held is None or not stages.looks:
+            rows = self._units(stages.rows, stages.best)
+            collapsed = posterior_of(stages.best.hyper, rows, M, tune=not stages.constant)
+            svgp, _ = self._on_all(stages.best, collapsed, (1.0, 1.0))
+            return svgp, stages.best
         look, found = self._best(interrupted)
-        if not interrupted and course.first is not None:
+        if not interrupted and stages.first is not None:
             look, found = self._last_word(look, found)
         svgp, factors = self._on_all(look, found.collapsed, found.factors)
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
             if not 1 / UNUSUAL <= factor <= UNUSUAL:
-                course.say(f"held-out rows multiply the {name} by {factor:.2g}")
+                stages.say(f"held-out rows multiply the {name} by {factor:.2g}")
         if not interrupted:
             svgp = self._under_tails(svgp, look, found)
-        course.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
+        stages.say(f"model: {look.candidate}, {len(svgp.inducing)} inducing inputs, all rows")
         return svgp, look
 
     def _units(self, rows, look):
@@ -53,19 +53,19 @@ class Ending:
 
     def _best(self, interrupted):
         """The best look of all with M inducing inputs, or as many as the time allows: ``(look, Judged)``."""
-        course = self._course
-        for look in sorted(course.looks, key=lambda look: -look.score):
-            rows = self._units(course.rows, look)
+        stages = self._stages
+        for look in sorted(stages.looks, key=lambda look: -look.score):
+            rows = self._units(stages.rows, look)
             counts = {M} if interrupted or self._learnt(look) else {M, self._largest(rows, look)}
             found = []
             for count in sorted(counts):
                 try:
-                    found.append(judged(look.hyper, look.scale, rows, course.held, count))
+                    found.append(judged(look.hyper, look.scale, rows, stages.held, count))
                 except NotPositiveDefinite as error:
                     failed = error
                     continue
                 one = found[-1]
-                course.say(
+                stages.say(
                     f"{look.candidate} with {len(one.collapsed.Z)} inducing inputs: held-out log"
                     f" density {one.score:.3f}, RMSE {one.rmse:.4g}"
                 )
@@ -90,20 +90,16 @@ class Ending:
 
     def _last_word(self, look, found):
         """The first candidate instead, unless rows that nothing has seen prefer the other by two standard errors."""
-        course, first = self._course, self._course.first
+        stages, first = self._stages, self._stages.first
         if look.candidate == first.candidate:
             return look, found
-        other = judged(first.hyper, first.scale, self._units(course.rows, first), course.held, M)
-        last, densities = course.last, []
-        for scale, one in ((look.scale, found), (first.scale, other)):
-            mean, var_f = one.collapsed.predict(scale.X(last.X))
-            a, c = one.factors
-            var = a * var_f + c * one.collapsed.noise
-            densities.append(log_densities(mean, var, last.y, last.weights))
+        other = judged(first.hyper, first.scale, self._units(stages.rows, first), stages.held, M)
+        last = stages.last
+        densities = density_of(found, look.scale, last), density_of(other, first.scale, last)
         better = better_by(*densities, last.weights)
         means = [np.average(density, weights=last.weights) for density in densities]
         replaces = better > BETTER
-        course.say(
+        stages.say(
             f"{look.candidate if replaces else first.candidate}, because on {len(last)} rows seen"
             f" once {look.candidate} has log density {means[0]:.3f} and {first.candidate}"
             f" {means[1]:.3f}: {better:+.1f} standard errors"
@@ -114,35 +110,35 @@ class Ending:
         """``handed_over`` of all rows."""
         rows = self._units(self._rows, look)
         Z = collapsed.Z
-        if unique_rows.are_the_rows(Z, look.scale.X(self._course.rows.X)):
+        if unique_rows.are_the_rows(Z, look.scale.X(self._stages.rows.X)):
             Z = unique_rows.distinct(rows.X)[0]
         return handed_over(collapsed, Z, factors, rows)
 
     def _under_tails(self, svgp, look, found):
         """The model under Student-t noise, where its tails are heavy and held-out rows prefer it by two standard errors."""
-        course, held = self._course, self._course.held
-        X, rows = look.scale.X(held.X), self._units(course.rows, look)
+        stages, held = self._stages, self._stages.held
+        X, rows = look.scale.X(held.X), self._units(stages.rows, look)
         mean, var_f = found.collapsed.predict(X)
         noise = student_noise(held.y - mean, found.factors[0] * var_f, held.weights)
         if noise is None:
             return svgp
-        Z, rng = found.collapsed.Z, np.random.default_rng(3)
+        Z = found.collapsed.Z
         try:
             gaussian, _ = handed_over(found.collapsed, Z, found.factors, rows)
             start, _ = handed_over(found.collapsed, Z, (1.0, 1.0), rows)
-            heavy = with_tails(start, noise, rows, self._plan, rng)
-            if heavy is None:
+            steps = steps_of(start, noise, rows, self._plan)
+            if steps is None:
                 return svgp
+            heavy = with_tails(start, noise, rows, steps, self._plan)
             better, by_moments = gains(heavy, gaussian, X, held.y, held.weights)
             taken = better > BETTER and by_moments > -BETTER
             if taken:
                 start, _ = self._on_all(look, found.collapsed, (1.0, 1.0))
-                everything = self._units(self._rows, look)
-                svgp = with_tails(start, noise, everything, self._plan, rng) or svgp
+                svgp = with_tails(start, noise, self._units(self._rows, look), steps, self._plan)
         except (NotPositiveDefinite, ArithmeticError, ValueError) as error:
-            course.say(f"Student-t noise: failed ({str(error).split('. ')[0][:120]})")
+            stages.say(f"Student-t noise: failed ({str(error).split('. ')[0][:120]})")
             return svgp
-        course.say(
+        stages.say(
             f"Student-t noise with {noise.df:.1f} degrees of freedom: {'taken' if taken else 'not taken'},"
             f" {better:+.1f} standard errors on held-out rows, {by_moments:+.1f} by mean and variance"
         )

@@ -1,10 +1,40 @@
-"""Held-out rows, of which none equals a training row."""
+"""Rows of a table, and which of them are held out: none of these equals a training row."""
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .candidates import Rows
-
 SHIFT = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows in units of the model: X (N, D), y (N,), weights (N,) or None."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: Any = None
+
+    def __len__(self):
+        return len(self.X)
+
+    def some(self, chosen):
+        weights = None if self.weights is None else self.weights[chosen]
+        return Rows(self.X[chosen], self.y[chosen], weights)
+
+    def drawn(self, count, rng):
+        """At most ``count`` rows, chosen at random."""
+        if len(self) <= count:
+            return self
+        return self.some(np.sort(rng.choice(len(self), count, replace=False)))
+
+    def and_more(self, others):
+        """These and others."""
+        weights = None
+        if self.weights is not None:
+            weights = np.concatenate([self.weights, others.weights])
+        return Rows(np.concatenate([self.X, others.X]), np.concatenate([self.y, others.y]), weights)
 
 
 def held_out(rows, count, rng):

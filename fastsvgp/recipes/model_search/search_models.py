@@ -15,12 +15,13 @@ from ...runtime.signals import remembered
 from ..routine import seed_of
 from ..scaling import Scale, constant, usable_rows
 from ..searching import Start
-from .candidates import RELU, WIDE, Deep, Exact, Plain, Rows
-from .course import Course
-from .ending import Ending
+from .last_posterior import LastPosterior
 from .looks import look_at
+from .networks import RELU, WIDE, Deep
+from .plain_processes import Exact, Plain
 from .plan import Plan, counts_of
-from .splits import distinct_count, held_out, number_held
+from .rows import Rows, distinct_count, held_out, number_held
+from .stages import Stages
 
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # part of the rows that steer, at least, at most
@@ -144,37 +145,42 @@ def search(
     rows = Rows(inputs, np.zeros(len(targets)) if equal else raw.y(targets), w)
     plan = Plan(seconds, by_work, given)
     with remembered() as asked:
-        course = _course(rows, raw, ranks, plan, seed, tell or (lambda line: None))
-        interrupted = _run(course, asked)
-        model, chosen = Ending(course, rows, plan).answer(interrupted)
-    looks = tuple(one.to_json() for one in course.looks)
+        stages = _stages_of(rows, raw, ranks, plan, seed, tell or (lambda line: None))
+        interrupted = _run(stages, asked)
+        ending = LastPosterior(stages, rows, plan)
+        try:
+            model, chosen = ending.answer(interrupted)
+        except KeyboardInterrupt:
+            interrupted = True
+            model, chosen = ending.answer(interrupted)
+    looks = tuple(one.to_json() for one in stages.looks)
     return Found(
-        model, {}, chosen.scale, plan.to_json(), tuple(course.story), looks, chosen.candidate, compiling, interrupted,
+        model, {}, chosen.scale, plan.to_json(), tuple(stages.story), looks, chosen.candidate, compiling, interrupted,
     )  # fmt: skip
 
 
-def _course(rows, raw, ranks, plan, seed, tell):
+def _stages_of(rows, raw, ranks, plan, seed, tell):
     """The search of these rows, with its held-out rows if there are enough."""
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     if distinct_count(rows) < FEW:
-        return Course(rows, None, None, raw, ranks, plan, seed, tell)
+        return Stages(rows, None, None, raw, ranks, plan, seed, tell)
     rng = np.random.default_rng([seed, 0])
     rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
     train, steering = held_out(rest, number_held(rest, *STEERING), rng)
-    return Course(train, steering, last, raw, ranks, plan, seed, tell)
+    return Stages(train, steering, last, raw, ranks, plan, seed, tell)
 
 
-def _run(course, asked):
+def _run(stages, asked):
     """Whether Ctrl-C ended it; before the first look it ends all."""
     interrupted = False
     try:
-        course.run()
+        stages.run()
     except KeyboardInterrupt:
-        if course.best is None:
+        if stages.best is None:
             raise
         interrupted = True
     if interrupted or asked:
-        course.say("interrupted: the best look so far is taken")
+        stages.say("interrupted: the best look so far is taken")
     return interrupted or bool(asked)
 
 

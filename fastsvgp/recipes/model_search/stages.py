@@ -1,4 +1,4 @@
-"""The course of a search: which candidates run for how long, and which go on."""
+"""The stages of a search: which candidates run for how long, and which go on."""
 
 import logging
 
@@ -6,19 +6,18 @@ import numpy as np
 
 from ...errors import NotPositiveDefinite
 from ..scaling import constant
-from .candidates import DEEP, RELU, WIDE, WIDER, Deep, Exact, Plain, Relevant, Rows, Scarce
-from .densities import BETTER, better_by, log_densities
-from .looks import Look, M, judged, look_at
+from .held_out_density import BETTER, better_by
+from .looks import Look, M, density_of, judged, look_at
+from .networks import DEEP, RELU, WIDE, WIDER, Deep
+from .plain_processes import Exact, Plain, Relevant, Scarce
+from .rows import Rows
 
 log = logging.getLogger("fastsvgp")
 
 SHORT = 4.0  # seconds below which there is no race
 EXACT = 1500  # rows up to which an exact process is the first candidate
-INPUTS, FIRST, SECOND = (
-    0.03,
-    0.05,
-    0.07,
-)  # parts of the time: of each plain process, of each in a race
+# parts of the time: of each plain process on raw and on rank inputs, and of each candidate in the races
+INPUTS, FIRST, SECOND = 0.03, 0.05, 0.07
 EXACT_PART = 0.3  # of the time, for an exact process that takes more than half of what is left
 SHORTEST = 0.6, 0.06  # seconds of a race, but at most this part of all
 CLOSE = 0.005  # nats a row by which raw inputs may be behind ranks and still be taken
@@ -27,19 +26,16 @@ SCARCE = 0.25  # part of the time for minibatches where L-BFGS found nothing
 LONG = 150  # seconds from which networks are larger
 SEGMENTS, PATIENCE = 6, 3
 SETTLING = 0.01, 0.04  # parts of the time in which step sizes fall
-AT_END = (
-    0.3,
-    0.05,
-    3.0,
-)  # at most this part of the rest, at least this part of all or so many seconds
+# what the last posterior gets: this part of all the time or so many seconds, but at most this part of the rest
+AT_END_PART, AT_END_SECONDS, AT_END_MOST = 0.05, 3.0, 0.3
 LATER, LAST_ROWS = 6000, 15_000  # rows that L-BFGS of a plain process takes then
 RELEVANT = "minibatches from relevant lengthscales"
 LEAST_RELEVANCE, IRRELEVANT, SHARE = 0.01, 0.3, 0.2
-ROUNDS = 2  # of the second race, while a candidate that is behind still comes nearer
+ROUNDS = 2  # of the second race
 FAILURES = (NotPositiveDefinite, ArithmeticError, ValueError)
 
 
-class Course:
+class Stages:
     """A search under way: its candidates, looks and story.
 
     Parameters
@@ -59,8 +55,9 @@ class Course:
         self.rows, self.held, self.last, self._plan, self._seed = rows, held, last, plan, seed
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
         self._units = {}
-        self.looks, self.best, self.first, self.story, self._tell = [], None, None, [], tell
-        self.error, self._number, self._history = None, 0, {}
+        self.story, self._tell = [], tell
+        self.looks, self.best, self.first = [], None, None
+        self.error, self._number = None, 0
         self.constant = bool(constant(np.ptp(rows.y), rows.y))
 
     def say(self, line):
@@ -115,7 +112,6 @@ class Course:
             self.say(f"{candidate.name}: failed, so it is out ({str(error).split('. ')[0][:120]})")
             return None
         self.looks.append(look)
-        self._history.setdefault(candidate.name, []).append(look.score)
         self.say(
             f"{look.seconds:.1f} s: {look.candidate}, {look.steps} steps: held-out log density"
             f" {look.score:.3f}, RMSE {look.rmse:.4g}"
@@ -192,10 +188,7 @@ class Course:
         for one in (look, self.first):
             rows = self._in_units("raw" if one is self.first else "rank")
             found = judged(one.hyper, one.scale, rows, self.held, M)
-            mean, var_f = found.collapsed.predict(one.scale.X(held.X))
-            a, c = found.factors
-            var = a * var_f + c * found.collapsed.noise
-            densities.append(log_densities(mean, var, held.y, held.weights))
+            densities.append(density_of(found, one.scale, held))
         better = better_by(*densities, held.weights)
         self.say(
             f"{look.candidate} against {self.first.candidate}: {better:+.1f} standard errors on"
@@ -235,7 +228,10 @@ class Course:
         return [candidate] * possible
 
     def _race(self, candidates, T):
-        """Two rounds: all, then the better two; and who is behind but comes nearer is not dropped."""
+        """The candidates by their scores, after two races: of all, then of the better two.
+
+        A candidate that is behind but comes nearer goes on.
+        """
         racing = []
         for candidate in candidates:
             if racing and not self._has_time():
@@ -264,13 +260,12 @@ class Course:
 
     def _at_end(self):
         """Seconds that are kept for the end."""
-        most, part, least = AT_END
         left = max(self._plan.left, 0.0)
-        return min(most * left, max(part * self._plan.seconds, least))
+        return min(AT_END_MOST * left, max(AT_END_PART * self._plan.seconds, AT_END_SECONDS))
 
     def _comes_nearer(self, candidate):
         """Whether it has gained more, since the look before, than it is behind."""
-        scores = self._history.get(candidate.name, [])
+        scores = [one.score for one in self.looks if one.candidate == candidate.name]
         return len(scores) > 1 and scores[-1] - scores[-2] > self.best.score - scores[-1]
 
     def _settle(self, networks):

@@ -1,0 +1,81 @@
+"""Training by minibatches that can go on at any time, for a number of steps or for some seconds."""
+
+import numpy as np
+
+from ...bounds.elbo import SVGP
+from ...likelihoods import Gaussian
+from ...optim.first_order import adam
+from ...optim.natural.svgp import natural_step_and_grad
+from ...posteriors import Whitened
+
+TIMED = 25  # first steps, which foretell what the others cost
+NOISE = 0.1  # of standardised targets, to start from
+
+
+def at_prior(covariance, Z):
+    """The SVGP to start from."""
+    q = Whitened(np.zeros(len(Z)), np.eye(len(Z)))
+    return SVGP(covariance, Z, q, Gaussian(NOISE))
+
+
+class Minibatches:
+    """An SVGP trained by natural steps of its posterior and Adam for all else; it can go on at any time.
+
+    Parameters
+    ----------
+    model : SVGP
+    rows : Rows
+    batch, rate, natural_step : int, float, float
+        Rows per step, step size of Adam, natural step size.
+    """
+
+    def __init__(self, model, rows, batch, rate, natural_step, rng, transform="softplus"):
+        self.model, self._rows, self._rng = model, rows, rng
+        self._batch, self._rate, self._natural = min(batch, len(rows)), rate, natural_step
+        self._optimiser = adam(lambda count: self._size, fixed="posterior", transform=transform)
+        self._size, self._state = rate, self._optimiser.init(model)
+        self._order, self.steps, self._each = np.empty(0, int), 0, None
+        M, network = len(model.inducing), getattr(model.covariance, "network", None)
+        numbers = 0 if network is None else sum(W.size for W in network.weights)
+        self._flops = self._batch * (8 * M * M + 8 * numbers) + 8 * M**3
+
+    def take(self, plan, count, size=lambda part: 1.0):
+        """``count`` steps; ``size(part)`` multiplies the step size where that part of them is done."""
+        for step in range(count):
+            self._size = self._rate * size(step / count)
+            batch, weights = self._drawn(), self._rows.weights
+            model, _, value, grad = natural_step_and_grad(
+                self.model, self._rows.X[batch], self._rows.y[batch], step_size=self._natural,
+                num_data=len(self._rows), weights=None if weights is None else weights[batch],
+            )  # fmt: skip
+            self.model, self._state = self._optimiser.step(model, grad, self._state, value)
+            self.steps += 1
+            plan.did(self._flops)
+
+    def take_for(self, plan, name, seconds, size=lambda part: 1.0):
+        """As many steps as ``seconds`` are, foretold by the last ones; the first ``TIMED`` of all are timed, and count."""
+        began = plan.spent
+        if self._each is None:
+            self.take(plan, TIMED)
+            self._each = (plan.spent - began) / TIMED
+        rest = seconds - (plan.spent - began)
+        count = plan.count(f"{name}: steps", max(rest / self._each, 1))
+        resumed = plan.spent
+        self.take(plan, count, size)
+        if count > TIMED:
+            self._each = (plan.spent - resumed) / count
+
+    @property
+    def state(self):
+        """What can be gone back to; records do not change."""
+        return self.model, self._state
+
+    @state.setter
+    def state(self, state):
+        self.model, self._state = state
+
+    def _drawn(self):
+        if len(self._order) < self._batch:
+            self._order = self._rng.permutation(len(self._rows))
+        batch, self._order = self._order[: self._batch], self._order[self._batch :]
+        return np.sort(batch)

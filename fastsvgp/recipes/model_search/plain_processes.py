@@ -1,0 +1,169 @@
+"""Candidates without a network: an exact process, and sparse ones by L-BFGS and by minibatches."""
+
+import numpy as np
+
+from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
+from ...covariances import Matern32
+from ...initialise import kmeans_inducing, median_lengthscales, unique_rows
+from ...train import fit
+from .. import relevance, routine
+from .candidates import ByMinibatches, Hyper
+from .minibatches import NOISE, Minibatches, at_prior
+
+TRIALS = 1.1  # evaluations of the bound in an iteration of L-BFGS
+SUBSET = 20_000  # rows among which inducing inputs are chosen
+JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
+LEARNT = ("covariance", "noise_variance")
+
+
+class Exact:
+    """An exact process on few rows: all distinct ones are inducing inputs, L-BFGS to its end."""
+
+    ITERATIONS = 100
+
+    def __init__(self, name, scale, rows):
+        self.name, self.scale, self.rows, self.steps = name, scale, rows, 0
+        covariance = Matern32(1.0, median_lengthscales(rows.X, rng=0))
+        self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], NOISE)
+
+    def take(self, plan, seconds, part=None):
+        """All iterations if they take at most half of the time that is left, else ``seconds`` of them."""
+        rows, began = self.rows, plan.spent
+        M = len(self._sgpr.inducing)
+        flops = 4 * M**2 * (len(rows) + M)
+        collapsed_bound_and_grad(
+            self._sgpr, rows.X, rows.y, weights=rows.weights, jitter=JITTER, wrt=LEARNT
+        )
+        plan.did(flops)
+        each = TRIALS * (plan.spent - began)
+        whole = self.ITERATIONS * each
+
+        def possible():
+            return self.ITERATIONS if whole <= plan.left / 2 else max(seconds / each, 1)
+
+        count = plan.count(f"{self.name}: iterations", possible)
+        settings = dict(steps=count, fixed=("inducing",), jitter=JITTER, weights=rows.weights)
+        self._sgpr, info, _ = routine.train(self._sgpr, rows.X, rows.y, settings, lambda *_: None)
+        if info.interrupted:
+            raise KeyboardInterrupt
+        self.steps += info.steps
+        plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def hyper(self):
+        return Hyper(self._sgpr.covariance, float(self._sgpr.noise_variance), self._sgpr.inducing)
+
+
+class Plain:
+    """One process, without a network: minibatches to begin with, then L-BFGS on the collapsed bound of some rows."""
+
+    M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
+
+    def __init__(self, name, scale, rows, rng, rows_at_once=3000):
+        self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
+        self.rows_at_once, self.steps, self._each, self._begun = rows_at_once, 0, None, False
+        distinct = unique_rows.distinct(rows.X, rows.weights)[0]
+        self._at_rows = len(distinct) <= self.M
+        Z = distinct if self._at_rows else kmeans_inducing(rows.X, self.M, rng=0)
+        lengthscales = median_lengthscales(rows.X, rng=0)
+        self._sgpr = SGPR(Matern32(1.0, lengthscales), Z, NOISE)
+
+    def take(self, plan, seconds, part=None):
+        """Minibatches for the first half of the first time, L-BFGS for the rest; ``part`` is not looked at."""
+        began = plan.spent
+        if not self._begun and not self._at_rows:
+            self._minibatches(plan, 0.5 * seconds)
+        self._begun = True
+        rows = self.rows.drawn(self.rows_at_once, self._rng)
+        fixed = ("inducing",) if self._at_rows else ()
+        flops = 4 * len(self._sgpr.inducing) ** 2 * (len(rows) + len(self._sgpr.inducing))
+        if self._each is None or self._each[0] != len(rows):
+            before = plan.spent
+            collapsed_bound_and_grad(self._sgpr, rows.X, rows.y, weights=rows.weights)
+            plan.did(flops)
+            self._each = len(rows), plan.spent - before
+        each = TRIALS * self._each[1]
+        count = plan.count(
+            f"{self.name}: iterations", lambda: max((seconds - (plan.spent - began)) / each, 1)
+        )
+        self._sgpr, info = fit(
+            self._sgpr, rows.X, rows.y, weights=rows.weights, steps=count, fixed=fixed
+        )
+        if info.interrupted:
+            raise KeyboardInterrupt
+        self.steps += info.steps
+        plan.did(flops * TRIALS * info.steps, info.steps)
+
+    def _minibatches(self, plan, seconds):
+        sgpr = self._sgpr
+        model = at_prior(sgpr.covariance, sgpr.inducing)
+        trainer = Minibatches(
+            model, self.rows, self.BATCH, self.RATE, self.NATURAL, self._rng, transform="log"
+        )
+        trainer.take_for(plan, self.name, seconds, lambda part: max(0.1, 1 - part))
+        found, self.steps = trainer.model, self.steps + trainer.steps
+        noise = float(found.likelihood.variance)
+        self._sgpr = SGPR(found.covariance, found.inducing, noise)
+
+    def hyper(self):
+        sgpr = self._sgpr
+        return Hyper(sgpr.covariance, float(sgpr.noise_variance), sgpr.inducing)
+
+    def lengthscales(self):
+        """(D,), of an ARD covariance."""
+        return np.broadcast_to(self._sgpr.covariance.lengthscales, (self.rows.X.shape[1],))
+
+
+class Scarce(ByMinibatches):
+    """One process by minibatches alone, to its end at once: where L-BFGS ends at noise alone."""
+
+    M, BATCH, RATE, NATURAL = 128, 256, 0.05, 0.1
+    LOWEST = 0.02
+
+    def __init__(self, name, scale, rows, rng):
+        distinct = unique_rows.distinct(rows.X, rows.weights)[0]
+        Z = distinct if len(distinct) <= self.M else kmeans_inducing(rows.X, self.M, rng=0)
+        model = at_prior(Matern32(1.0, median_lengthscales(rows.X, rng=0)), Z)
+        trainer = Minibatches(
+            model, rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log"
+        )
+        super().__init__(name, scale, rows, trainer)
+
+    def take(self, plan, seconds, part=None):
+        self._trainer.take_for(
+            plan, self.name, seconds, lambda part: max(self.LOWEST, np.cos(0.5 * np.pi * part))
+        )
+
+    def lengthscales(self):
+        """(D,), of an ARD covariance."""
+        return self._trainer.model.covariance.lengthscales
+
+
+class Relevant(ByMinibatches):
+    """One process by minibatches, from lengthscales that know which inputs matter: how a fit with settings begins by itself."""
+
+    M, BATCH, RATE, NATURAL = 256, 512, 0.01, 0.1
+
+    def __init__(self, name, scale, rows, rng):
+        super().__init__(name, scale, rows)
+        self._rng = rng
+
+    def cost(self, plan):
+        """Seconds of the start, foretold by one evaluation of the bound that it is made of."""
+        rows = self.rows.drawn(relevance.ROWS, self._rng)
+        exact = SGPR(Matern32(1.0, median_lengthscales(rows.X, rng=0)), rows.X, NOISE)
+        began = plan.spent
+        collapsed_bound_and_grad(exact, rows.X, rows.y, wrt=LEARNT)
+        plan.did(8 * len(rows) ** 3)
+        return TRIALS * relevance.ITERATIONS * (plan.spent - began)
+
+    def begin(self, plan):
+        rows, rng = self.rows, self._rng
+        lengthscales = relevance.relevant_lengthscales(
+            Matern32, median_lengthscales(rows.X, rng=0), rows.X, rows.y, rows.weights, rng
+        )
+        plan.did(8 * relevance.ITERATIONS * min(relevance.ROWS, len(rows)) ** 3)
+        distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
+        Z = kmeans_inducing(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
+        return Minibatches(
+            at_prior(Matern32(1.0, lengthscales), Z), rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log",
+        )  # fmt: skip

@@ -1,0 +1,164 @@
+"""The stages of a search one by one, and the choice of the last posterior."""
+
+from dataclasses import replace as changed
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.recipes import relevance
+from fastsvgp.recipes.model_search import last_posterior, stages
+from fastsvgp.recipes.model_search.candidates import Hyper
+from fastsvgp.recipes.model_search.last_posterior import LastPosterior
+from fastsvgp.recipes.model_search.looks import LARGE, Look, judged
+from fastsvgp.recipes.model_search.networks import WIDE, Deep
+from fastsvgp.recipes.model_search.plan import Plan
+from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.stages import RELEVANT, Stages
+from fastsvgp.recipes.scaling import Scale
+
+
+def begun(rng, N=300, seconds=4.0, tell=lambda line: None):
+    """``Stages`` of a smooth function of two inputs, before anything ran."""
+    X = rng.uniform(-2, 2, (N + 200, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
+    raw = Scale.of(X, y, True)
+    parts = [Rows(X[at], raw.y(y)[at]) for at in np.split(np.arange(len(X)), [N, N + 100])]
+    return Stages(*parts, raw, raw.ranked(X), Plan(seconds, by_work=True), 0, tell)
+
+
+def look(one, lengthscale, noise, name, score=0.0):
+    """A look at a process with these hyperparameters."""
+    hyper = Hyper(fs.RBF(1.0, np.full(2, lengthscale)), noise, None)
+    return Look(name, 1.0, 5, score, 0.5, (1.0, 1.0), hyper, one._scales["raw"])
+
+
+def test_a_start_by_relevance_races_where_it_is_quick(rng, monkeypatch):
+    monkeypatch.setattr(relevance, "ROWS", 60)
+    monkeypatch.setattr(relevance, "ITERATIONS", 2)
+    monkeypatch.setattr(stages, "EXACT", 200)
+    one = begun(rng)
+    one.run()
+    assert one.first.candidate == RELEVANT and one.first.steps > 25
+    assert not any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
+    monkeypatch.setattr(relevance, "ITERATIONS", 10**6)
+    one = begun(rng)
+    one.run()
+    assert one.first is None
+    assert any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
+
+
+def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, monkeypatch):
+    monkeypatch.setattr(stages, "NOTHING", np.inf)
+    one = begun(rng)
+    chosen, inputs = one._inputs(4.0)
+    assert "L-BFGS found nothing, so minibatches get a quarter of the time" in one.story
+    scarce = [seen for seen in one.looks if seen.candidate == f"minibatches, {inputs} inputs"]
+    assert len(scarce) == 1 and np.shape(chosen.lengthscales()) == (2,)
+    assert (chosen.name == scarce[0].candidate) == (scarce[0].score > one.looks[0].score)
+
+
+def test_long_searches_have_larger_networks_and_some_begin_by_relevance(rng):
+    one = begun(rng)
+    plain, inputs = one._inputs(4.0)
+    names = [network.name for network in one._networks(plain, inputs, 200.0)]
+    assert names[0].startswith("network tanh 256") and len(names) == 3
+    plain.lengthscales = lambda: np.array([1.0, 500.0])
+    *_, last = one._networks(plain, inputs, 10.0)
+    assert last.name.startswith("network tanh 128, by relevance")
+    first = last._trainer.model.covariance.network.weights[0]
+    assert np.abs(first[1]).max() < 0.05 * np.abs(first[0]).max()
+
+
+def test_a_candidate_that_comes_nearer_stays(rng):
+    one = begun(rng)
+    candidate = Deep("behind", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
+    one.looks = [look(one, 1.0, 0.1, "behind", score) for score in (-1.0, -0.6)]
+    one.best = look(one, 1.0, 0.1, "leader", -0.3)  # 0.3 ahead, and it gained 0.4
+    assert one._comes_nearer(candidate)
+    one.best = look(one, 1.0, 0.1, "leader", -0.1)
+    assert not one._comes_nearer(candidate)
+    one.looks = one.looks[:1]
+    assert not one._comes_nearer(candidate)
+
+
+def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
+    one = begun(rng)
+    network = Deep("network", one._scales["raw"], one._in_units("raw"), rng, WIDE, M=8)
+    look_at, scores = stages.look_at, iter([1.0, 0.5, 0.4, 2.0])
+
+    def scored(*args):
+        return changed(look_at(*args), score=next(scores))
+
+    monkeypatch.setattr(stages, "look_at", scored)
+    one._go(network, 0.05, (0.0, 0.5))
+    best = one.best
+    one._go(network, 0.05, (0.5, 1.0))
+    went = []
+    go_back = Deep.go_back
+    monkeypatch.setattr(
+        Deep, "go_back", lambda self, state: went.append(state) or go_back(self, state)
+    )
+    one._settle({"network": network})
+    assert [state is best.state for state in went] == [True, True]
+    assert network.part == 1.0 and one.best.score == 2.0
+    assert sum("with step sizes that fall" in line for line in one.story) == 2
+    one._settle({"network": network})  # the best look is the last one
+    assert len(went) == 2
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_last_word_is_of_rows_seen_once(rng, better):
+    """A winner replaces the first candidate only where these rows prefer it clearly."""
+    one = begun(rng)
+    good, other = look(one, 0.8, 0.02, "winner"), look(one, 30.0 if better else 0.8, 0.02, "first")
+    one.first, one.looks = other, [good]
+    ending = LastPosterior(one, one.rows, Plan(4.0))
+    chosen, _ = ending._last_word(good, ending._best(False)[1])
+    assert chosen.candidate == ("winner" if better else "first")
+    assert f"{chosen.candidate}, because on 100 rows seen once" in one.story[-1]
+
+
+def test_of_two_exact_processes_the_clearly_better_one_is_first(rng):
+    one = begun(rng)
+    one.first = look(one, 30.0, 0.02, "raw")
+    ranks = one._scales["rank"]
+    assert one._replaces(changed(look(one, 0.8, 0.02, "rank"), scale=ranks))
+    one.first = look(one, 0.8, 0.02, "raw")
+    assert not one._replaces(changed(look(one, 30.0, 0.02, "rank"), scale=ranks))
+    assert "standard errors on 200 held-out rows" in one.story[-1]
+
+
+def test_unusual_factors_are_told(rng, monkeypatch):
+    monkeypatch.setattr(last_posterior, "UNUSUAL", 1.0)
+    one = begun(rng)
+    one.looks = [look(one, 0.8, 0.02, "winner")]
+    LastPosterior(one, one.rows, Plan(4.0)).answer(False)
+    assert any(line.startswith("held-out rows multiply the variance of f by") for line in one.story)
+    assert any(line.startswith("held-out rows multiply the noise by") for line in one.story)
+
+
+def test_ctrl_c_at_the_end_keeps_the_best_look(rng, monkeypatch):
+    best, calls = LastPosterior._best, []
+
+    def interrupted(self, already):
+        calls.append(already)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return best(self, already)
+
+    monkeypatch.setattr(LastPosterior, "_best", interrupted)
+    X = rng.uniform(-2, 2, (300, 2))
+    found = fs.recipes.search(X, np.sin(X[:, 0]), 4.0, by_work=True, rng=0)
+    assert found.interrupted and calls == [False, True]
+
+
+def test_a_network_learnt_by_heart_gets_more_noise(rng):
+    """Where the bound is best at hardly any noise, held-out rows ask for more."""
+    X = rng.standard_normal((200, 2))
+    y = rng.standard_normal(200)
+    scale = Scale.of(X, y, True)
+    hyper = Hyper(fs.RBF(1.0, np.full(2, 0.05)), 1e-6, X.copy())
+    held = Rows(X[:60] + 0.01, rng.standard_normal(60))
+    found = judged(hyper, scale, Rows(scale.X(X), y), held, 200)
+    assert max(found.factors) < LARGE and found.collapsed.noise > 1e-5
