@@ -14,6 +14,8 @@ import gzip
 import importlib.util
 import os
 import pathlib
+import shlex
+import sys
 import time
 
 import numpy as np
@@ -26,6 +28,7 @@ DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", "."))
 NAMES = "kin40k", "bike", "pol", "elevators", "airfoil", "energy"
 RATE = 40.0  # GFLOP/s at which a second of a budget is one
 ROWS = 4000
+RATES, LATE = [], []  # of each search: GFLOP/s before it, seconds after its budget at its end
 TOLD = {"tol": 1.0001e-4}  # any setting of its own: no search
 
 
@@ -105,7 +108,10 @@ def scores(mean, var, y, scale):
 
 
 def searched(X, y, X_test, seconds, seed):
-    found = fs.recipes.search(X, y, seconds * RATE / rate(), rng=seed)
+    RATES.append(rate())
+    budget, began = seconds * RATE / RATES[-1], time.perf_counter()
+    found = fs.recipes.search(X, y, budget, rng=seed)
+    LATE.append(time.perf_counter() - began - found.compiling - budget)
     mean, var = fs.predict_y(found.model, found.scale.X(X_test))
     return (*found.scale.back(mean, var), found.chosen)
 
@@ -170,8 +176,11 @@ def main(arguments=None):
         print(
             f"| {name} | " + " | ".join(row) + f" | {'; '.join(dict.fromkeys(kinds))} |", flush=True
         )
-    command = "python bench/defaults.py"
-    print("\n" + report.header(command))
+    print(
+        f"\nGFLOP/s: {min(RATES):.0f} to {max(RATES):.0f}; seconds after the budget:"
+        f" {min(LATE):.1f} to {max(LATE):.1f}, median {np.median(LATE):.1f}\n"
+    )
+    print(report.header("python bench/defaults.py " + shlex.join(sys.argv[1:])))
 
 
 if __name__ == "__main__":
