@@ -25,7 +25,8 @@ from .stages import Stages
 
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # part of the rows that steer, at least, at most
-LAST_WORD = 0.1, 40, 2000  # and of those that are seen once
+LAST_WORD = 0.1, 40, 2000  # and of those that are used once
+INTERRUPTED = "interrupted: the best look so far is the result"
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,17 @@ def search(
 ) -> Found:
     """The best model for real-valued targets that an amount of time finds.
 
-    Processes on inputs and on their ranks, and processes above networks, are trained for a short
-    time each. Held-out rows say which go on. The winner gets the rest of the time, and a collapsed
-    posterior. Other held-out rows, seen once, say whether it replaces the first candidate: an exact
-    process for up to 1,500 rows. In the end all rows join the posterior.
+    Train candidates for a short time each: processes on inputs, on their ranks, and on the features
+    of networks. Held-out rows choose which one gets the rest of the time. Other held-out rows, used
+    once, decide whether it replaces the first candidate, which is an exact process for up to 1,500
+    rows. Finally all rows join the posterior.
 
     Parameters
     ----------
     X : (N, D) array
     y : (N,) array
     seconds : float
-        Wall time from the call on, compilation apart. The search ends some seconds later at most.
+        Wall time from the call on, without compilation. The search ends a few seconds later at most.
     weights : (N,) array, optional
         Of the rows, zero or positive.
     rng : None, int or Generator
@@ -152,6 +153,7 @@ def search(
             model, chosen = ending.answer(interrupted)
         except KeyboardInterrupt:
             interrupted = True
+            stages.say(INTERRUPTED)
             model, chosen = ending.answer(interrupted)
     looks = tuple(one.to_json() for one in stages.looks)
     return Found(
@@ -180,7 +182,7 @@ def _run(stages, asked):
             raise
         interrupted = True
     if interrupted or asked:
-        stages.say("interrupted: the best look so far is taken")
+        stages.say(INTERRUPTED)
     return interrupted or bool(asked)
 
 
