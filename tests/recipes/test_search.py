@@ -44,7 +44,7 @@ def test_what_it_finds(searched):
     assert {"plain, raw inputs", "plain, rank inputs"} < tried
     assert any(name.startswith("network") for name in tried)
     assert found.chosen in tried and found.story[-1].startswith(f"model: {found.chosen}")
-    assert "rank inputs, because" in " ".join(found.story)
+    assert "inputs, because their held-out log density is" in " ".join(found.story)
 
 
 def test_a_plan_repeats_to_the_bit(searched):

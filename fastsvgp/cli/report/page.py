@@ -165,11 +165,12 @@ def _looks(looks):
         )
         for name in names
     ]
+    measure = "accuracy" if "accuracy" in looks[0] else "rmse"
     rows = [
-        [look["candidate"], look["seconds"], look["steps"], look["log_density"], look["rmse"]]
+        [look["candidate"], look["seconds"], look["steps"], look["log_density"], look[measure]]
         for look in sorted(best, key=lambda look: -look["log_density"])
     ]
-    yield _table(["candidate", "after (s)", "steps", "log density", "RMSE"], rows)
+    yield _table(["candidate", "after (s)", "steps", "log density", LABELS[measure]], rows)
     yield (
         "<p>The best look at each candidate, by rows of the training part that neither it nor its"
         " posterior had seen, in standardised units.</p>"

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from ...covariances import Covariance
 
+SEGMENTS = 6  # looks at a candidate while it has the rest of the time
 LAST = 0.05  # step sizes of a whole training fall to this part
 
 
@@ -29,6 +30,7 @@ class ByMinibatches:
         Where ``begin`` makes it, at the first ``take``.
     """
 
+    share, segments = 1, SEGMENTS  # slices in the race, and looks after it
     keeps_inducing = True  # inducing inputs are among those of the last posterior
 
     def __init__(self, name, scale, rows, trainer=None):

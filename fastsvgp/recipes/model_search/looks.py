@@ -46,6 +46,10 @@ class Look:
     scale: Any
     state: Any = None  # of a network, to go back to
 
+    def measured(self):
+        """What the story says beside the log density."""
+        return f"RMSE {self.rmse:.4g}"
+
     def to_json(self):
         return {
             "candidate": self.candidate, "seconds": round(self.seconds, 1), "steps": self.steps, "log_density": self.score,

@@ -25,19 +25,27 @@ class Minibatches:
     ----------
     model : SVGP
     rows : Rows
-    batch, rate, natural_step : int, float, float
-        Rows per step, step size of Adam, natural step size.
+    batch, rate : int, float
+        Rows per step, step size of Adam.
+    natural_step : float, or function of the number of steps so far
+        Natural step size.
+    counted : int, optional
+        Rows of a step where operations are counted; default all of them.
     """
 
-    def __init__(self, model, rows, batch, rate, natural_step, rng, transform="softplus"):
+    def __init__(
+        self, model, rows, batch, rate, natural_step, rng, transform="softplus", counted=None
+    ):
         self.model, self._rows, self._rng = model, rows, rng
-        self._batch, self._rate, self._natural = min(batch, len(rows)), rate, natural_step
+        self._batch, self._rate = min(batch, len(rows)), rate
+        self._natural = natural_step if callable(natural_step) else lambda steps: natural_step
         self._optimiser = adam(lambda count: self._size, fixed="posterior", transform=transform)
         self._size, self._state = rate, self._optimiser.init(model)
         self._order, self.steps, self._each = np.empty(0, int), 0, None
         M, network = len(model.inducing), getattr(model.covariance, "network", None)
         numbers = 0 if network is None else sum(W.size for W in network.weights)
-        self._flops = self._batch * (8 * M * M + 8 * numbers) + 8 * M**3
+        factors, counted = model.posterior.mean.size * M, min(batch, counted or len(rows))
+        self._flops = counted * (8 * factors + 8 * numbers) + 8 * factors * M
 
     def take(self, plan, count, size=lambda part: 1.0):
         """``count`` steps; ``size(part)`` multiplies the step size where that part of them is done."""
@@ -45,21 +53,25 @@ class Minibatches:
             self._size = self._rate * size(step / count)
             batch, weights = self._drawn(), self._rows.weights
             model, _, value, grad = natural_step_and_grad(
-                self.model, self._rows.X[batch], self._rows.y[batch], step_size=self._natural,
+                self.model, self._rows.X[batch], self._rows.y[batch], step_size=self._natural(self.steps),
                 num_data=len(self._rows), weights=None if weights is None else weights[batch],
             )  # fmt: skip
             self.model, self._state = self._optimiser.step(model, grad, self._state, value)
             self.steps += 1
             plan.did(self._flops)
 
-    def take_for(self, plan, name, seconds, size=lambda part: 1.0):
-        """As many steps as ``seconds`` are, foretold by the last ones; the first ``TIMED`` of all are timed, and count."""
+    def take_for(self, plan, name, seconds, size=lambda part: 1.0, most=None):
+        """As many steps as fit in ``seconds``, at most ``most``.
+
+        The cost of the last steps predicts the number. The first ``TIMED`` of all are timed, and count.
+        """
         began = plan.spent
         if self._each is None:
             self.take(plan, TIMED)
             self._each = (plan.spent - began) / TIMED
         rest = seconds - (plan.spent - began)
-        count = plan.count(f"{name}: steps", max(rest / self._each, 1))
+        count = max(rest / self._each, 1)
+        count = plan.count(f"{name}: steps", count if most is None else min(count, most))
         resumed = plan.spent
         self.take(plan, count, size)
         if count > TIMED:

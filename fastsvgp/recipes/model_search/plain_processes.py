@@ -57,6 +57,7 @@ class Plain:
     """One process, without a network: minibatches to begin with, then L-BFGS on the collapsed bound of some rows."""
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
+    share, segments = 1, 1  # slices in the race, and looks after it
 
     def __init__(self, name, scale, rows, rng, rows_at_once=3000):
         self.name, self.scale, self.rows, self._rng = name, scale, rows, rng
@@ -142,6 +143,7 @@ class Relevant(ByMinibatches):
     """One process by minibatches, from lengthscales that know which inputs matter: how a fit with settings begins by itself."""
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.01, 0.1
+    share = 2
 
     def __init__(self, name, scale, rows, rng):
         super().__init__(name, scale, rows)

@@ -39,7 +39,7 @@ class Rows:
 
 def held_out(rows, count, rng):
     """``(training, held)``: about ``count`` rows at random are held out; equal input rows stay together."""
-    groups = _groups(rows.X, rng)
+    groups = groups_of(rows.X, rng)
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
     taken = np.searchsorted(np.cumsum(sizes[order]), count) + 1
@@ -49,7 +49,7 @@ def held_out(rows, count, rng):
     return rows.some(~held), rows.some(held)
 
 
-def _groups(X, rng):
+def groups_of(X, rng):
     """A number for each row (N,): equal rows have equal ones, and others only by chance."""
     bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # -0.0 is 0.0
     odd = rng.integers(2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -64,4 +64,4 @@ def number_held(rows, part, least, most):
 
 def distinct_count(rows: Rows):
     """How many distinct input rows there are."""
-    return len(np.unique(_groups(rows.X, np.random.default_rng(0))))
+    return len(np.unique(groups_of(rows.X, np.random.default_rng(0))))

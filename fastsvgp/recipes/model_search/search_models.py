@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 
 from ... import check
+from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
 from ...runtime.signals import remembered
+from ..names import MULTICLASS
 from ..routine import seed_of
-from ..scaling import Scale, constant, usable_rows
+from ..scaling import Scale
 from ..searching import Start
+from .classes_and_counts import candidates as targets
+from .classes_and_counts.candidates import LinearModel
+from .classes_and_counts.last_posterior import LastTargetPosterior
+from .classes_and_counts.looks import look_at as look_at_targets
+from .classes_and_counts.stages import TargetStages
 from .last_posterior import LastPosterior
 from .looks import look_at
 from .networks import RELU, WIDE, Deep
@@ -22,6 +29,7 @@ from .plain_processes import Exact, Plain
 from .plan import Plan, counts_of
 from .rows import Rows, distinct_count, held_out, number_held
 from .stages import Stages
+from .task import task_of
 
 FEW = 200  # distinct rows below which nothing is held out
 STEERING = 0.1, 50, 3000  # part of the rows that steer, at least, at most
@@ -68,25 +76,32 @@ def search(
     y: ArrayLike,
     seconds: float = 60.0,
     *,
+    likelihood: str = "gaussian",
     weights: ArrayLike | None = None,
     rng: Seed = None,
     plan: Any = None,
     by_work: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> Found:
-    """The best model for real-valued targets that an amount of time finds.
+    """The best model that an amount of time finds.
 
     Train candidates for a short time each: processes on inputs, on their ranks, and on the features
-    of networks. Held-out rows choose which one gets the rest of the time. Other held-out rows, used
-    once, decide whether it replaces the first candidate, which is an exact process for up to 1,500
-    rows. Finally all rows join the posterior.
+    of networks; for classes and counts a linear model, too. Held-out rows choose which one gets the
+    rest of the time. Other held-out rows, used once, decide whether it replaces the first candidate:
+    an exact process for up to 1,500 rows of real-valued targets, a process on inputs for classes and
+    counts. Finally all rows join the posterior.
 
     Parameters
     ----------
     X : (N, D) array
     y : (N,) array
+        Numbers, counts, or labels of classes.
     seconds : float
         Wall time from the call on, without compilation. The search ends a few seconds later at most.
+    likelihood : str
+        "gaussian" (real-valued targets; Student-t noise is tried), "poisson" (counts), "classes"
+        ("bernoulli-probit" for two classes, "softmax" for more), "bernoulli-probit",
+        "bernoulli-logit", "softmax" or "robustmax".
     weights : (N,) array, optional
         Of the rows, zero or positive.
     rng : None, int or Generator
@@ -107,7 +122,8 @@ def search(
     Raises
     ------
     ValueError, TypeError
-        As ``regression``; ``seconds`` that are no positive number; a plan of another search.
+        As ``regression`` and ``classification``; ``seconds`` that are no positive number; a plan of
+        another search.
     KeyboardInterrupt
         Ctrl-C before the first look. Later it ends the search with the best look so far.
 
@@ -128,27 +144,16 @@ def search(
     if not 0 < seconds < math.inf:
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
-    inputs, targets, w = usable_rows(X, y, weights)
-    if targets.ndim != 1:
-        raise ValueError(
-            f"`y` must be ({len(inputs)},), one target for each row, got {targets.shape}; for several"
-            " targets start from `regression`"
-        )
+    likelihood, raw, rows = task_of(likelihood, X, y, weights)
     seed = seed_of(rng)
     began = time.perf_counter()
-    _rehearse()
+    _rehearse(likelihood)
     compiling = time.perf_counter() - began
-    inputs, targets = inputs.astype(np.float64), targets.astype(np.float64)
-    raw = Scale.of(inputs, targets, True, weights=w)
-    ranks = raw.ranked(inputs, w)
-    # rounding of a mean is not noise
-    equal = constant(np.ptp(targets), targets)
-    rows = Rows(inputs, np.zeros(len(targets)) if equal else raw.y(targets), w)
     plan = Plan(seconds, by_work, given)
     with remembered() as asked:
-        stages = _stages_of(rows, raw, ranks, plan, seed, tell or (lambda line: None))
+        stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
         interrupted = _run(stages, asked)
-        ending = LastPosterior(stages, rows, plan)
+        ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
             model, chosen = ending.answer(interrupted)
         except KeyboardInterrupt:
@@ -161,15 +166,17 @@ def search(
     )  # fmt: skip
 
 
-def _stages_of(rows, raw, ranks, plan, seed, tell):
+def _stages_of(likelihood, rows, raw, plan, seed, tell):
     """The search of these rows, with its held-out rows if there are enough."""
+    ranks = raw.ranked(rows.X, rows.weights)
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
-    if distinct_count(rows) < FEW:
-        return Stages(rows, None, None, raw, ranks, plan, seed, tell)
-    rng = np.random.default_rng([seed, 0])
-    rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
-    train, steering = held_out(rest, number_held(rest, *STEERING), rng)
-    return Stages(train, steering, last, raw, ranks, plan, seed, tell)
+    train, steering, last = rows, None, None
+    if distinct_count(rows) >= FEW:
+        rng = np.random.default_rng([seed, 0])
+        rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
+        train, steering = held_out(rest, number_held(rest, *STEERING), rng)
+    kind = Stages if likelihood is None else functools.partial(TargetStages, likelihood)
+    return kind(train, steering, last, raw, ranks, plan, seed, tell)
 
 
 def _run(stages, asked):
@@ -186,14 +193,18 @@ def _run(stages, asked):
     return interrupted or bool(asked)
 
 
+def _rehearse(likelihood):
+    """Run every kind of step once, by which kernels are compiled or loaded."""
+    if likelihood is None:
+        _rehearse_regression()
+    else:
+        _rehearse_targets(type(likelihood))
+
+
 @functools.cache
-def _rehearse():
-    """Pass once through every kind of step, by which kernels are compiled or loaded."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 2))
-    rows = Rows(X, np.sin(X[:, 0]))
-    scale = Scale.of(X, rows.y, True)
-    plan = Plan(0.0, given=())
+def _rehearse_regression():
+    rows, rng, plan = _small_rows()
+    scale = Scale.of(rows.X, rows.y, True)
     for candidate in (
         Exact("", scale, rows),
         Plain("", scale, rows, rng),
@@ -202,3 +213,22 @@ def _rehearse():
     ):
         candidate.take(plan, 0.0)
         look_at(candidate, rows, plan)
+
+
+@functools.cache
+def _rehearse_targets(kind):
+    rows, rng, plan = _small_rows()
+    likelihood = kind(num_classes=3) if kind in MULTICLASS.values() else kind()
+    rows = Rows(rows.X, (rows.y > 0).astype(np.int64 if kind is not Poisson else np.float64))
+    scale = Scale.of(rows.X, rows.y, False)
+    candidates = [kind("", scale, rows, rng, likelihood) for kind in (LinearModel, targets.Plain)]
+    candidates += [targets.Deep("", scale, rows, rng, likelihood, one) for one in (WIDE, RELU)]
+    for candidate in candidates:
+        candidate.take(plan, 0.0)
+        look_at_targets(candidate, rows, plan)
+
+
+def _small_rows():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    return Rows(X, np.sin(X[:, 0])), rng, Plan(0.0, given=())

@@ -1,0 +1,114 @@
+"""Candidates for classes and counts: a linear model, a process on inputs, processes on features of networks."""
+
+import numpy as np
+
+from ....bounds.elbo import SVGP
+from ....covariances import RBF, Linear, Matern32, Network, OnFeatures, Sum
+from ....initialise import kmeans_inducing, lengthscales, median_lengthscales, unique_rows
+from ....means import ConstantMean
+from ....posteriors import Whitened
+from ..candidates import LAST, ByMinibatches
+from ..collapsed_posterior import features
+from ..minibatches import Minibatches
+
+M, BATCH = 128, 256
+FEW = 300  # distinct rows up to which all pairs of them give the lengthscales
+SUBSET = 20_000  # rows among which inducing inputs are chosen
+NATURAL, RAMP = 0.2, 20  # natural step size, and steps until it is reached
+LEAST = 1e-2  # natural step size of the first step
+RATE = 0.05  # step size of Adam, without a network
+# variance of a latent function at the start: functions of classes that inputs separate are large,
+# and the log rate of counts is not
+CLASSES, COUNTS = 10.0, 1.0
+
+
+def ramp(count):
+    """The natural step size of step ``count``: far from the optimum, steps are small."""
+    return NATURAL * (LEAST / NATURAL) ** max(1 - count / RAMP, 0.0)
+
+
+def at_prior(covariance, Z, likelihood):
+    """The SVGP with q(u) = p(u) and a constant mean per latent function."""
+    outputs = () if likelihood.num_latent is None else (likelihood.num_latent,)
+    eye = np.broadcast_to(np.eye(len(Z)), (*outputs, len(Z), len(Z)))
+    q = Whitened(np.zeros((*outputs, len(Z))), eye.copy())
+    return SVGP(covariance, Z, q, likelihood, ConstantMean(np.zeros(outputs)[()]))
+
+
+class Candidate(ByMinibatches):
+    """An SVGP trained by natural steps of q(u), and Adam for everything else.
+
+    Its posterior is that of the minibatches; a look scores it as it is.
+    """
+
+    def __init__(self, name, scale, rows, rng, covariance, Z, likelihood, rate, transform):
+        model = at_prior(covariance, Z, likelihood)
+        # a row of weight 2 costs as much as two equal rows
+        counted = len(Z) if len(Z) < M else None
+        trainer = Minibatches(model, rows, BATCH, rate, ramp, rng, transform, counted)
+        super().__init__(name, scale, rows, trainer)
+
+    @property
+    def model(self):
+        return self._trainer.model
+
+    def take_at_once(self, plan, seconds, most):
+        """Train once for about these seconds, at most ``most`` steps, with step sizes that fall."""
+        self._trainer.take_for(plan, self.name, seconds, lambda done: LAST**done, most)
+
+
+def variance_of(likelihood):
+    """The variance of a latent function at the start."""
+    return COUNTS if likelihood.counts else CLASSES
+
+
+def inducing_among(X, weights, most, rng):
+    """Centres of at most ``most`` clusters of rows; all distinct rows if these are no more."""
+    distinct = unique_rows.distinct(X, weights)[0]
+    if len(distinct) <= most:
+        return distinct
+    if len(distinct) > SUBSET:
+        distinct = distinct[np.sort(rng.choice(len(distinct), SUBSET, replace=False))]
+    return kmeans_inducing(distinct, most, rng=rng)
+
+
+def lengthscales_of(rows):
+    """Median distances (D,) of the distinct rows, in each input."""
+    distinct, shares = unique_rows.distinct(rows.X, rows.weights)
+    if len(distinct) > FEW:
+        return median_lengthscales(distinct, rng=0)
+    return lengthscales.medians(distinct, shares, True)
+
+
+class LinearModel(Candidate):
+    """Bayesian logistic or log-linear regression, with one weight variance per input."""
+
+    def __init__(self, name, scale, rows, rng, likelihood):
+        D = rows.X.shape[1]
+        covariance = Linear(np.full(D, variance_of(likelihood) / D))
+        Z = inducing_among(rows.X, rows.weights, min(M, 2 * D), rng)
+        super().__init__(name, scale, rows, rng, covariance, Z, likelihood, RATE, "log")
+
+
+class Plain(Candidate):
+    """A process on inputs: a linear part, and a Matern 3/2 with one lengthscale per input."""
+
+    def __init__(self, name, scale, rows, rng, likelihood):
+        D, variance = rows.X.shape[1], variance_of(likelihood)
+        smooth = Matern32(variance, lengthscales_of(rows))
+        covariance = Sum((Linear(variance / D), smooth))
+        Z = inducing_among(rows.X, rows.weights, M, rng)
+        super().__init__(name, scale, rows, rng, covariance, Z, likelihood, RATE, "log")
+
+
+class Deep(Candidate):
+    """A process with an ARD squared-exponential covariance on the features of a network."""
+
+    def __init__(self, name, scale, rows, rng, likelihood, architecture):
+        D, F = rows.X.shape[1], architecture.num_features
+        network = Network.random((D, *architecture.hidden, F), architecture.activation, rng)
+        covariance = OnFeatures(RBF(variance_of(likelihood), np.ones(F)), network)
+        some = rng.choice(len(rows), min(M, max(len(rows) // 2, 1)), replace=False)
+        Z = features(covariance, rows.X[some])
+        rate = architecture.rate
+        super().__init__(name, scale, rows, rng, covariance, Z, likelihood, rate, "softplus")

@@ -1,0 +1,99 @@
+"""From the best look to a model of all rows: the first candidate or the winner, and natural steps of its posterior."""
+
+import numpy as np
+
+from ....optim.natural.svgp import natural_step
+from ..held_out_density import BETTER, better_by
+from ..race import FAILURES
+from ..rows import Rows
+from .looks import densities, tempered
+
+BATCH, STEP, LAST = 1024, 0.2, 0.02  # natural step sizes fall from STEP to LAST
+TIMED, FEWEST, MOST = 3, 10, 300  # steps: those that predict the cost, at least, at most
+SEED = 4
+
+
+class LastTargetPosterior:
+    """What follows ``TargetStages``; ``rows`` are all rows, inputs in their own units."""
+
+    def __init__(self, stages, rows, plan):
+        self._stages, self._rows, self._plan = stages, rows, plan
+
+    def answer(self, interrupted):
+        """``(svgp, look)``: the model of all rows, and the look that its hyperparameters come from."""
+        stages, look = self._stages, self._stages.best
+        if not stages.looks:
+            return self._at_temperature(look.model, look), look
+        if not interrupted and stages.first is not None:
+            look = self._last_word(look)
+        model = look.model
+        if not interrupted:
+            model = self._on_all(look)
+        model = self._at_temperature(model, look)
+        stages.say(f"model: {look.candidate}, {len(model.inducing)} inducing inputs, all rows")
+        return model, look
+
+    def _last_word(self, look):
+        """The first candidate, unless rows that were used for nothing else prefer the winner by two standard errors."""
+        stages, first, last = self._stages, self._stages.first, self._stages.last
+        if look.candidate == first.candidate:
+            return look
+        both = [densities(one.model, one.scale, last, *one.factors) for one in (look, first)]
+        better = better_by(*both, last.weights)
+        means = [np.average(one, weights=last.weights) for one in both]
+        chosen = look if better > BETTER else first
+        stages.say(
+            f"{chosen.candidate}, because on {len(last)} rows used once {look.candidate} has log"
+            f" density {means[0]:.3f} and {first.candidate} {means[1]:.3f}: {better:+.1f} standard"
+            " errors"
+        )
+        return chosen
+
+    def _on_all(self, look):
+        """The model of the look, its posterior moved to all rows; as it is if a step fails."""
+        rows = Rows(
+            np.ascontiguousarray(look.scale.X(self._rows.X)), self._rows.y, self._rows.weights
+        )
+        rng, began = np.random.default_rng(SEED), self._plan.spent
+        try:
+            model = self._steps(look.model, rows, rng, TIMED, (1.0, 1.0))
+            each = max((self._plan.spent - began) / TIMED, 1e-6)
+            left = self._plan.left / each
+            count = self._plan.count("last natural steps", np.clip(left, FEWEST, MOST))
+            return self._steps(model, rows, rng, count, (1.0, LAST / STEP))
+        except FAILURES as error:
+            self._stages.say(f"posterior of all rows: failed ({str(error).split('. ')[0][:120]})")
+            return look.model
+
+    def _steps(self, model, rows, rng, count, sizes):
+        """``count`` natural steps on minibatches, whose sizes go log-linearly between these parts of ``STEP``."""
+        batch, (M, outputs) = (
+            min(BATCH, len(rows)),
+            (len(model.inducing), model.posterior.mean.size),
+        )
+        for step in range(count):
+            size = STEP * sizes[0] * (sizes[1] / sizes[0]) ** (step / max(count - 1, 1))
+            some = rows if batch == len(rows) else rows.drawn(batch, rng)
+            model, _ = natural_step(
+                model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
+            )
+            self._plan.did(8 * M * outputs * (batch + M))
+        return model
+
+    def _at_temperature(self, model, look):
+        """The model at the temperature of the look, unless rounding makes it worse on held-out rows."""
+        (T,), held = look.factors, self._stages.held or self._stages.rows
+        if T == 1.0:
+            return model
+        try:
+            other = tempered(model, T)
+            gained = [
+                np.average(densities(one, look.scale, held), weights=held.weights)
+                for one in (other, model)
+            ]
+            if gained[0] >= gained[1]:
+                self._stages.say(f"held-out rows multiply the latent functions by {T:.2g}")
+                return other
+        except FAILURES as error:
+            self._stages.say(f"temperature {T:.2g}: failed ({str(error).split('. ')[0][:120]})")
+        return model

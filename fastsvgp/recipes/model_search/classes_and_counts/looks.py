@@ -1,0 +1,118 @@
+"""A look at a candidate for classes or counts, and the temperature that held-out rows choose.
+
+With f = c + g, c the constant mean, the temperature T multiplies g: mean c + T (m - c), variance T^2 v.
+A Gaussian process of T^2 times the variance with the same whitened q(u) has exactly these marginals,
+because its factor of Kuu is T times as large.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....bounds.predict import predict_f
+from ....covariances import OnFeatures, Product, Sum
+from ....records import Marginals, replace
+from ..looks import Look
+
+PRIOR_ROWS = 10  # what the prior of log T, of variance 1 about 0, is worth
+LARGEST = 3.0  # of log T
+ROWS = 8192  # predicted at one time
+
+
+@dataclass(frozen=True)
+class TargetLook(Look):
+    """A ``Look`` at classes or counts: ``rmse`` is that of counts, and the error rate of classes."""
+
+    model: Any = None
+    counts: bool = False
+
+    def measured(self):
+        if self.counts:
+            return super().measured()
+        return f"accuracy {1 - self.rmse:.4g}"
+
+    def to_json(self):
+        values = super().to_json() | {"factors": list(self.factors)}
+        if not self.counts:
+            values |= {"accuracy": 1 - values.pop("rmse")}
+        return values
+
+
+def latent(model, X):
+    """Marginals of f at X, outputs first, in chunks of rows."""
+    chunks = [predict_f(model, X[at : at + ROWS]) for at in range(0, len(X), ROWS)]
+    mean, var = (np.concatenate(parts).T for parts in zip(*chunks, strict=True))
+    return Marginals(mean, var)
+
+
+def constant_of(model):
+    """The constant mean, with an axis for rows."""
+    return np.asarray(model.mean.value)[..., None]
+
+
+def at_temperature(f, constant, T):
+    """Marginals of c + T (f - c)."""
+    return Marginals(constant + T * (f.mean - constant), T**2 * f.var)
+
+
+def temperature_of(model, f, y, weights):
+    """The temperature of the largest held-out log density, with a prior around 1."""
+    from scipy.optimize import minimize_scalar
+
+    total, constant = len(y) if weights is None else weights.sum(), constant_of(model)
+
+    def loss(log_T):
+        tempered = at_temperature(f, constant, np.exp(log_T))
+        density = model.likelihood.predict_log_density(y, tempered)
+        return 0.5 * PRIOR_ROWS * log_T**2 / total - np.average(density, weights=weights)
+
+    found = minimize_scalar(loss, bounds=(-LARGEST, LARGEST), method="bounded")
+    return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
+
+
+def densities(model, scale, rows, T=1.0):
+    """Log density (N,) of the targets of rows under the model at a temperature."""
+    f = latent(model, scale.X(rows.X))
+    return model.likelihood.predict_log_density(rows.y, at_temperature(f, constant_of(model), T))
+
+
+def look_at(candidate, held, plan):
+    """A ``TargetLook``; ``ArithmeticError`` if its score is not finite."""
+    model, y, weights = candidate.model, held.y, held.weights
+    f = latent(model, candidate.scale.X(held.X))
+    T = temperature_of(model, f, y, weights)
+    tempered, counts = at_temperature(f, constant_of(model), T), model.likelihood.counts
+    score = float(np.average(model.likelihood.predict_log_density(y, tempered), weights=weights))
+    plan.did(f.mean.size * len(model.inducing) ** 2 * 4, 10)
+    if not np.isfinite(score):
+        raise ArithmeticError("the density of held-out rows is not finite")
+    return TargetLook(
+        candidate.name, plan.spent, candidate.steps, score, _error(model, tempered, y, weights), (T,),
+        None, candidate.scale, candidate.state, model, counts,
+    )  # fmt: skip
+
+
+def _error(model, f, y, weights):
+    """The error rate of classes, or the RMSE of counts."""
+    mean, _ = model.likelihood.predict_mean_and_var(f)
+    if model.likelihood.counts:
+        return float(np.sqrt(np.average(np.square(mean - y), weights=weights)))
+    guessed = mean.argmax(axis=0) if mean.ndim == 2 else mean > 0.5
+    return float(np.average(guessed != y, weights=weights))
+
+
+def tempered(model, T):
+    """The model whose g is T times that of ``model``, up to jitter."""
+    return replace(model, covariance=_scaled(model.covariance, T**2))
+
+
+def _scaled(covariance, factor):
+    if isinstance(covariance, OnFeatures):
+        return replace(covariance, covariance=_scaled(covariance.covariance, factor))
+    if isinstance(covariance, Sum):
+        return replace(covariance, parts=tuple(_scaled(one, factor) for one in covariance.parts))
+    if isinstance(covariance, Product):
+        first, *others = covariance.parts
+        return replace(covariance, parts=(_scaled(first, factor), *others))
+    return replace(covariance, variance=covariance.variance * factor)

@@ -1,0 +1,78 @@
+"""The stages of a search for classes or counts."""
+
+import numpy as np
+
+from ....bounds.elbo import elbo
+from ..networks import DEEP, RELU, WIDE
+from ..race import FAILURES, Race
+from .candidates import Deep, LinearModel, Plain
+from .cross_validation import cross_validated_temperature
+from .looks import TargetLook, look_at
+
+SHORT = 4.0  # seconds below which there is no race
+PART = 0.4  # of the time, for each of two candidates that are compared by their bounds
+MOST_AT_ONCE = 400  # their steps
+
+
+class TargetStages(Race):
+    """A search for classes, whose targets are codes 0 ... C - 1, or counts."""
+
+    def __init__(self, likelihood, *others):
+        super().__init__(*others)
+        self._likelihood = likelihood
+
+    def _look_at(self, candidate):
+        return look_at(candidate, self.held, self._plan)
+
+    def run(self):
+        """Run all stages: ``best`` is then the best look, ``first`` that of the candidate it has to beat."""
+        if self.held is None or self._plan.seconds < SHORT:
+            return self._at_once()
+        plain, inputs = self._better_inputs(self._make(Plain))
+        name = f"linear, {inputs} inputs"
+        linear = self._make(LinearModel)(name, inputs)
+        candidates = [plain, linear]
+        for architecture in (WIDE, RELU, DEEP):
+            name = f"network {architecture.name}, {inputs} inputs"
+            candidates.append(self._make(Deep)(name, inputs, architecture))
+        self._finish(self._race(candidates))
+        if self.best is None:
+            raise self.error
+        self._settle({one.name: one for one in candidates})
+        simple = {one: self._bound(one) for one in (plain, linear) if self._last(one) is not None}
+        self.first = self._last(max(simple, key=simple.get)) if simple else None
+
+    def _make(self, kind):
+        def make(name, inputs, *more):
+            rows = self._in_units(inputs)
+            return kind(name, self._scales[inputs], rows, self._rng(), self._likelihood, *more)
+
+        return make
+
+    def _at_once(self):
+        """A linear model and a process on raw inputs, for few rows or little time: the larger bound is the answer."""
+        why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
+        self.say(f"linear and plain, compared by their bounds: {why}")
+        found = {}
+        for kind, name in ((LinearModel, "linear"), (Plain, "plain")):
+            candidate = self._make(kind)(f"{name}, raw inputs", "raw")
+            try:
+                candidate.take_at_once(self._plan, PART * self._plan.seconds, MOST_AT_ONCE)
+                found[candidate] = self._bound(candidate)
+            except FAILURES as error:
+                self.error = error
+                self.say(f"{candidate.name}: failed ({str(error).split('. ')[0][:120]})")
+                continue
+            self.say(f"{candidate.name}, {candidate.steps} steps: bound {found[candidate]:.4g}")
+        if not found:
+            raise self.error
+        candidate = max(found, key=found.get)
+        T = cross_validated_temperature(candidate.model, candidate.rows, self._plan)
+        self.best = TargetLook(
+            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (T,), None, candidate.scale, None,
+            candidate.model, self._likelihood.counts,
+        )  # fmt: skip
+
+    def _bound(self, candidate):
+        rows = candidate.rows
+        return elbo(candidate.model, rows.X, rows.y, weights=rows.weights)

@@ -1,0 +1,53 @@
+"""The task of a search: which likelihood, and the rows in its units."""
+
+import numpy as np
+
+from ..names import BINARY, MULTICLASS, likelihood_of, named
+from ..scaling import ClassScale, Scale, constant, usable_rows
+from .rows import Rows
+
+LIKELIHOODS = ("gaussian", "poisson", "classes", *BINARY, *MULTICLASS)
+
+
+def task_of(likelihood, X, y, weights):
+    """``(likelihood, scale, rows)``, checked; the likelihood is None for real-valued targets.
+
+    ``rows`` are in float64: inputs in their own units, targets standardised, counts, or codes.
+    """
+    named("likelihood", likelihood, LIKELIHOODS)
+    labels = likelihood not in ("gaussian", "poisson")
+    X, y, weights = usable_rows(X, np.asarray(y) if labels else y, weights, labels)
+    if y.ndim != 1:
+        raise ValueError(
+            f"`y` must be ({len(X)},), one target for each row, got {y.shape}; for several targets"
+            " start from `regression`"
+        )
+    X = X.astype(np.float64)
+    if labels:
+        return _classes(likelihood, X, y, weights)
+    y = y.astype(np.float64)
+    scale = Scale.of(X, y, likelihood == "gaussian", weights=weights)
+    if likelihood == "poisson":
+        chosen = likelihood_of("poisson", y, weights=weights)
+        chosen.check_targets(y, "y")
+        return chosen, scale, Rows(X, y, weights)
+    # rounding of a mean is not noise
+    equal = constant(np.ptp(y), y)
+    return None, scale, Rows(X, np.zeros(len(y)) if equal else scale.y(y), weights)
+
+
+def _classes(likelihood, X, y, weights):
+    scale = ClassScale.of(X, y, False, weights=weights)
+    scale.classes = np.unique(y)
+    C = len(scale.classes)
+    if C < 2:
+        raise ValueError(
+            f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes"
+        )
+    if likelihood == "classes":
+        likelihood = "bernoulli-probit" if C == 2 else "softmax"
+    if likelihood in BINARY and C != 2:
+        raise ValueError(
+            f"`likelihood` {likelihood!r} has 2 classes, but `y` has {C}; 'classes' goes by `y`"
+        )
+    return likelihood_of(likelihood, num_classes=C), scale, Rows(X, scale.y(y), weights)
