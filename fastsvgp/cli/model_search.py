@@ -7,9 +7,12 @@ import sys
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 import fastsvgp as fs
 
 from ..check import DEFAULT_JITTER
+from ..recipes.model_search.task import LIKELIHOODS
 from ..recipes.remedies import Outcome
 from . import report
 from .data.task import Standardisation
@@ -43,7 +46,7 @@ class Search:
 
 
 def search_of(args, task):
-    """The ``Search`` that the arguments ask for; None where they ask for a method, or the target is no real number."""
+    """The ``Search`` that the arguments ask for; None if they ask for a method, or the likelihood has no search."""
     given = {name: getattr(args, name, None) for name in OWN}
     # a flag that is not given is False, and --no-ard is a choice
     own = next(
@@ -55,7 +58,7 @@ def search_of(args, task):
         None,
     )
     own = own or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
-    possible = task.likelihood == "gaussian"
+    possible = task.likelihood in LIKELIHOODS and _has_all_classes(task)
     if args.seconds is not None:
         if own is not None:
             option = f"--{own.replace('_', '-')}"
@@ -65,13 +68,18 @@ def search_of(args, task):
             )
         if not possible:
             raise UsageError(
-                f"--seconds is for the gaussian likelihood, but here it is {task.likelihood}"
-                f" ({task.reason}); leave it out"
+                f"--seconds: there is no search for the {task.likelihood} likelihood with these"
+                f" rows ({task.reason}); leave it out"
             )
     if own is not None or not possible:
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
     return Search(seconds, args.seed, args.quiet, args.missing, args.resume, args.words)
+
+
+def _has_all_classes(task):
+    """Whether the training rows hold every class."""
+    return task.classes is None or len(np.unique(task.y[~task.test])) == len(task.classes)
 
 
 def search_task(task, search, folder, title, origin=None):
@@ -83,7 +91,8 @@ def search_task(task, search, folder, title, origin=None):
         say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
         rows, started = ~task.test, time.perf_counter()
         found = fs.recipes.search(
-            task.X[rows], task.y[rows], search.seconds, rng=search.seed, plan=plan, tell=lambda line: say(f"  search     {line}"),
+            task.X[rows], task.y[rows], search.seconds, likelihood=task.likelihood, rng=search.seed, plan=plan,
+            tell=lambda line: say(f"  search     {line}"),
         )  # fmt: skip
         seconds = time.perf_counter() - started
         fitted = _fitted(task, found)

@@ -10,14 +10,20 @@ from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
 from ..likelihoods import BernoulliLogit, BernoulliProbit
 from .base import SVGPEstimator
+from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     """Sparse variational Gaussian process classification.
 
+    If only ``time_budget``, ``random_state`` and ``verbose`` are set, ``recipes.search`` chooses
+    covariance, scaling and training by held-out rows. Any other setting turns the search off.
+
     Parameters
     ----------
+    time_budget : float, optional
+        As of ``SVGPRegressor``.
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
         the first for two classes, and "softmax" for more.
@@ -37,6 +43,10 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     model_, jitter_, inducing_, lower_bound_, lower_bounds_, n_iter_, scale_, n_features_in_, feature_names_in_
         As of ``SVGPRegressor``.
 
+    plan_ : dict or None
+    story_ : tuple of str
+        As of ``SVGPRegressor``.
+
     Notes
     -----
     One class alone is an error, and there is no ``partial_fit``: see ``SVGPRegressor``.
@@ -52,12 +62,13 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     """
 
     def __init__(
-        self, covariance="matern32", *, likelihood="auto", n_inducing=256, inducing="kmeans", posterior="whitened", mean=None,
-        ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
-        n_restarts_optimizer=0, normalize_X=True, jitter=None, early_stopping=False, validation_fraction=0.1, n_iter_no_change=10,
-        tol=1e-4, warm_start=False, random_state=None, verbose=0,
+        self, covariance="matern32", *, time_budget=None, likelihood="auto", n_inducing=256, inducing="kmeans",
+        posterior="whitened", mean=None, ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01,
+        natural_step_size="auto", n_restarts_optimizer=0, normalize_X=True, jitter=None, early_stopping=False,
+        validation_fraction=0.1, n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
     ):  # fmt: skip
         self.covariance = covariance
+        self.time_budget = time_budget
         self.likelihood = likelihood
         self.n_inducing = n_inducing
         self.inducing = inducing
@@ -109,6 +120,9 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
             )
         X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
         self._check_settings()
+        checked_budget(self)
+        if not changed(self):
+            return searched(self, X, y, weights, seed_of(self.random_state), "classes")
         return self._fit(X, y, weights, labels=y)
 
     def predict_proba(self, X):

@@ -1,9 +1,11 @@
-"""A regressor without settings of its own: the search of ``recipes`` chooses the model."""
+"""An estimator without settings: the search of ``recipes`` chooses the model."""
 
 import inspect
+import numbers
 import sys
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from .. import check, recipes
 from ..bounds.elbo import elbo
@@ -14,6 +16,13 @@ from .training import says_nothing
 
 ALWAYS = "time_budget", "random_state", "verbose"  # settings that go with a search
 BASE, EACH, MOST = 2.0, 500, 60.0  # seconds of work: 2, and one per 500 rows, at most a minute
+
+
+def seed_of(random_state):
+    """The seed of a search: a number as it is."""
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def changed(estimator):
@@ -47,18 +56,20 @@ def checked_budget(estimator):
     return budget
 
 
-def searched(estimator, X, y, weights, seed):
-    """Set the fitted attributes of a regressor by a search."""
+def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
+    """Set the fitted attributes of an estimator by a search."""
     budget = estimator.time_budget
     seconds = min(BASE + len(X) / EACH, MOST) if budget is None else float(budget)
     found = recipes.search(
-        X, y, seconds, weights=weights, rng=seed, by_work=budget is None, tell=_tell if estimator.verbose else None,
+        X, y, seconds, likelihood=likelihood, weights=weights, rng=seed, by_work=budget is None,
+        tell=_tell if estimator.verbose else None,
     )  # fmt: skip
     model = estimator.model_ = found.model
     estimator.scale_, estimator.jitter_ = found.scale, DEFAULT_JITTER[model.inducing.dtype]
     estimator.plan_, estimator.story_ = found.plan, found.story
     estimator.inducing_ = inducing_of(model, found.scale)
-    Xs, ys = found.scale.X(X.astype(np.float64)), found.scale.y(y.astype(np.float64))
+    Xs, ys = found.scale.X(X.astype(np.float64)), found.scale.y(y)
+    ys = ys.astype(np.float64) if ys.dtype.kind == "f" else ys
     estimator.lower_bound_ = elbo(model, Xs, ys, weights=weights)
     estimator.lower_bounds_ = np.array([estimator.lower_bound_])
     estimator.n_iter_ = max([1, *(look["steps"] for look in found.looks)])

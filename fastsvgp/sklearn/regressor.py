@@ -1,7 +1,5 @@
 """The regressor."""
 
-import numbers
-
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
@@ -11,17 +9,10 @@ from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
 from ..likelihoods import Gaussian, Laplace, StudentT
 from .base import SVGPEstimator
-from .model_search import changed, checked_budget, searched
+from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
 ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
-
-
-def _seed_of(random_state):
-    """That of a search: a number as it is."""
-    if isinstance(random_state, numbers.Integral):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 class SVGPRegressor(RegressorMixin, SVGPEstimator):
@@ -184,7 +175,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         budget = checked_budget(self)
         rows = self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
         if rows[1].ndim == 1 and not changed(self):
-            return searched(self, *rows, _seed_of(self.random_state))
+            return searched(self, *rows, seed_of(self.random_state))
         if budget is not None:
             raise ValueError(
                 f"`time_budget` is for one target, and `y` has {rows[1].shape[1]}; leave it out"
