@@ -19,6 +19,12 @@ from fastsvgp.records import Marginals
 WORK = {"by_work": True, "rng": 1}
 
 
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Searches of two seconds have a race."""
+    monkeypatch.setattr(stages, "SHORT", 1.5)
+
+
 def classes(rng, N, C):
     """Inputs, and one of C classes each, which the angle of two inputs decides but for noise."""
     X = rng.standard_normal((N, 3))
@@ -36,7 +42,7 @@ def test_search_for_classes_beats_their_frequencies(rng, C):
     X, y = classes(rng, 360, C)
     labels = np.array(["a", "b", "c", "d"])[y]
     lines = []
-    found = fs.recipes.search(X, labels, 4.0, likelihood="classes", tell=lines.append, **WORK)
+    found = fs.recipes.search(X, labels, 2.0, likelihood="classes", tell=lines.append, **WORK)
     assert type(found.model.likelihood) is (fs.BernoulliProbit if C == 2 else fs.Softmax)
     assert found.scale.classes.tolist() == list("abcd")[:C]
     X_new, y_new = classes(rng, 400, C)
@@ -52,7 +58,7 @@ def test_search_for_counts_is_near_their_rate(rng):
     X = rng.uniform(-2, 2, (400, 2))
     rate = np.exp(1 + np.sin(2 * X[:, 0]))
     y = rng.poisson(rate)
-    found = fs.recipes.search(X[:300], y[:300], 4.0, likelihood="poisson", **WORK)
+    found = fs.recipes.search(X[:300], y[:300], 2.0, likelihood="poisson", **WORK)
     density = fs.predict_log_density(found.model, found.scale.X(X[300:]), y[300:].astype(float))
     best, trivial = poisson.logpmf(y[300:], rate[300:]), poisson.logpmf(y[300:], y[:300].mean())
     assert density.mean() > 0.3 * trivial.mean() + 0.7 * best.mean()
@@ -61,8 +67,8 @@ def test_search_for_counts_is_near_their_rate(rng):
 
 def test_plan_of_a_search_for_classes_repeats_to_the_bit(rng):
     X, y = classes(rng, 300, 2)
-    found = fs.recipes.search(X, y, 4.0, likelihood="bernoulli-logit", **WORK)
-    again = fs.recipes.search(X, y, 4.0, likelihood="bernoulli-logit", rng=1, plan=found.plan)
+    found = fs.recipes.search(X, y, 2.0, likelihood="bernoulli-logit", **WORK)
+    again = fs.recipes.search(X, y, 2.0, likelihood="bernoulli-logit", rng=1, plan=found.plan)
     assert again.story[-1] == found.story[-1]
     for (path, _, one), (_, _, other) in zip(
         fs.leaves(found.model), fs.leaves(again.model), strict=True
@@ -112,7 +118,7 @@ def test_held_out_labels_of_pure_noise_promise_nothing(rng):
     X, y = rng.standard_normal((400, 3)), rng.integers(0, 2, 400)
     raw = Scale.of(X, y.astype(float), False)
     parts = [Rows(X[at], y[at]) for at in np.split(np.arange(400), [280, 340])]
-    plan = Plan(4.0, by_work=True)
+    plan = Plan(2.0, by_work=True)
     race = stages.TargetStages(
         fs.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None
     )  # fmt: skip

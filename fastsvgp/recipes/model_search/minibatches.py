@@ -31,10 +31,21 @@ class Minibatches:
         Natural step size.
     counted : int, optional
         Rows of a step where operations are counted; default all of them.
+    cost : float
+        By which operations and calls of a step are multiplied there.
     """
 
     def __init__(
-        self, model, rows, batch, rate, natural_step, rng, transform="softplus", counted=None
+        self,
+        model,
+        rows,
+        batch,
+        rate,
+        natural_step,
+        rng,
+        transform="softplus",
+        counted=None,
+        cost=1.0,
     ):
         self.model, self._rows, self._rng = model, rows, rng
         self._batch, self._rate = min(batch, len(rows)), rate
@@ -45,7 +56,8 @@ class Minibatches:
         M, network = len(model.inducing), getattr(model.covariance, "network", None)
         numbers = 0 if network is None else sum(W.size for W in network.weights)
         factors, counted = model.posterior.mean.size * M, min(batch, counted or len(rows))
-        self._flops = counted * (8 * factors + 8 * numbers) + 8 * factors * M
+        self._cost = cost
+        self._flops = cost * (counted * (8 * factors + 8 * numbers) + 8 * factors * M)
 
     def take(self, plan, count, size=lambda part: 1.0):
         """``count`` steps; ``size(part)`` multiplies the step size where that part of them is done."""
@@ -58,7 +70,7 @@ class Minibatches:
             )  # fmt: skip
             self.model, self._state = self._optimiser.step(model, grad, self._state, value)
             self.steps += 1
-            plan.did(self._flops)
+            plan.did(self._flops, self._cost)
 
     def take_for(self, plan, name, seconds, size=lambda part: 1.0, most=None):
         """As many steps as fit in ``seconds``, at most ``most``.

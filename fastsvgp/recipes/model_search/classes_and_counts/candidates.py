@@ -16,6 +16,7 @@ FEW = 300  # distinct rows up to which all pairs of them give the lengthscales
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 NATURAL, RAMP = 0.2, 20  # natural step size, and steps until it is reached
 LEAST = 1e-2  # natural step size of the first step
+COST = 2.0  # of a step beside one with Gaussian noise: a likelihood without a closed form
 RATE = 0.05  # step size of Adam, without a network
 # variance of a latent function at the start: functions of classes that inputs separate are large,
 # and the log rate of counts is not
@@ -45,7 +46,7 @@ class Candidate(ByMinibatches):
         model = at_prior(covariance, Z, likelihood)
         # a row of weight 2 costs as much as two equal rows
         counted = len(Z) if len(Z) < M else None
-        trainer = Minibatches(model, rows, BATCH, rate, ramp, rng, transform, counted)
+        trainer = Minibatches(model, rows, BATCH, rate, ramp, rng, transform, counted, COST)
         super().__init__(name, scale, rows, trainer)
 
     @property
