@@ -1,14 +1,15 @@
-"""A step of several ranks, in its parts, and what a model of it says of clusters: ``python bench/scaling.py``.
+"""Time the parts of a step on several ranks, and predict clusters: ``python bench/scaling.py``.
 
-It starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each, needs mpi4py and an MPI
-(``pip install mpi4py mpich``), and writes bench/results/scaling.md. A step is ``elbo_and_grad`` of
-a Whitened posterior, P = 1, D = 8, and all gradients. Its parts on a rank: the pass on its rows;
-packing, with the fingerprint of the parameters and unpacking; waiting for the slowest rank; the sum
-itself. The time of a step is that of its slowest rank; all are medians over steps.
+The script starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each. It needs mpi4py
+and an MPI (``pip install mpi4py mpich``), and writes bench/results/scaling.md. A step is
+``elbo_and_grad`` of a Whitened posterior, P = 1, D = 8, with all gradients. Its parts on a rank are
+the pass on its rows; packing, with the fingerprint of the parameters, and unpacking; waiting for
+the slowest rank; and the all-reduce. The time of a step is that of its slowest rank; all times are
+medians over steps.
 
 The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the
-flops of a step; its rate is that of one rank here, its alpha and bandwidth those of sums of 8 bytes
-and of the buffer over the ranks of this host, or of a network that is assumed and named.
+flops of a step; its rate is that of one rank here, its alpha and bandwidth those of all-reduces of
+8 bytes and of the buffer over the ranks of this host, or of a named network with assumed figures.
 """
 
 import argparse
@@ -35,16 +36,16 @@ PREDICTED = (
     ("Whitened", 4000, 1000),
 )
 STRONG = 64_000  # rows of a batch
-# alpha, bytes a second: assumed
+# alpha, bytes per second: assumed
 NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}
 
 
 def flops(M, B):
-    """Of a step with a Whitened posterior and all gradients."""
+    """Return the flops of a step with a Whitened posterior and all gradients."""
     return min(4 * B + 14 / 3 * M, 5 * B + 10 / 3 * M, 6 * B + 4 / 3 * M) * M * M
 
 
-# --- on every rank --------------------------------------------------------------------------------------------------------------
+# --- on every rank --------------------------------------------------------------------------------
 
 
 def work(steps):
@@ -79,7 +80,7 @@ def work(steps):
     exchange = protocol.Share.exchange
 
     def exchanged(self, *arguments):
-        packing.Packing.pack = timed("pack", plain)  # in a fingerprint it is counted already
+        packing.Packing.pack = timed("pack", plain)  # already counted in a fingerprint
         try:
             return exchange(self, *arguments)
         finally:
@@ -130,7 +131,7 @@ def work(steps):
             )
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def measured(steps):
@@ -161,7 +162,7 @@ def measured(steps):
 
 
 def predicted(row, M, B, count):
-    """Seconds of a step, from the rate, the network and the bytes of a row."""
+    """Predict the seconds of a step from the rate, the network and the bytes of a row."""
     network = (
         2 * math.log2(count) * row["latency"]
         + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
@@ -218,7 +219,7 @@ def tables(rows):
 
 
 def predictions(of_two):
-    """Of clusters, from the rate and the network of two ranks here, by M: the last of its batches."""
+    """Predict clusters from the rate and the network of two ranks here, per M at its last batch."""
     yield (
         "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank"
         " over that of R with R B"
@@ -262,7 +263,7 @@ def predictions(of_two):
 
 
 def networks(row, posterior, M):
-    """``(name, row)`` with its own network, and with others; the bytes are those of this posterior and M."""
+    """Yield ``(name, row)`` per network, measured and assumed, with the bytes of this posterior."""
     row = row | {
         "bytes": (
             8 * (2 * M if posterior == "LikelihoodForm" else M * (M + 3) // 2) + 8 * (8 * M + 16)
