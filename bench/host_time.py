@@ -101,8 +101,8 @@ def main():
     )
     legend = (
         "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data"
-        " that are on the device. Real\nCuPy over a driver that does nothing: no GPU is in these"
-        " times, and a launch of a graph costs nothing."
+        " that are on the device. The real\nCuPy runs over a driver that does nothing: these times"
+        " include no GPU, and the launch of a graph costs nothing."
     )
     path = HERE / "results" / "host_time.md"
     path.write_text(

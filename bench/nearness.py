@@ -110,8 +110,8 @@ def main():
     ]
     lines += [
         (
-            f"Largest difference of a number of two models, {args.seeds} seeds: the least and the"
-            " most of them."
+            "The largest difference between the numbers of two models: least and most over"
+            f" {args.seeds} seeds."
         ),
         "",
     ]

@@ -200,8 +200,8 @@ def tables(rows):
         )
     yield ""
     yield (
-        "Measured, where rows grow with the ranks (weak scaling): the time of one rank with its"
-        " rows over that of all ranks."
+        "Measured weak scaling (rows grow with the ranks): the time of one rank with its rows over"
+        " that of all ranks."
     )
     yield ""
     yield "| M | rows a rank | ranks | one rank ms | all ms | efficiency |"
@@ -221,16 +221,16 @@ def tables(rows):
 def predictions(of_two):
     """Predict clusters from the rate and the network of two ranks here, per M at its last batch."""
     yield (
-        "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank"
-        " over that of R with R B"
+        "Predicted weak scaling (rows grow with the ranks): efficiency, the time of one rank over"
+        " that of R ranks with R B"
     )
     yield (
-        "rows. The rate is measured, and so is the network of this host; the others are assumed."
-        " For M = 4000 the rate is that"
+        "rows. The rate and the network of this host are measured; the other networks are assumed."
+        " For M = 4000 the rate is"
     )
     yield (
-        "of M = 1000. A LikelihoodForm sends 2 M numbers in the place of M (M + 3) / 2; the flops"
-        " are those of a Whitened one."
+        "that of M = 1000. A LikelihoodForm sends 2 M numbers instead of M (M + 3) / 2; the flops"
+        " are those of a Whitened posterior."
     )
     yield ""
     far = " | ".join(f"R = {count}" for count in FAR)
@@ -247,10 +247,10 @@ def predictions(of_two):
             yield line(posterior, M, B, name, row, figures)
     yield ""
     yield (
-        "Predicted, where a batch is parted (strong scaling): how many times as fast as one rank."
-        " The M^3 work of every rank"
+        "Predicted strong scaling (a fixed batch is split): speed-up over one rank. It is limited"
+        " by the M^3 work of every"
     )
-    yield "is where it ends."
+    yield "rank."
     yield ""
     yield f"| posterior | M | rows | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
     yield "|---" * (7 + len(FAR)) + "|"
@@ -306,8 +306,8 @@ def main():
         ),
         "",
         (
-            "One thread a rank, all on one host; more ranks than cores share them, and wait for"
-            " one another. Load average at the end, these ranks included:"
+            "One thread per rank, all on one host; more ranks than cores share the cores, and wait"
+            " for each other. Load average at the end, including these ranks:"
             f" {os.getloadavg()[0]:.2f}."
         ),
         "",
