@@ -100,7 +100,7 @@ def q_error(stepped, model, X, y, dtype, **options):
 @pytest.mark.parametrize("kind", ["AbsorbedDualSites", "DualSites", "Whitened"])
 def bench_e_step(benchmark, kind, M, B, dtype):
     if kind == "DualSites" and dtype == "float32":
-        pytest.skip("Kuu + lambda2 is not to be told from lambda2 there")
+        pytest.skip("Kuu + lambda2 equals lambda2 within rounding")
     model, X, y = problem(M, B, kind, dtype)
     options = {"step_size": 0.1, "num_data": 10.0 * B}
 

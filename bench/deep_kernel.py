@@ -204,7 +204,7 @@ def main(argv=None):
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument(
-        "--step", action="store_true", help="CPU milliseconds of one step, beside GPyTorch's"
+        "--step", action="store_true", help="CPU milliseconds of one step, compared with GPyTorch"
     )
     parser.add_argument("--out", type=pathlib.Path, help="a file for the table (default: print it)")
     argv = sys.argv[1:] if argv is None else argv

@@ -157,8 +157,10 @@ def main(arguments=None):
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--budgets", type=float, nargs="+", default=[10, 30, 60])
     parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--before", action="store_true", help="beside a regressor that is told")
-    parser.add_argument("--boosting", action="store_true", help="beside gradient boosting")
+    parser.add_argument(
+        "--before", action="store_true", help="add a regressor with an explicit solver"
+    )
+    parser.add_argument("--boosting", action="store_true", help="add gradient boosting")
     args = parser.parse_args(arguments)
     names = args.names or (list(SYNTHETIC) if args.synthetic else NAMES)
     programs = {

@@ -401,9 +401,7 @@ def main(arguments=None):
         metavar="FAMILY",
         help=f"some of {', '.join(FAMILIES)} (default: all)",
     )
-    parser.add_argument(
-        "--small", action="store_true", help="tiny arrays; the table goes to standard output alone"
-    )
+    parser.add_argument("--small", action="store_true", help="tiny arrays; only print the table")
     parser.add_argument(
         "--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table"
     )

@@ -104,13 +104,13 @@ def main(arguments):
     data, failed = measured(files, "on_device" if args.device else "not on_device", args.k)
     failed += without_wrong(data)
     if not data["benchmarks"]:
-        raise SystemExit(f"no row is right, and no table is written: {'; '.join(failed)}")
+        raise SystemExit(f"no row is correct, so no table is written: {'; '.join(failed)}")
     facts = device.facts() if args.device else None
     target.parent.mkdir(exist_ok=True)
     target.write_text(report.document(data, target.stem, command, facts, failed), encoding="utf-8")
     print(target)
     if failed:
-        raise SystemExit(f"rows that are not there: {'; '.join(failed)}")
+        raise SystemExit(f"missing rows: {'; '.join(failed)}")
 
 
 def test(files):

@@ -229,7 +229,7 @@ def installed(p, device, peers):
         try:
             yield name, build(p, device)
         except ModuleNotFoundError as error:
-            print(f"(left out: {name}, for want of {error.name})", file=sys.stderr)
+            print(f"(left out: {name}; {error.name} is not installed)", file=sys.stderr)
 
 
 def agreement(result, truth):
@@ -336,9 +336,7 @@ def main(arguments):
     parser.add_argument("--step", choices=tuple(STEPS), default="gradient")
     parser.add_argument("--sizes", nargs="+", help="M,B of each; with --step natural M,B,D,P")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="about how long each size takes"
-    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="approximate duration per size")
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
     packages = *report.PACKAGES, "jax", "torch", "gpytorch", "gpflow", "tensorflow"

@@ -152,5 +152,5 @@ def document(data, name, command, device=None, failed=()):
     """
     legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
     head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
-    missing = "".join(f"\nNot there: {row}\n" for row in failed)
+    missing = "".join(f"\nMissing: {row}\n" for row in failed)
     return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n{missing}"

@@ -138,7 +138,7 @@ def measured(steps):
     beside = pathlib.Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     if launcher is None:
-        raise SystemExit("no mpiexec here: pip install mpi4py mpich")
+        raise SystemExit("mpiexec not found: pip install mpi4py mpich")
     one = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     rows = []
     for count in RANKS:
@@ -204,7 +204,7 @@ def tables(rows):
         " that of all ranks."
     )
     yield ""
-    yield "| M | rows a rank | ranks | one rank ms | all ms | efficiency |"
+    yield "| M | rows per rank | ranks | one rank ms | all ms | efficiency |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
         one = alone.get((row["M"], row["B"] // row["ranks"]))
@@ -235,7 +235,7 @@ def predictions(of_two):
     yield ""
     far = " | ".join(f"R = {count}" for count in FAR)
     yield (
-        "| posterior | M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s |"
+        "| posterior | M | rows per rank | GFLOP/s per rank | network | alpha us | bandwidth GB/s |"
         f" {far} |"
     )
     yield "|---" * (7 + len(FAR)) + "|"
@@ -252,7 +252,9 @@ def predictions(of_two):
     )
     yield "rank."
     yield ""
-    yield f"| posterior | M | rows | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield (
+        f"| posterior | M | rows | GFLOP/s per rank | network | alpha us | bandwidth GB/s | {far} |"
+    )
     yield "|---" * (7 + len(FAR)) + "|"
     for M in (1000, 4000):
         for name, row in networks(of_two[1000], "Whitened", M):

@@ -93,7 +93,8 @@ def train(name, out, seconds):
         json.dumps({"program": name, "versions": program.versions, "curve": curve}, indent=1)
     )
     print(
-        f"{name}: {1e3 * spent / steps:.3g} ms a step, NLPD {curve[-1][2]:.3f} after {spent:.0f} s"
+        f"{name}: {1e3 * spent / steps:.3g} ms per step, NLPD {curve[-1][2]:.3f} after"
+        f" {spent:.0f} s"
     )
 
 
@@ -129,7 +130,7 @@ def table(out, picture, command):
         level for level in LEVELS if any(reached(one["curve"], level) for one in curves.values())
     ]
     lines.append(
-        "| program | ms a step | last NLPD |" + "".join(f" {level:g} |" for level in levels)
+        "| program | ms per step | last NLPD |" + "".join(f" {level:g} |" for level in levels)
     )
     lines.append("|" + " --- |" * (3 + len(levels)))
     for name, one in sorted(curves.items(), key=lambda item: item[1]["curve"][-1][2]):

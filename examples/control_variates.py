@@ -148,7 +148,8 @@ def classes(args):
     everything = fs.BasisSample(*[np.arange(m // 2)] * 2)
     exact = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
     print(
-        "| features | control | gap a datum | variance of the gradient |\n| --- | --- | --- | --- |"
+        "| features | control | gap per datum | variance of the gradient |\n"
+        "| --- | --- | --- | --- |"
     )
     found = []
     for size in (25, 250):
@@ -184,7 +185,12 @@ def main(arguments):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--points", type=int, nargs="+", default=[10, 30, 100, 300, 1000])
     parser.add_argument("--evaluations", type=int, default=1000)
-    parser.add_argument("--iterations", type=int, default=30, help="of what fits the mean")
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=30,
+        help="conjugate-gradient iterations of the fitted mean",
+    )
     parser.add_argument(
         "--exact", type=int, default=1000, help="rows that the hyperparameters are learned from"
     )

@@ -24,7 +24,9 @@ import fastsvgp as fs
 
 METHODS = {"svgp": fs.Whitened, "lsvgp": fs.LikelihoodForm, "rsvgp": fs.Relaxed}
 DEPTHS = 1, 2, 3
-COLUMNS = "| layers | method | step | seconds | bound a datum | RMSE | NLPD |\n" + "|---" * 7 + "|"
+COLUMNS = (
+    "| layers | method | step | seconds | bound per datum | RMSE | NLPD |\n" + "|---" * 7 + "|"
+)
 
 
 # --- a step function ------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def kin40k(args):
         resume=path if path.is_file() else None,
     )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {path}")
+        sys.exit(f"interrupted; run the same command to resume from {path}")
     return rows
 
 
@@ -160,7 +162,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=("step", "kin40k"))
     parser.add_argument("--steps", type=int, help="default 2000 for step, 20000 for kin40k")
-    parser.add_argument("--layers", type=int, default=2, help="of kin40k, as are the following")
+    parser.add_argument("--layers", type=int, default=2, help="for kin40k, like the following")
     parser.add_argument("--method", choices=METHODS, default="lsvgp")
     parser.add_argument(
         "--natural", type=float, metavar="SIZE", help="of natural steps in all layers (svgp)"

@@ -412,7 +412,7 @@ def main(argv=None):
         help="of table 1, for mnist",
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="instead of each data set's own number")
+    parser.add_argument("--steps", type=int, help="replaces the default of each data set")
     parser.add_argument(
         "--rounds",
         type=int,
@@ -440,7 +440,7 @@ def main(argv=None):
                 f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied"
                 f" {tied:.2g}"
             )
-    print("| data | method | RMSE or error | NLPD | bound a datum |\n|" + "---|" * 5)
+    print("| data | method | RMSE or error | NLPD | bound per datum |\n|" + "---|" * 5)
     rows = []
     for line in table(names, args):
         rows.append(line)

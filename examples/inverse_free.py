@@ -200,7 +200,7 @@ def contest(name, args):
         goal = min(behind + args.turn, args.steps)
         for contestant in contestants:
             if contestant.done < goal and contestant.turn(X, y, goal).interrupted:
-                sys.exit(f"interrupted; --resume goes on from {args.out}")
+                sys.exit(f"interrupted; --resume continues from {args.out}")
         if goal % args.report_every == 0:
             scores = ", ".join(
                 "{} {:.4f} {:.4f}".format(c.method, *c.scores(X_test, y_test)) for c in contestants
@@ -235,7 +235,7 @@ def main(argv=None):
         "--steps", type=int, help="default 10000 for snelson and banana, 5000 for the others"
     )
     parser.add_argument(
-        "--inducing", type=int, default=1000, help="for kin40k and elevators, as are the following"
+        "--inducing", type=int, default=1000, help="for kin40k and elevators, like the following"
     )
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--methods", default="WLR", help="times are relative to the first of them")
@@ -243,7 +243,7 @@ def main(argv=None):
         "--tolerance",
         type=float,
         default=1e-3,
-        help="normalised residual that the factor of R-SVGP is kept to",
+        help="largest normalised residual of the factor of R-SVGP",
     )
     parser.add_argument(
         "--direction",
@@ -256,14 +256,14 @@ def main(argv=None):
         type=int,
         default=1000,
         metavar="STEPS",
-        help="how long the inducing inputs stay fixed",
+        help="number of steps with fixed inducing inputs",
     )
     parser.add_argument(
         "--turn",
         type=int,
         default=50,
         metavar="STEPS",
-        help="how long a method trains before the next one does",
+        help="steps of a method per turn",
     )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--report-every", type=int, default=500, metavar="STEPS")
@@ -307,7 +307,7 @@ def main(argv=None):
             print("no plot: matplotlib is not installed")
     if rows:
         print(
-            "\n| data | method | RMSE | NLPD | steps | inner updates a step | ms a step |"
+            "\n| data | method | RMSE | NLPD | steps | inner updates per step | ms per step |"
             " relative |\n" + "|---" * 8 + "|"
         )
         print("\n".join(rows))

@@ -89,17 +89,17 @@ def main(arguments=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--features", type=int, default=100_000)
-    parser.add_argument("--basis-size", type=int, default=10_000, help="functions a step")
+    parser.add_argument("--basis-size", type=int, default=10_000, help="functions per step")
     parser.add_argument("--batch-size", type=int, default=500)
     parser.add_argument("--step-size", type=float, default=0.1, help="of AdaGrad")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--steps", type=int, default=10**9, help="at most so many")
+    parser.add_argument("--steps", type=int, default=10**9, help="largest number of steps")
     parser.add_argument("--rows", type=int, default=10, help="of the table")
     parser.add_argument(
         "--svgp",
         type=int,
         metavar="M",
-        help="an SVGP with M inducing inputs in place of the features",
+        help="an SVGP with M inducing inputs instead of the features",
     )
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float32")
     args = parser.parse_args(arguments)

@@ -102,7 +102,7 @@ def score(name, args):
     def report(step, value, info):
         if step % args.report_every == 0:
             print(
-                f"{name}, step {step}: bound a datum {info.smoothed / len(X):.4f},"
+                f"{name}, step {step}: bound per datum {info.smoothed / len(X):.4f},"
                 f" {info.seconds:.0f} s",
                 flush=True,
             )
@@ -121,7 +121,7 @@ def score(name, args):
         resume=checkpoint if checkpoint.is_file() else None,
     )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {checkpoint}")
+        sys.exit(f"interrupted; run the same command to resume from {checkpoint}")
     probabilities, _ = fs.predict_y(model, test)
     error = 1 - float(np.mean(probabilities.argmax(axis=1) == y_test))
     found = [error, -float(np.mean(fs.predict_log_density(model, test, y_test))), info.seconds]
@@ -181,9 +181,9 @@ def main(argv=None):
         "--size",
         type=float,
         default=1.0,
-        help="of the numbers of inducing inputs, 1 for those of the table",
+        help="factor for the numbers of inducing inputs, 1 for the table",
     )
-    parser.add_argument("--test", type=int, default=2000, help="how many digits are asked about")
+    parser.add_argument("--test", type=int, default=2000, help="number of test digits")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=50, metavar="STEPS")

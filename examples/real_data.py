@@ -75,7 +75,7 @@ def main(argv=None):
         help=f"some of {', '.join(PROBLEMS)}, mnist (default: all)",
     )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
-    parser.add_argument("--steps", type=int, help="few steps instead of the real thing")
+    parser.add_argument("--steps", type=int, help="few steps instead of a full training")
     parser.add_argument("--out", default="real-data")
     args = parser.parse_args(argv)
     unknown = set(args.names) - set(PROBLEMS) - {"mnist"}

@@ -229,7 +229,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     unknown = set(args.names) - {"sinc", "augmented"}
     if unknown:
-        parser.error(f"nothing is called {unknown.pop()!r}; there are sinc and augmented")
+        parser.error(f"unknown name {unknown.pop()!r}; choose sinc or augmented")
     try:
         import matplotlib  # noqa: F401
     except ImportError:

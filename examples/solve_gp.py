@@ -99,7 +99,7 @@ def scores(name, method, args):
         **columns,
     )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {checkpoint}")
+        sys.exit(f"interrupted; run the same command to resume from {checkpoint}")
     found = {
         "rmse": float(np.sqrt(np.mean((fs.predict_y(model, Xs)[0] - ys) ** 2))),
         "log density": float(np.mean(fs.predict_log_density(model, Xs, ys))),
@@ -217,7 +217,7 @@ def main(argv=None):
         "--size",
         type=int,
         default=1024,
-        help="inducing inputs where a row says 1024, the others in proportion",
+        help="inducing inputs for rows with 1024, the others in proportion",
     )
     parser.add_argument("--out", default="solve-gp")
     args = parser.parse_args(argv)
@@ -234,8 +234,8 @@ def main(argv=None):
         picture(path, *toys(args.steps))
         print(f"wrote {path}")
     print(
-        "| data | split | method | RMSE | log density | bound a datum | lengthscale | noise sd |\n|"
-        + "---|" * 8
+        "| data | split | method | RMSE | log density | bound per datum | lengthscale |"
+        " noise sd |\n|" + "---|" * 8
     )
     rows = []
     for line in table([name for name in names if name in TABLES], args):

@@ -232,10 +232,13 @@ def main(arguments):
     parser.add_argument(
         "--steps",
         type=int,
-        help="train from samples, so many steps, in place of conjugate gradients",
+        help="train by this number of steps from samples, not by conjugate gradients",
     )
     parser.add_argument(
-        "--basis-size", type=int, default=FUNCTIONS, help="functions a step on each side"
+        "--basis-size",
+        type=int,
+        default=FUNCTIONS,
+        help="functions per sample, of two samples per step",
     )
     parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")
     parser.add_argument("--points", type=int, default=500, help="of the control")

@@ -173,7 +173,7 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "test", asked.append)
     with pytest.raises(
         SystemExit,
-        match=r"^rows that are not there: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
+        match=r"^missing rows: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
     ):
         measure.main(["step", "--results", str(tmp_path)])
     assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
@@ -187,12 +187,12 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     )
     assert one.startswith("| step[float64] |") and two.startswith("| step[float32] |")
     assert (
-        failed == "Not there: step[64]: CUDARuntimeError: no"
-        and nan == "Not there: step[none]: error nan, above 1e-06"
+        failed == "Missing: step[64]: CUDARuntimeError: no"
+        and nan == "Missing: step[none]: error nan, above 1e-06"
     )
     (tmp_path / "step.md").unlink()
     monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows[2:]}, []))
-    with pytest.raises(SystemExit, match="no row is right, and no table is written: step"):
+    with pytest.raises(SystemExit, match="no row is correct, so no table is written: step"):
         measure.main(["step", "--results", str(tmp_path)])
     monkeypatch.undo()
     monkeypatch.setattr(

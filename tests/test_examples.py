@@ -173,7 +173,7 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
         return model, types.SimpleNamespace(interrupted=True)
 
     monkeypatch.setattr(solve_gp.fs, "fit", interrupted)
-    with pytest.raises(SystemExit, match="interrupted; the same command goes on"):
+    with pytest.raises(SystemExit, match="interrupted; run the same command to resume"):
         solve_gp.main(only)
     assert len(values) == 2 and not (folder / "scores.json").exists()
     monkeypatch.setattr(solve_gp.fs, "fit", plain)
@@ -317,7 +317,7 @@ def test_odd_and_even_digits(odd_even, monkeypatch, options):
     assert steps == 30 and accuracy > 0.7 and 0 < median < nlpd + 0.1 < np.log(2) + 0.1
 
 
-def test_weight_space_scores_by_time_features_and_hyperparameters(weight_space, tmp_path, capsys):
+def test_weight_space_by_time_features_and_hyperparameters(weight_space, tmp_path, capsys):
     skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
     few = [
         "--features",
