@@ -1,10 +1,12 @@
-"""One folder of compiled code for these sources, wherever they are checked out: ``python .ci/numba_cache.py CACHE LINKS``.
+"""Share compiled code between checkouts of the same sources.
+
+Usage: ``python .ci/numba_cache.py CACHE LINKS``.
 
 Numba names the folder of a module's compiled code by the absolute path of the module. LINKS, for
-``NUMBA_CACHE_DIR``, has such a name for each folder of CPU kernels, in this checkout and in the
-installed package, and all copies of a folder link to one folder of CACHE. The name of that one
-holds a digest of all sources of CPU kernels, and of the versions that compiled code depends on:
-code of other sources is never found.
+``NUMBA_CACHE_DIR``, has this name for each folder of CPU kernels, in this checkout and in the
+installed package, and all copies of a folder link to one folder of CACHE. Its name contains a
+digest of all sources of CPU kernels, and of the versions that compiled code depends on, so code of
+other sources is never loaded.
 """
 
 import hashlib
@@ -20,11 +22,11 @@ import numpy
 import scipy
 from numba.core import caching
 
-KEPT = 4  # sets of sources whose code stays
+KEPT = 4  # number of sets of sources whose code is kept
 
 
 def key(kernels):
-    """A digest of the sources and of what compiles them."""
+    """Return a digest of the sources and of the versions that compile them."""
     versions = [module.__version__ for module in (numba, llvmlite, numpy, scipy)]
     digest = hashlib.sha256(repr([sys.version, *versions]).encode())
     for file in sorted(kernels.rglob("*.py")):
@@ -34,7 +36,7 @@ def key(kernels):
 
 
 def link(store, links, kernels):
-    """Let Numba find the code of each folder of ``kernels`` in ``store``."""
+    """Link the compiled code of each folder of ``kernels`` to ``store``."""
     for folder in {file.parent for file in kernels.rglob("*.py")}:
         target = store / folder.relative_to(kernels)
         target.mkdir(parents=True, exist_ok=True)
@@ -47,9 +49,9 @@ def main(cache, links):
     links = pathlib.Path(links)
     links.mkdir(parents=True, exist_ok=True)
     if not hasattr(caching, "_hash_source_file"):
-        return  # this Numba tells sources by their times, which differ between copies
+        return  # this Numba identifies sources by their times, which differ between copies
     cache = pathlib.Path(cache).resolve()
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # what lies there is run
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # its content is executed
     packages = [
         pathlib.Path(place, "fastsvgp") for place in (os.getcwd(), sysconfig.get_path("purelib"))
     ]

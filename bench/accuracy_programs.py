@@ -1,8 +1,8 @@
-"""The programs that ``time_to_accuracy.py`` trains: ours, and other people's as their documentation tells to use them.
+"""The programs that ``time_to_accuracy.py`` trains: fastsvgp, and others as in their documentation.
 
-Each is made of the problem, and has ``warm()``, which compiles all that a step needs and leaves it
-where it was, ``step(rows)``, ``parameters()`` (in natural space, q whitened: N(mean, scale_tril
-scale_tril')), and ``versions``.
+Each is constructed from the problem, and has ``warm()``, which compiles everything that a step
+needs and restores the state, ``step(rows)``, ``parameters()`` (in natural space, q whitened:
+N(mean, scale_tril scale_tril')), and ``versions``.
 """
 
 import os
@@ -14,7 +14,7 @@ from time_to_accuracy import JITTER, NATURAL, RATE, THREADS
 
 
 class Program:
-    """One training; ``packages`` are what it needs."""
+    """One training, which needs ``packages``."""
 
     packages: tuple = ()
 
@@ -27,13 +27,13 @@ class Program:
         return [f"{package} {version(package)}" for package in self.packages]
 
     def warm(self):
-        """Two steps of another instance."""
+        """Take two steps with another instance."""
         other = type(self)(self.problem)
         for rows in self.problem["rows"][:2]:
             other.step(rows)
 
     def start(self, name):
-        """A copy of what training starts from."""
+        """Return a copy of the starting values."""
         return np.array(self.problem[name])
 
 
@@ -69,13 +69,17 @@ class Ours(Program):
             self.fs.convert(self.model, self.fs.Whitened, jitter=JITTER).posterior,
         )
         return {
-            "Z": model.inducing, "variance": model.covariance.variance, "lengthscales": model.covariance.lengthscales,
-            "noise": model.likelihood.variance, "mean": q.mean, "scale_tril": q.scale_tril,
-        }  # fmt: skip
+            "Z": model.inducing,
+            "variance": model.covariance.variance,
+            "lengthscales": model.covariance.lengthscales,
+            "noise": model.likelihood.variance,
+            "mean": q.mean,
+            "scale_tril": q.scale_tril,
+        }
 
 
 class OursNatural(Ours):
-    """What ``fit`` does with ``natural_step_size=0.1``."""
+    """The steps of ``fit`` with ``natural_step_size=0.1``."""
 
     fixed = "mean", "scale_tril"
 
@@ -100,7 +104,7 @@ class OursInTwoPasses(OursNatural):
 
 
 class OursInLikelihoodForm(Ours):
-    """L-SVGP: M pseudo-targets, each of which stands for an equal share of the data."""
+    """L-SVGP: M pseudo-targets, each of which represents an equal share of the data."""
 
     def posterior(self, M):
         return self.fs.LikelihoodForm(
@@ -109,7 +113,10 @@ class OursInLikelihoodForm(Ours):
 
 
 class Jax(Program):
-    """The algorithm of ``OursInTwoPasses`` as a user of JAX writes it: natural gradients by autodiff (see ``natural_peers``)."""
+    """The algorithm of ``OursInTwoPasses`` in JAX: natural gradients by autodiff.
+
+    See ``natural_peers``.
+    """
 
     packages = "jax", "jaxlib"
 
@@ -150,7 +157,7 @@ class Jax(Program):
 
 @cache
 def jax_step(num_data):
-    """The jitted step, one for all instances."""
+    """Return the jitted step, one for all instances."""
     import jax
     import jax.numpy as jnp
     from jax.nn import softplus
@@ -201,7 +208,7 @@ def jax_step(num_data):
 
 
 class GPyTorch(Program):
-    """Adam in all parameters, or in all but q, which then takes natural-gradient steps (``NGD``)."""
+    """Adam for all parameters, or for all except q, which takes natural steps (``NGD``)."""
 
     packages = "torch", "gpytorch"
     strategy, natural = "VariationalStrategy", False
@@ -270,10 +277,13 @@ class GPyTorch(Program):
         with self.torch.no_grad():
             q = self.model.variational_strategy._variational_distribution()
             tensors = {
-                "Z": self.model.variational_strategy.inducing_points, "variance": self.model.covar_module.outputscale,
-                "lengthscales": self.model.covar_module.base_kernel.lengthscale[0], "noise": self.likelihood.noise[0],
-                "mean": q.mean, "scale_tril": self.torch.linalg.cholesky(q.covariance_matrix),
-            }  # fmt: skip
+                "Z": self.model.variational_strategy.inducing_points,
+                "variance": self.model.covar_module.outputscale,
+                "lengthscales": self.model.covar_module.base_kernel.lengthscale[0],
+                "noise": self.likelihood.noise[0],
+                "mean": q.mean,
+                "scale_tril": self.torch.linalg.cholesky(q.covariance_matrix),
+            }
             return {name: tensor.numpy().copy() for name, tensor in tensors.items()}
 
 
@@ -286,7 +296,10 @@ class GPyTorchLargeBatch(GPyTorch):
 
 
 class GPflow(Program):
-    """Natural-gradient steps of q, and Adam in all else: its documentation's "natural gradients" notebook, compiled."""
+    """Natural-gradient steps of q, and Adam for the rest.
+
+    The code is that of the "natural gradients" notebook in its documentation, compiled.
+    """
 
     packages = "tensorflow", "gpflow"
     natural = True
@@ -300,7 +313,7 @@ class GPflow(Program):
         try:
             tf.config.threading.set_intra_op_parallelism_threads(THREADS)
             tf.config.threading.set_inter_op_parallelism_threads(1)
-        except RuntimeError:  # a second instance, the threads are there
+        except RuntimeError:  # the second instance: the threads exist already
             pass
         gpflow.config.set_default_jitter(JITTER)
         kernel = gpflow.kernels.SquaredExponential(
@@ -337,13 +350,17 @@ class GPflow(Program):
     def parameters(self):
         model = self.model
         tensors = {
-            "Z": model.inducing_variable.Z, "variance": model.kernel.variance, "lengthscales": model.kernel.lengthscales,
-            "noise": model.likelihood.variance, "mean": model.q_mu[:, 0], "scale_tril": model.q_sqrt[0],
-        }  # fmt: skip
+            "Z": model.inducing_variable.Z,
+            "variance": model.kernel.variance,
+            "lengthscales": model.kernel.lengthscales,
+            "noise": model.likelihood.variance,
+            "mean": model.q_mu[:, 0],
+            "scale_tril": model.q_sqrt[0],
+        }
         return {name: np.array(tensor) for name, tensor in tensors.items()}
 
     def warm(self):
-        """Compiles this instance's step, and puts back what it changed."""
+        """Compile the step of this instance, and restore the state."""
         import tensorflow as tf
 
         before = [tf.identity(v) for v in self.model.variables]

@@ -1,9 +1,9 @@
-"""Chevron products, bound by the pass over the dense columns: the floor is the bytes that must move, at the copy rate.
+"""Chevron products, limited by memory: the floor is the bytes at the copy rate.
 
-What is read in two passes, because the second needs all of the first, counts twice. The flops are
-far below their own floor: with four right-hand sides 8 for every number of C, in float32 2 a byte,
-where gemm does some 6 in the time of a byte. Rows here and there come in whole cache lines, so
-these count. Error: some of the results against sums in extended precision.
+Data that are read in two passes, because the second needs all of the first, count twice. The flops
+do not limit: with four right-hand sides there are 8 per entry of C, in float32 2 per byte, and gemm
+does about 6 in the time of a byte. Scattered rows are read in whole cache lines, so the bytes of
+the lines count. Error: some of the results against sums in extended precision.
 """
 
 import device
@@ -15,7 +15,7 @@ from fastsvgp import kernels
 
 sizes = pytest.mark.parametrize("m, k", [(10_000, 100), (300_000, 100), (3_000_000, 10)])
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
-SEEN = 1000  # rows, or sums over rows, that are compared
+SEEN = 1000  # number of compared rows, or sums over rows
 
 
 def problem(rng, m, k, count, dtype):
@@ -27,7 +27,7 @@ def problem(rng, m, k, count, dtype):
 
 
 def row_products(dense, diagonal, z):
-    """The last rows of C z in extended precision: beyond the triangle at the top."""
+    """Return the last rows of C z, below the triangle, in extended precision."""
     k = dense.shape[1]
     rows = dense[-SEEN:].astype(np.longdouble)
     return np.stack([(rows * line[:k]).sum(1) for line in z]) + diagonal[-SEEN:] * z[
@@ -36,7 +36,7 @@ def row_products(dense, diagonal, z):
 
 
 def column_sum(column, k, x):
-    """Entry k - 1 of C' x in extended precision, from that column of the dense part."""
+    """Return entry k - 1 of C' x in extended precision, from that column of the dense part."""
     return np.stack([(column[k - 1 :].astype(np.longdouble) * line[k - 1 :]).sum() for line in x])
 
 
@@ -45,7 +45,7 @@ def moved(*arrays):
 
 
 def line_bytes(array, rows, numbers):
-    """Bytes of the cache lines that hold ``numbers`` entries from the start of each of these rows on."""
+    """Return the bytes of the cache lines of the first ``numbers`` entries of each row."""
     first = array.ctypes.data + rows * array.strides[0]
     return 64 * int(((first + numbers * array.itemsize - 1) // 64 - first // 64 + 1).sum())
 
@@ -107,7 +107,9 @@ def bench_multiply_rows(benchmark, rng, m, k, n, dtype):
         kernels.chevron_multiply(dense, diagonal, z)[:, rows],
     )
     lines = line_bytes(dense, rows, k) + line_bytes(diagonal, rows[rows >= k] - k, 1)
-    bytes = lines + moved(*arguments) + arguments[2].nbytes  # and what is read and written in order
+    bytes = (
+        lines + moved(*arguments) + arguments[2].nbytes
+    )  # and the arrays that are read and written in order
     record(
         benchmark,
         lambda: kernels.chevron_multiply_rows(dense, diagonal, *arguments),
@@ -130,16 +132,15 @@ def bench_log_det(benchmark, rng, dtype):
     )
 
 
-# --- on a device: the floor is a copy of as many bytes -----------------------------------------------------------------------
+# --- on a device: the floor is a copy of as many bytes --------------------------------------------
 
 there_sizes = pytest.mark.parametrize("m, k", [(100_000, 100), (10_000_000, 10), (10_000_000, 100)])
-# the rows of the host are repeated there: drawing a thousand million numbers takes longer than all
-# the rest
+# the rows of the host are repeated there, because drawing 10^9 numbers would dominate the time
 TIMES = 10
 
 
 def problem_there(rng, m, k, count, dtype):
-    """Dense rows of which the first tenth lies on the host, the diagonal, z; and all of them on the device."""
+    """Return dense rows (a tenth on the host), diagonal and z, on host and device."""
     import cupy
 
     tenth, diagonal, z = problem(rng, m // TIMES, k, count, dtype)
@@ -176,7 +177,7 @@ def bench_multiply_on_device(benchmark, rng, m, k, transpose, count, dtype):
 @pytest.mark.parametrize("transpose", [False, True])
 @there_sizes
 def bench_library_on_device(benchmark, rng, m, k, transpose, count, dtype):
-    """The dense part by cuBLAS, all of the first k rows too, and the diagonal by two passes of CuPy."""
+    """Time the dense part, with full first k rows, by cuBLAS, and the diagonal by CuPy."""
     import cupy
 
     here, (dense, diagonal, z) = problem_there(rng, m, k, count, dtype)

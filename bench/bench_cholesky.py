@@ -15,7 +15,7 @@ every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
 def spd(rng, M, dtype):
-    """A correlation matrix with a condition number of about ten."""
+    """Return a correlation matrix with a condition number of about ten."""
     A = rng.standard_normal((M, 2 * M)) / np.sqrt(2 * M)
     return (A @ A.T + 0.1 * np.eye(M)).astype(dtype)
 

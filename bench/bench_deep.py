@@ -1,9 +1,9 @@
-"""Steps of deep GPs, value and all gradients: L layers of P = D = 8 outputs, one output above, RBF with a lengthscale an input.
+"""Steps of deep GPs, value and all gradients.
 
-One draw of each hidden layer (S = 1), and two where the name says so. Floor: a whitened layer of P
-outputs and n rows takes min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops,
-one in the form of a likelihood 3 M^2 n + 2 M^3. Error: of value and gradients against the same
-layers one by one, as SVGPs whose inputs are given.
+L layers of P = D = 8 outputs, then one output, ARD RBF. One draw of each hidden layer (S = 1), or
+two if the name says so. Floor: a whitened layer of P outputs and n rows takes min((3 P + 3) M^2 n +
+4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops, a LikelihoodForm layer 3 M^2 n + 2 M^3. Error: of
+value and gradients against the same layers one by one, as SVGPs whose inputs are given.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ D, SCALE = 8, 10.0
 
 
 def problem(L, M, B, kind, dtype, seed=0):
-    """``(model, X, y, draws)``."""
+    """Return ``(model, X, y, draws)``."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((B, D))
     y = np.sin(X).sum(axis=1) + 0.3 * rng.standard_normal(B)
@@ -57,7 +57,7 @@ def flops(L, M, B, kind, S):
 
 
 def layer_by_layer(model, X, y, draws, jitter):
-    """``(value, gradient of the last layer's inducing inputs)`` for one draw, from functions of SVGPs."""
+    """Return ``(value, gradient of the last layer's inducing inputs)`` for one draw, by SVGPs."""
     kl = 0.0
     for layer, (eps,) in zip(model.layers, draws, strict=False):
         one = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, model.likelihood)
@@ -88,5 +88,11 @@ def test_step(benchmark, kind, S, L, M, B, dtype):
         * np.dtype(dtype).itemsize
         * sum(P * (M**2 + M * n) for P, n in [(D, B)] * (L - 1) + [(1, B)])
     )
-    record(benchmark, lambda: fs.elbo_and_grad(model, X, y, draws=draws, **options), flops=flops(L, M, B, kind, S),
-           gemm=(M, B, dtype), error=error, unit=unit)  # fmt: skip
+    record(
+        benchmark,
+        lambda: fs.elbo_and_grad(model, X, y, draws=draws, **options),
+        flops=flops(L, M, B, kind, S),
+        gemm=(M, B, dtype),
+        error=error,
+        unit=unit,
+    )

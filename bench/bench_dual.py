@@ -1,7 +1,9 @@
-"""E-steps and M-steps of dual sites against their flops; an M-step is value and gradients with the sites held.
+"""E-steps and M-steps of dual sites against their flops.
 
-Floors hold, beside the flops at the rate of gemm, the covariance blocks and the likelihood, timed
-at the same moments. The rows of digits have the sizes of Adam et al. 2021, section 5: ten classes,
+An M-step is value and gradients with fixed sites.
+
+Floors include the flops at the rate of gemm, and the covariance blocks and the likelihood, timed at
+the same moments. The rows of digits have the sizes of Adam et al. 2021, section 5: ten classes,
 softmax, 784 columns.
 """
 
@@ -21,7 +23,7 @@ every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
 def problem(M, B, kind="AbsorbedDualSites", dtype="float64"):
-    """``(model, X, y)`` with the q of a step problem."""
+    """Return ``(model, X, y)`` with the q of a step problem."""
     p = step_problem(M, B)
     q = fs.Whitened(p["mean"], p["scale_tril"])
     model = fs.SVGP(
@@ -36,7 +38,7 @@ def problem(M, B, kind="AbsorbedDualSites", dtype="float64"):
 
 
 def digits(M=100, B=200, D=784, P=10):
-    """Ten batches of the size of MNIST's."""
+    """Return ten batches with the sizes of MNIST."""
     rng = np.random.default_rng(0)
     X, labels = rng.uniform(0, 1, (10 * B, D)), rng.integers(0, P, 10 * B)
     covariance, Z = fs.RBF(1.0, 8.0), X[:M].copy()
@@ -50,7 +52,10 @@ def digits(M=100, B=200, D=784, P=10):
 
 
 def floor_of(flops, model, X, y, M, dtype="float64", blocks=1, back=False):
-    """Seconds: flops at the rate of gemm, so many blocks of covariances (with their reverse rules), one likelihood."""
+    """Return the seconds of flops at the gemm rate, covariance blocks, and one likelihood.
+
+    Blocks include their reverse rules.
+    """
     covariance, Z = model.covariance, model.inducing
     f = fs.predict_f(model, X, jitter=JITTER[dtype])
     f = fs.records.Marginals(*(np.ascontiguousarray(a.T) for a in f))
@@ -75,7 +80,7 @@ def unit(M, B, P=1, dtype="float64"):
 
 
 def q_error(stepped, model, X, y, dtype, **options):
-    """Of the new q, against the same step of the whitened q in float64."""
+    """Return the error of the new q, against the same step of the whitened q in float64."""
     wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
     options |= {"jitter": JITTER[dtype]}
     truth, _ = fs.natural_step(
@@ -95,7 +100,7 @@ def q_error(stepped, model, X, y, dtype, **options):
 @pytest.mark.parametrize("kind", ["AbsorbedDualSites", "DualSites", "Whitened"])
 def bench_e_step(benchmark, kind, M, B, dtype):
     if kind == "DualSites" and dtype == "float32":
-        pytest.skip("Kuu + lambda2 is not to be told from lambda2 there")
+        pytest.skip("Kuu + lambda2 equals lambda2 within rounding")
     model, X, y = problem(M, B, kind, dtype)
     options = {"step_size": 0.1, "num_data": 10.0 * B}
 
@@ -118,7 +123,7 @@ def bench_e_step(benchmark, kind, M, B, dtype):
 @pytest.mark.parametrize("same", [False, True], ids=["ten batches", "one batch"])
 @pytest.mark.parametrize("M, B", SIZES)
 def bench_ten_e_steps(benchmark, M, B, same):
-    """All ten: on a batch that stays the floor has Lam and its covariances once."""
+    """Time all ten steps; on a constant batch the floor counts Lam and its covariances once."""
     model, X, y = problem(M, B)
     rows = {"steps": 10} if same else {"rows": [np.arange(B)] * 10}
 
@@ -142,12 +147,15 @@ def bench_ten_e_steps(benchmark, M, B, same):
 @every_dtype
 @pytest.mark.parametrize("M, B", SIZES)
 def bench_m_step(benchmark, M, B, dtype):
-    """Floor: the form without Lam, 3 M^2 B + 16/3 M^3, which loses digits; ours is the one with it."""
+    """Floor: the form without Lam, 3 M^2 B + 16/3 M^3, which loses digits.
+
+    fastsvgp uses the form with Lam.
+    """
     model, X, y = problem(M, B, dtype=dtype)
     options = {"num_data": 10.0 * B, "jitter": JITTER[dtype], "wrt": WITHOUT_SITES}
     value, grad = fs.elbo_and_grad(model, X, y, **options)
     wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
-    if dtype == "float64":  # with the sites' own gradients another form is taken
+    if dtype == "float64":  # with gradients in the sites another form is used
         options |= {"wrt": None}
     truth, expected = fs.elbo_and_grad(wide, X.astype(float), y.astype(float), **options)
     found = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
@@ -158,14 +166,18 @@ def bench_m_step(benchmark, M, B, dtype):
     )
     flops = 3 * M**2 * B + 16 / 3 * M**3
     record(
-        benchmark, lambda: fs.elbo_and_grad(model, X, y, **options | {"wrt": WITHOUT_SITES}), flops,
-        floor_seconds=floor_of(flops, model, X, y, M, dtype, back=True), error=error, unit=unit(M, B, 1, dtype),
-    )  # fmt: skip
+        benchmark,
+        lambda: fs.elbo_and_grad(model, X, y, **options | {"wrt": WITHOUT_SITES}),
+        flops,
+        floor_seconds=floor_of(flops, model, X, y, M, dtype, back=True),
+        error=error,
+        unit=unit(M, B, 1, dtype),
+    )
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["floor", "Whitened natural_step"])
 def bench_digits_each_of_10(benchmark, beside, M=100, B=200, P=10):
-    """Ten steps on ten batches against their floor; and against ten natural steps of a whitened q, one by one."""
+    """Time ten steps on ten batches against their floor, and natural steps of a whitened q."""
     model, X, y = digits()
     batches = [np.arange(start, start + B) for start in range(0, 10 * B, B)]
     whitened = fs.convert(model, fs.Whitened)
@@ -179,13 +191,16 @@ def bench_digits_each_of_10(benchmark, beside, M=100, B=200, P=10):
     flops = 10 * ((1 + 2 * P) * M**2 * B + 2 / 3 * P * M**3)
     of_one = floor_of(flops / 10, model, X[:B], y[:B], M)
     record(
-        benchmark, lambda: fs.natural_steps(model, X, y, rows=batches, step_size=0.1, num_data=8000, rng=0), flops,
-        floor_seconds=others if beside else lambda: 10 * of_one(), unit=unit(M, B, P),
-    )  # fmt: skip
+        benchmark,
+        lambda: fs.natural_steps(model, X, y, rows=batches, step_size=0.1, num_data=8000, rng=0),
+        flops,
+        floor_seconds=others if beside else lambda: 10 * of_one(),
+        unit=unit(M, B, P),
+    )
 
 
 def bench_vgp(benchmark, N=1000):
-    """Value and gradient of the covariance; floor 4 N^3."""
+    """Time value and gradient of the covariance; floor 4 N^3."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((N, 8)), rng.standard_normal(N)
     model = fs.VGP(
@@ -194,5 +209,11 @@ def bench_vgp(benchmark, N=1000):
     K = model.covariance.Kff(X) + 0.2 * np.eye(N)
     truth = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
     error = relative_error(fs.site_bound(model, X, y), truth)
-    record(benchmark, lambda: fs.site_bound_and_grad(model, X, y, wrt=("covariance", "likelihood")), 4.0 * N**3, error=error,
-           gemm=(N, N, "float64"), unit=N * N * 8)  # fmt: skip
+    record(
+        benchmark,
+        lambda: fs.site_bound_and_grad(model, X, y, wrt=("covariance", "likelihood")),
+        4.0 * N**3,
+        error=error,
+        gemm=(N, N, "float64"),
+        unit=N * N * 8,
+    )

@@ -1,12 +1,11 @@
-"""A training step of L-SVGP and R-SVGP beside one of whitened SVGP: value and gradients of all that a training step moves.
+"""Training steps of L-SVGP and R-SVGP compared with whitened SVGP: value, all gradients.
 
-R-SVGP: one update of the factor (a unit natural-gradient step) and the bound at the new one, its
-gradients with the factor held. The floors are the counts of the recipes as published or checked: 3
-M^2 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B + 13/3 M^3 (R, exact traces), or 7 M^2 B + 14
-M^2 K (K probes). The package itself does 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K of these.
-"R-direction": ``likelihood_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from products
-alone, 6 M^2 B + 8 M^3 beside the update; its error is that of the value and of the gradient of the
-mean.
+R-SVGP: one update of the factor (a unit natural-gradient step), then the bound at the new factor,
+with gradients at a fixed factor. The floors are the flop counts of the published algorithms: 3 M^2
+B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B + 13/3 M^3 (R, exact traces), or 7 M^2 B + 14 M^2
+K (K probes). The package needs only 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K. "R-direction":
+``likelihood_direction``, 3 M^2 B + 3 M^3. "W-free": the whitened bound from only products, 6 M^2 B
++ 8 M^3 plus the update; its error is that of the value and of the gradient of the mean.
 """
 
 import numpy as np
@@ -37,7 +36,10 @@ def problem(M, B):
 
 
 def truth(p, variance, jitter, **relaxed):
-    """Value and gradients by path, in float64 by the direct formulas; ``relaxed``: the factor, and probes."""
+    """Return value and gradients by path, in float64 by the direct formulas.
+
+    ``relaxed`` is the factor, and probes.
+    """
     K, Kuu, Kuf, kff = gp_gradients.blocks(p["Z"], p["X"], p["variance"], p["lengthscales"], jitter)
     value, bars = inverse_free.gaussian_bars(
         Kuu, Kuf, kff, p["y"], p["noise"], p["mean"], variance, 10.0, **relaxed
@@ -59,13 +61,16 @@ def Kuu_of(p, jitter):
 
 
 def factor_of_inverse(p, variance, jitter):
-    """Slightly off, as the parameters of a model in training leave it."""
+    """Return a slightly inaccurate factor, as during training."""
     L = np.linalg.cholesky(np.linalg.inv(Kuu_of(p, jitter) + np.diag(variance)))
     return L + 1e-3 * np.diag(np.diag(L))
 
 
 def free_error(value, grad, p, jitter):
-    """Against the marginal bound at u = K R v, R R' = K^-1: the factor has converged to rounding, and the bound with it."""
+    """Return the error against the marginal bound at u = K R v, R R' = K^-1.
+
+    The factor has converged to rounding, so the bound has too.
+    """
     K = Kuu_of(p, jitter)
     KR = K @ np.linalg.cholesky(np.linalg.inv(K))
     KRW = KR @ p["scale_tril"]
@@ -125,7 +130,7 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
     elif method == "W-free":
         error = free_error(value, grad, p, jitter)
     else:
-        at = {}  # the direction has no value of its own: its error is how far from L-SVGP it leads
+        at = {}  # the direction has no value: its error is the difference from the L-SVGP gradient
         if method in ("R", "R-probes"):
             at = {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
         exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))

@@ -1,11 +1,11 @@
-"""A training step alone and in company: beside busy processes, and in turns with another pool of threads in its own process.
+"""Time a training step alone, beside busy processes, and in turns with another thread pool.
 
-    python bench/bench_loaded.py                  # one Markdown table: some five minutes
+    python bench/bench_loaded.py                  # one Markdown table: about five minutes
     python bench/bench_loaded.py --sizes 512,1024 --seconds 5
 
-Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do
-nothing but count. In turns: a product of two 400 x 400 matrices between two steps, by NumPy, whose
-OpenBLAS is not SciPy's, and by JAX and PyTorch where they are installed.
+Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: processes that only
+count. In turns: a product of two 400 x 400 matrices between two steps, by NumPy, whose OpenBLAS is
+not SciPy's, and by JAX and PyTorch if they are installed.
 """
 
 import argparse
@@ -27,7 +27,7 @@ OTHERS = 400
 
 
 def count():
-    """What a busy process does."""
+    """Keep a process busy."""
     number = 0
     while True:
         number += 1
@@ -35,7 +35,7 @@ def count():
 
 @contextlib.contextmanager
 def busy(number):
-    """A ``with`` block beside so many busy processes."""
+    """Run a ``with`` block beside ``number`` busy processes."""
     processes = [
         multiprocessing.get_context("spawn").Process(target=count, daemon=True)
         for _ in range(number)
@@ -52,7 +52,7 @@ def busy(number):
 
 
 def step_of(M, B):
-    """The step as a function without arguments."""
+    """Return the step as a function without arguments."""
     p = step_problem(M, B)
     q = fs.Whitened(p["mean"], p["scale_tril"])
     model = fs.SVGP(
@@ -62,7 +62,7 @@ def step_of(M, B):
 
 
 def products():
-    """``{program: a product of its own}``"""
+    """Return ``{program: its matrix product}``."""
     A = np.random.default_rng(0).standard_normal((OTHERS, OTHERS))
     found = {"NumPy": lambda: A @ A}
     with contextlib.suppress(ImportError):
@@ -80,8 +80,8 @@ def products():
 
 
 def times_of(step, seconds, between=lambda: None):
-    """Seconds of each of many steps, at least 20, as a training loop takes them."""
-    crowd.__init__()  # what the last row's company has taught
+    """Return the seconds of each of at least 20 steps, taken as in a training loop."""
+    crowd.__init__()  # forget the contention detected in the last row
     step()
     found, end = [], time.perf_counter() + seconds
     while len(found) < 20 or time.perf_counter() < end:
@@ -93,7 +93,7 @@ def times_of(step, seconds, between=lambda: None):
 
 
 def measure(M, B, seconds):
-    """``[(what, times)]``, the quiet ones first."""
+    """Return ``[(row, times)]``, the rows without load first."""
     step, found = step_of(M, B), []
     for number in (0, 1, 2):
         with busy(number):

@@ -1,7 +1,7 @@
-"""The natural-gradient update towards chol(A^-1): 4/3 M^3 flops here, beside stock triangular BLAS and three dense products.
+"""The natural-gradient update towards chol(A^-1), compared with triangular BLAS and dense products.
 
-All rows have the floor of 4/3 M^3, on a device at the rate of cuBLAS there. Error: of the first
-eight columns of the new factor, against extended precision.
+The update needs 4/3 M^3 flops. All rows have this floor, on a device at the rate of cuBLAS. Error:
+of the first eight columns of the new factor, against extended precision.
 """
 
 import device
@@ -18,7 +18,7 @@ COLUMNS = 8
 
 
 def problem(rng, M, dtype):
-    """A correlation matrix with a condition number of about ten, and a factor near the one of its inverse."""
+    """Return a correlation matrix of condition about ten, and almost a factor of its inverse."""
     A = rng.standard_normal((M, 2 * M)) / np.sqrt(2 * M)
     A = (A @ A.T + 0.1 * np.eye(M)).astype(dtype)
     return A, kernels.cholesky_of_inverse(A) + np.tril(
@@ -54,7 +54,7 @@ def bench_newton_schulz_step(benchmark, rng, M, dtype):
 
 
 def shrunk(E):
-    """I - Phi(E - I), lower, in the memory of E."""
+    """Compute I - Phi(E - I), lower, in the memory of E."""
     M = len(E)
     E *= -1
     E[np.triu_indices(M, 1)] = 0
@@ -65,7 +65,7 @@ def shrunk(E):
 @every_dtype
 @every_size
 def bench_three_dense_products(benchmark, rng, M, dtype):
-    """A L, L' (A L), L F: what a library without triangles does, 6 M^3."""
+    """Time A L, L' (A L), L F by dense products, 6 M^3."""
     A, L = (np.asfortranarray(X) for X in problem(rng, M, dtype))
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
     recorded(
@@ -80,7 +80,7 @@ def bench_three_dense_products(benchmark, rng, M, dtype):
 @every_dtype
 @every_size
 def bench_stock_triangular(benchmark, rng, M, dtype):
-    """symm, trmm, trmm: 4 M^3, the fewest flops that whole BLAS calls allow."""
+    """Time symm, trmm, trmm: 4 M^3, the fewest flops by whole BLAS calls."""
     A, L = (np.asfortranarray(X) for X in problem(rng, M, dtype))
     symm, trmm = (blas.dsymm, blas.dtrmm) if dtype == "float64" else (blas.ssymm, blas.strmm)
 
@@ -91,14 +91,14 @@ def bench_stock_triangular(benchmark, rng, M, dtype):
     recorded(benchmark, step, 4 * M**3, A, L)
 
 
-# --- on a device, beside three products of cuBLAS -------------------------------------------------------------------------
+# --- on a device, beside three products of cuBLAS -------------------------------------------------
 
 every_device_size = pytest.mark.parametrize("M", [512, 1000, 2000, 4000])
 
 
 def recorded_there(benchmark, call, flops, A, L):
     M, dtype = len(A), A.dtype.name
-    # extended precision takes minutes beyond
+    # above this, extended precision takes minutes
     error = error_of(call().get(), A, L) if M <= 2000 else None
     device.record(benchmark, call, flops, error, (M, M, dtype), floor_flops=4 * M**3 / 3)
 

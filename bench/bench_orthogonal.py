@@ -1,7 +1,7 @@
-"""SOLVE-GP and its relatives: steps, natural steps and collapsed bounds against their flops, and steps beside those of SVGP.
+"""Steps, natural steps and collapsed bounds of SOLVE-GP and its relatives, also compared with SVGP.
 
-Rows named ``..._beside_...`` take the other model's step, timed at the same moments, in the place
-of the floor: the ratio is SOLVE : SVGP. M2 = M, D = 8, ARD RBF, as everywhere here.
+In rows named ``..._beside_...`` the floor is the other model's step, timed at the same moments: the
+ratio is SOLVE : SVGP. M2 = M, D = 8, ARD RBF, as in the other benchmarks.
 """
 
 import time
@@ -25,7 +25,7 @@ def tiled(array, P):
 
 
 def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
-    """``(X, y, {name: model})``: the same q of both sets where the posterior has one."""
+    """Return ``(X, y, {name: model})``, with the same q of both sets if the posterior has one."""
     M2 = M if M2 is None else M2
     p = step_problem(M + M2, B)
     jitter = JITTER[dtype]
@@ -39,9 +39,10 @@ def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
     found["SVGP"] = fs.SVGP(
         covariance, pair.Z, fs.Whitened(tiled(m[0], P), tiled(W[0], P)), likelihood
     )
-    found["DecoupledWeights"] = fs.replace(found["WhitenedOrthogonal"], posterior=fs.DecoupledWeights(
-        tiled(m[0], P), tiled(W[0], P), scale * tiled(m[1], P)
-    ))  # fmt: skip
+    found["DecoupledWeights"] = fs.replace(
+        found["WhitenedOrthogonal"],
+        posterior=fs.DecoupledWeights(tiled(m[0], P), tiled(W[0], P), scale * tiled(m[1], P)),
+    )
     if M2 == M:
         found["SVGP of both"] = fs.SVGP(
             covariance,
@@ -68,10 +69,11 @@ def models(M, B, dtype="float64", P=None, M2=None, scale=0.1):
 
 
 def error_of(model, X, y, dtype):
-    """In float64 against the SVGP on both sets with the same q, in float32 against float64; of value and every gradient.
+    """Return the error of value and all gradients.
 
-    The gradients of unwhitened parameters, and with them held, have no like there: of those
-    posteriors it is that of the noise.
+    The reference is the SVGP on both sets with the same q in float64, and float64 for float32.
+    Gradients of unwhitened parameters, and gradients with those fixed, have no counterpart in that
+    SVGP: for those posteriors only the gradient of the noise counts.
     """
     options = {"num_data": 10.0 * len(X), "jitter": JITTER[dtype]}
     value, grad = fs.elbo_and_grad(model, X, y, **options)
@@ -108,7 +110,7 @@ def error_of(model, X, y, dtype):
 
 
 def floor(kind, M, B, P=1):
-    """Flops of the cheaper form, by products of sets: batch or long."""
+    """Return the flops of the cheaper form, by products of sets: batch or long."""
     batch, long = (
         (12 + 6 * P) * M**2 * B + 26 / 3 * M**3,
         (8 + 6 * P) * M**2 * B + (32 / 3 + 6 * P) * M**3,
@@ -117,12 +119,12 @@ def floor(kind, M, B, P=1):
 
 
 def unit(M, B, dtype="float64"):
-    """Bytes of a stacked (M + M2, M + M2) and (M + M2, B) array."""
+    """Return the bytes of a stacked (M + M2, M + M2) and a (M + M2, B) array."""
     return (4 * M * M + 2 * M * B) * np.dtype(dtype).itemsize
 
 
 def seconds(call):
-    """The time of one call, as a floor."""
+    """Return the time of one call, as a floor."""
 
     def timed():
         start = time.perf_counter()
@@ -144,8 +146,14 @@ def step(model, X, y, dtype="float64", **options):
 def bench_orthogonal(benchmark, kind, M, B, dtype):
     X, y, found = models(M, B, dtype)
     error = error_of(found[kind], X, y, dtype)
-    record(benchmark, step(found[kind], X, y, dtype), floor_flops=floor(kind, M, B), error=error, gemm=(M, B, dtype),
-           unit=unit(M, B, dtype))  # fmt: skip
+    record(
+        benchmark,
+        step(found[kind], X, y, dtype),
+        floor_flops=floor(kind, M, B),
+        error=error,
+        gemm=(M, B, dtype),
+        unit=unit(M, B, dtype),
+    )
 
 
 @pytest.mark.parametrize("kind", ["WhitenedOrthogonal", "Orthogonal", "Decoupled", "SVGP"])
@@ -176,7 +184,7 @@ def bench_decoupled_weights_beside_svgp(benchmark, M2, M=1024, B=1024, S=1024):
 
 @pytest.mark.parametrize("M, B", STEPS)
 def bench_orthogonal_natural_step(benchmark, M, B):
-    """Floor: the solve and one weighted product of the stack, four factors and inverses of sets, and the joint factor."""
+    """Floor: a solve, a weighted product of the stack, four factors, a joint factor."""
     X, y, found = models(M, B)
     model = found["WhitenedOrthogonal"]
     sgpr = fs.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
@@ -186,8 +194,14 @@ def bench_orthogonal_natural_step(benchmark, M, B):
         return fs.natural_step(model, X, y, step_size=size, jitter=1e-6)[0]
 
     error = relative_error(fs.elbo(natural(1.0), X, y, jitter=1e-6), optimum)
-    record(benchmark, natural, floor_flops=8 * M**2 * B + (16 / 3 + 8 / 3) * M**3, error=error, gemm=(M, B, "float64"),
-           unit=unit(M, B))  # fmt: skip
+    record(
+        benchmark,
+        natural,
+        floor_flops=8 * M**2 * B + (16 / 3 + 8 / 3) * M**3,
+        error=error,
+        gemm=(M, B, "float64"),
+        unit=unit(M, B),
+    )
 
 
 @pytest.mark.parametrize("M, N", [(256, 4096), (512, 4096)])
@@ -198,13 +212,19 @@ def bench_orthogonal_collapsed(benchmark, M, N):
     sgpr = fs.OrthogonalSGPR(model.covariance, model.inducing, model.likelihood.variance)
     value, _ = fs.collapsed_bound_and_grad(sgpr, X, y)
     error = relative_error(fs.elbo(fs.optimal_svgp(sgpr, X, y), X, y), value)
-    record(benchmark, lambda: fs.collapsed_bound_and_grad(sgpr, X, y), floor_flops=14 * M**2 * N + 29 * M**3, error=error,
-           gemm=(M, N, "float64"), unit=unit(M, N))  # fmt: skip
+    record(
+        benchmark,
+        lambda: fs.collapsed_bound_and_grad(sgpr, X, y),
+        floor_flops=14 * M**2 * N + 29 * M**3,
+        error=error,
+        gemm=(M, N, "float64"),
+        unit=unit(M, N),
+    )
 
 
 @pytest.mark.parametrize("M, N", [(256, 4096), (512, 4096)])
 def bench_tighter(benchmark, M, N):
-    """Equation 14, value and gradient; error against the matrix as a whole."""
+    """Equation 14, value and gradient; error against the whole matrix."""
     X, y, found = models(M, N)
     model = found["SVGP"]
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
@@ -217,5 +237,11 @@ def bench_tighter(benchmark, M, N):
     A = Q + float(sgpr.noise_variance) * np.eye(N)
     solved, log_det = np.linalg.solve(A, np.column_stack([y, K - Q])), np.linalg.slogdet(A)[1]
     truth = -0.5 * (y @ solved[:, 0] + log_det + N * np.log(2 * np.pi) + np.trace(solved[:, 1:]))
-    record(benchmark, lambda: fs.tighter_bound_and_grad(sgpr, X, y), floor_flops=4 * M * N**2 + 9 * M**2 * N,
-           error=relative_error(value, truth), gemm=(M, N, "float64"), unit=(M * M + M * N) * 8)  # fmt: skip
+    record(
+        benchmark,
+        lambda: fs.tighter_bound_and_grad(sgpr, X, y),
+        floor_flops=4 * M * N**2 + 9 * M**2 * N,
+        error=relative_error(value, truth),
+        gemm=(M, N, "float64"),
+        unit=(M * M + M * N) * 8,
+    )

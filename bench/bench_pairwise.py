@@ -2,12 +2,12 @@
 
 Error: eight rows against the definition in extended precision.
 
-Flops an entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a
-product where there are many features, and 28 for the exponential and the variance. Backwards 5 D
-for one side, 6 D for both, or 2 D and 4 D by products; 2 for the weights of an RBF with the matrix
-at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the matrix
-written, and backwards its cotangent, and the matrix of an RBF, read. The floor is the longer of the
-two times.
+Flops per entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a
+product for many features, and 28 for the exponential and the variance. Backward pass: 5 D for one
+side, 6 D for both, or 2 D and 4 D by products; 2 for the weights of an RBF whose matrix is given,
+and for a Matern function the distance, the exponential and 8 more. Bytes: writing the matrix, and
+in the backward pass reading its cotangent and, for an RBF, the matrix. The floor is the longer of
+the two times.
 """
 
 import device
@@ -47,7 +47,7 @@ def problem(rng, N1, N2, D, dtype):
 
 
 def definition(family, X1, X2, variance, lengthscales):
-    """K and q = -2 dk / d(r^2) of the first rows, in extended precision; r > 0 there."""
+    """Return K and q = -2 dk / d(r^2) of the first rows, in extended precision, for r > 0."""
     X1, X2, s, lengthscales = (
         np.asarray(a, np.longdouble) for a in (X1[:ROWS], X2, variance, lengthscales)
     )
@@ -104,7 +104,10 @@ def bench_stationary_symmetric(benchmark, rng, N1, N2, D, dtype):
 @pytest.mark.parametrize("family", ["rbf", "matern32"])
 @sizes
 def bench_stationary_vjp(benchmark, rng, N1, N2, D, family, need, dtype):
-    """With the matrix at hand, as a training step has it; "X1": inducing inputs against a batch that needs no gradient."""
+    """Time the reverse rule with the matrix given, as in a training step.
+
+    "X1": inducing inputs against a batch that needs no gradient.
+    """
     arguments = problem(rng, N1, N2, D, dtype)
     K, K_bar = kernels.stationary(family, *arguments), rng.standard_normal((N1, N2)).astype(dtype)
     names = (
@@ -130,7 +133,7 @@ def bench_inner(benchmark, rng, N1, N2, D, dtype):
     record(benchmark, call, flops=2 * N1 * N2 * D, bytes=nbytes, error=error, gemm=(N1, N2, dtype))
 
 
-# --- on a device: the floor is to write K ---------------------------------------------------------------------------------
+# --- on a device: the floor is to write K ---------------------------------------------------------
 
 THERE = [(1000, 1000, 8), (8192, 8192, 3), (8192, 8192, 8), (8192, 8192, 16), (8192, 8192, 100)]
 there_sizes = pytest.mark.parametrize("N1, N2, D", THERE)
@@ -152,7 +155,7 @@ def bench_stationary_on_device(benchmark, rng, N1, N2, D, family, dtype):
 @every_dtype
 @there_sizes
 def bench_elementwise_on_device(benchmark, rng, N1, N2, D, dtype):
-    """The same matrix of an RBF by CuPy: norms, a product of cuBLAS, and one fused pass."""
+    """Time the same RBF matrix by CuPy: norms, a product of cuBLAS, and one fused pass."""
     import cupy
 
     arguments = problem(rng, N1, N2, D, dtype)
@@ -175,7 +178,7 @@ def bench_elementwise_on_device(benchmark, rng, N1, N2, D, dtype):
 @pytest.mark.parametrize("family", ["rbf", "matern32"])
 @there_sizes
 def bench_stationary_vjp_on_device(benchmark, rng, N1, N2, D, family, need, dtype):
-    """As in a training step: K_bar and K are at hand."""
+    """Time the reverse rule as in a training step: K_bar and K are given."""
     arguments = problem(rng, N1, N2, D, dtype)
     K_bar = rng.standard_normal((N1, N2)).astype(dtype)
     X1, X2, lengthscales, bar = device.moved(arguments[0], arguments[1], arguments[3], K_bar)

@@ -1,10 +1,10 @@
 """Sums over patches of images, values and gradients, for the images of MNIST and CIFAR-10.
 
 E entries (m, n, p) of Kuf, or pairs p <= q of kff, of patches of d numbers: floor 2 d E flops
-forwards, 4 d E back, and an exponential each time, at the rate of ``stationary`` with one feature.
-"black": a frame of one colour, so that equal constant patches are merged; E counts those that
-remain. Error: of values against all of ``stationary`` in float64, or one block against another; of
-gradients that in the variance, which follows from the values.
+forward, 4 d E backward, and an exponential for each entry, at the rate of ``stationary`` with one
+feature. "black": a frame of one colour, so that equal constant patches are merged; E counts those
+that remain. Error: of values against all of ``stationary`` in float64, or one block against
+another; of gradients, that in the variance, which follows from the values.
 """
 
 import time
@@ -46,7 +46,7 @@ def problem(rng, shape, frame, dtype):
 
 
 def exponential(dtype):
-    """Seconds that one takes, with all threads: the best of three."""
+    """Return the seconds per exponential, with all threads: the best of three."""
     x, times = np.linspace(0, 4, 1500, dtype=dtype)[:, None], []
     for _ in range(3):
         start = time.perf_counter()
@@ -65,7 +65,7 @@ def run(benchmark, call, entries, flops, shape, dtype, error):
 
 
 def unfused(covariance, Z, X):
-    """Kuf of the first images in float64, through the whole matrix."""
+    """Return Kuf of the first images in float64, by the whole matrix."""
     patches = kernels.gather_patches(X.astype(float), covariance.geometry)
     k = covariance.patch_covariance
     K = kernels.stationary(

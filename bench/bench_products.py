@@ -11,7 +11,7 @@ from fastsvgp import kernels
 
 every_size = pytest.mark.parametrize("M, N", [(100, 256), (512, 1024), (256, 8192), (1000, 1000)])
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
-ROWS = 8  # of each result are checked
+ROWS = 8  # checked entries per result
 
 
 def operands(rng, M, N, dtype):
@@ -74,7 +74,7 @@ def bench_add_outer_minus_scaled(benchmark, rng, M, N, dtype):
     T = A.copy()
     kernels.add_outer_minus_scaled(T, x, a, A, w)
     error = relative_error(T, wide + np.outer(x, a).astype(np.longdouble) - wide * w)
-    w[:] = 0  # so that T stays bounded however often it is called
+    w[:] = 0  # keeps T bounded over many calls
     a[:] = 0
     record(
         benchmark,

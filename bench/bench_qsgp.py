@@ -1,10 +1,10 @@
-"""Steps in weight space: a sampled bound and its gradient, AdaGrad, and the control's advance where there is one.
+"""Steps in weight space: a sampled bound and its gradient, AdaGrad, and the advance of a control.
 
-500 data; 10,000 functions on each side, 5,000 random Fourier frequencies; k dense columns. The
-floor is the sines and cosines of as many sweeps as a step needs, three with Gaussian noise (p_j;
-p_i and its reverse; the reverse for j) and two with one side alone, and the flops of their phases
-and products at the rate of gemm. Not in it: drawing units and frequencies, gathering and adding up
-rows, AdaGrad. Error: of the gradient in the mean, against features written out.
+500 data; two samples of 10,000 functions, 5,000 random Fourier frequencies; k dense columns. The
+floor is the sines and cosines of all sweeps of a step, three with Gaussian noise (p_j; p_i and its
+reverse; the reverse for j) and two with only one sample, and the flops of their phases and products
+at the rate of gemm. It excludes drawing units and frequencies, gathering and summing rows, and
+AdaGrad. Error: of the gradient in the mean, against features written out.
 """
 
 import time
@@ -35,16 +35,22 @@ def model_of(m, k, D, likelihood, dtype=np.float64):
 
 
 def floor(sweeps, k, D, reverse=False):
-    """Waves of the sweeps; for each pair of datum and frequency 2 D flops of a phase, and 4 (1 + k) of a product."""
+    """Return the floor of the sweeps.
+
+    Per pair of datum and frequency: one wave, 2 D flops of a phase, and 4 (1 + k) of a product.
+    """
     waves = floor_of(N, sweeps * UNITS, 0, 0, np.float64)
     products = (4 if sweeps == 3 else 2) * 4 * (1 + k)
-    phases = sweeps if D <= 8 else 1  # of many inputs they are kept from sweep to sweep
+    phases = sweeps if D <= 8 else 1  # with many inputs the phases are kept between sweeps
     flops = N * UNITS * (phases * 2 * D + products + (2 * (2 * D + 4 * (1 + k)) if reverse else 0))
     return lambda: waves() + flops / gemm_rate(1000, 1000)
 
 
 def gradient_error(model, X, Y, sample, found):
-    """Of the gradient in the mean where k = 0 and the noise is Gaussian: rho (Phi_i' r_j + Phi_j' r_i) / 2 - w mu."""
+    """Return the error of the gradient in the mean, for k = 0 and Gaussian noise.
+
+    The reference is rho (Phi_i' r_j + Phi_j' r_i) / 2 - w mu.
+    """
     w, mu = model.basis.num_functions() / len(sample.i) / 2, model.posterior.mean
     sides = []
     for units in (sample.i, sample.j):
@@ -64,7 +70,7 @@ def gradient_error(model, X, Y, sample, found):
 
 
 def step(benchmark, m, k=0, D=8, likelihood=None, control=0, hyperparameters=False, sweeps=3):
-    """Time steps that go on and on, each with a sample of its own."""
+    """Time consecutive steps, each with its own sample."""
     likelihood = fs.Gaussian(variance=0.1) if likelihood is None else likelihood
     rng, model = np.random.default_rng(1), model_of(m, k, D, likelihood)
     X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
@@ -139,7 +145,10 @@ def bench_logit(benchmark, D):
 @pytest.mark.parametrize("m", [10**5, 10**7])
 @pytest.mark.parametrize("control", [0, 500])
 def bench_mean_field_on_device(benchmark, m, control):
-    """The same step there, drawing included; it waits for the value, and for whether the gradient is finite."""
+    """Time the same step on a device, including the drawing.
+
+    It synchronises for the value and for the check of the gradient.
+    """
     rng, model = (
         np.random.default_rng(1),
         fs.to_device(model_of(m, 0, 8, fs.Gaussian(variance=0.1))),
@@ -171,7 +180,10 @@ def bench_mean_field_on_device(benchmark, m, control):
 
 
 def bench_training_at_ten_million(benchmark, tmp_path):
-    """``fit`` of three steps with a checkpoint at the end, m = 10^7; the unit of the peak extra memory is the model."""
+    """Time ``fit`` of three steps with a checkpoint at the end, m = 10^7.
+
+    The unit of the peak extra memory is the model.
+    """
     m = 10**7
     basis = fs.RandomFourier(fs.RBF(1.0, np.ones(8)), num_features=m)
     model = fs.QSGP(
@@ -190,7 +202,7 @@ def bench_training_at_ten_million(benchmark, tmp_path):
 
 
 def bench_drawing(benchmark):
-    """Both sides of a stratified sample of 10^7 functions."""
+    """Time two stratified samples of 10^7 functions."""
     basis = model_of(10**7, 0, 8, fs.Gaussian(0.1)).basis
     start = time.perf_counter()
     record(

@@ -16,7 +16,7 @@ every_length = pytest.mark.parametrize("N", [256, 8192])
 GEMM = 512, 512
 
 # function, and the flops of one value with its slope: polynomials of exp (26), log (28), erfcx
-# (52), and what joins them
+# (52), and the operations between them
 FUNCTIONS = {
     "log_ndtr": (log_ndtr, 130),
     "log_sigmoid": (log_expit, 62),
@@ -48,7 +48,7 @@ def bench_expectation(benchmark, rng, function, N, dtype):
         lambda: kernels.expectation(function, mean, var),
         flops=20 * N * (flops + 8),
         error=error,
-        gemm=(*GEMM, "float64"),  # the arithmetic is float64 whatever comes in
+        gemm=(*GEMM, "float64"),  # the arithmetic is float64 for every dtype
     )
 
 

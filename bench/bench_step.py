@@ -1,4 +1,7 @@
-"""One full training step, value and all gradients, of each posterior; the collapsed bound; a natural step; a prediction."""
+"""One training step, value and all gradients, of each posterior.
+
+Also the collapsed bound, a natural step, and a prediction.
+"""
 
 import device
 import numpy as np
@@ -24,7 +27,7 @@ def ours(p, posterior):
 
 
 def worst_error(value, grad, truth, truth_grad):
-    """The largest error of the value and of each gradient, each against float64 by other formulas."""
+    """Return the largest error of value and gradients, against other formulas in float64."""
     errors = [relative_error(value, truth)]
     errors += [
         relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path])
@@ -34,7 +37,7 @@ def worst_error(value, grad, truth, truth_grad):
 
 
 def unwhiten(p, jitter):
-    """The same q, as one of u = L v."""
+    """Return the same q in terms of u = L v."""
     L = np.linalg.cholesky(
         gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1]
     )
@@ -45,7 +48,7 @@ every_posterior = pytest.mark.parametrize("posterior", ["whitened", "marginal"])
 
 
 def model_and_batch(posterior, M, B, dtype):
-    """``(model, X, y, (value, gradients) in float64)``."""
+    """Return ``(model, X, y, (value, gradients) in float64)``."""
     p = step_problem(M, B, np.float64)
     if posterior == "marginal":
         p = unwhiten(p, JITTER[dtype])
@@ -81,7 +84,7 @@ def bench_step(benchmark, posterior, M, B, dtype):
 @every_dtype
 @every_posterior
 def bench_step_with_inputs(benchmark, posterior, dtype, M=512, B=1024):
-    """The gradient in the inputs too; the error is that of the gradients in the fields, which it must leave alone."""
+    """Time a step with the gradient in the inputs; the error is that of the other gradients."""
     model, X, y, truth = model_and_batch(posterior, M, B, dtype)
 
     def step():
@@ -143,7 +146,10 @@ def bench_collapsed(benchmark, M, N, dtype):
 @pytest.mark.parametrize("M, B", STEP_SIZES)
 @pytest.mark.parametrize("posterior", ["whitened", "marginal"])
 def bench_natural_step(benchmark, posterior, M, B):
-    """Floor: L^-1 Kuf, W' Lam, Lam diag(b) Lam' (3 M^2B); factors of Kuu and of the precision of q, and its inverse (5/3 M^3)."""
+    """Floor: L^-1 Kuf, W' Lam, Lam diag(b) Lam' (3 M^2B), and 5/3 M^3.
+
+    The M^3 part is the factors of Kuu and of the precision of q, and its inverse.
+    """
     p = step_problem(M, B)
     if posterior == "marginal":
         p = unwhiten(p, 1e-6)

@@ -17,14 +17,14 @@ COLUMNS = 8
 
 
 def problem(rng, M, R, dtype):
-    """A factor as a covariance matrix has it: rows of norm 1, the diagonal well away from 0."""
+    """Return a factor like that of a covariance matrix: rows of norm 1, a diagonal well above 0."""
     L = np.tril(rng.standard_normal((M, M))) / np.sqrt(M)
     L[np.diag_indices(M)] = rng.uniform(0.5, 1.0, M)
     return L.astype(dtype), rng.standard_normal((M, R)).astype(dtype)
 
 
 def product_error(A, X, Y):
-    """max |A X - Y| over a few columns, relative to max |A| |X|."""
+    """Return max |A X - Y| over a few columns, relative to max |A| |X|."""
     A, X, Y = (np.asarray(a, np.longdouble) for a in (A, X[:, :COLUMNS], Y[:, :COLUMNS]))
     return float(np.abs(A @ X - Y).max() / (np.abs(A) @ np.abs(X)).max())
 
@@ -78,7 +78,7 @@ def bench_multiply_triangular(benchmark, rng, M, R, dtype):
 @sizes
 def bench_tril_product(benchmark, rng, M, R, dtype):
     A, B = (rng.standard_normal((M, R)).astype(dtype) for _ in range(2))
-    # whole rows of the triangle, but for its last corner
+    # whole rows of the triangle, except its last corner
     C = kernels.tril_product(A, B)[-COLUMNS:, : M - COLUMNS + 1]
     error = product_error(B[: M - COLUMNS + 1], A[-COLUMNS:].T, C.T)
     record(
@@ -121,12 +121,12 @@ def bench_solve_triangular_batch(benchmark, rng, batch, M, R, dtype):
     )
 
 
-# --- on a device, beside cuBLAS's trsmBatched and trsm --------------------------------------------------------------------
+# --- on a device, beside cuBLAS's trsmBatched and trsm --------------------------------------------
 
 batches = pytest.mark.parametrize(
     "batch, M, R", [(4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512)]
 )
-MEASURED = 4  # items of a batch that are looked at
+MEASURED = 4  # checked items of a batch
 
 
 def batch_of(rng, batch, M, R, dtype):
@@ -156,7 +156,7 @@ def bench_solve_triangular_batch_on_device(benchmark, rng, batch, M, R, dtype):
 @every_dtype
 @batches
 def bench_trsm_batched(benchmark, rng, batch, M, R, dtype):
-    """cuBLAS on the same row-major arrays: to it they are transposed, and it solves X L' = B from the right."""
+    """Time cuBLAS on the same row-major arrays, transposed to it: X L' = B from the right."""
     import cupy
     from cupy_backends.cuda.libs import cublas
 
@@ -171,8 +171,21 @@ def bench_trsm_batched(benchmark, rng, batch, M, R, dtype):
             Y.data.ptr + cupy.arange(batch, dtype=np.uint64) * np.uint64(Y.strides[0])
             for Y in (A, X)
         ]
-        trsm(cupy.cuda.device.get_cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_UPPER, cublas.CUBLAS_OP_N,
-             cublas.CUBLAS_DIAG_NON_UNIT, R, M, one.ctypes.data, places[0].data.ptr, M, places[1].data.ptr, R, batch)  # fmt: skip
+        trsm(
+            cupy.cuda.device.get_cublas_handle(),
+            cublas.CUBLAS_SIDE_RIGHT,
+            cublas.CUBLAS_FILL_MODE_UPPER,
+            cublas.CUBLAS_OP_N,
+            cublas.CUBLAS_DIAG_NON_UNIT,
+            R,
+            M,
+            one.ctypes.data,
+            places[0].data.ptr,
+            M,
+            places[1].data.ptr,
+            R,
+            batch,
+        )
         return X
 
     recorded_there(benchmark, solve, L, B)

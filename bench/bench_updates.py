@@ -1,4 +1,4 @@
-"""Packed triangles and the fused Adam step: one pass each, bound by memory."""
+"""Packed triangles and the fused Adam step: one pass each, memory-bound."""
 
 import numpy as np
 import pytest
@@ -46,5 +46,5 @@ def bench_adam(benchmark, rng, M):
         kernels.adam(x, g, first, second, tuple(out), **settings)
 
     call()
-    truth = x + 0.01 * g / (np.abs(g) + 1e-8)  # the first step: both corrections undo the decay
+    truth = x + 0.01 * g / (np.abs(g) + 1e-8)  # in the first step both corrections cancel the decay
     record(benchmark, call, flops=13 * n, bytes=7 * x.nbytes, error=relative_error(out[0], truth))

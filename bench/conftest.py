@@ -1,4 +1,7 @@
-"""pytest collects the functions ``bench_*`` of the files ``bench_*.py`` here; ``python bench/measure.py NAME`` makes tables."""
+"""Settings of pytest, which collects the functions ``bench_*`` of the files ``bench_*.py`` here.
+
+``python bench/measure.py NAME`` writes tables.
+"""
 
 import pathlib
 import sys
@@ -7,7 +10,8 @@ import numpy as np
 import pytest
 import report
 
-import fastsvgp.kernels.cpu  # noqa: F401  loads SciPy's BLAS, with the settings of fastsvgp, before a benchmark does
+# load SciPy's BLAS with the settings of fastsvgp before a benchmark does
+import fastsvgp.kernels.cpu  # noqa: F401
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))  # the oracles
 
@@ -24,5 +28,5 @@ def rng():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(machine_info):
-    """For the head of the table: what this process computes with, which that of ``measure.py`` need not have."""
+    """Add BLAS and threads of this process, which can differ from those of ``measure.py``."""
     machine_info["computing"] = report.computing()

@@ -1,13 +1,12 @@
-"""A network under a Gaussian process, trained through our bound: held-out errors beside those of the process without it.
+"""Train a network under a Gaussian process, and compare with the process on the inputs.
 
     python bench/deep_kernel.py --out bench/results/deep_kernel.md
-    python bench/deep_kernel.py kin40k --split 3       # one of the data sets, on another test split
-    python bench/deep_kernel.py --epochs 1             # only to see that everything runs
-    python bench/deep_kernel.py --step                 # one step against GPyTorch's, where that is installed
+    python bench/deep_kernel.py kin40k --split 3       # one data set, another test split
+    python bench/deep_kernel.py --epochs 1             # a quick test that everything runs
+    python bench/deep_kernel.py --step                 # one step against GPyTorch, if installed
 
 The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads
-../shared/data or the folder that FASTSVGP_DATA names. One thread; seconds are those of the
-processor.
+../shared/data or the folder that FASTSVGP_DATA names. One thread; seconds are CPU seconds.
 """
 
 import argparse
@@ -33,16 +32,16 @@ DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA") or ROOT.parent / "shared" / 
 NAMES = "kin40k", "elevators", "bike"
 HIDDEN, FEATURES, INDUCING, BATCH, EPOCHS, RATE = (100, 50), 4, 128, 512, 30, 0.01
 ABOUT = f"""\
-Whitened SVGP, M = {INDUCING}, Matérn 3/2 with a lengthscale for each input or feature, Gaussian noise, float64;
-batches of {BATCH}, {{epochs}} epochs of Adam at {RATE} falling to 0 by a half cosine, one optimiser for network
-and process; split {{split}}, standardised, seed 0; one thread."""
+Whitened SVGP, M = {INDUCING}, Matérn 3/2 with one lengthscale per input or feature, Gaussian noise,
+float64; batches of {BATCH}, {{epochs}} epochs of Adam at {RATE} decaying to 0 by a half cosine, one
+optimiser for network and process; split {{split}}, standardised, seed 0; one thread."""
 STEP = """\
-A step at M = 512, B = 1024, two features: whitened SVGP, ARD RBF, Gaussian noise, float64; value, all gradients with that in the
-features, and Adam; one thread, both programs in turn."""
+A step at M = 512, B = 1024, two features: whitened SVGP, ARD RBF, Gaussian noise, float64; value,
+all gradients including that in the features, and Adam; one thread, both programs in turn."""
 
 
 def load(name, split):
-    """``(X, y, Xt, yt)`` in standardised units, as tensors."""
+    """Return ``(X, y, Xt, yt)`` in standardised units, as tensors."""
     table = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
     test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",", ndmin=2)[:, split] > 0
     scale = table[~test].std(axis=0)
@@ -52,7 +51,7 @@ def load(name, split):
 
 
 def network(D, features):
-    """Layers of ReLU, or nothing at all."""
+    """Return layers with ReLU, or the identity."""
     if not features:
         return torch.nn.Identity()
     widths, layers = (D, *HIDDEN), []
@@ -62,7 +61,10 @@ def network(D, features):
 
 
 def process(H, rng):
-    """A Gaussian process for these features (N, D): inducing inputs among them, lengthscales of their size, q the prior."""
+    """Return a Gaussian process for these features (N, D).
+
+    Inducing inputs are among them, lengthscales have their size, and q is the prior.
+    """
     Z = fs.kmeans_inducing(H, INDUCING, rng=rng, subset=5000)
     lengthscales = fs.median_lengthscales(H, rng=rng, ard=True)
     covariance = fs.Matern32(variance=1.0, lengthscales=lengthscales)
@@ -78,7 +80,7 @@ def process(H, rng):
 
 
 def train(X, y, features, epochs, seed=0):
-    """``(network, process)`` after so many epochs of Adam, its rate falling to nothing by a half cosine."""
+    """Return ``(network, process)`` after ``epochs`` of Adam, with a half-cosine decay to 0."""
     torch.manual_seed(seed)
     net = network(X.shape[1], features)
     with torch.no_grad():
@@ -97,7 +99,7 @@ def train(X, y, features, epochs, seed=0):
 
 
 def scores(net, gp, Xt, yt):
-    """``(RMSE, NLPD)`` of held-out data."""
+    """Return ``(RMSE, NLPD)`` of held-out data."""
     with torch.no_grad():
         H = net(Xt).numpy()
     mean, _ = fs.predict_y(gp.model, H)
@@ -108,7 +110,7 @@ def scores(net, gp, Xt, yt):
 
 def row(name, split, features, epochs):
     X, y, Xt, yt = load(name, split)
-    train(X[:BATCH], y[:BATCH], features, 1)  # what is compiled at first
+    train(X[:BATCH], y[:BATCH], features, 1)  # compilation
     begun = time.process_time()
     net, gp = train(X, y, features, epochs)
     seconds = time.process_time() - begun
@@ -122,7 +124,7 @@ def row(name, split, features, epochs):
 
 
 def our_step(X, y, Z):
-    """A step of Adam on the bound, with the gradient in X: a function that takes it."""
+    """Return a function that takes a step of Adam on the bound, with the gradient in X."""
     M, D = Z.shape
     posterior = fs.Whitened(mean=np.zeros(M), scale_tril=np.eye(M))
     covariance = fs.RBF(variance=1.0, lengthscales=np.full(D, 0.5))
@@ -139,7 +141,7 @@ def our_step(X, y, Z):
 
 
 def peers_step(X, y, Z):
-    """The same of GPyTorch."""
+    """Return a function that takes the same step with GPyTorch."""
     import gpytorch
 
     class Model(gpytorch.models.ApproximateGP):
@@ -176,7 +178,7 @@ def _stepped(optimiser, loss):
 
 
 def step_rows(M=512, B=1024, D=2, calls=25):
-    """Median CPU milliseconds of a step, in turn."""
+    """Return the median CPU milliseconds of a step, with the programs in turn."""
     rng = np.random.default_rng(0)
     X, Z = (torch.from_numpy(rng.uniform(-3, 3, (n, D))) for n in (B, M))
     steps = {"fastsvgp.interop.torch": our_step(X.requires_grad_(), torch.sin(X[:, 0]).detach(), Z)}
@@ -202,7 +204,7 @@ def main(argv=None):
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument(
-        "--step", action="store_true", help="CPU milliseconds of one step, beside GPyTorch's"
+        "--step", action="store_true", help="CPU milliseconds of one step, compared with GPyTorch"
     )
     parser.add_argument("--out", type=pathlib.Path, help="a file for the table (default: print it)")
     argv = sys.argv[1:] if argv is None else argv

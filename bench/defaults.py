@@ -1,12 +1,13 @@
-"""What a table and an amount of time give without a setting: ``recipes.search`` beside boosting with its defaults.
+"""Score ``recipes.search`` per data set and time budget, and compare with boosting at its defaults.
 
-    FASTSVGP_DATA=... OPENBLAS_NUM_THREADS=1 python bench/defaults.py kin40k bike --budgets 10 30 60 --splits 0 1 2
+    FASTSVGP_DATA=... OPENBLAS_NUM_THREADS=1 python bench/defaults.py kin40k bike \\
+        --budgets 10 30 60 --splits 0 1 2
     python bench/defaults.py --synthetic --budgets 30
 
 Held-out rows of each split, targets standardised by the training rows: RMSE and Gaussian NLPD, the
-median over the splits. Budgets are seconds at 40 GFLOP/s: they are divided by this machine's rate of
-a matrix product, measured before each search. The column "before" is a regressor that is told its
-solver, as all were before there was a search.
+median over the splits. Budgets are seconds at 40 GFLOP/s: they are divided by this machine's rate
+of a matrix product, measured before each search. The column "before" is a regressor with an
+explicit solver, the default before there was a search.
 """
 
 import argparse
@@ -26,14 +27,14 @@ from fastsvgp.sklearn import SVGPRegressor
 
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", "."))
 NAMES = "kin40k", "bike", "pol", "elevators", "airfoil", "energy"
-RATE = 40.0  # GFLOP/s at which a second of a budget is one
+RATE = 40.0  # a budget is in seconds at this rate, GFLOP/s
 ROWS = 4000
-RATES, LATE = [], []  # of each search: GFLOP/s before it, seconds after its budget at its end
-TOLD = {"tol": 1.0001e-4}  # any setting of its own: no search
+RATES, LATE = [], []  # per search: GFLOP/s before it, and seconds from its budget to its end
+TOLD = {"tol": 1.0001e-4}  # any setting disables the search
 
 
 def table_of(name, split):
-    """``X, y, X_test, y_test`` of a split, in their own units."""
+    """Return ``X, y, X_test, y_test`` of a split, in their original units."""
     if name in SYNTHETIC:
         return SYNTHETIC[name](np.random.default_rng(split))
     table, mask = (
@@ -44,7 +45,7 @@ def table_of(name, split):
     return table[~test, :-1], table[~test, -1], table[test, :-1], table[test, -1]
 
 
-# --- synthetic tables ------------------------------------------------------------------------------
+# --- synthetic tables -----------------------------------------------------------------------------
 
 
 def _halves(X, y):
@@ -94,15 +95,19 @@ def _diabetes(rng):
 
 
 SYNTHETIC = {
-    "Student-t noise": _heavy, "noise of 1e-3": _quiet, "25 of 30 irrelevant": _irrelevant, "rows eight times": _repeated,
-    "exponentials": _exponentials, "diabetes": _diabetes,
-}  # fmt: skip
+    "Student-t noise": _heavy,
+    "noise of 1e-3": _quiet,
+    "25 of 30 irrelevant": _irrelevant,
+    "rows eight times": _repeated,
+    "exponentials": _exponentials,
+    "diabetes": _diabetes,
+}
 
-# --- programs --------------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 
 def scores(mean, var, y, scale):
-    """RMSE and Gaussian NLPD in units of ``scale``, the standard deviation of the training targets."""
+    """Return RMSE and Gaussian NLPD in units of ``scale``, the sd of the training targets."""
     nlpd = np.mean(0.5 * np.log(2 * np.pi * var) + 0.5 * np.square(y - mean) / var)
     return float(np.sqrt(np.mean(np.square(mean - y))) / scale), float(nlpd - np.log(scale))
 
@@ -122,7 +127,7 @@ def before(X, y, X_test, seed):
 
 
 def boosted(X, y, X_test, seed):
-    """LightGBM if it is there, else scikit-learn's; the variance is that of a tenth of the rows held out."""
+    """Fit LightGBM if installed, else scikit-learn's boosting, with a held-out variance."""
     if importlib.util.find_spec("lightgbm"):
         from lightgbm import LGBMRegressor
 
@@ -137,7 +142,7 @@ def boosted(X, y, X_test, seed):
 
 
 def rate(size=1000):
-    """GFLOP/s of a matrix product, the best of five."""
+    """Return the GFLOP/s of a matrix product, the best of five."""
     A, best = np.random.default_rng(0).standard_normal((size, size)), np.inf
     for _ in range(5):
         began = time.perf_counter()
@@ -152,8 +157,10 @@ def main(arguments=None):
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--budgets", type=float, nargs="+", default=[10, 30, 60])
     parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--before", action="store_true", help="beside a regressor that is told")
-    parser.add_argument("--boosting", action="store_true", help="beside gradient boosting")
+    parser.add_argument(
+        "--before", action="store_true", help="add a regressor with an explicit solver"
+    )
+    parser.add_argument("--boosting", action="store_true", help="add gradient boosting")
     args = parser.parse_args(arguments)
     names = args.names or (list(SYNTHETIC) if args.synthetic else NAMES)
     programs = {

@@ -1,4 +1,7 @@
-"""Rows that need a device: they wait for it, their floor is a rate of that device, and without one they skip with a reason."""
+"""Measure rows on a GPU: calls synchronise, and floors are rates of that GPU.
+
+Without a GPU the rows are skipped with a reason.
+"""
 
 import pathlib
 import time
@@ -12,7 +15,7 @@ def _why_not():
         import cupy
 
         return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
-    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
+    except Exception as error:  # not installed, no driver, a mismatch: keep the reason
         return f"no CUDA device ({type(error).__name__})"
 
 
@@ -20,7 +23,7 @@ REASON = _why_not()
 
 
 def needs_device(function):
-    """A row of the tables of devices."""
+    """Mark a benchmark as a row of the tables of devices."""
     return pytest.mark.on_device(
         pytest.mark.skipif(REASON is not None, reason=str(REASON))(function)
     )
@@ -30,7 +33,7 @@ RELEASE = pathlib.Path("/sys/module/nvidia/version")  # of the driver, on Linux
 
 
 def facts():
-    """The current device, its driver and what drives it, in words."""
+    """Describe the current device, its driver and its libraries."""
     import cupy
 
     runtime, compiler = cupy.cuda.runtime, ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
@@ -52,7 +55,7 @@ def _dotted(version):
 
 
 def moved(*arrays):
-    """The arrays on the device."""
+    """Copy the arrays to the device."""
     import cupy
 
     return tuple(map(cupy.asarray, arrays))
@@ -70,7 +73,7 @@ def _waiting(call):
 
 
 def repeated(launch):
-    """A function that measures how long one of 20 launches in a row takes, best of five."""
+    """Return a function that measures the time per launch of 20 launches, best of five."""
     launches = _waiting(lambda: [launch() for _ in range(20)])
     launches()
 
@@ -86,7 +89,7 @@ def repeated(launch):
 
 
 def gemm_seconds(flops, M, R, dtype):
-    """A function that measures how long ``flops`` take at the rate of cuBLAS for (M, M) times (M, R)."""
+    """Return a timer of ``flops`` at the rate of cuBLAS for (M, M) times (M, R)."""
     import cupy
 
     A, B = cupy.ones((M, M), dtype), cupy.ones((M, R), dtype)
@@ -95,7 +98,7 @@ def gemm_seconds(flops, M, R, dtype):
 
 
 def _peak_extra(call):
-    """Bytes that CuPy takes from the device for one call."""
+    """Return the bytes that CuPy takes from the device during one call."""
     import cupy
 
     pool = cupy.get_default_memory_pool()
@@ -108,20 +111,23 @@ def _peak_extra(call):
 
 
 def record_beside(benchmark, call, floor, **facts):
-    """As ``harness.record``, for a call on the device: launch and wait count; ``floor`` measures what it is held against."""
+    """Record a call on the device like ``harness.record``, including launch and synchronisation.
+
+    ``floor`` measures its floor.
+    """
     waited = _waiting(call)
     harness.record(benchmark, waited, floor_seconds=floor, **facts)
     benchmark.extra_info["peak_extra"] = _peak_extra(waited)
 
 
 def record(benchmark, call, flops, error, gemm, floor_flops=None):
-    """The floor is flops at the rate of ``gemm``."""
+    """Record a call whose floor is its flops at the rate of ``gemm``."""
     floor = gemm_seconds(flops if floor_flops is None else floor_flops, *gemm)
     record_beside(benchmark, call, floor, flops=flops, error=error)
 
 
 def record_writing(benchmark, call, nbytes, error):
-    """For a call whose floor is to write ``nbytes``, by cudaMemset of as many."""
+    """Record a call whose floor is to write ``nbytes``, measured by cudaMemset."""
     import cupy
 
     target = cupy.empty(nbytes, cupy.uint8).data
@@ -131,7 +137,7 @@ def record_writing(benchmark, call, nbytes, error):
 
 
 def record_moving(benchmark, call, nbytes, error):
-    """For a call whose floor is to move ``nbytes``, by a copy that reads one half of them and writes the other."""
+    """Record a call whose floor is to move ``nbytes``: a copy that reads half, writes half."""
     import cupy
 
     half = nbytes // 2

@@ -1,14 +1,14 @@
-"""What a group costs a step on a device: ``python -m mpi4py bench/device_sums.py`` prints it, with one rank or several.
+"""Measure the cost of a group in a step on a device, with one rank or several.
 
-    python -m mpi4py bench/device_sums.py               # one GPU: what a group adds to a step, without another rank to wait for
-    python -m mpi4py bench/device_sums.py --small       # tiny sizes: does it run at all?
-    mpiexec -n 4 python -m mpi4py bench/device_sums.py  # a GPU for each rank
+    python -m mpi4py bench/device_sums.py               # one GPU: the overhead without waiting
+    python -m mpi4py bench/device_sums.py --small       # tiny sizes: a test that it runs
+    mpiexec -n 4 python -m mpi4py bench/device_sums.py  # one GPU per rank
 
 Needs CuPy, NCCL, mpi4py and an MPI. A step is ``elbo_and_grad`` of a Whitened posterior, P = 1, D =
-8, all gradients, with 1000 rows a rank: that of one process; of a group that sums by NCCL on the
-device; of one that sums by MPI through pinned memory. Beside them NCCL's sum of the buffer alone,
-one copy of it from the device to pinned memory, and the fingerprint of the parameters. Medians, in
-microseconds, of rank 0; the bytes are those of the buffer.
+8, with all gradients and 1000 rows per rank: in one process, in a group that sums by NCCL on the
+device, and in a group that sums by MPI through pinned memory. The table also has the all-reduce of
+the buffer by NCCL, one copy of it from the device to pinned memory, and the fingerprint of the
+parameters, each separately. Medians, in microseconds, of rank 0; the bytes are those of the buffer.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COLUMNS = "M", "rows", "bytes", "one process", "nccl", "pinned", "sum", "copy", 
 
 
 def median(call, count):
-    """Microseconds of ``call`` and the wait for the device."""
+    """Return the microseconds of ``call``, including synchronisation."""
     import cupy
     import numpy as np
 
@@ -37,7 +37,10 @@ def median(call, count):
 
 
 def measured(nccl, through_host, M, B, count):
-    """A row of the table. ``nccl``, ``through_host``: groups; ``B``: rows of all ranks together."""
+    """Return a row of the table.
+
+    ``nccl``, ``through_host``: groups; ``B``: the rows of all ranks.
+    """
     import cupy
     import numpy as np
 

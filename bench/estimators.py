@@ -1,11 +1,11 @@
-"""The estimators with their defaults beside scikit-learn's exact GP, and their solvers on data of several sizes.
+"""Score the estimators against scikit-learn's exact GP, and their solvers on several data sizes.
 
-    FASTSVGP_DATA=... python bench/estimators.py solvers      # what "auto" goes by
+    FASTSVGP_DATA=... python bench/estimators.py solvers      # the basis of "auto"
     FASTSVGP_DATA=... python bench/estimators.py defaults     # RMSE, NLPD and seconds
 
 Each prints a Markdown table: held-out rows of split 0, standardised by the training rows
-(docs/real_data.md says where the data come from). The time is that of the process, all its
-threads together; OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 make it one thread's.
+(docs/real_data.md says where the data come from). The time is CPU time of the process, over all
+threads; OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 restrict it to one thread.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from fastsvgp.sklearn import SVGPRegressor
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", "."))
 SOLVERS = ("lbfgs", "natural", "adam")
 SIZES = 500, 1000, 2000, 5000, 14_000
-EXACT = 1000  # rows that the exact GP bears
+EXACT = 1000  # rows for the exact GP
 NAMES = "kin40k", "elevators", "bike"
 
 
 def data(name):
-    """Standardised ``X, y, X_test, y_test`` of split 0."""
+    """Return standardised ``X, y, X_test, y_test`` of split 0."""
     table, mask = (
         np.loadtxt(gzip.open(DATA / f"{name}.{part}.csv.gz"), delimiter=",")
         for part in ("data", "test_mask")
@@ -43,7 +43,7 @@ def data(name):
 
 
 def measured(estimator, X, y, X_test, y_test):
-    """RMSE, NLPD, and seconds of the process."""
+    """Return RMSE, NLPD, and seconds of the process."""
     started = time.process_time()
     estimator.fit(X, y)
     seconds = time.process_time() - started

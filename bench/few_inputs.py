@@ -1,10 +1,10 @@
-"""Data of which few inputs matter: the start by relevance beside equal lengthscales, and the command line beside the estimator.
+"""Score starts by relevance and from equal lengthscales, on data with few relevant inputs.
 
-    python bench/few_inputs.py                 # a Markdown table: RMSE, NLPD, seconds of the process
+    python bench/few_inputs.py    # a Markdown table: RMSE, NLPD, seconds of the process
 
-7,400 rows of 32 inputs to train on, 800 held out; the targets depend on 6 or on 4 of the inputs,
-with noise of standard deviation
-0.2, and are standardised. Every model is an SVGP, Matérn 3/2 ARD, M = 256, trained for 60 epochs with seed 0.
+The estimator and the command line train on 7,400 rows of 32 inputs, with 800 rows held out. The
+targets depend on 6 or on 4 of the inputs, with noise of standard deviation 0.2, and are
+standardised. Every model is an SVGP, Matérn 3/2 ARD, M = 256, trained for 60 epochs with seed 0.
 """
 
 import json
@@ -22,7 +22,10 @@ TRAIN, HELD, INPUTS, EPOCHS = 7400, 800, 32, 60
 
 
 def arm(x):
-    """The acceleration of a link: torque less gravity and friction over inertia, and one more interaction."""
+    """Return the acceleration of a link: torque less gravity and friction, over inertia.
+
+    An interaction is added.
+    """
     force = x[3] - 1.5 * np.sin(0.9 * (x[0] + x[1])) - 0.4 * x[2] * np.abs(x[2])
     return force / (1.3 + np.cos(0.9 * x[1])) + 0.3 * x[4] * np.cos(1.5 * x[5])
 
@@ -40,7 +43,7 @@ def problem(function):
 
 
 def estimator(X, y, equal):
-    """RMSE and NLPD of the estimator; with ``equal``, from lengthscales that know no targets."""
+    """Return RMSE and NLPD of the estimator; ``equal`` skips the start by relevance."""
     covariance = "matern32"
     if equal:
         scaled = (X[:TRAIN] - X[:TRAIN].mean(axis=0)) / X[:TRAIN].std(axis=0)

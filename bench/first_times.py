@@ -1,15 +1,15 @@
-"""What a GPU does with each kernel, in some minutes: the rates of the card, and the times of single calls beside their floors.
+"""Measure the rates of a GPU, and single calls of each kernel against their floors, in minutes.
 
     python bench/first_times.py                     # into bench/results/first_times_cuda.md
-    python bench/first_times.py --small             # a second or two on tiny arrays: does it run at all?
+    python bench/first_times.py --small             # tiny arrays, seconds: a test that it runs
     python bench/first_times.py pairwise chevron    # some families of kernels
 
-Four times of each call, in microseconds. Graph: the kernels alone, replayed from a CUDA graph; "-"
-where a call cannot be captured, as those of CuPy's cuBLAS and cuSOLVER. Back to back: one call
-after the other on the device, by its own clock. Wall: one call and the wait for it. Host: what
-Python and CuPy take to launch one. The floor is the least that the flops, bytes or instructions of
-a call take at the rates above the table; the ratio is that of the first of the four times, or of
-the second, to it. Nothing is checked here.
+The table has four times of each call, in microseconds. Graph: only the kernels, replayed from a
+CUDA graph; "-" if a call cannot be captured, like those of CuPy's cuBLAS and cuSOLVER. Back to
+back: consecutive calls on the device, by its clock. Wall: one call including synchronisation. Host:
+the time of Python and CuPy to launch one call. The floor is the minimal time of the flops, bytes or
+instructions of a call at the rates above the table; the ratio is that of the first time, or else
+the second, to the floor. Results are not checked.
 """
 
 import argparse
@@ -27,14 +27,18 @@ sys.path.insert(0, str(HERE.parent))
 # instructions a second of an H200's lanes: 132 x 128 (64) at 1.755 GHz
 LANES = {"float32": 2.97e13, "float64": 1.48e13}
 DTYPES = "float64", "float32"
-SLOPES = "X1", "variance", "lengthscales"  # which a training step wants of a covariance matrix
+SLOPES = (
+    "X1",
+    "variance",
+    "lengthscales",
+)  # cotangents that a training step needs of a covariance matrix
 
 
-# --- times and rates -----------------------------------------------------------------------------------------------------------
+# --- times and rates ------------------------------------------------------------------------------
 
 
 def elapsed(call, count):
-    """Seconds a call on the device, of ``count`` one after the other."""
+    """Return the seconds per call on the device, over ``count`` consecutive calls."""
     import cupy
 
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -51,7 +55,7 @@ def best(call, count):
 
 
 def times(call):
-    """Seconds of one call: ``(graph or None, back to back, wall, host)``."""
+    """Return the seconds of one call: ``(graph or None, back to back, wall, host)``."""
     import cupy
 
     stream = cupy.cuda.get_current_stream()
@@ -76,7 +80,7 @@ def times(call):
 
 
 def captured(call):
-    """What replays a call as a graph; None where it cannot be captured."""
+    """Return a function that replays a call as a graph, or None if it cannot be captured."""
     import cupy
 
     stream = cupy.cuda.get_current_stream()
@@ -88,13 +92,15 @@ def captured(call):
             graph = stream.end_capture()
         graph.launch()
         stream.synchronize()
-    except Exception:  # whatever CuPy, cuBLAS or the driver say: there is no graph then
+    except Exception:  # for any error of CuPy, cuBLAS or the driver there is no graph
         return None
-    return lambda written=kept: graph.launch()  # into memory that has to stay
+    return lambda written=kept: (
+        graph.launch()
+    )  # the graph refers to this memory, so it must stay allocated
 
 
 class Card:
-    """The rates of a device: bytes a second read and written, bytes a second written, and flops of cuBLAS in each dtype."""
+    """The rates of a device: bytes/s copied, bytes/s written, and cuBLAS flop/s per dtype."""
 
     def __init__(self, small):
         import cupy
@@ -117,7 +123,7 @@ class Card:
 
 
 def numbers(*shape, dtype="float64"):
-    """Numbers in (-1, 1) that no cache compresses."""
+    """Return random numbers in (-1, 1), which a cache cannot compress."""
     import cupy
 
     return (
@@ -127,11 +133,11 @@ def numbers(*shape, dtype="float64"):
     )
 
 
-# --- calls: (name, call, seconds of the floor, what that is) -------------------------------------------------------------------
+# --- calls: (name, call, seconds of the floor, what that is) --------------------------------------
 
 
 def products(card, dtype, small):
-    """The parts of a training step with as many data as inducing inputs."""
+    """Yield the parts of a training step with B = M."""
     import cupy
 
     from fastsvgp import kernels
@@ -173,7 +179,7 @@ def products(card, dtype, small):
 
 
 def triangular(card, dtype, small):
-    """Batched solves."""
+    """Yield batched solves."""
     import cupy
 
     from fastsvgp import kernels
@@ -198,7 +204,7 @@ def triangular(card, dtype, small):
 
 
 def pairwise(card, dtype, small):
-    """Covariance matrices and their reverse rules, for inducing inputs."""
+    """Yield covariance matrices and their reverse rules, for inducing inputs."""
     import cupy
 
     from fastsvgp import kernels
@@ -226,7 +232,7 @@ def pairwise(card, dtype, small):
 
 
 def patches(card, dtype, small):
-    """Sums over the patches of images of MNIST's size, and their reverse rule."""
+    """Yield sums over the patches of images of MNIST's size, and their reverse rule."""
     import cupy
 
     from fastsvgp import kernels
@@ -258,7 +264,7 @@ def patches(card, dtype, small):
 
 
 def chevron(card, dtype, small):
-    """Products with a factor of 10^7 rows."""
+    """Yield products with a factor of 10^7 rows."""
     import cupy
 
     from fastsvgp import kernels
@@ -267,7 +273,9 @@ def chevron(card, dtype, small):
     size = np.dtype(dtype).itemsize
     dense, diagonal, z = cupy.ones((m, k), dtype), cupy.ones(m - k, dtype), cupy.ones((1, m), dtype)
     for transpose in (False, True):
-        call = lambda t=transpose: kernels.chevron_multiply(dense, diagonal, z, transpose=t)  # noqa: E731
+        call = lambda t=transpose: kernels.chevron_multiply(  # noqa: E731
+            dense, diagonal, z, transpose=t
+        )
         yield (
             f"chevron_multiply, transpose={transpose}",
             call,
@@ -283,7 +291,7 @@ def chevron(card, dtype, small):
 
 
 def fourier(card, dtype, small):
-    """Products with random features; the floor counts D + 19 instructions a pair."""
+    """Yield products with random features; the floor counts D + 19 instructions per pair."""
     import cupy
 
     from fastsvgp import kernels
@@ -321,7 +329,7 @@ def fourier(card, dtype, small):
 
 
 def step(card, dtype, small):
-    """Whole training steps, value and all gradients; their wait for the value is in all four times."""
+    """Yield whole training steps; all four times include the synchronisation for the value."""
     import cupy
 
     import fastsvgp as fs
@@ -343,11 +351,11 @@ def step(card, dtype, small):
                 m, X, y, num_data=10.0 * B, jitter=1e-4
             )
             yield f"elbo_and_grad {name}, M = {M}, B = {B}", call, flops / card.gemm[dtype], "flops"
-            # the rest is alike
+            # the other fields are equal
             for words, graph in (
                 (("one graph each", True), ("not captured", False)) if B == M else ()
             ):
-                # what a training begins with, and two captures, are in the time
+                # the time includes the start of a training and two captures
                 steps = 4 if small else 40
                 settings = {
                     "steps": steps,
@@ -370,11 +378,11 @@ FAMILIES = {
 }
 
 
-# --- the table -----------------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def row(name, call, floor, what):
-    """A line of the table; the error where the call raises one, so that the other lines are there all the same."""
+    """Return a line of the table; if the call raises an error, the line shows it."""
     try:
         graph, back, wall, host = times(call)
     except Exception as error:
@@ -393,9 +401,7 @@ def main(arguments=None):
         metavar="FAMILY",
         help=f"some of {', '.join(FAMILIES)} (default: all)",
     )
-    parser.add_argument(
-        "--small", action="store_true", help="tiny arrays; the table goes to standard output alone"
-    )
+    parser.add_argument("--small", action="store_true", help="tiny arrays; only print the table")
     parser.add_argument(
         "--results", type=pathlib.Path, default=HERE / "results", help="the folder of the table"
     )

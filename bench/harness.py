@@ -1,8 +1,8 @@
-"""What every benchmark shares: the machine's own rates, measured beside each row, and one way to record a row.
+"""Measure a row of a benchmark, and the rates of the machine between its calls.
 
-A row is a time, that time over its floor (the flops, or bytes, that the algorithm needs at the rate
-this machine reaches in the same minutes), the peak extra memory of one call, and the error of its
-answer. Build inputs outside the clock; the first call, which compiles, is outside it too.
+A row is a time, its ratio to a floor (the flops, or bytes, of the algorithm at the rate of this
+machine during the same minutes), the peak extra memory of one call, and the error of its result.
+Build inputs outside the clock; the first call, which compiles, is outside it too.
 """
 
 import gc
@@ -19,17 +19,17 @@ _operands = {}
 
 
 def gemm_rates(M, B, dtype=np.float64):
-    """Flop/s of BLAS gemm on Fortran-ordered (M, M) times (M, B), five times; the yardstick of every floor."""
+    """Measure the flop/s of BLAS gemm on Fortran-ordered (M, M) times (M, B), five times."""
     key = M, B, np.dtype(dtype)
     if key not in _operands:
         rng = np.random.default_rng(0)
-        _operands.clear()  # one row at a time: do not hold the operands of the others
+        _operands.clear()  # one row at a time: do not keep the operands of the others
         _operands[key] = [
             np.asfortranarray(rng.standard_normal(s), dtype=dtype) for s in ((M, M), (M, B), (M, B))
         ]
     A, X, out = _operands[key]
     gemm = dgemm if np.dtype(dtype) == np.float64 else sgemm
-    # the clock's overhead must not count at M = 100
+    # the overhead of the clock must be negligible at M = 100
     repeats = max(1, round(2e7 / (2.0 * M * M * B)))
     rates = []
     for _ in range(5):
@@ -41,17 +41,17 @@ def gemm_rates(M, B, dtype=np.float64):
 
 
 def gemm_rate(M, B, dtype=np.float64):
-    """The best of five."""
+    """Return the best of five gemm rates."""
     return max(gemm_rates(M, B, dtype))
 
 
 def copy_rates(nbytes=2**26):
-    """Bytes/s (read plus written) of a plain copy of so many bytes on all cores this process may use, five times."""
+    """Measure the bytes/s (read plus written) of a copy on all available cores, five times."""
     source = np.ones(max(1, nbytes // 8))
     target = np.empty_like(source)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
-    repeats = max(1, 2**24 // source.nbytes)  # handing over to the threads must not count
+    repeats = max(1, 2**24 // source.nbytes)  # the overhead of the threads must be negligible
 
     def copy(part):
         for _ in range(repeats):
@@ -67,9 +67,9 @@ def copy_rates(nbytes=2**26):
 
 
 def peak_extra(call):
-    """Bytes that one call holds at its peak beyond what was there before: results and scratch, as NumPy allocates them.
+    """Return the peak memory of one call, in bytes: results and scratch arrays of NumPy.
 
-    Memory that the package keeps from call to call is handed back first, so that it counts.
+    Memory that the package caches between calls is released first, so it counts.
     """
     gc.collect()
     kept = sys.modules.get("fastsvgp.kernels.cpu.common.scratch")
@@ -85,7 +85,7 @@ def peak_extra(call):
 
 
 def relative_error(value, truth):
-    """Largest error, scaled by the largest entry of the truth (or by 1, where that is smaller)."""
+    """Return the largest error, scaled by the largest entry of the truth, or by 1 if larger."""
     value, truth = np.asarray(value, dtype=np.longdouble), np.asarray(truth, dtype=np.longdouble)
     return float(np.abs(value - truth).max(initial=0) / max(1, np.abs(truth).max(initial=0)))
 
@@ -102,37 +102,37 @@ def record(
     seconds=1.5,
     floor_seconds=None,
 ):
-    """Time ``call()`` under pytest-benchmark and store what belongs beside the time in ``benchmark.extra_info``.
+    """Time ``call()`` by pytest-benchmark, and store the rest of its row in ``extra_info``.
 
     Parameters
     ----------
     benchmark : the fixture of pytest-benchmark
     call : function without arguments
     flops : float
-        What the algorithm does; also its floor unless ``floor_flops`` says otherwise.
+        Flops of the algorithm; also those of its floor unless ``floor_flops`` is given.
     bytes : float
-        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate.
-        With ``gemm`` too, the floor is the longer of the two times, and the copy moves as many
-        bytes: in a cache, where they fit into one.
+        Bytes that must move, for a memory-bound call: its floor is bytes over the copy rate.
+        With ``gemm`` too, the floor is the longer of the two times, and the copy moves the same
+        number of bytes, within a cache if they fit.
     error : float
-        Error of the answer against a better one, measured by the caller outside the clock.
+        Error of the result against a more accurate one, measured by the caller outside the clock.
     floor_flops : float
-        What the best known algorithm would do.
+        Flops of the best known algorithm.
     gemm : (M, B, dtype)
-        The product whose rate turns flops into seconds. It is measured before, between and after
-        the timed calls (between them: before every eighth, or some fifty times in all), as the copy
-        is for ``bytes``.
+        The product whose rate converts flops to seconds. It is measured before, between and after
+        the timed calls (between them: before every eighth, or about fifty times in all), like the
+        copy for ``bytes``.
     unit : float
-        Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
+        Bytes of the unit in which the peak extra memory is also stated (``peak_units``).
     seconds : float
-        About how long to go on; at least five rounds, at most 1000.
+        Approximate duration; at least five rounds, at most 1000.
     floor_seconds : function without arguments
-        For a call bound by something else: what the floor is, measured at the same moments.
+        The floor of a call with another limit, measured at the same times.
 
     Notes
     -----
     ``ratio`` is the median time over the median of all floors, ``ratio_best`` the best time over
-    the lowest floor: whatever else the machine does then slows both down.
+    the lowest floor, so other load on the machine slows down both.
     """
     call()
     start = time.perf_counter()
@@ -167,8 +167,7 @@ def record(
         nonlocal seen
         if seen % every == 0:
             measure()
-            # what was measured emptied the caches; the call that counts finds them as a training
-            # loop leaves them
+            # the measurement emptied the caches; refill them as in a training loop
             call()
         seen += 1
 

@@ -1,11 +1,11 @@
-"""What the host does for a training step on a device, measured without one: launches, library calls, copies, and its time.
+"""Measure the work of the host in a training step on a GPU, without a GPU.
 
     tests/cuda/on_standin.sh WORKDIR -k nothing      # builds the stand-in driver; see there
-    FAKE_NOOP=1 python bench/host_time.py            # as WORKDIR/settings says; into bench/results/host_time.md
+    FAKE_NOOP=1 python bench/host_time.py            # with WORKDIR/settings; writes host_time.md
 
-The real CuPy runs over a stand-in for CUDA's driver that does nothing at all, so what is left is
-Python, CuPy and our own code. Time is that of the processor in this thread: median and best of 300
-steps.
+The work is launches, library calls, copies, and host time. The real CuPy runs over a stand-in for
+CUDA's driver that does nothing, so only Python, CuPy and fastsvgp take time. Time is CPU time of
+this thread: median and best of 300 steps.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ COUNTED = {
 
 
 def measured(counts, step):
-    """Counts of one step, and seconds of the host: median and best."""
+    """Return the counts of one step, and seconds of the host: median and best."""
     for _ in range(3):
         step()
     before = counts()
@@ -42,7 +42,7 @@ def measured(counts, step):
 
 
 def training(fs, counts, model, X, y, B, graph):
-    """The same of a step of ``fit``, from one callback to the next."""
+    """Return the same for a step of ``fit``, from one callback to the next."""
     seen = []
     fs.fit(model, X, y, steps=STEPS + 10, batch_size=B, rng=0, jitter=1e-6, graph=graph,
            callback=lambda *_: seen.append((time.thread_time(), counts())))  # fmt: skip
@@ -101,8 +101,8 @@ def main():
     )
     legend = (
         "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data"
-        " that are on the device. Real\nCuPy over a driver that does nothing: no GPU is in these"
-        " times, and a launch of a graph costs nothing."
+        " that are on the device. The real\nCuPy runs over a driver that does nothing: these times"
+        " include no GPU, and the launch of a graph costs nothing."
     )
     path = HERE / "results" / "host_time.md"
     path.write_text(

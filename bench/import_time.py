@@ -1,4 +1,7 @@
-"""What ``import fastsvgp`` costs beyond ``import numpy``: new processes, interleaved; medians and minima in milliseconds."""
+"""Measure the time of ``import fastsvgp`` beyond ``import numpy``, in interleaved new processes.
+
+Prints medians and minima in milliseconds.
+"""
 
 import subprocess
 import sys

@@ -1,10 +1,10 @@
-"""What ``peers.py --step deep`` and ``--step convolutional`` compare: value and all gradients of models in layers and of images.
+"""Problems of ``peers.py --step deep`` and ``--step convolutional``: value and all gradients.
 
 Deep: two layers of D = P = 8 outputs and one output, M inducing inputs each, one draw of the hidden
-layer for all programs, no mean functions; GPyTorch's layers share covariance and inducing inputs
-among outputs as ours do, so it factorises one Kuu a layer too. Convolutional: images 28 x 28,
-patches 5 x 5, ten classes by robust maximum; GPflow's covariance divides by the number of patches,
-which goes into our weights.
+layer for all programs, no mean functions. GPyTorch's layers share covariance and inducing inputs
+among outputs as fastsvgp's do, so it also factorises one Kuu per layer. Convolutional: images 28 x
+28, patches 5 x 5, ten classes by robust maximum. GPflow's covariance divides by the number of
+patches; fastsvgp's weights include this factor.
 """
 
 import os
@@ -15,7 +15,7 @@ JITTER, SCALE, NOISE = 1e-6, 10.0, 0.2
 
 
 def deep_problem(M, B, D=8, seed=0):
-    """Arrays of two layers; the draw (1, B, D) of the hidden one."""
+    """Return the arrays of two layers, and the draw (1, B, D) of the hidden one."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((B, D))
 
@@ -26,17 +26,20 @@ def deep_problem(M, B, D=8, seed=0):
 
     layers = [
         {
-            "Z": rng.standard_normal((M, D)), "variance": 1.3, "lengthscales": rng.uniform(0.9, 1.5, D),
-            "mean": 0.5 * rng.standard_normal((*lead, M)), "scale_tril": factors(*lead),
+            "Z": rng.standard_normal((M, D)),
+            "variance": 1.3,
+            "lengthscales": rng.uniform(0.9, 1.5, D),
+            "mean": 0.5 * rng.standard_normal((*lead, M)),
+            "scale_tril": factors(*lead),
         }
         for lead in ((D,), ())
-    ]  # fmt: skip
+    ]
     y = np.sin(X).sum(axis=1) + 0.3 * rng.standard_normal(B)
     return {"X": X, "y": y, "layers": layers, "draw": rng.standard_normal((1, B, D))}
 
 
 def deep_flops(M, B, D=8):
-    """Of a whitened layer of P outputs and n rows, as the cheaper of two forms, summed over both."""
+    """Return the flops of both whitened layers, each in the cheaper of two forms."""
     return sum(
         min((3 * P + 3) * M**2 * B + 4 / 3 * M**3, (3 * P + 2) * M**2 * B + (4 / 3 + 2 * P) * M**3)
         for P in (D, 1)
@@ -138,7 +141,7 @@ def gpytorch_deep(p, device):
     )
     X, y = (torch.as_tensor(p[name]) for name in ("X", "y"))
     parameters = [*model.parameters(), *likelihood.parameters()]
-    # the hidden draw of all programs: DeepGPLayer draws its inputs by this
+    # the hidden draw of all programs: DeepGPLayer uses it for its inputs
     torch.distributions.Normal.rsample = lambda self, shape=None: self.loc + self.scale * draw
 
     def step():
@@ -153,7 +156,7 @@ def gpytorch_deep(p, device):
         return value
 
     def answer(value):
-        """In our units: the whole ELBO, natural parameters."""
+        """Return the result in the units of fastsvgp: the whole ELBO, natural parameters."""
         grad = {}
         for i, layer in enumerate((model.hidden, model.last)):
             q, kernel = layer.variational_strategy, layer.covar_module
@@ -185,7 +188,7 @@ DEEP = {"fastsvgp": our_deep, "GPyTorch": gpytorch_deep}
 
 
 def convolutional_problem(M, B, classes=10, seed=0):
-    """Images like digits (mostly black), inducing patches of theirs, and q of all classes."""
+    """Return images like digits (mostly black), inducing patches, and q of all classes."""
     rng = np.random.default_rng(seed)
     images = np.clip(rng.standard_normal((B, 28, 28)), 0, 1)
     images[:, :6] = images[:, -6:] = images[:, :, :6] = images[:, :, -6:] = 0.0
@@ -195,13 +198,19 @@ def convolutional_problem(M, B, classes=10, seed=0):
     W = np.tril(rng.standard_normal((classes, M, M))) * (0.1 / np.sqrt(M))
     W[:, np.arange(M), np.arange(M)] = rng.uniform(0.5, 1.0, (classes, M))
     return {
-        "X": images.reshape(B, -1), "y": rng.integers(0, classes, B), "Z": Z, "variance": 2.0, "lengthscale": 1.4,
-        "weights": rng.uniform(0.5, 1.5, 576), "mean": 0.5 * rng.standard_normal((classes, M)), "scale_tril": W,
-    }  # fmt: skip
+        "X": images.reshape(B, -1),
+        "y": rng.integers(0, classes, B),
+        "Z": Z,
+        "variance": 2.0,
+        "lengthscale": 1.4,
+        "weights": rng.uniform(0.5, 1.5, 576),
+        "mean": 0.5 * rng.standard_normal((classes, M)),
+        "scale_tril": W,
+    }
 
 
 def convolutional_flops(M, B, classes=10, patches=576, numbers=25):
-    """Kuf and kff by 6 flops an entry and number of a patch, and a whitened layer of all classes."""
+    """Return the flops of Kuf and kff, 6 per entry and pixel, and of a whitened layer."""
     entries = B * patches * (M + (patches + 1) // 2)
     return 6 * numbers * entries + (3 * classes + 3) * M**2 * B + 4 / 3 * M**3
 
@@ -230,9 +239,13 @@ def our_convolutional(p, device):
         value, grad = result
         q, patches = grad.posterior, grad.covariance
         return value, {
-            "mean": q.mean, "scale_tril": q.scale_tril, "Z": grad.inducing, "weights": patches.weights / 576,
-            "variance": patches.patch_covariance.variance, "lengthscale": patches.patch_covariance.lengthscales,
-        }  # fmt: skip
+            "mean": q.mean,
+            "scale_tril": q.scale_tril,
+            "Z": grad.inducing,
+            "weights": patches.weights / 576,
+            "variance": patches.patch_covariance.variance,
+            "lengthscale": patches.patch_covariance.lengthscales,
+        }
 
     step.answer = answer
     return step
@@ -248,14 +261,24 @@ def gpflow_convolutional(p, device):
     kernel = gpflow.kernels.Convolutional(base, [28, 28], [5, 5], weights=p["weights"])
     classes = len(p["mean"])
     model = gpflow.models.SVGP(
-        kernel, gpflow.likelihoods.MultiClass(classes), gpflow.inducing_variables.InducingPatches(p["Z"]), whiten=True,
-        num_latent_gps=classes, q_mu=p["mean"].T, q_sqrt=p["scale_tril"], num_data=int(SCALE * len(p["y"])),
-    )  # fmt: skip
+        kernel,
+        gpflow.likelihoods.MultiClass(classes),
+        gpflow.inducing_variables.InducingPatches(p["Z"]),
+        whiten=True,
+        num_latent_gps=classes,
+        q_mu=p["mean"].T,
+        q_sqrt=p["scale_tril"],
+        num_data=int(SCALE * len(p["y"])),
+    )
     data = tf.constant(p["X"]), tf.constant(p["y"][:, None].astype(float))
     leaves = {
-        "mean": model.q_mu, "scale_tril": model.q_sqrt, "Z": model.inducing_variable.Z, "weights": kernel.weights,
-        "variance": base.variance, "lengthscale": base.lengthscales,
-    }  # fmt: skip
+        "mean": model.q_mu,
+        "scale_tril": model.q_sqrt,
+        "Z": model.inducing_variable.Z,
+        "weights": kernel.weights,
+        "variance": base.variance,
+        "lengthscale": base.lengthscales,
+    }
 
     @tf.function
     def compiled():
@@ -270,7 +293,7 @@ def gpflow_convolutional(p, device):
         return value.numpy(), grad
 
     def answer(result):
-        """In natural parameters: softplus undone, the packed triangles (a linear map) as matrices."""
+        """Return natural parameters: softplus inverted, packed triangles as matrices."""
         value, raw = result
         grad = {name: tf.convert_to_tensor(bar).numpy() for name, bar in raw.items()}
         for name in ("variance", "lengthscale"):

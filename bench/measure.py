@@ -1,13 +1,13 @@
 """Measure and write a table.
 
-    python bench/measure.py chevron             # the rows of bench/bench_chevron.py into bench/results/chevron.md
-    python bench/measure.py chevron --device    # those that run on a GPU, into bench/results/chevron_cuda.md
+    python bench/measure.py chevron             # bench_chevron.py into bench/results/chevron.md
+    python bench/measure.py chevron --device    # its GPU rows into bench/results/chevron_cuda.md
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
 
-A name is that of a benchmark file, or of a table with rows of several: see ``TABLES``. ``-k``
-chooses rows as pytest does. The tests of what is measured run first, and no table is written where
-one fails. Rows that fail, or whose error is above ``WORST``, are left out and named below the
-table, and the exit status is 1. What it needs: ``python -m pip install ".[bench]"``.
+The name is that of a benchmark file, or of a table with rows of several files: see ``TABLES``.
+``-k`` selects rows as in pytest. The tests of the measured code run first; if one fails, no table
+is written. Rows that fail, or whose error is above ``WORST``, are left out and named below the
+table, and the exit status is 1. Requirements: ``python -m pip install ".[bench]"``.
 """
 
 import argparse
@@ -33,23 +33,41 @@ import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOME_FAILED = 1  # exit code of pytest
-# of a row by the dtype in its name, float64 where there is none
+# largest error of a row by the dtype in its name; float64 if the name has none
 WORST = {"float64": 1e-6, "float32": 1e-2}
 TESTS = {  # of each benchmark file, below tests
-    "chevron": ("kernels/test_chevron.py",), "cholesky": ("kernels/test_cholesky.py",),
-    "dual": ("posteriors/test_dual_sites.py", "posteriors/test_dual_float32.py", "bounds/test_vgp.py",
-             "train/test_natural_steps.py"),
+    "chevron": ("kernels/test_chevron.py",),
+    "cholesky": ("kernels/test_cholesky.py",),
+    "dual": (
+        "posteriors/test_dual_sites.py",
+        "posteriors/test_dual_float32.py",
+        "bounds/test_vgp.py",
+        "train/test_natural_steps.py",
+    ),
     "deep": ("layers/test_deep_bound.py", "layers/test_deep_steps.py"),
-    "fourier": ("kernels/test_fourier.py",), "inverse_free": ("posteriors/test_relaxed.py", "posteriors/test_likelihood_form.py"),
-    "likelihoods": ("likelihoods/test_likelihood_values.py",), "newton_schulz": ("kernels/test_newton_schulz.py",),
-    "orthogonal": ("posteriors/test_orthogonal.py", "bounds/test_collapsed_orthogonal.py", "bounds/test_tighter.py"),
-    "pairwise": ("kernels/test_pairwise.py",), "patches": ("kernels/test_patches.py", "covariances/test_convolutional.py"),
+    "fourier": ("kernels/test_fourier.py",),
+    "inverse_free": ("posteriors/test_relaxed.py", "posteriors/test_likelihood_form.py"),
+    "likelihoods": ("likelihoods/test_likelihood_values.py",),
+    "newton_schulz": ("kernels/test_newton_schulz.py",),
+    "orthogonal": (
+        "posteriors/test_orthogonal.py",
+        "bounds/test_collapsed_orthogonal.py",
+        "bounds/test_tighter.py",
+    ),
+    "pairwise": ("kernels/test_pairwise.py",),
+    "patches": ("kernels/test_patches.py", "covariances/test_convolutional.py"),
     "products": ("kernels/test_products.py",),
     "qsgp": ("bounds/test_sampled.py", "optim/test_adagrad.py", "train/test_fit_sampled.py"),
-    "quadrature": ("kernels/test_quadrature.py",), "triangular": ("kernels/test_triangular.py",),
-    "step": ("posteriors/test_whitening.py", "bounds/test_elbo.py", "bounds/test_collapsed.py", "optim/test_natural.py"),
+    "quadrature": ("kernels/test_quadrature.py",),
+    "triangular": ("kernels/test_triangular.py",),
+    "step": (
+        "posteriors/test_whitening.py",
+        "bounds/test_elbo.py",
+        "bounds/test_collapsed.py",
+        "optim/test_natural.py",
+    ),
     "updates": ("kernels/test_updates.py",),
-}  # fmt: skip
+}
 TABLES = {
     "kernels": ("cholesky", "products", "triangular", "updates"),
     "likelihoods": ("likelihoods", "quadrature"),
@@ -86,13 +104,13 @@ def main(arguments):
     data, failed = measured(files, "on_device" if args.device else "not on_device", args.k)
     failed += without_wrong(data)
     if not data["benchmarks"]:
-        raise SystemExit(f"no row is right, and no table is written: {'; '.join(failed)}")
+        raise SystemExit(f"no row is correct, so no table is written: {'; '.join(failed)}")
     facts = device.facts() if args.device else None
     target.parent.mkdir(exist_ok=True)
     target.write_text(report.document(data, target.stem, command, facts, failed), encoding="utf-8")
     print(target)
     if failed:
-        raise SystemExit(f"rows that are not there: {'; '.join(failed)}")
+        raise SystemExit(f"missing rows: {'; '.join(failed)}")
 
 
 def test(files):
@@ -108,7 +126,7 @@ def test(files):
 
 
 def without_wrong(data):
-    """Take out the rows whose error is too large for milliseconds to matter, and say which they are."""
+    """Remove the rows whose error is above the limit, and return their names."""
     wrong, right = [], []
     for row in data["benchmarks"]:
         dtype, error = (
@@ -126,7 +144,7 @@ def without_wrong(data):
 
 
 def measured(files, marker, expression):
-    """What pytest-benchmark finds, in a process of its own, and the rows that fail there, which are left out."""
+    """Run pytest-benchmark in its own process; return its data and the rows that failed."""
     with tempfile.TemporaryDirectory() as folder:
         run, report = pathlib.Path(folder, "run.json"), pathlib.Path(folder, "report.xml")
         command = [

@@ -1,10 +1,10 @@
-"""What ``peers.py --step natural`` compares: one natural-gradient step of q, from (m, W) to (m, W), or from sites to sites.
+"""Problem of ``peers.py --step natural``: one natural-gradient step of q.
 
-JAX takes it by autodiff, as other programs do: the gradient of the bound in the expectation
-parameters (m, S + m m') of each q is that in the natural ones, so with W = chol(S) inside,
-``value_and_grad`` gives the step, and (S^-1 m, -S^-1 / 2) moves by it (Hensman et al. 2013;
-Salimbeni et al. 2018). Gaussian noise, P outputs of one covariance; jitted as a whole. What is
-compared is the new q, whitened.
+The step goes from (m, W) to (m, W), or from sites to sites. JAX computes it by autodiff, as other
+programs do: the gradient of the bound in the expectation parameters (m, S + m m') of each q is that
+in the natural ones, so with W = chol(S) inside, ``value_and_grad`` gives the step of (S^-1 m, -S^-1
+/ 2) (Hensman et al. 2013; Salimbeni et al. 2018). Gaussian noise, P outputs of one covariance; the
+whole step is jitted. The comparison is of the new q, whitened.
 """
 
 import os
@@ -15,7 +15,7 @@ JITTER, SCALE, SIZE = 1e-6, 10.0, 0.1
 
 
 def outputs(p, P):
-    """The targets and q of a step problem for P outputs: ``(y (B, P), mean (P, M), scale_tril (P, M, M))``."""
+    """Return targets and q for P outputs: ``(y (B, P), mean (P, M), scale_tril (P, M, M))``."""
     shifts = np.linspace(0.5, 1.5, P)
     return (
         p["y"][:, None] * shifts,
@@ -25,7 +25,10 @@ def outputs(p, P):
 
 
 def ours(kind, steps, P):
-    """``kind`` holds q; several steps, on one batch each, share a factor of Kuu: the time is that of all of them."""
+    """Return the step of fastsvgp, with q as a ``kind``.
+
+    Several steps, on one batch each, share a factor of Kuu: the time is that of all of them.
+    """
 
     def build(p, device):
         import fastsvgp as fs
@@ -67,7 +70,7 @@ def ours(kind, steps, P):
 
 def jax_step(P):
     def build(p, device):
-        # else most of a card, which others measure too
+        # by default JAX reserves most of the GPU's memory, which the other programs need
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         os.environ.setdefault("JAX_PLATFORMS", device)
         import jax
@@ -132,7 +135,7 @@ def jax_step(P):
 
 
 def peers(P):
-    """Name and builder of each."""
+    """Return the name and builder of each peer."""
     return {
         "fastsvgp": ours("AbsorbedDualSites", 1, P),
         "fastsvgp, each of 10": ours("AbsorbedDualSites", 10, P),

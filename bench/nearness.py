@@ -1,10 +1,10 @@
-"""How near ranks come to one process, and what drawing costs a deep GP: ``python bench/nearness.py``.
+"""Compare trainings on several ranks with one process: ``python bench/nearness.py``.
 
-Trainings of 200 steps by Adam, natural steps, and rounds of both, of a Gaussian and a softmax
-problem, from a q(u) off the prior and from the prior itself; and 20 iterations of L-BFGS on an
-SGPR, beside those of one process that is given its rows in another order. The largest difference of
-any number of two models, over seeds. Groups are threads: their sums are those of processes. Writes
-bench/results/nearness.md.
+The trainings are 200 steps of Adam, of natural steps, and of rounds of both, for a Gaussian and a
+softmax problem, from a q(u) different from the prior and from the prior; and 20 iterations of
+L-BFGS on an SGPR, compared with one process whose rows are in another order. The table has the
+largest difference between two models, over seeds, and the cost of the draws of a deep GP. Groups
+are threads, which sum like processes. Writes bench/results/nearness.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ WAYS = {
 
 
 def problem(seed, likelihood, outputs, off):
-    """``(model, X, Y)``, with q(u) off the prior or at it."""
+    """Return ``(model, X, Y)``, with q(u) different from or equal to the prior."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (N, D))
     Y = rng.integers(0, 3, N) if outputs else np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
@@ -86,7 +86,7 @@ def rows(seeds):
 
 
 def drawing():
-    """Nanoseconds a standard normal number."""
+    """Return the nanoseconds per standard normal number."""
     rng, times = np.random.default_rng(0), []
     for _ in range(20):
         begun = time.perf_counter()
@@ -110,8 +110,8 @@ def main():
     ]
     lines += [
         (
-            f"Largest difference of a number of two models, {args.seeds} seeds: the least and the"
-            " most of them."
+            "The largest difference between the numbers of two models: least and most over"
+            f" {args.seeds} seeds."
         ),
         "",
     ]

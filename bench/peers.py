@@ -1,10 +1,10 @@
-"""The same training step in other people's programs, interleaved with ours: value and all gradients, float64, one Markdown table.
+"""Compare a training step (value and all gradients, float64) with other programs, in one table.
 
     python bench/peers.py                      # every peer that is installed, two threads each
     python bench/peers.py --sizes 100,256 1000,1000 --seconds 20
-    python bench/peers.py --device cuda        # all of them on one GPU, which every step waits for
-    python bench/peers.py --step natural       # natural-gradient steps of q; see natural_peers.py
-    python bench/peers.py --step deep          # value and gradients of two layers; see layered_peers.py
+    python bench/peers.py --device cuda        # all of them on one GPU; every step synchronises
+    python bench/peers.py --step natural       # natural-gradient steps of q; natural_peers.py
+    python bench/peers.py --step deep          # value and gradients of two layers; layered_peers.py
     python bench/peers.py --step convolutional # of images by their patches; the same
 
 All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one
@@ -15,14 +15,14 @@ variance, noise. How close the problems are:
   natural parameters.
 - GPyTorch, default ``VariationalStrategy`` and ``LargeBatchVariationalStrategy``, both with
   ``CholeskyVariationalDistribution``,
-  ``ScaleKernel(RBFKernel)`` and ``VariationalELBO``; value and ``backward()``. Its objective is our
-  ELBO over num_data and its parameters are unconstrained (softplus): both are undone before the
-  comparison, outside the clock. It adds its jitter (set to ours) to Kuu as we do, but to the
-  batch's own variances too, so value and noise gradient differ by about jitter / (2 noise) a datum,
-  a few 1e-7 relative; the other gradients agree to rounding.
+  ``ScaleKernel(RBFKernel)`` and ``VariationalELBO``; value and ``backward()``. Its objective is the
+  ELBO divided by num_data and its parameters are unconstrained (softplus): both are converted
+  before the comparison, outside the clock. It adds its jitter (set to fastsvgp's) to Kuu, and also
+  to the variances of the batch, so value and noise gradient differ by about jitter / (2 noise) per
+  datum, a few 1e-7 relative; the other gradients agree to rounding.
 
-Rounds run ours, peer, peer, ours, ... so that a busy moment of the machine hits all of them;
-medians and minima are printed.
+The programs alternate in rounds, so other load on the machine affects all of them; medians and
+minima are printed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import time
 THREADS = 2
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
-# as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
+# set as fastsvgp does when it loads OpenBLAS: here SciPy's is loaded first
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 import layered_peers  # noqa: E402
@@ -90,11 +90,11 @@ def ours(p, device):
 
 
 def no_wait():
-    """A CPU is done when it returns."""
+    """Do nothing: a call on the CPU is complete when it returns."""
 
 
 def jax_step(p, device):
-    # else most of a card, which others measure too
+    # by default JAX reserves most of the GPU's memory, which the other programs need
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("JAX_PLATFORMS", device)  # read once, when JAX loads
     import jax
@@ -174,7 +174,7 @@ def gpytorch_step(p, device, strategy_name):
     model.covar_module.base_kernel.lengthscale = tensors["lengthscales"]
     likelihood.noise = tensors["noise"]
     q = model.variational_strategy._variational_distribution
-    # else the first call overwrites q by the prior
+    # otherwise the first call overwrites q with the prior
     model.variational_strategy.variational_params_initialized.fill_(1)
     with torch.no_grad():
         q.variational_mean.copy_(tensors["mean"])
@@ -201,7 +201,7 @@ def gpytorch_step(p, device, strategy_name):
         return value, raw
 
     def answer(result):
-        """In our units: the whole ELBO, natural parameters."""
+        """Return the result in the units of fastsvgp: the whole ELBO, natural parameters."""
         value, raw = result
         grad = {name: SCALE * B * parameter.grad.cpu().numpy() for name, parameter in raw.items()}
         for name in ("variance", "lengthscales", "noise"):
@@ -229,11 +229,14 @@ def installed(p, device, peers):
         try:
             yield name, build(p, device)
         except ModuleNotFoundError as error:
-            print(f"(left out: {name}, for want of {error.name})", file=sys.stderr)
+            print(f"(left out: {name}; {error.name} is not installed)", file=sys.stderr)
 
 
 def agreement(result, truth):
-    """Relative difference of the value, and the largest over the gradients scaled by the largest entry of each (or 1)."""
+    """Return the relative difference of the value, and the largest difference of the gradients.
+
+    Gradients are scaled by their largest entry (or 1).
+    """
     (value, grad), (true_value, true_grad) = result, truth
     lower = {name: np.tril(g) if name.endswith("scale_tril") else g for name, g in grad.items()}
     return abs(value - true_value) / abs(true_value), max(
@@ -242,7 +245,7 @@ def agreement(result, truth):
 
 
 def rates_of(M, B, device):
-    """A function that measures the flop/s of the library's product of (M, M) and (M, B) there, a few times."""
+    """Return a function that measures the flop/s of (M, M) times (M, B) on the device."""
     if device == "cpu":
         return lambda: gemm_rates(M, B)
     from device import gemm_seconds
@@ -252,7 +255,7 @@ def rates_of(M, B, device):
 
 
 def facts(device):
-    """What the table says of a GPU."""
+    """Describe the GPU for the table."""
     if device == "cpu":
         return None
     import device as gpu
@@ -263,10 +266,13 @@ def facts(device):
 
 
 def compare(p, M, B, seconds, device, peers, flops):
-    """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
+    """Return a row per peer: name, median, best, ratio of medians, agreement; and the gemm rate.
+
+    Agreement is in the value and in the gradients.
+    """
     steps, measure = dict(installed(p, device, peers)), rates_of(M, B, device)
     truth, rows = None, {}
-    for name, step in steps.items():  # compiles, and compares
+    for name, step in steps.items():  # compile, and compare
         result = getattr(step, "answer", lambda r: r)(step())
         truth = result if truth is None else truth
         rows[name] = agreement(result, truth)
@@ -277,7 +283,7 @@ def compare(p, M, B, seconds, device, peers, flops):
         rates.extend(measure())
         for name, step in steps.items():
             pause()
-            step()  # caches and threads as a training loop leaves them
+            step()  # caches and threads as in a training loop
             for _ in range(3):
                 start = time.perf_counter()
                 step()
@@ -291,7 +297,7 @@ def compare(p, M, B, seconds, device, peers, flops):
 
 
 def pause():
-    """Threads of the program before still spin for a moment; let them sleep."""
+    """Wait until the threads of the previous program stop spinning."""
     time.sleep(0.2)
 
 
@@ -315,7 +321,7 @@ def convolutional(M, B):
     )
 
 
-STEPS = {  # name: (what makes problem, peers and flops of a size, sizes)
+STEPS = {  # name: (functions for problem, peers and flops of a size, sizes)
     "gradient": (gradient, ("100,256", "512,1024", "256,8192", "1000,1000", "2000,1000")),
     "natural": (natural, ("512,1024,8,1", "100,200,784,10")),
     "deep": (deep, ("100,1024", "128,1024", "500,1000")),
@@ -330,9 +336,7 @@ def main(arguments):
     parser.add_argument("--step", choices=tuple(STEPS), default="gradient")
     parser.add_argument("--sizes", nargs="+", help="M,B of each; with --step natural M,B,D,P")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="about how long each size takes"
-    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="approximate duration per size")
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
     packages = *report.PACKAGES, "jax", "torch", "gpytorch", "gpflow", "tensorflow"

@@ -1,4 +1,4 @@
-"""The training step that every benchmark times: ARD RBF, D = 8, Gaussian noise, a q that has left the prior."""
+"""The training step of the benchmarks: ARD RBF, D = 8, Gaussian noise, q not the prior."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ STEP_SIZES = [(100, 256), (512, 1024), (256, 8192), (1000, 1000), (2000, 1000)]
 
 
 def step_problem(M, B, dtype=np.float64, seed=0, D=D):
-    """Arrays and numbers of one whitened step; Kuu has a condition number of about 1e3 at M = 1000."""
+    """Return arrays of one whitened step; the condition of Kuu is about 1e3 at M = 1000."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((B, D))
     W = np.tril(rng.standard_normal((M, M))) * (0.1 / np.sqrt(M))
@@ -26,12 +26,18 @@ def step_problem(M, B, dtype=np.float64, seed=0, D=D):
 
 
 def step_flops(M, B):
-    """Value and all gradients of a whitened step: the cheapest of the long, the Gram and the batch form."""
+    """Return the flops of value and all gradients of a whitened step.
+
+    They are those of the cheapest of the long, the Gram and the batch form.
+    """
     return min(
         4 * M**2 * B + 14 / 3 * M**3, 5 * M**2 * B + 10 / 3 * M**3, 6 * M**2 * B + 4 / 3 * M**3
     )
 
 
 def natural_step_flops(M, B, P=1):
-    """A natural-gradient step of absorbed dual sites: Lam and V and one weighted product, factors, and flanks on both sides."""
+    """Return the flops of a natural-gradient step of absorbed dual sites.
+
+    It needs Lam, V, one weighted product, factors, and products with Kuu^-1 on both sides.
+    """
     return (1 + 2 * P) * M**2 * B + (1 / 3 + 8 / 3 * P) * M**3

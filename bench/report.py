@@ -1,4 +1,4 @@
-"""Tables in Markdown: what pytest-benchmark measured, under a header that says where, with what and how."""
+"""Write tables of pytest-benchmark in Markdown, headed by machine, versions and command."""
 
 import datetime
 import os
@@ -11,25 +11,32 @@ from importlib.metadata import PackageNotFoundError, version
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = "numpy", "scipy", "numba", "fastsvgp"
 HOST = """
-Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), or the bytes that
-must move at the rate of a plain copy, measured between the timed calls: median over median, and best over the lowest floor.
-Peak extra: what one call holds beyond its inputs, its results included; for a training step the unit is M² + M B numbers.
+Floor: the time of the best known algorithm, that is, its flops at the rate of `scipy.linalg.blas`
+gemm on (M, M) times (M, B), or the bytes that it must move at the rate of a plain copy. Both rates
+are measured between the timed calls. The ratios are median over median, and best over the lowest
+floor. Peak extra: the memory of one call beyond its inputs, including its results; for a training
+step the unit is M² + M B numbers.
 """
 DEVICE = """
-A row is the time of one call on one GPU with the wait for it. Floor: the flops of the best known algorithm at the rate of a
-cuBLAS product (`cupy.matmul`; of which shape, the benchmark's source says), with random features also their cosines and sines in
-registers; or the bytes that must move at the rate of a copy from the device's memory to itself, or of `cudaMemset` where they are
-only written. What the floor stands on is timed between the calls: 20 launches in a row with one wait, best of five. Median over
-median, and best over the lowest floor. Peak extra: what CuPy's memory pool takes from the device for one call.
+A row is the time of one call on one GPU, including the synchronisation. Floor: the flops of the
+best known algorithm at the rate of a cuBLAS product (`cupy.matmul`; the source of the benchmark
+states its shape), with random features also the time of their cosines and sines in registers; or
+the bytes that it must move at the rate of a copy within the device's memory, or of `cudaMemset` if
+it only writes. The reference of the floor is timed between the calls: 20 launches with one
+synchronisation, best of five. The ratios are median over median, and best over the lowest floor.
+Peak extra: the memory that CuPy's pool takes from the device during one call.
 """
 ERROR = (
-    "Error: of value and gradients, the largest, scaled by the largest entry of each (or 1),"
-    " against a better answer."
+    "Error: the largest error of value and gradients, each scaled by its largest entry (or 1),"
+    " against a more accurate answer."
 )
 
 
 def commit():
-    """The commit of the checkout, with a mark where it was changed since, tables aside; "unknown" outside of one."""
+    """Return the commit of the checkout, or "unknown".
+
+    A mark is added if files other than tables have changed since the commit.
+    """
     try:
         ask = dict(cwd=HERE, capture_output=True, text=True, check=True)
         name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask).stdout.strip()
@@ -71,14 +78,17 @@ def machine():
 
 
 def computing():
-    """SciPy's BLAS, the kernels that it chose for this CPU, and how many threads compute in this process."""
+    """Return SciPy's BLAS, its kernels for this CPU, and the number of threads of this process."""
     from fastsvgp.cli import info
 
     return f"BLAS {info.blas()}; threads: {info.threads()}"
 
 
 def header(command, packages=PACKAGES, device=None, blas=None):
-    """Machine, versions, commit, time and command; ``device`` is what ``device.facts()`` says, ``blas`` what ``computing()``."""
+    """Return machine, versions, commit, time and command.
+
+    ``device`` is the result of ``device.facts()``, ``blas`` that of ``computing()``.
+    """
     now = datetime.datetime.now(datetime.UTC)
     there = "".join(f"{facts};\n" for facts in (blas, device) if facts)
     return (
@@ -116,7 +126,7 @@ COLUMNS = (
 
 
 def rows(data):
-    """The table as lists of strings, header first; a column that no row fills is left out."""
+    """Return the table as lists of strings, header first, without empty columns."""
     table = [["benchmark", *(name for name, _ in COLUMNS)]]
     for b in data["benchmarks"]:
         row = [b["name"].removeprefix("bench_")]
@@ -136,8 +146,11 @@ def markdown(table):
 
 
 def document(data, name, command, device=None, failed=()):
-    """The file of a table: ``data`` is the JSON of pytest-benchmark, ``failed`` says which rows are not there, and why."""
+    """Return the file of a table.
+
+    ``data`` is the JSON of pytest-benchmark; ``failed`` names missing rows and their reasons.
+    """
     legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
     head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
-    missing = "".join(f"\nNot there: {row}\n" for row in failed)
+    missing = "".join(f"\nMissing: {row}\n" for row in failed)
     return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n{missing}"

@@ -1,14 +1,15 @@
-"""A step of several ranks, in its parts, and what a model of it says of clusters: ``python bench/scaling.py``.
+"""Time the parts of a step on several ranks, and predict clusters: ``python bench/scaling.py``.
 
-It starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each, needs mpi4py and an MPI
-(``pip install mpi4py mpich``), and writes bench/results/scaling.md. A step is ``elbo_and_grad`` of
-a Whitened posterior, P = 1, D = 8, and all gradients. Its parts on a rank: the pass on its rows;
-packing, with the fingerprint of the parameters and unpacking; waiting for the slowest rank; the sum
-itself. The time of a step is that of its slowest rank; all are medians over steps.
+The script starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each. It needs mpi4py
+and an MPI (``pip install mpi4py mpich``), and writes bench/results/scaling.md. A step is
+``elbo_and_grad`` of a Whitened posterior, P = 1, D = 8, with all gradients. Its parts on a rank are
+the pass on its rows; packing, with the fingerprint of the parameters, and unpacking; waiting for
+the slowest rank; and the all-reduce. The time of a step is that of its slowest rank; all times are
+medians over steps.
 
 The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the
-flops of a step; its rate is that of one rank here, its alpha and bandwidth those of sums of 8 bytes
-and of the buffer over the ranks of this host, or of a network that is assumed and named.
+flops of a step; its rate is that of one rank here, its alpha and bandwidth those of all-reduces of
+8 bytes and of the buffer over the ranks of this host, or of a named network with assumed figures.
 """
 
 import argparse
@@ -35,16 +36,16 @@ PREDICTED = (
     ("Whitened", 4000, 1000),
 )
 STRONG = 64_000  # rows of a batch
-# alpha, bytes a second: assumed
+# alpha, bytes per second: assumed
 NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}
 
 
 def flops(M, B):
-    """Of a step with a Whitened posterior and all gradients."""
+    """Return the flops of a step with a Whitened posterior and all gradients."""
     return min(4 * B + 14 / 3 * M, 5 * B + 10 / 3 * M, 6 * B + 4 / 3 * M) * M * M
 
 
-# --- on every rank --------------------------------------------------------------------------------------------------------------
+# --- on every rank --------------------------------------------------------------------------------
 
 
 def work(steps):
@@ -79,7 +80,7 @@ def work(steps):
     exchange = protocol.Share.exchange
 
     def exchanged(self, *arguments):
-        packing.Packing.pack = timed("pack", plain)  # in a fingerprint it is counted already
+        packing.Packing.pack = timed("pack", plain)  # already counted in a fingerprint
         try:
             return exchange(self, *arguments)
         finally:
@@ -130,14 +131,14 @@ def work(steps):
             )
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def measured(steps):
     beside = pathlib.Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     if launcher is None:
-        raise SystemExit("no mpiexec here: pip install mpi4py mpich")
+        raise SystemExit("mpiexec not found: pip install mpi4py mpich")
     one = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     rows = []
     for count in RANKS:
@@ -161,7 +162,7 @@ def measured(steps):
 
 
 def predicted(row, M, B, count):
-    """Seconds of a step, from the rate, the network and the bytes of a row."""
+    """Predict the seconds of a step from the rate, the network and the bytes of a row."""
     network = (
         2 * math.log2(count) * row["latency"]
         + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
@@ -199,11 +200,11 @@ def tables(rows):
         )
     yield ""
     yield (
-        "Measured, where rows grow with the ranks (weak scaling): the time of one rank with its"
-        " rows over that of all ranks."
+        "Measured weak scaling (rows grow with the ranks): the time of one rank with its rows over"
+        " that of all ranks."
     )
     yield ""
-    yield "| M | rows a rank | ranks | one rank ms | all ms | efficiency |"
+    yield "| M | rows per rank | ranks | one rank ms | all ms | efficiency |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
         one = alone.get((row["M"], row["B"] // row["ranks"]))
@@ -218,23 +219,23 @@ def tables(rows):
 
 
 def predictions(of_two):
-    """Of clusters, from the rate and the network of two ranks here, by M: the last of its batches."""
+    """Predict clusters from the rate and the network of two ranks here, per M at its last batch."""
     yield (
-        "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank"
-        " over that of R with R B"
+        "Predicted weak scaling (rows grow with the ranks): efficiency, the time of one rank over"
+        " that of R ranks with R B"
     )
     yield (
-        "rows. The rate is measured, and so is the network of this host; the others are assumed."
-        " For M = 4000 the rate is that"
+        "rows. The rate and the network of this host are measured; the other networks are assumed."
+        " For M = 4000 the rate is"
     )
     yield (
-        "of M = 1000. A LikelihoodForm sends 2 M numbers in the place of M (M + 3) / 2; the flops"
-        " are those of a Whitened one."
+        "that of M = 1000. A LikelihoodForm sends 2 M numbers instead of M (M + 3) / 2; the flops"
+        " are those of a Whitened posterior."
     )
     yield ""
     far = " | ".join(f"R = {count}" for count in FAR)
     yield (
-        "| posterior | M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s |"
+        "| posterior | M | rows per rank | GFLOP/s per rank | network | alpha us | bandwidth GB/s |"
         f" {far} |"
     )
     yield "|---" * (7 + len(FAR)) + "|"
@@ -246,12 +247,14 @@ def predictions(of_two):
             yield line(posterior, M, B, name, row, figures)
     yield ""
     yield (
-        "Predicted, where a batch is parted (strong scaling): how many times as fast as one rank."
-        " The M^3 work of every rank"
+        "Predicted strong scaling (a fixed batch is split): speed-up over one rank. It is limited"
+        " by the M^3 work of every"
     )
-    yield "is where it ends."
+    yield "rank."
     yield ""
-    yield f"| posterior | M | rows | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield (
+        f"| posterior | M | rows | GFLOP/s per rank | network | alpha us | bandwidth GB/s | {far} |"
+    )
     yield "|---" * (7 + len(FAR)) + "|"
     for M in (1000, 4000):
         for name, row in networks(of_two[1000], "Whitened", M):
@@ -262,7 +265,7 @@ def predictions(of_two):
 
 
 def networks(row, posterior, M):
-    """``(name, row)`` with its own network, and with others; the bytes are those of this posterior and M."""
+    """Yield ``(name, row)`` per network, measured and assumed, with the bytes of this posterior."""
     row = row | {
         "bytes": (
             8 * (2 * M if posterior == "LikelihoodForm" else M * (M + 3) // 2) + 8 * (8 * M + 16)
@@ -305,8 +308,8 @@ def main():
         ),
         "",
         (
-            "One thread a rank, all on one host; more ranks than cores share them, and wait for"
-            " one another. Load average at the end, these ranks included:"
+            "One thread per rank, all on one host; more ranks than cores share the cores, and wait"
+            " for each other. Load average at the end, including these ranks:"
             f" {os.getloadavg()[0]:.2f}."
         ),
         "",

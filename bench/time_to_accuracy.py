@@ -1,15 +1,14 @@
-"""What a user waits for: held-out negative log predictive density (NLPD) of a regression against seconds of training.
+"""Measure the held-out negative log predictive density (NLPD) against seconds of training.
 
     python bench/time_to_accuracy.py start kin40k.data.csv.gz kin40k.test_mask.csv.gz --out DIR
-    python bench/time_to_accuracy.py train "fastsvgp, natural + Adam" --out DIR    # where that program is installed
+    python bench/time_to_accuracy.py train "fastsvgp, natural + Adam" --out DIR
     python bench/time_to_accuracy.py table --out DIR --picture docs/time_to_accuracy.png
 
-All programs train the whitened SVGP with an ARD RBF covariance and Gaussian noise from one start
-(``start`` writes it: inducing inputs are training rows, q is the prior) through the same rows at
-each step, in float64 on two threads, by Adam at 0.01 and, where they are named, natural-gradient
-steps of 0.1. What they need to compile is done before the clock starts. The clock stands still
-while the parameters are copied; the NLPD of what was copied is computed at the end, by one function
-for all.
+``train`` needs the named program. All programs train the whitened SVGP with an ARD RBF covariance
+and Gaussian noise from one start (``start`` writes it: inducing inputs are training rows, q is the
+prior) with the same rows at each step, in float64 on two threads, by Adam at 0.01 and, if the name
+says so, natural-gradient steps of 0.1. The clock starts after compilation, and is stopped while the
+parameters are copied. One function computes the NLPD of the copies at the end, for all programs.
 """
 
 import argparse
@@ -28,12 +27,12 @@ import numpy as np  # noqa: E402
 
 INDUCING, BATCH, STEPS, JITTER = 512, 1024, 12_000, 1e-6
 RATE, NATURAL = 0.01, 0.1
-LOOKS = 40  # at the parameters, at times that grow evenly
+LOOKS = 40  # evaluations, at evenly growing times
 LEVELS = 0.3, 0.2, 0.1, 0.05, 0.0, -0.05, -0.1, -0.15, -0.2, -0.25
 
 
 def start(data, mask, out):
-    """Write the problem: standardised data of the first split, where to start, and the rows of each step."""
+    """Write the problem: standardised data of split 0, the start, and the rows of each step."""
     table, test = np.loadtxt(data, delimiter=","), np.loadtxt(mask, delimiter=",")[:, 0] > 0
     table = (table - table[~test].mean(0)) / table[~test].std(0)
     (X, y), (Xt, yt) = ((part[:, :-1], part[:, -1]) for part in (table[~test], table[test]))
@@ -50,7 +49,7 @@ def start(data, mask, out):
 
 
 def nlpd(p, X, y):
-    """Mean negative log predictive density of the held-out data, from the parameters alone."""
+    """Return the mean NLPD of the held-out data, computed from the parameters."""
     from scipy.linalg import solve_triangular
 
     A, B = p["Z"] / p["lengthscales"], X / p["lengthscales"]
@@ -70,7 +69,7 @@ def nlpd(p, X, y):
 
 
 def train(name, out, seconds):
-    """Train one program for so long, and write what it had reached when."""
+    """Train one program for a given time, and write its parameters over time."""
     from accuracy_programs import PROGRAMS
 
     problem = dict(np.load(out / "start.npz"))
@@ -94,12 +93,16 @@ def train(name, out, seconds):
         json.dumps({"program": name, "versions": program.versions, "curve": curve}, indent=1)
     )
     print(
-        f"{name}: {1e3 * spent / steps:.3g} ms a step, NLPD {curve[-1][2]:.3f} after {spent:.0f} s"
+        f"{name}: {1e3 * spent / steps:.3g} ms per step, NLPD {curve[-1][2]:.3f} after"
+        f" {spent:.0f} s"
     )
 
 
 def reached(curve, level):
-    """Seconds until the NLPD passes a level, between two looks in proportion, and is below it at two; None where it never is."""
+    """Return the seconds until the NLPD passes a level, or None.
+
+    Interpolates between two evaluations; the NLPD must be below the level at two of them.
+    """
     values = [value for _, _, value in curve] + [-np.inf]
     for i in range(len(curve)):
         if max(values[i : i + 2]) <= level:
@@ -127,7 +130,7 @@ def table(out, picture, command):
         level for level in LEVELS if any(reached(one["curve"], level) for one in curves.values())
     ]
     lines.append(
-        "| program | ms a step | last NLPD |" + "".join(f" {level:g} |" for level in levels)
+        "| program | ms per step | last NLPD |" + "".join(f" {level:g} |" for level in levels)
     )
     lines.append("|" + " --- |" * (3 + len(levels)))
     for name, one in sorted(curves.items(), key=lambda item: item[1]["curve"][-1][2]):

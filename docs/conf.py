@@ -1,6 +1,6 @@
 """The site: ``python -m pip install ".[docs]" && python -m sphinx -W docs site``.
 
-Nothing is fetched in the build.
+The build downloads nothing.
 """
 
 import pathlib
@@ -11,7 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import fastsvgp  # noqa: E402
-import fastsvgp.sklearn  # noqa: E402, here, where no mock of torch is about that SciPy would take for the real one
+
+# imported before autodoc mocks torch, which SciPy would take for the real one
+import fastsvgp.sklearn  # noqa: E402
 
 project = "fastsvgp"
 author = "the fastsvgp developers"
@@ -20,7 +22,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
-    "sphinx-mathjax-offline",  # MathJax in the site itself: formulas need no other host
+    "sphinx-mathjax-offline",  # MathJax within the site: formulas need no other host
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
@@ -36,14 +38,14 @@ html_theme_options = {
     "header_links_before_dropdown": 4,
 }
 html_show_sourcelink = False
-html_title = "fastsvgp"  # with the version it is cut off on a telephone
+html_title = "fastsvgp"  # with the version it is too long for a phone
 html_css_files = ["site.css"]
 html_static_path = ["_static"]
 
 numpydoc_show_class_members = False
 autosummary_generate = True
 autodoc_default_options = {"members": False}
-autodoc_typehints = "none"  # the docstrings say it, with the shapes
+autodoc_typehints = "none"  # the docstrings have types and shapes
 autodoc_mock_imports = ["torch", "jax"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -67,8 +69,8 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
 }
 
-# A page for each table of bench/results, which includes it. One that is there is not written again:
-# Sphinx reads what changed.
+# A page per table of bench/results, which includes it. Existing pages are not written again, because
+# Sphinx reads changed files.
 RESULTS = re.compile(r"\]\((?:\.\./)*bench/results/(\w+)\.md")
 for table in (ROOT / "bench" / "results").glob("*.md"):
     page = ROOT / "docs" / "benchmarks" / table.name
@@ -78,7 +80,7 @@ for table in (ROOT / "bench" / "results").glob("*.md"):
 
 
 def link_tables_to_their_pages(app, name, source):
-    """The pages of docs/ link to bench/results as the repository has them; the site has a page for each table."""
+    """Replace links to bench/results, which pages of docs/ use, by links to the pages of tables."""
     depth = name.count("/")
     source[0] = RESULTS.sub("](" + "../" * depth + r"benchmarks/\1.md", source[0])
 

@@ -1,11 +1,11 @@
-"""A covariance of one's own that stays outside: plain NumPy functions, and the bound and predictions on their matrices.
+"""Use a covariance outside fastsvgp: plain NumPy functions, and bound and predictions on matrices.
 
     python examples/blocks.py                   # synthetic data, a second
 
-The covariance is periodic, v exp(-2 sin^2(pi (x - x') / p) / length^2), and knows nothing of
-fastsvgp. The bound takes its matrices ``Blocks(Kuu, Kuf, kff)`` and gives a derivative for each of
-their entries; the chain rule to v, length and p is here. SciPy's L-BFGS trains these, q(u) and the
-noise; predictions, far from the data, go through the same blocks.
+The covariance is periodic, v exp(-2 sin^2(pi (x - x') / p) / length^2), and independent of
+fastsvgp. The bound takes its matrices ``Blocks(Kuu, Kuf, kff)`` and returns the derivative in each
+of their entries; the chain rule to v, length and p is in this file. SciPy's L-BFGS trains these,
+q(u) and the noise. Predictions, far from the data, use the same blocks.
 """
 
 import numpy as np
@@ -17,7 +17,10 @@ PERIOD, NOISE = 2.3, 0.2
 
 
 def covariance(logs, A, B):
-    """K(A, B) for ``logs``, the logarithms of (v, length, p), and its derivatives in these: (NA, NB), (3, NA, NB)."""
+    """Return K(A, B), (NA, NB), and its derivatives in ``logs``, (3, NA, NB).
+
+    ``logs`` are the logarithms of (v, length, p).
+    """
     v, length, p = np.exp(logs)
     phase = np.pi * (A[:, None] - B) / p
     K = v * np.exp(-2 * np.sin(phase) ** 2 / length**2)
@@ -27,7 +30,7 @@ def covariance(logs, A, B):
 
 
 def blocks_of(logs, Z, X, full_cov=False):
-    """What the bound and predictions see of a covariance."""
+    """Return the blocks that the bound and predictions need."""
     Kff = covariance(logs, X, X)[0] if full_cov else None
     return fs.Blocks(
         covariance(logs, Z, Z)[0], covariance(logs, Z, X)[0], np.full(len(X), np.exp(logs[0])), Kff
@@ -35,24 +38,29 @@ def blocks_of(logs, Z, X, full_cov=False):
 
 
 def logs_bar_of(logs, Z, X, bar):
-    """The gradient in ``logs`` from that in the blocks."""
-    by_matrices = sum((dK * K_bar).sum((1, 2)) for K_bar, dK in ((bar.Kuu, covariance(logs, Z, Z)[1]),
-                                                                (bar.Kuf, covariance(logs, Z, X)[1])))  # fmt: skip
+    """Return the gradient in ``logs`` from that in the blocks."""
+    by_matrices = sum(
+        (dK * K_bar).sum((1, 2))
+        for K_bar, dK in (
+            (bar.Kuu, covariance(logs, Z, Z)[1]),
+            (bar.Kuf, covariance(logs, Z, X)[1]),
+        )
+    )
     return by_matrices + np.array([np.exp(logs[0]) * bar.kff.sum(), 0.0, 0.0])
 
 
 class Loss:
-    """Minus the bound, and its gradient, of one flat vector: ``logs``, then q(u), then the noise."""
+    """Minus the bound, and its gradient, of a flat vector: ``logs``, q(u), the noise."""
 
     def __init__(self, Z, X, Y, posterior, likelihood):
         self.Z, self.X, self.Y = Z, X, Y
         (q, self.posterior), (noise, self.likelihood) = fs.ravel(posterior), fs.ravel(likelihood)
         self.edges = np.cumsum([3, len(q)])
-        # near the period: far off lie other optima
+        # start near the true period: there are other optima
         self.start = np.concatenate([np.log([1.0, 1.0, 1.04 * PERIOD]), q, noise])
 
     def parts(self, vector):
-        """``(logs, posterior, likelihood)`` at a vector."""
+        """Return ``(logs, posterior, likelihood)`` at a vector."""
         logs, q, noise = np.split(vector, self.edges)
         return logs, self.posterior(q), self.likelihood(noise)
 
@@ -74,7 +82,7 @@ class Loss:
 
 
 def main(N=300, M=12):
-    """Train, predict three periods beyond the data, print and return what came out."""
+    """Train, predict three periods beyond the data, print and return the results."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 4 * PERIOD, N)
     f = lambda x: np.abs((x / PERIOD) % 1 - 0.5) * 4 - 1  # noqa: E731 (a triangle wave)
@@ -100,8 +108,10 @@ def main(N=300, M=12):
         f"bound {-found.fun:.1f} from {-loss(loss.start)[0]:.1f}; period {period:.4f} ({PERIOD}),"
         f" noise {noise:.3f} ({NOISE})"
     )
-    print(f"three periods beyond the data: RMSE {rmse:.3f}, mean sd {np.sqrt(var).mean():.3f}, of their average "
-          f"{np.sqrt(cov.mean()):.3f}")  # fmt: skip
+    print(
+        f"three periods beyond the data: RMSE {rmse:.3f}, mean sd {np.sqrt(var).mean():.3f},"
+        f" of their average {np.sqrt(cov.mean()):.3f}"
+    )
     return {
         "loss": loss,
         "rmse": rmse,

@@ -1,11 +1,11 @@
-"""How much two control variates leave of the variance of sampled bounds, and of the gap of the tangent bound.
+"""Measure the effect of two control variates on sampled bounds and on the tangent bound.
 
-    python examples/control_variates.py kin40k                   # tables and control_variates.png: some minutes on two cores
-    python examples/control_variates.py classes                  # the tangent bound of a logistic problem: a minute
+    python examples/control_variates.py kin40k     # tables, control_variates.png: minutes
+    python examples/control_variates.py classes    # the tangent bound of labels: a minute
 
-The first is Fig. 1 of Evans and Nair 2018: 500 rows and 500 of 10,000 random Fourier features at a
-time, against the number of points, at a mean from the prior and targets of zeros; and then at a
-fitted mean and the data's targets. Variances are divided by those without a control. Reads
+The first is Fig. 1 of Evans and Nair 2018, variances against the number of points: samples of 500
+rows and 500 of 10,000 random Fourier features, at a mean from the prior with zero targets, and at a
+fitted mean with the targets of the data. Variances are divided by those without a control. Reads
 ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
@@ -19,7 +19,7 @@ import weight_space
 import fastsvgp as fs
 
 DATA = weight_space.DATA
-TINY = 1e-8  # standard deviations of the weights, for the variance of the mean's terms alone
+TINY = 1e-8  # standard deviations of the weights; small, so only the terms of the mean vary
 KINDS = {
     "eq. 3": lambda model, points, targets: fs.paired_control(model, points),
     "eq. 3, targets, running": lambda model, points, targets: fs.paired_control(
@@ -31,7 +31,7 @@ COLOURS = {"eq. 3": "#c9762c", "eq. 3, targets, running": "#a03b6a", "kriged": "
 
 
 def spread(model, X, Y, control, args):
-    """``(variance of the data term, mean variance of the gradient in the mean)``."""
+    """Return ``(variance of the data term, mean variance of the gradient in the mean)``."""
     rng, m = np.random.default_rng(2), len(model.posterior.mean)
     values, sums = [], np.zeros((2, m))
     for _ in range(args.evaluations):
@@ -49,7 +49,7 @@ def spread(model, X, Y, control, args):
 
 
 def against_points(model, X, Y, args):
-    """``{kind: (points, value left, gradient left)}``, and a row of the table for each."""
+    """Return ``{kind: (points, value left, gradient left)}``, and print a row for each."""
     order, found = np.random.default_rng(1).permutation(len(X)), {kind: [] for kind in KINDS}
     plain = spread(model, X, Y, None, args)
     for count in args.points:
@@ -62,7 +62,7 @@ def against_points(model, X, Y, args):
 
 
 def figure_1(name, args):
-    """Both means' tables, and the picture."""
+    """Print the tables of both means, and draw the picture."""
     X, y, _, _ = weight_space.rows_of(name)
     covariance, noise = weight_space.hyperparameters(X, y, args.exact, np.random.default_rng(0))
     m = args.features
@@ -87,7 +87,7 @@ def figure_1(name, args):
 
 
 def picture(path, panels):
-    """What is left against the number of points. Needs Matplotlib."""
+    """Plot the remaining variance against the number of points. Needs Matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -114,7 +114,7 @@ def picture(path, panels):
 
 
 def logistic(m, iterations, n=300):
-    """A model of labels at two inputs, its mean near the maximum of the exact bound; and these."""
+    """Return a model of labels at two inputs, trained almost to the maximum, and its data."""
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(0)
@@ -141,14 +141,15 @@ def logistic(m, iterations, n=300):
 
 
 def classes(args):
-    """Rows of a table: the tangent bound with its best t, from the mean of both samples and kriged."""
+    """Return the rows of a table: the tangent bound with its best t, without and with a control."""
     m = args.features // 5
     model, X, Y = logistic(m, args.iterations)
     t = np.sqrt(fs.predict_f(model, X)[1])
     everything = fs.BasisSample(*[np.arange(m // 2)] * 2)
     exact = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
     print(
-        "| features | control | gap a datum | variance of the gradient |\n| --- | --- | --- | --- |"
+        "| features | control | gap per datum | variance of the gradient |\n"
+        "| --- | --- | --- | --- |"
     )
     found = []
     for size in (25, 250):
@@ -184,7 +185,12 @@ def main(arguments):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--points", type=int, nargs="+", default=[10, 30, 100, 300, 1000])
     parser.add_argument("--evaluations", type=int, default=1000)
-    parser.add_argument("--iterations", type=int, default=30, help="of what fits the mean")
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=30,
+        help="conjugate-gradient iterations of the fitted mean",
+    )
     parser.add_argument(
         "--exact", type=int, default=1000, help="rows that the hyperparameters are learned from"
     )

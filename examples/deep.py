@@ -3,13 +3,13 @@
     python examples/deep.py step                            # the picture (PNG): two minutes
     python examples/deep.py kin40k --layers 2 --method lsvgp              # 20,000 steps
     python examples/deep.py kin40k --layers 2 --method svgp --natural 0.1 --steps 3000
-    python examples/deep.py kin40k --layers 2 --method svgp --steps 6000  # Adam for everything, to be compared at equal time
+    python examples/deep.py kin40k --layers 2 --method svgp --steps 6000  # Adam, equal time
     python examples/deep.py kin40k --layers 2 --method rsvgp --steps 1000
 
-kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale
-an input, M = 500 in each layer, batches of 1000, Adam with 5e-3, which falls by 5 % where the
+kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with one
+lengthscale per input, M = 500 in each layer, batches of 1000, Adam with 5e-3, reduced by 5 % if the
 objective does not rise for 1000 steps. Each run prints a Markdown row every --report-every steps
-and keeps a checkpoint in --out, from which the same command, or one of more steps, goes on. Reads
+and keeps a checkpoint in --out. The same command, or one with more steps, resumes from it. Reads
 ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
@@ -24,21 +24,23 @@ import fastsvgp as fs
 
 METHODS = {"svgp": fs.Whitened, "lsvgp": fs.LikelihoodForm, "rsvgp": fs.Relaxed}
 DEPTHS = 1, 2, 3
-COLUMNS = "| layers | method | step | seconds | bound a datum | RMSE | NLPD |\n" + "|---" * 7 + "|"
+COLUMNS = (
+    "| layers | method | step | seconds | bound per datum | RMSE | NLPD |\n" + "|---" * 7 + "|"
+)
 
 
-# --- a step function ----------------------------------------------------------------------------------------------------------
+# --- a step function ------------------------------------------------------------------------------
 
 
 def step_function(N=100, rng=None):
-    """(X, y): two levels, with little noise."""
+    """Return (X, y): two levels, with little noise."""
     rng = np.random.default_rng(rng)
     X = np.sort(rng.uniform(-1, 1, (N, 1)), axis=0)
     return X, np.where(X[:, 0] > 0, 0.5, -0.5) + 0.03 * rng.standard_normal(N)
 
 
 def on_steps(layers, steps, M=20):
-    """A model of the step function, and its bound by 64 draws."""
+    """Return a model of the step function, and its bound by 64 draws."""
     X, y = step_function(rng=0)
     model = fs.deep_gp(X, fs.Gaussian(variance=0.01), layers, M, rng=0)
     model, _ = fs.fit(
@@ -55,7 +57,7 @@ def on_steps(layers, steps, M=20):
 
 
 def picture(path, steps):
-    """Samples of the function, and mean and two standard deviations of targets, a panel each.
+    """Plot samples of the function, and the mean of the targets ± two standard deviations.
 
     Needs Matplotlib.
     """
@@ -93,11 +95,11 @@ def picture(path, steps):
     figure.savefig(path, dpi=130)
 
 
-# --- kin40k -------------------------------------------------------------------------------------------------------------------
+# --- kin40k ---------------------------------------------------------------------------------------
 
 
 def scores(model, X, y):
-    """RMSE and NLPD."""
+    """Return RMSE and NLPD."""
     mean, _ = fs.predict_y(model, X, num_samples=16)
     return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
         np.mean(fs.predict_log_density(model, X, y, num_samples=16))
@@ -105,7 +107,7 @@ def scores(model, X, y):
 
 
 def kin40k(args):
-    """Train one model; its rows (step, seconds, bound a datum, RMSE, NLPD)."""
+    """Train one model; return its rows (step, seconds, bound per datum, RMSE, NLPD)."""
     X, y, Xs, ys = table("kin40k", 0)
     name = "-".join(
         [
@@ -137,21 +139,30 @@ def kin40k(args):
 
     print(COLUMNS)
     _, info = fs.fit(
-        model, X, y, steps=args.steps, batch_size=args.batch_size, optimiser=fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
-        natural_step_size=args.natural, num_samples=args.draws, rng=args.seed, callback=report, checkpoint=path,
+        model,
+        X,
+        y,
+        steps=args.steps,
+        batch_size=args.batch_size,
+        optimiser=fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
+        natural_step_size=args.natural,
+        num_samples=args.draws,
+        rng=args.seed,
+        callback=report,
+        checkpoint=path,
         resume=path if path.is_file() else None,
-    )  # fmt: skip
+    )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {path}")
+        sys.exit(f"interrupted; run the same command to resume from {path}")
     return rows
 
 
 def main(argv=None):
-    """One of the two; returns the rows of kin40k."""
+    """Run one of the two; return the rows of kin40k."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=("step", "kin40k"))
     parser.add_argument("--steps", type=int, help="default 2000 for step, 20000 for kin40k")
-    parser.add_argument("--layers", type=int, default=2, help="of kin40k, as are the following")
+    parser.add_argument("--layers", type=int, default=2, help="for kin40k, like the following")
     parser.add_argument("--method", choices=METHODS, default="lsvgp")
     parser.add_argument(
         "--natural", type=float, metavar="SIZE", help="of natural steps in all layers (svgp)"

@@ -1,12 +1,13 @@
-"""How far the two gradients of R-SVGP are apart while it trains, and from the gradient of L-SVGP: kin40k, all fields.
+"""Compare the two directions of R-SVGP during training with each other and with L-SVGP on kin40k.
 
-    python examples/directions.py                          # M = 300, batches of 100, 600 steps: under a minute
+    python examples/directions.py            # M = 300, batches of 100, 600 steps: under a minute
     python examples/directions.py --inducing 1000 --steps 2000
 
-``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every
-twentieth step asks for three vectors at the same model and batch: the gradient of R-SVGP,
-``likelihood_direction``, and the gradient of L-SVGP with the same parameters. Errors are ratios of
-norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+``Relaxed`` trains in the direction "likelihood" with several tolerances for the residual of its
+factor. Every twentieth step computes three vectors, over all fields, at the same model and batch:
+the gradient of R-SVGP, ``likelihood_direction``, and the gradient of L-SVGP with the same
+parameters. Errors are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the
+folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -21,7 +22,7 @@ TOLERANCES = (1e-3, 5e-3, 5e-2)
 
 
 def flat(grad):
-    """The fields that R-SVGP and L-SVGP share, as one vector."""
+    """Return the fields that R-SVGP and L-SVGP share, as one vector."""
     covariance, posterior = grad.covariance, grad.posterior
     parts = (
         covariance.variance,
@@ -34,13 +35,13 @@ def flat(grad):
 
 
 def distance(model):
-    """d of a model whose posterior is ``Relaxed``."""
+    """Return d of a model whose posterior is ``Relaxed``."""
     Kuu, L = model.covariance.matrix(model.inducing), np.tril(model.posterior.inverse_tril)
     return np.linalg.norm(L.T @ (Kuu + np.diag(model.posterior.variance)) @ L - np.eye(len(L)))
 
 
 def errors(model, X, y, num_data):
-    """``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
+    """Return ``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
     form = fs.replace(
         model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance)
     )
@@ -53,7 +54,7 @@ def errors(model, X, y, num_data):
 
 
 def train(X, y, tolerance, args):
-    """The errors along one training, a row each time."""
+    """Return the errors during one training, one row per comparison."""
     rng, rows = np.random.default_rng(args.seed), []
 
     def watch(step, value, info):
@@ -85,7 +86,7 @@ def train(X, y, tolerance, args):
 
 
 def main(argv=None):
-    """Train, print a table of medians, return it."""
+    """Train, then print and return a table of medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inducing", type=int, default=300)
     parser.add_argument("--batch-size", type=int, default=100)

@@ -1,16 +1,16 @@
-"""Dual sites beside a held q(u): bounds as the prior moves, EM, what each datum says, and held-out scores.
+"""Compare dual sites with a fixed q(u): bounds as the prior changes, EM, influence, and scores.
 
     python examples/dual.py picture                  # dual.png: a minute
-    python examples/dual.py rounds                   # how many rounds of EM 24 problems take: two minutes
-    python examples/dual.py banana airfoil elevators # a Markdown table of held-out scores: an hour on one core
-    python examples/dual.py mnist --rows 1 6         # rows of table 1 of Adam et al. 2021 (default: all): half an hour each
-    python examples/dual.py banana --steps 20        # only to see that everything runs
+    python examples/dual.py rounds                   # rounds of EM of 24 problems: two minutes
+    python examples/dual.py banana airfoil elevators # a table of scores: an hour on one core
+    python examples/dual.py mnist --rows 1 6         # rows of its table 1: half an hour each
+    python examples/dual.py banana --steps 20        # a quick test that everything runs
 
-Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds.
-"t-SVGP" has absorbed sites, which take natural steps; "natural" is whitened with the same steps;
-"Adam" is whitened, all of it in the hands of Adam. They begin alike: variance 1, the median
-distance as lengthscale, inducing inputs by k-means, which are trained. A score that is finished is
-read from --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds. The
+paper is Adam et al. 2021. "t-SVGP" has absorbed sites, which take natural steps; "natural" is
+whitened with the same steps; "Adam" is whitened and trained only by Adam. All have the same start:
+variance 1, the median distance as lengthscale, inducing inputs by k-means, which are trained.
+Finished scores are read from --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -25,14 +25,18 @@ import fastsvgp as fs
 
 DATA = mnist.FOLDER
 METHODS = "t-SVGP", "natural", "Adam"
-TABLE_1 = {  # natural step, Adam's step, E-steps and M-steps of a round
-    1: (0.04, 0.05, 1, 1), 2: (0.035, 0.1, 2, 1), 3: (0.03, 0.1, 3, 1), 4: (0.025, 0.03, 4, 2), 5: (0.05, 0.03, 4, 2),
+TABLE_1 = {  # natural step size, Adam's step size, E-steps and M-steps per round
+    1: (0.04, 0.05, 1, 1),
+    2: (0.035, 0.1, 2, 1),
+    3: (0.03, 0.1, 3, 1),
+    4: (0.025, 0.03, 4, 2),
+    5: (0.05, 0.03, 4, 2),
     6: (0.03, 0.03, 4, 1),
-}  # fmt: skip
+}
 
 
 class Setting(NamedTuple):
-    """How a data set is trained on."""
+    """Training settings of a data set."""
 
     inducing: int
     batch: int
@@ -50,7 +54,7 @@ SETTINGS = {
 }
 
 
-# --- data ---------------------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def banana():
@@ -60,9 +64,12 @@ def banana():
 
 
 def split_rows(name, seed):
-    """``(X, y, test X, test y, likelihood, outputs)``: banana by shuffling, regression by the masks, in standardised scale."""
+    """Return ``(X, y, test X, test y, likelihood, outputs)``.
+
+    Banana is split by shuffling, regressions by the masks, on the standardised scale.
+    """
     if name == "mnist":
-        # always the same 8,000 to learn from: seeds change the inducing inputs and the batches
+        # always the same 8,000 training rows: seeds change the inducing inputs and the batches
         X, y = mnist.digits()
         return (
             X[: mnist.TRAIN],
@@ -85,18 +92,18 @@ def split_rows(name, seed):
     return X[~test], y[~test], X[test], y[test], fs.Gaussian(0.1), None
 
 
-# --- held-out scores ----------------------------------------------------------------------------------------------------------
+# --- held-out scores ------------------------------------------------------------------------------
 
 
 def start(kind, covariance, inducing, likelihood, outputs=None):
-    """q = prior."""
+    """Return the model with q = prior."""
     return fs.SVGP(
         covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood
     )
 
 
 def score(name, method, setting, seed):
-    """``(RMSE or error, NLPD, bound a datum)`` of one training."""
+    """Return ``(RMSE or error, NLPD, bound per datum)`` of one training."""
     X, y, Xs, ys, likelihood, outputs = split_rows(name, seed)
     kind = fs.Matern52 if name == "mnist" else fs.Matern32
     covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
@@ -115,9 +122,16 @@ def score(name, method, setting, seed):
         else {"m_steps": setting.m_steps}
     )
     model, info = fs.fit(
-        model, X, y, steps=setting.steps, batch_size=setting.batch, natural_step_size=natural, optimiser=fs.adam(setting.adam),
-        rng=seed, **rounds,
-    )  # fmt: skip
+        model,
+        X,
+        y,
+        steps=setting.steps,
+        batch_size=setting.batch,
+        natural_step_size=natural,
+        optimiser=fs.adam(setting.adam),
+        rng=seed,
+        **rounds,
+    )
     mean = fs.predict_y(model, Xs)[0]
     if outputs is not None:
         off = float(np.mean(mean.argmax(axis=-1) != ys))
@@ -157,17 +171,25 @@ def table(names, args):
             yield f"| {title} | {method} | {numbers} |"
 
 
-# --- rounds of EM ---------------------------------------------------------------------------------------------------------------
+# --- rounds of EM ---------------------------------------------------------------------------------
 
 
-HELD = {"absorbed sites": fs.AbsorbedDualSites, "a site for each datum": fs.SiteSVGP, "dual sites": fs.DualSites,
-        "whitened q": fs.Whitened, "q": fs.Marginal}  # fmt: skip
-# variance and lengthscale, far off
+HELD = {
+    "absorbed sites": fs.AbsorbedDualSites,
+    "a site for each datum": fs.SiteSVGP,
+    "dual sites": fs.DualSites,
+    "whitened q": fs.Whitened,
+    "q": fs.Marginal,
+}
+# variance and lengthscale, far from the optimum
 STARTS = (4.0, 0.4), (0.2, 1.5), (5.0, 2.0), (0.1, 0.3), (1.0, 0.2), (8.0, 1.0)
 
 
 def em_of(kind, covariance, inducing, likelihood, X, y, **options):
-    """The bound after each M-step with this held, and the model in the end; inducing inputs stay."""
+    """Return the bound after each M-step with this held fixed, and the final model.
+
+    Inducing inputs are fixed.
+    """
     if kind is fs.SiteSVGP:
         model = kind(covariance, inducing, fs.Sites(np.zeros(len(X)), np.zeros(len(X))), likelihood)
     else:
@@ -178,14 +200,19 @@ def em_of(kind, covariance, inducing, likelihood, X, y, **options):
 
 
 def rounds_needed(likelihood, seed, rounds, N=100, M=10):
-    """``{what is held: rounds until the bound is within 0.01 nats of the best of all}``; more than ``rounds`` is infinity."""
+    """Return ``{held: rounds until the bound is within 0.01 nats of the best of all}``.
+
+    More than ``rounds`` is infinity.
+    """
     rng = np.random.default_rng(seed)
     X, inducing = rng.uniform(-2, 2, (N, 1)), np.linspace(-2, 2, M)[:, None]
     f = 2 * np.sin(2.5 * X[:, 0] + seed)
     y = {
-        "Gaussian": f + 0.3 * rng.standard_normal(N), "StudentT": f + 0.2 * rng.standard_t(3, N),
-        "BernoulliLogit": (rng.random(N) < 1 / (1 + np.exp(-2 * f))) * 1.0, "Poisson": rng.poisson(np.exp(0.7 * f)) * 1.0,
-    }[type(likelihood).__name__]  # fmt: skip
+        "Gaussian": f + 0.3 * rng.standard_normal(N),
+        "StudentT": f + 0.2 * rng.standard_t(3, N),
+        "BernoulliLogit": (rng.random(N) < 1 / (1 + np.exp(-2 * f))) * 1.0,
+        "Poisson": rng.poisson(np.exp(0.7 * f)) * 1.0,
+    }[type(likelihood).__name__]
     covariance = fs.RBF(*STARTS[seed % len(STARTS)])
     traces = {
         name: em_of(kind, covariance, inducing, likelihood, X, y, rounds=rounds, tolerance=0.0)[0]
@@ -197,7 +224,7 @@ def rounds_needed(likelihood, seed, rounds, N=100, M=10):
 
 
 def table_of_rounds(rounds, seeds=6):
-    """The rows of a Markdown table: how often three rounds were enough, the median and the largest number."""
+    """Return the rows of a table: successes in three rounds, the median and the largest number."""
     likelihoods = fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()
     found = [
         rounds_needed(likelihood, seed, rounds)
@@ -211,7 +238,10 @@ def table_of_rounds(rounds, seeds=6):
 
 
 def epochs_without_noise(likelihood, epochs=3, N=1000, M=20):
-    """Nats below the optimal q after epochs of batches of 100: a site for each datum, steps of 1; tied sites, steps of 0.1."""
+    """Return the nats below the optimal q after each epoch of batches of 100.
+
+    A site per datum takes steps of 1, tied sites take steps of 0.1.
+    """
     rng = np.random.default_rng(0)
     X, inducing, covariance = (
         rng.uniform(-2, 2, (N, 1)),
@@ -239,11 +269,11 @@ def epochs_without_noise(likelihood, epochs=3, N=1000, M=20):
     return best - fs.site_bound(each, X, y), best - fs.elbo(tied, X, y)
 
 
-# --- the picture --------------------------------------------------------------------------------------------------------------
+# --- the picture ----------------------------------------------------------------------------------
 
 
 def toy(seed=0, N=60, M=8):
-    """Data of two classes, and their model at the prior."""
+    """Return data of two classes, and their model at the prior."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (N, 1))
     y = (rng.random(N) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))) * 1.0
@@ -260,22 +290,26 @@ def toy(seed=0, N=60, M=8):
 
 
 def converged(model, X, y):
-    """After an E-step without end."""
+    """Return the model after E-steps until convergence."""
     return fs.natural_steps(model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10)[
         0
     ]
 
 
 def bounds_as_the_prior_moves(field, factors):
-    """``{what is held: the bound at each factor}``, all equal at the factor 1."""
+    """Return ``{held: the bound at each factor}``, all equal at the factor 1."""
     model, X, y = toy()
     model = converged(model, X, y)
     sites = fs.dual_parameters(model, X, y)
     held = {
-        "absorbed sites": model, "dual sites": fs.convert(model, fs.DualSites), "whitened q": fs.convert(model, fs.Whitened),
+        "absorbed sites": model,
+        "dual sites": fs.convert(model, fs.DualSites),
+        "whitened q": fs.convert(model, fs.Whitened),
         "q": fs.convert(model, fs.Marginal),
-        "a site for each datum": fs.SiteSVGP(model.covariance, model.inducing, sites, model.likelihood),
-    }  # fmt: skip
+        "a site for each datum": fs.SiteSVGP(
+            model.covariance, model.inducing, sites, model.likelihood
+        ),
+    }
     path, found = f"covariance.{field}", {name: [] for name in (*held, "optimal q")}
     for factor in factors:
         covariance = fs.replace_at(
@@ -292,7 +326,10 @@ def bounds_as_the_prior_moves(field, factors):
 
 
 def em_on_banana(rounds):
-    """``{what is held: the bound after each M-step}`` with inducing inputs held, and the first's model: Fig. 1 of the paper."""
+    """Return ``{held: the bound after each M-step}`` and the first model: Fig. 1 of the paper.
+
+    Inducing inputs are fixed.
+    """
     X, y = banana()
     given = fs.RBF(1.0, 1.0), fs.kmeans_inducing(X, 50, rng=0), fs.BernoulliLogit(), X, y
     found = {name: em_of(kind, *given, rounds=rounds) for name, kind in HELD.items() if name != "q"}
@@ -300,14 +337,20 @@ def em_on_banana(rounds):
 
 
 def picture(path, rounds):
-    """Four panels. Needs Matplotlib."""
+    """Draw the four panels. Needs Matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(16, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    colours = {"absorbed sites": "#2c6fbb", "dual sites": "#c9762c", "whitened q": "#4a9a5b", "q": "#8a8a8a",
-               "a site for each datum": "#a03b6a", "optimal q": "black"}  # fmt: skip
+    colours = {
+        "absorbed sites": "#2c6fbb",
+        "dual sites": "#c9762c",
+        "whitened q": "#4a9a5b",
+        "q": "#8a8a8a",
+        "a site for each datum": "#a03b6a",
+        "optimal q": "black",
+    }
     axes, factors = figure.subplots(1, 4), np.geomspace(0.4, 2.5, 31)
     for ax, field in zip(axes, ("variance", "lengthscales"), strict=False):
         curves = bounds_as_the_prior_moves(field, factors)
@@ -354,7 +397,7 @@ def picture(path, rounds):
 
 
 def main(argv=None):
-    """Train, print the table, write the picture; returns the rows of the table."""
+    """Train, print the table, write the picture; return the rows of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = *SETTINGS, "mnist", "picture", "rounds"
     parser.add_argument(
@@ -369,7 +412,7 @@ def main(argv=None):
         help="of table 1, for mnist",
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="instead of each data set's own number")
+    parser.add_argument("--steps", type=int, help="replaces the default of each data set")
     parser.add_argument(
         "--rounds",
         type=int,
@@ -397,7 +440,7 @@ def main(argv=None):
                 f"{type(likelihood).__name__}, three epochs of batches: {each:.1g} nats off, tied"
                 f" {tied:.2g}"
             )
-    print("| data | method | RMSE or error | NLPD | bound a datum |\n|" + "---|" * 5)
+    print("| data | method | RMSE or error | NLPD | bound per datum |\n|" + "---|" * 5)
     rows = []
     for line in table(names, args):
         rows.append(line)

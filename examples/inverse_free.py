@@ -1,17 +1,18 @@
-"""L-SVGP and inverse-free R-SVGP beside whitened SVGP, trained alike: the same start, batches and optimiser.
+"""Compare L-SVGP and inverse-free R-SVGP with whitened SVGP: same start, batches and optimiser.
 
-    python examples/inverse_free.py snelson banana        # the bound on its way up (PNG): Fig. 1 of Cortinovis et al. 2026
-    python examples/inverse_free.py kin40k elevators      # held-out scores and time per step: hours on two cores
-    python examples/inverse_free.py kin40k --steps 5000 --resume    # goes on from the checkpoints in --out
-    python examples/inverse_free.py kin40k --steps 100 --turn 10 --rest 0    # only the time of a step, of all fields
+    python examples/inverse_free.py snelson banana        # the bound by steps: Fig. 1 of the paper
+    python examples/inverse_free.py kin40k elevators      # scores and time per step: hours
+    python examples/inverse_free.py kin40k --steps 5000 --resume    # from the checkpoints in --out
+    python examples/inverse_free.py kin40k --steps 100 --turn 10 --rest 0    # time of a step
 
-On kin40k and elevators the methods take turns of a few steps each, so that whatever else the
-machine does slows them all down; the time of a step is a median. Training as in appendix S5 of the
-paper: squared exponential with a lengthscale an input, all variances and lengthscales 1 and S~ =
-1e-4 I to start from, batches of 100, Adam with 5e-3, inducing inputs that rest for 1000 steps and
-then move slowly. The paper stops the inner loop at a residual of 5e-3; here it is 1e-3, for steps
-that skip their update of the factor add up to a lag behind L-SVGP (--direction likelihood bears
-it). Reads ../shared/data or the folder that FASTSVGP_DATA names.
+The paper is Cortinovis et al. 2026. On kin40k and elevators the methods take turns of a few steps
+each, so other load on the machine affects all of them; the time of a step is a median. Training as
+in appendix S5 of the paper: squared exponential with one lengthscale per input, a start at
+variances and lengthscales 1 and S~ = 1e-4 I, batches of 100, Adam with 5e-3, inducing inputs that
+are fixed for 1000 steps and then change slowly. The paper stops the inner loop at a residual of
+5e-3; here it is 1e-3, because skipped updates of the factor add up to a lag behind L-SVGP
+(--direction likelihood tolerates them). Reads ../shared/data or the folder that FASTSVGP_DATA
+names.
 """
 
 import argparse
@@ -27,8 +28,8 @@ import numpy as np
 import fastsvgp as fs
 
 DATA = mnist.FOLDER
-PSEUDO_NOISE, COLD = 1e-4, 1e-3  # what S~ and the factor L of R-SVGP start from, times I
-# inducing inputs, which stay fixed, and the step size of Adam
+PSEUDO_NOISE, COLD = 1e-4, 1e-3  # start of S~ and of the factor L of R-SVGP, times I
+# fixed inducing inputs, and the step size of Adam
 TOYS = {"snelson": (10, 5e-3), "banana": (64, 1e-2)}
 TABLES = ("kin40k", "elevators")
 TRACE_POINTS = 100
@@ -36,7 +37,7 @@ METHODS = ("W-SVGP", "L-SVGP", "R-SVGP")
 
 
 def posterior(method, M):
-    """What each method starts from."""
+    """Return the start of each method."""
     mean, noise = np.zeros(M), np.full(M, PSEUDO_NOISE)
     if method == "W-SVGP":
         return fs.Whitened(mean, np.eye(M))
@@ -46,15 +47,15 @@ def posterior(method, M):
 
 
 def read(name):
-    """The numbers of a csv file of the data folder."""
+    """Return the numbers of a csv file of the data folder."""
     return np.loadtxt(DATA / name, delimiter=",", ndmin=2)
 
 
-# --- traces of the bound ------------------------------------------------------------------------------------------------------
+# --- traces of the bound --------------------------------------------------------------------------
 
 
 def toy(name):
-    """Inputs, targets, likelihood and inducing inputs, unscaled as in the paper."""
+    """Return inputs, targets, likelihood and inducing inputs, unscaled as in the paper."""
     M, _ = TOYS[name]
     if name == "snelson":
         X, y = np.hsplit(read("snelson.csv.gz"), 2)
@@ -64,7 +65,7 @@ def toy(name):
 
 
 class Trace(NamedTuple):
-    """The bound of all data at some of the steps, and the NLPD of the data themselves in the end."""
+    """The bound of all data at some of the steps, and the final NLPD of the training data."""
 
     method: str
     steps: list
@@ -79,7 +80,7 @@ def trace(name, method, steps):
     model = fs.SVGP(
         fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1])), Z, posterior(method, M), likelihood
     )
-    # evenly on a logarithmic axis
+    # evenly spaced on a logarithmic axis
     at = {round(steps ** (k / TRACE_POINTS)) for k in range(TRACE_POINTS + 1)}
     found = Trace(method, [], [], math.nan)
 
@@ -94,7 +95,7 @@ def trace(name, method, steps):
 
 
 def plot(path, traces):
-    """All traces as a PNG, one panel for each data set; needs Matplotlib."""
+    """Plot all traces as a PNG, one panel per data set; needs Matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -113,11 +114,11 @@ def plot(path, traces):
     figure.savefig(path, dpi=130)
 
 
-# --- held-out scores and the time of a step -----------------------------------------------------------------------------------
+# --- held-out scores and the time of a step -------------------------------------------------------
 
 
 def table(name, split):
-    """(X, y, test X, test y) in the standardised scale of the training part."""
+    """Return (X, y, test X, test y), standardised by the training part."""
     rows, test = read(f"{name}.data.csv.gz"), read(f"{name}.test_mask.csv.gz")[:, split] > 0
     rows = (rows - rows[~test].mean(axis=0)) / rows[~test].std(axis=0)
     X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
@@ -125,22 +126,22 @@ def table(name, split):
 
 
 class Contestant:
-    """One method on its way through the training."""
+    """One method during the training."""
 
     def __init__(self, method, model, path, options):
         self.method, self.model, self.path, self.options = method, model, path, options
         self.done = 0
         self.resume = None
-        # of each step but the first of a turn; inner updates of each
+        # seconds of each step except the first of a turn; inner updates of each step
         self.seconds, self.updates = [], []
 
     def go_on(self):
-        """From the checkpoint of an earlier run."""
+        """Resume from the checkpoint of an earlier run."""
         state = fs.load(self.path)
         self.model, self.done, self.resume = state.model, state.step, self.path
 
     def turn(self, X, y, steps):
-        """Go on until ``steps`` steps are done."""
+        """Continue until ``steps`` steps are done."""
         last = None
 
         def watch(step, value, info):
@@ -165,7 +166,7 @@ class Contestant:
         return info
 
     def scores(self, X, y):
-        """RMSE and NLPD."""
+        """Return RMSE and NLPD."""
         mean, _ = fs.predict_y(self.model, X)
         return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
             np.mean(fs.predict_log_density(self.model, X, y))
@@ -173,7 +174,7 @@ class Contestant:
 
 
 def contest(name, args):
-    """Train all methods in turns; returns the contestants and the test data."""
+    """Train all methods in turns; return the contestants and the test data."""
     X, y, X_test, y_test = table(name, args.split)
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
@@ -199,7 +200,7 @@ def contest(name, args):
         goal = min(behind + args.turn, args.steps)
         for contestant in contestants:
             if contestant.done < goal and contestant.turn(X, y, goal).interrupted:
-                sys.exit(f"interrupted; --resume goes on from {args.out}")
+                sys.exit(f"interrupted; --resume continues from {args.out}")
         if goal % args.report_every == 0:
             scores = ", ".join(
                 "{} {:.4f} {:.4f}".format(c.method, *c.scores(X_test, y_test)) for c in contestants
@@ -213,7 +214,7 @@ def contest(name, args):
 
 
 def contest_rows(name, args):
-    """Rows of the table of held-out scores."""
+    """Return the rows of the table of held-out scores."""
     contestants, X_test, y_test = contest(name, args)
     medians = [float(np.median(c.seconds)) if c.seconds else math.nan for c in contestants]
     for c, seconds in zip(contestants, medians, strict=True):
@@ -224,7 +225,7 @@ def contest_rows(name, args):
 
 
 def main(argv=None):
-    """Train, print the tables, write the plot; returns the rows."""
+    """Train, print the tables, write the plot; return the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = (*TOYS, *TABLES)
     parser.add_argument(
@@ -234,7 +235,7 @@ def main(argv=None):
         "--steps", type=int, help="default 10000 for snelson and banana, 5000 for the others"
     )
     parser.add_argument(
-        "--inducing", type=int, default=1000, help="for kin40k and elevators, as are the following"
+        "--inducing", type=int, default=1000, help="for kin40k and elevators, like the following"
     )
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--methods", default="WLR", help="times are relative to the first of them")
@@ -242,7 +243,7 @@ def main(argv=None):
         "--tolerance",
         type=float,
         default=1e-3,
-        help="normalised residual that the factor of R-SVGP is kept to",
+        help="largest normalised residual of the factor of R-SVGP",
     )
     parser.add_argument(
         "--direction",
@@ -255,14 +256,14 @@ def main(argv=None):
         type=int,
         default=1000,
         metavar="STEPS",
-        help="how long the inducing inputs stay fixed",
+        help="number of steps with fixed inducing inputs",
     )
     parser.add_argument(
         "--turn",
         type=int,
         default=50,
         metavar="STEPS",
-        help="how long a method trains before the next one does",
+        help="steps of a method per turn",
     )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--report-every", type=int, default=500, metavar="STEPS")
@@ -306,7 +307,7 @@ def main(argv=None):
             print("no plot: matplotlib is not installed")
     if rows:
         print(
-            "\n| data | method | RMSE | NLPD | steps | inner updates a step | ms a step |"
+            "\n| data | method | RMSE | NLPD | steps | inner updates per step | ms per step |"
             " relative |\n" + "|---" * 8 + "|"
         )
         print("\n".join(rows))

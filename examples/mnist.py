@@ -1,11 +1,11 @@
-"""Ten digits from the 10,000 MNIST test images: 8,000 to learn from, 2,000 to be asked about.
+"""Classify ten digits of the 10,000 MNIST test images: 8,000 for training, 2,000 for testing.
 
     python examples/mnist.py                       # softmax, 200 inducing inputs
     python examples/mnist.py --likelihood robustmax --inducing 500 --epochs 40
 
 Reads the IDX files of ../shared/data or of the folder that FASTSVGP_DATA names. One latent function
-per class, all with one covariance and one set of inducing images; natural gradients for the
-posterior, Adam for everything else.
+per class, with a shared covariance and one set of inducing images; natural gradients for the
+posterior, Adam for the rest.
 """
 
 import argparse
@@ -26,7 +26,10 @@ TRAIN = 8000
 
 
 def read_idx(path):
-    """An IDX file, gzipped or not, as an array of bytes: magic 0 0 8 ndim, then ndim big-endian sizes, then the data."""
+    """Read an IDX file, gzipped or not, as an array of bytes.
+
+    The format is the magic bytes 0 0 8 ndim, then ndim big-endian sizes, then the data.
+    """
     raw = pathlib.Path(path).read_bytes()
     raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     if raw[:3] != b"\0\0\x08":
@@ -36,14 +39,14 @@ def read_idx(path):
 
 
 def digits(folder=FOLDER):
-    """Images (10000, 784) in [0, 1] and labels (10000,)."""
+    """Return images (10000, 784) in [0, 1] and labels (10000,)."""
     images = read_idx(folder / "mnist_t10k.images-idx3-ubyte.gz")
     labels = read_idx(folder / "mnist_t10k.labels-idx1-ubyte.gz")
     return images.reshape(len(images), -1) / 255.0, labels.astype(np.int64)
 
 
 def main(argv=None):
-    """Train, and print accuracy and NLPD on the held-out digits after each epoch; returns what they are in the end."""
+    """Train, print held-out accuracy and NLPD after each epoch, and return the last."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--likelihood", choices=("softmax", "robustmax"), default="softmax")
     parser.add_argument("--inducing", type=int, default=200)

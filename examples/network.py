@@ -1,9 +1,9 @@
-"""A neural network under a Gaussian process, trained together: two layers by hand, and the bound's gradient in its inputs.
+"""Train a neural network of two layers, differentiated by hand, jointly with a Gaussian process.
 
-    python examples/network.py                  # kin40k, M = 128, 2000 steps: RMSE 0.091, NLPD -1.02 in 11 s of CPU time
+    python examples/network.py    # kin40k, M = 128, 2000 steps: RMSE 0.091, NLPD -1.02 in 11 CPU s
 
-``elbo_and_grad(..., inputs=True)`` says how the bound changes with what the network makes of the
-data, and the network's own reverse rule, three lines here, takes that on to the weights. The
+``elbo_and_grad(..., inputs=True)`` returns the gradient of the bound in the output of the network.
+The reverse rule of the network, three lines here, turns it into the gradient in the weights. The
 figures are those of split 0, float64, seed 0, one BLAS thread; rates and widths were chosen on that
 split. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
@@ -29,13 +29,13 @@ class NetworkGP:
 
 
 def network(model, X):
-    """``(hidden units (N, H), inputs of the GP (N, K))``."""
+    """Return ``(hidden units (N, H), inputs of the GP (N, K))``."""
     hidden = np.tanh(X @ model.A + model.a)
     return hidden, hidden @ model.B
 
 
 def elbo_and_grad(model, X, y, **options):
-    """The bound, and its gradient in the weights and in all of the GP: a record as the model is."""
+    """Return the bound, and its gradient in the weights and the GP, a record like the model."""
     hidden, inputs = network(model, X)
     value, gp_bar, inputs_bar = fs.elbo_and_grad(model.gp, inputs, y, inputs=True, **options)
     before_tanh = (inputs_bar @ model.B.T) * (1 - hidden**2)
@@ -43,7 +43,7 @@ def elbo_and_grad(model, X, y, **options):
 
 
 def start(X, rng, H=128, K=8, M=128):
-    """Random weights; inducing inputs where these send some of the data."""
+    """Return a model with random weights, and inducing inputs at the features of some data."""
     D = X.shape[1]
     A, B = rng.standard_normal((D, H)) / np.sqrt(D), rng.standard_normal((H, K)) / np.sqrt(H)
     model = NetworkGP(A, np.zeros(H), B, gp=None)
@@ -58,7 +58,7 @@ def start(X, rng, H=128, K=8, M=128):
 
 
 def train(model, X, y, steps, rng, batch=256):
-    """Each step moves q(u) along its natural gradient and then all else by Adam; gives the model, and the bound at each step."""
+    """Train q(u) by natural gradients and the rest by Adam; return the model and the bounds."""
     optimiser, values = (
         fs.adam(fs.schedules.log_linear(2e-2, 1e-3, steps), fixed="gp.posterior"),
         [],

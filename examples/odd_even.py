@@ -1,13 +1,13 @@
-"""Odd digits against even ones from the 10,000 MNIST test images: a hundred thousand random Fourier features, and an SVGP.
+"""Classify odd and even MNIST digits by 100,000 random Fourier features, or by an SVGP.
 
-    python examples/odd_even.py                              # ten minutes on two cores, a row of the table each minute
+    python examples/odd_even.py                              # ten minutes, a row each minute
     python examples/odd_even.py --minutes 2 --features 20000
-    python examples/odd_even.py --svgp 1000                  # an SVGP with so many inducing inputs, as long, on the same images
+    python examples/odd_even.py --svgp 1000                  # an SVGP with 1000 inducing inputs
 
-Pixels in [0, 1], an RBF covariance of variance 10 and lengthscale 5, a logit likelihood; 8,000
-images to learn from, 2,000 to be asked about. Scores are taken at the median of f, as Evans and
-Nair do, and with all of its law. Time spent on scores is not counted. Reads ../shared/data or the
-folder that FASTSVGP_DATA names.
+Pixels in [0, 1], an RBF covariance of variance 10 and lengthscale 5, a logit likelihood; 8,000 of
+the 10,000 test images for training, 2,000 for testing, for both models. Scores are computed at the
+median of f, as by Evans and Nair, and with its whole distribution. The time of scores is not
+counted. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TRAIN = mnist.TRAIN
 
 
 def data(dtype):
-    """``(X, y, test X, test y)``; y is 1 for odd digits."""
+    """Return ``(X, y, test X, test y)``; y is 1 for odd digits."""
     try:
         X, labels = mnist.digits()
     except OSError as error:
@@ -34,7 +34,7 @@ def data(dtype):
 
 
 def features(count, dtype):
-    """A QSGP at its prior."""
+    """Return a QSGP at its prior."""
     covariance = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE))
     q = fs.ChevronWeights(
         np.zeros(count, dtype), np.zeros((count, 0), dtype), np.ones(count, dtype)
@@ -43,13 +43,13 @@ def features(count, dtype):
 
 
 def svgp(X, count, dtype):
-    """An SVGP at its prior with the same covariance, whose inducing inputs are images."""
+    """Return an SVGP at its prior with the same covariance, and images as inducing inputs."""
     covariance, Z = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE)), fs.kmeans_inducing(X, count, rng=0)
     return fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.BernoulliLogit())
 
 
 class Scores:
-    """A callback that prints a row every so many seconds of training, and ends it after ``limit`` of them."""
+    """A callback that prints a row at regular seconds of training, and stops it after ``limit``."""
 
     def __init__(self, X, y, every, limit):
         self._X, self._y, self._every, self._limit = X, y, every, limit
@@ -71,11 +71,11 @@ class Scores:
         return spent >= self._limit
 
     def spent(self):
-        """Seconds of training so far."""
+        """Return the seconds of training so far."""
         return time.perf_counter() - self._begun - self._aside
 
     def take(self, model, step, spent):
-        """A row of the table."""
+        """Add a row of the table."""
         f, _ = fs.predict_f(model, self._X)
         wrong = np.logaddexp(0, np.where(self._y > 0, -f, f))
         density = -np.mean(fs.predict_log_density(model, self._X, self._y))
@@ -84,22 +84,22 @@ class Scores:
 
 
 def main(arguments=None):
-    """Train for some time; returns the rows of the table."""
+    """Train for the given time; return the rows of the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--features", type=int, default=100_000)
-    parser.add_argument("--basis-size", type=int, default=10_000, help="functions a step")
+    parser.add_argument("--basis-size", type=int, default=10_000, help="functions per step")
     parser.add_argument("--batch-size", type=int, default=500)
     parser.add_argument("--step-size", type=float, default=0.1, help="of AdaGrad")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--steps", type=int, default=10**9, help="at most so many")
+    parser.add_argument("--steps", type=int, default=10**9, help="largest number of steps")
     parser.add_argument("--rows", type=int, default=10, help="of the table")
     parser.add_argument(
         "--svgp",
         type=int,
         metavar="M",
-        help="an SVGP with M inducing inputs in place of the features",
+        help="an SVGP with M inducing inputs instead of the features",
     )
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float32")
     args = parser.parse_args(arguments)

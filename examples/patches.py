@@ -1,14 +1,14 @@
-"""Convolutional GPs on ten digits: held-out scores beside a plain covariance, and a picture of inducing patches.
+"""Score convolutional GPs and a plain covariance on ten digits, and draw inducing patches.
 
     python examples/patches.py                        # all rows of the table, one after the other
     python examples/patches.py convolutional RBF      # some of them
     python examples/patches.py picture                # the inducing patches of the first row (PNG)
 
-8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions
-under a softmax. Windows of 5 x 5 pixels, whose function has a squared exponential covariance; a
-weight for each of 576; inducing patches by k-means. Batches of 100, 600 steps, whose sizes fall.
-Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose S~
-is diagonal and has no such steps, by Adam alone. What is done is kept in --out. Reads
+8,000 of MNIST's 10,000 test images for training, 2,000 for testing; ten latent functions with a
+softmax. Windows of 5 x 5 pixels, whose function has a squared exponential covariance; a weight for
+each of the 576 windows; inducing patches by k-means. Batches of 100, 600 steps of decreasing size.
+Whitened posteriors and SOLVE-GP train by natural steps, with Adam for the rest; L- and R-SVGP,
+whose diagonal S~ has no natural steps, only by Adam. Finished rows are kept in --out. Reads
 ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
@@ -23,20 +23,20 @@ import numpy as np
 import fastsvgp as fs
 
 CLASSES, PATCH, IMAGE = 10, (5, 5), (28, 28)
-ROWS = {  # the posterior, how many inducing inputs, and whether they are patches
+ROWS = {  # the posterior, the number of inducing inputs, and whether they are patches
     "convolutional": (fs.Whitened, 150, True),
     "RBF": (fs.Whitened, 100, False),
     "L-SVGP": (fs.LikelihoodForm, 150, True),
     "R-SVGP": (fs.Relaxed, 150, True),
     "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
 }
-NOISE = 0.1  # S~ of L- and R-SVGP to start from
-# step sizes, that of Adam for weights that begin at 1 / 576 too
+NOISE = 0.1  # start of S~ of L- and R-SVGP
+# step sizes; the last is Adam's for weights, which start at 1 / 576
 ADAM, WEIGHTS, NATURAL = 0.02, 1e-4, 0.05
 
 
 def start(name, X, size=1.0, seed=0):
-    """A model at the prior; ``size``: of M, 1 for the table."""
+    """Return a model at the prior; ``size`` scales M, 1 for the table."""
     kind, M, of_patches = ROWS[name]
     M = tuple(int(size * m) for m in M) if isinstance(M, tuple) else int(size * M)
     if of_patches:
@@ -59,7 +59,7 @@ def start(name, X, size=1.0, seed=0):
 
 
 def posterior(kind, covariance, inducing):
-    """One output a class."""
+    """Return a posterior with one output per class."""
     if kind in (fs.Whitened, fs.WhitenedOrthogonal):
         return fs.at_prior(kind, covariance, inducing, CLASSES)
     M = len(inducing)
@@ -71,7 +71,7 @@ def posterior(kind, covariance, inducing):
 
 
 def falling(size, steps, last=0.005, warm=1):
-    """Step sizes along half a cosine, from ``size`` down to a part ``last`` of it; the first ``warm`` ones are smaller."""
+    """Return a half-cosine decay from ``size`` to ``last`` times it, after a warm-up."""
 
     def at(step):
         fall = 0.5 * (1 + np.cos(np.pi * min(step / steps, 1)))
@@ -81,7 +81,7 @@ def falling(size, steps, last=0.005, warm=1):
 
 
 def score(name, args):
-    """Error and NLPD on held-out digits, and seconds of training; from a file where that is there."""
+    """Return error and NLPD on held-out digits, and seconds, from a file if it exists."""
     finished, checkpoint = (
         pathlib.Path(args.out, f"{name}-{args.steps}{end}") for end in (".json", ".npz")
     )
@@ -102,18 +102,26 @@ def score(name, args):
     def report(step, value, info):
         if step % args.report_every == 0:
             print(
-                f"{name}, step {step}: bound a datum {info.smoothed / len(X):.4f},"
+                f"{name}, step {step}: bound per datum {info.smoothed / len(X):.4f},"
                 f" {info.seconds:.0f} s",
                 flush=True,
             )
 
     model, info = fs.fit(
-        start(name, X, args.size, args.seed), X, y, steps=args.steps, batch_size=args.batch_size, rng=args.seed,
-        optimiser=fs.adam(falling(ADAM, args.steps), transform="log", step_sizes=sizes), natural_step_size=natural,
-        callback=report, checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
-    )  # fmt: skip
+        start(name, X, args.size, args.seed),
+        X,
+        y,
+        steps=args.steps,
+        batch_size=args.batch_size,
+        rng=args.seed,
+        optimiser=fs.adam(falling(ADAM, args.steps), transform="log", step_sizes=sizes),
+        natural_step_size=natural,
+        callback=report,
+        checkpoint=checkpoint,
+        resume=checkpoint if checkpoint.is_file() else None,
+    )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {checkpoint}")
+        sys.exit(f"interrupted; run the same command to resume from {checkpoint}")
     probabilities, _ = fs.predict_y(model, test)
     error = 1 - float(np.mean(probabilities.argmax(axis=1) == y_test))
     found = [error, -float(np.mean(fs.predict_log_density(model, test, y_test))), info.seconds]
@@ -122,7 +130,10 @@ def score(name, args):
 
 
 def picture(path, args):
-    """The inducing patches of the convolutional row, as k-means has them and as they are after training. Needs Matplotlib."""
+    """Draw the inducing patches of the convolutional row, from k-means and after training.
+
+    Needs Matplotlib.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -144,7 +155,7 @@ def picture(path, args):
 
 
 def tiled(patches, columns=15):
-    """Patches side by side, one pixel apart, each between its own black and white."""
+    """Return patches side by side, one pixel apart, each scaled to its own black and white."""
     h, w = PATCH
     low, high = patches.min(axis=1, keepdims=True), patches.max(axis=1, keepdims=True)
     scaled = (patches - low) / np.maximum(high - low, 0.1)
@@ -156,7 +167,7 @@ def tiled(patches, columns=15):
 
 
 def main(argv=None):
-    """Print the rows, or write the picture; returns the rows."""
+    """Print the rows, or write the picture; return the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "names",
@@ -170,9 +181,9 @@ def main(argv=None):
         "--size",
         type=float,
         default=1.0,
-        help="of the numbers of inducing inputs, 1 for those of the table",
+        help="factor for the numbers of inducing inputs, 1 for the table",
     )
-    parser.add_argument("--test", type=int, default=2000, help="how many digits are asked about")
+    parser.add_argument("--test", type=int, default=2000, help="number of test digits")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-every", type=int, default=50, metavar="STEPS")

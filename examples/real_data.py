@@ -1,8 +1,8 @@
-"""The real-data table of docs/real_data.md: fits each data set by the command line and prints one Markdown row each.
+"""Make the table of docs/real_data.md: fit each data set by the command line, print a row each.
 
     python examples/real_data.py                        # all; about an hour on two cores
-    python examples/real_data.py kin40k --split 3       # one of them, on another test split
-    python examples/real_data.py --steps 5              # only to see that everything runs
+    python examples/real_data.py kin40k --split 3       # one data set, another test split
+    python examples/real_data.py --steps 5              # a quick test that everything runs
 
 Reads ../shared/data or the folder that FASTSVGP_DATA names; models, metrics and plots go to --out.
 """
@@ -39,7 +39,7 @@ MASKED = ("airfoil", "energy", "kin40k", "elevators", "bike")
 
 
 def arguments(name, split, out):
-    """Arguments of ``fastsvgp fit`` for one data set."""
+    """Return the arguments of ``fastsvgp fit`` for one data set."""
     options = [option.format(data=DATA) for option in PROBLEMS[name]]
     if name in MASKED:
         options += ["--test-mask", f"{DATA}/{name}.test_mask.csv.gz:{split}"]
@@ -53,7 +53,7 @@ def arguments(name, split, out):
 
 
 def row(name, model, trivial, seconds, steps, what):
-    """A row of the table; ``model`` and ``trivial`` are (score, NLPD)."""
+    """Return a row of the table; ``model`` and ``trivial`` are (score, NLPD)."""
     cells = [
         name,
         what,
@@ -75,7 +75,7 @@ def main(argv=None):
         help=f"some of {', '.join(PROBLEMS)}, mnist (default: all)",
     )
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
-    parser.add_argument("--steps", type=int, help="few steps instead of the real thing")
+    parser.add_argument("--steps", type=int, help="few steps instead of a full training")
     parser.add_argument("--out", default="real-data")
     args = parser.parse_args(argv)
     unknown = set(args.names) - set(PROBLEMS) - {"mnist"}

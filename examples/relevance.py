@@ -1,14 +1,15 @@
-"""A relevance vector machine on sinc, and variances that grow away from the data (Evans and Nair 2018, Fig. 3 and 2).
+"""Train a relevance vector machine on sinc, and plot augmented predictive variances.
 
-    python examples/relevance.py                # both: tables, relevance.png and augmented.png; half a minute
+    python examples/relevance.py                # tables and two pictures; half a minute
     python examples/relevance.py sinc --rows 2000 --steps 0
     python examples/relevance.py augmented
 
-sinc: as many functions as there are data, one at each, with precisions that are learned: in turns
-of the optimal mean, variances and precisions, where a function that is not relevant is pruned for
-good; and from samples, half of the functions and 100 data a step, AdaGrad with a kriged control,
-with variances and precisions in closed form every 20 steps. augmented: standard deviations of f by
-an exact GP and by a QSGP of a function at each of its 20 data, mean field and full.
+The figures are Fig. 3 and 2 of Evans and Nair 2018. sinc: one basis function per datum, with
+learned precisions. In turns: the optimal mean, variances and precisions, then irrelevant functions
+are pruned permanently. From samples: half of the functions and 100 data per step, AdaGrad with a
+kriged control, with variances and precisions in closed form every 20 steps. augmented: standard
+deviations of f by an exact GP and by a QSGP with a function at each of its 20 data, mean field and
+full.
 """
 
 import argparse
@@ -21,30 +22,33 @@ import fastsvgp as fs
 
 NOISE = 0.1  # standard deviation
 EDGE = 10.0  # inputs are between -EDGE and EDGE
-LOOKS = 10, 20, 50, 300, 1000, 3000  # turns or steps after which the scores are taken
+LOOKS = 10, 20, 50, 300, 1000, 3000  # turns or steps after which the scores are computed
 PLACES = np.array([0.0, 5.0, 10.0, 11.0, 12.0, 15.0])
 
 
 def sinc(n, seed):
-    """``(X, Y)``, sorted."""
+    """Return ``(X, Y)``, sorted."""
     rng = np.random.default_rng(seed)
     X = np.sort(rng.uniform(-EDGE, EDGE, n))[:, None]
     return X, np.sinc(X[:, 0] / np.pi) + NOISE * rng.standard_normal(n)
 
 
 def at_start(basis):
-    """Mean field, at weights of 0."""
+    """Return the mean-field start, at weights of 0."""
     m = basis.num_functions()
     return fs.QSGP(
         basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(NOISE**2)
     )
 
 
-# --- relevance vectors --------------------------------------------------------------------------------------------------------
+# --- relevance vectors ----------------------------------------------------------------------------
 
 
 def in_turns(model, X, Y, turns, look):
-    """Optimal mean and variances, then precisions, then without what is not relevant; ``look(model, turn)`` now and then."""
+    """Alternate optimal mean and variances, precisions, and pruning.
+
+    Calls ``look(model, turn)`` after some of the turns.
+    """
     for turn in range(1, turns + 1):
         model, _ = fs.optimal_weights(model, X, Y, iterations=50)
         model = fs.optimal_precision(model)
@@ -54,7 +58,7 @@ def in_turns(model, X, Y, turns, look):
 
 
 def from_samples(model, X, Y, steps, look, batch=100, points=50):
-    """The mean from samples of functions and of data."""
+    """Train the mean from samples of functions and of data."""
     rng, n = np.random.default_rng(0), len(X)
     optimiser = fs.adagrad(
         0.05, fixed=("basis", "likelihood", "posterior.columns", "posterior.diagonal")
@@ -82,7 +86,7 @@ def from_samples(model, X, Y, steps, look, batch=100, points=50):
 
 
 def vectors(n, turns, steps):
-    """``(X, Y, {how: pruned model})``; prints a table."""
+    """Return ``(X, Y, {how: pruned model})``, and print a table."""
     X, Y = sinc(n, 0)
     grid = np.linspace(-EDGE, EDGE, 400)[:, None]
     model = at_start(fs.RelevanceBasis(fs.RBF(1.0, 1.0), X, np.ones(n)))
@@ -109,11 +113,14 @@ def vectors(n, turns, steps):
     return X, Y, found
 
 
-# --- augmented predictions ----------------------------------------------------------------------------------------------------
+# --- augmented predictions ------------------------------------------------------------------------
 
 
 def deviations(grid):
-    """``(X, Y, mean, {name: standard deviations at the grid})``: of an exact GP and of QSGPs with a function at each datum."""
+    """Return ``(X, Y, mean, {name: standard deviations at the grid})``.
+
+    The names are the exact GP, and QSGPs with a function at each datum.
+    """
     X, Y = sinc(20, 1)
     covariance = fs.RBF(0.3, 1.5)
     exact = fs.optimal_svgp(fs.SGPR(covariance, X, noise_variance=NOISE**2), X, Y)
@@ -133,7 +140,7 @@ def deviations(grid):
 
 
 def table():
-    """Rows of standard deviations at some places."""
+    """Return rows of standard deviations at some inputs."""
     *_, found = deviations(PLACES[:, None])
     print(
         "| standard deviation of f at | "
@@ -146,11 +153,11 @@ def table():
     return found
 
 
-# --- the pictures -------------------------------------------------------------------------------------------------------------
+# --- the pictures ---------------------------------------------------------------------------------
 
 
 def panels(count, height=3.4):
-    """``(figure, axes)`` without a display. Needs Matplotlib."""
+    """Return ``(figure, axes)`` without a display. Needs Matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -165,7 +172,7 @@ def band(ax, grid, mean, sd, **style):
 
 
 def picture_of_vectors(path, X, Y, models):
-    """Mean and one standard deviation of the targets, the data, and the relevance vectors among them."""
+    """Plot mean and one standard deviation of the targets, the data, and the relevance vectors."""
     figure, axes = panels(len(models))
     grid = np.linspace(-EDGE, EDGE, 400)[:, None]
     for ax, (how, model) in zip(axes, models.items(), strict=True):
@@ -180,7 +187,7 @@ def picture_of_vectors(path, X, Y, models):
 
 
 def picture_of_variance(path):
-    """One standard deviation of f, plain and augmented, beside that of the exact GP."""
+    """Plot one standard deviation of f, plain and augmented, and that of the exact GP."""
     grid = np.linspace(-1.8 * EDGE, 1.8 * EDGE, 400)[:, None]
     X, Y, mean, found = deviations(grid)
     figure, axes = panels(2)
@@ -210,7 +217,7 @@ def picture_of_variance(path):
 
 
 def main(argv=None):
-    """Train, print the tables, write the pictures where Matplotlib is installed; returns what the tables are of."""
+    """Train, print tables, write pictures if Matplotlib is installed; return the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -222,7 +229,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     unknown = set(args.names) - {"sinc", "augmented"}
     if unknown:
-        parser.error(f"nothing is called {unknown.pop()!r}; there are sinc and augmented")
+        parser.error(f"unknown name {unknown.pop()!r}; choose sinc or augmented")
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -1,16 +1,16 @@
-"""SOLVE-GP beside SVGP and ODVGP: held-out scores as in appendix G of Shi et al. 2020, and the picture of its Fig. 2.
+"""Compare SOLVE-GP with SVGP and ODVGP: scores as in Shi et al. 2020, appendix G, and its Fig. 2.
 
-    python examples/solve_gp.py kin40k elevators bike     # a Markdown table; many hours on two cores
+    python examples/solve_gp.py kin40k elevators bike     # a table; many hours on two cores
     python examples/solve_gp.py kin40k --rows "SVGP 1024" "SOLVE 1024+1024" --split 1
     python examples/solve_gp.py snelson                   # the picture (PNG): a minute
-    python examples/solve_gp.py bike --epochs 1 --size 16 # only to see that everything runs
+    python examples/solve_gp.py bike --epochs 1 --size 16 # a quick test that everything runs
 
-Matern 3/2 with one lengthscale, batches of 1024, 100 epochs, Adam with 0.01 for everything from q =
-prior; 64 % of the rows to learn from, 16 % left aside, 20 % to be asked about. All methods start
-from the same variance, noise and lengthscale (the median distance), with inducing inputs by
-k-means. Unwhitened, as the paper's tables, but for ODVGP, whose parameters are weights of the mean;
-rows with "whitened" are. One that was interrupted goes on from its checkpoint in --out, and one
-that is finished is read from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Matern 3/2 with one lengthscale, batches of 1024, 100 epochs, Adam with 0.01 for all parameters from
+q = prior; 64 % of the rows for training, 16 % unused, 20 % for testing. All methods start at the
+same variance, noise and lengthscale (the median distance), with inducing inputs by k-means. They
+are unwhitened, as in the paper's tables, except ODVGP, whose parameters are weights of the mean,
+and rows with "whitened". An interrupted row resumes from its checkpoint in --out, and a finished
+one is read from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import fastsvgp as fs
 
 DATA = mnist.FOLDER
 TABLES = ("kin40k", "elevators", "bike")
-METHODS = {  # the posterior, and how many inducing inputs of each set
+METHODS = {  # the posterior, and the number of inducing inputs of each set
     "SVGP 1024": (fs.Marginal, 1024, 0),
     "SVGP 2048": (fs.Marginal, 2048, 0),
     "SOLVE 1024+1024": (fs.Orthogonal, 1024, 1024),
@@ -34,12 +34,16 @@ METHODS = {  # the posterior, and how many inducing inputs of each set
     "SVGP 2048 whitened": (fs.Whitened, 2048, 0),
     "SOLVE 1024+1024 whitened": (fs.WhitenedOrthogonal, 1024, 1024),
 }
-TOY = {"SVGP 5": (fs.Marginal, 5, 0), "ODVGP 5+100": (fs.DecoupledWeights, 5, 100), "SOLVE 5+5": (fs.Orthogonal, 5, 5),
-       "SVGP 10": (fs.Marginal, 10, 0)}  # fmt: skip
+TOY = {
+    "SVGP 5": (fs.Marginal, 5, 0),
+    "ODVGP 5+100": (fs.DecoupledWeights, 5, 100),
+    "SOLVE 5+5": (fs.Orthogonal, 5, 5),
+    "SVGP 10": (fs.Marginal, 10, 0),
+}
 
 
 def start(kind, M, M2, covariance, X, noise, seed):
-    """q = prior, and inducing inputs by k-means, both sets chosen together where there are rows enough."""
+    """Return q = prior, with k-means inducing inputs, jointly for both sets if possible."""
     if M + M2 <= len(X):
         inducing = fs.kmeans_inducing(X, (M, M2) if M2 else M, rng=seed)
     else:
@@ -49,11 +53,11 @@ def start(kind, M, M2, covariance, X, noise, seed):
     )
 
 
-# --- held-out scores ----------------------------------------------------------------------------------------------------------
+# --- held-out scores ------------------------------------------------------------------------------
 
 
 def split_rows(name, split):
-    """(X, y, test X, test y) in the standardised scale of the training part."""
+    """Return (X, y, test X, test y), standardised by the training part."""
     rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
     rows = rows[np.random.default_rng(split).permutation(len(rows))]
     train = rows[: int(0.64 * len(rows))]
@@ -65,7 +69,7 @@ def split_rows(name, split):
 
 
 def scores(name, method, args):
-    """What one method reaches on one data set, from a file or by training."""
+    """Return the scores of one method on one data set, from a file or by training."""
     folder = pathlib.Path(args.out, name, f"split{args.split}", method.replace(" ", "-"))
     finished, checkpoint = folder / "scores.json", folder / "checkpoint.npz"
     if finished.is_file():
@@ -83,11 +87,19 @@ def scores(name, method, args):
         )
     columns = {"sampled": min(1024, len(model.inducing.O))} if kind is fs.DecoupledWeights else {}
     model, info = fs.fit(
-        model, X, y, epochs=args.epochs, batch_size=1024, optimiser=fs.adam(0.01), rng=args.split, checkpoint=checkpoint,
-        resume=resume, **columns,
-    )  # fmt: skip
+        model,
+        X,
+        y,
+        epochs=args.epochs,
+        batch_size=1024,
+        optimiser=fs.adam(0.01),
+        rng=args.split,
+        checkpoint=checkpoint,
+        resume=resume,
+        **columns,
+    )
     if info.interrupted:
-        sys.exit(f"interrupted; the same command goes on from {checkpoint}")
+        sys.exit(f"interrupted; run the same command to resume from {checkpoint}")
     found = {
         "rmse": float(np.sqrt(np.mean((fs.predict_y(model, Xs)[0] - ys) ** 2))),
         "log density": float(np.mean(fs.predict_log_density(model, Xs, ys))),
@@ -101,7 +113,7 @@ def scores(name, method, args):
 
 
 def trivial(name, split):
-    """RMSE and log density of the training part's mean and variance."""
+    """Return RMSE and log density of the training part's mean and variance."""
     _, y, _, ys = split_rows(name, split)
     log_density = -0.5 * np.mean(np.log(2 * np.pi * y.var()) + (ys - y.mean()) ** 2 / y.var())
     return float(np.sqrt(np.mean((ys - y.mean()) ** 2))), float(log_density)
@@ -117,11 +129,11 @@ def table(names, args):
             yield f"| {name} | {args.split} | {method} | {numbers} |"
 
 
-# --- the picture --------------------------------------------------------------------------------------------------------------
+# --- the picture ----------------------------------------------------------------------------------
 
 
 def toys(steps):
-    """Data, and each method's model after its training: 100 of Snelson's points, RBF, batches of 20."""
+    """Return 100 of Snelson's points, and the trained model of each method (RBF, batches of 20)."""
     rows = np.loadtxt(DATA / "snelson.csv.gz", delimiter=",")
     rows = rows[np.random.default_rng(0).choice(len(rows), 100, replace=False)]
     X, y = rows[:, :1].copy(), rows[:, 1].copy()
@@ -135,7 +147,7 @@ def toys(steps):
 
 
 def picture(path, X, y, models):
-    """Mean and three standard deviations of the targets, a panel each; Z below, O above.
+    """Plot mean and three standard deviations of the targets, a panel each; Z below, O above.
 
     Needs Matplotlib.
     """
@@ -181,7 +193,7 @@ def picture(path, X, y, models):
 
 
 def main(argv=None):
-    """Train, print the table, write the picture; returns the rows of the table."""
+    """Train, print the table, write the picture; return the rows of the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "names",
@@ -205,7 +217,7 @@ def main(argv=None):
         "--size",
         type=int,
         default=1024,
-        help="inducing inputs where a row says 1024, the others in proportion",
+        help="inducing inputs for rows with 1024, the others in proportion",
     )
     parser.add_argument("--out", default="solve-gp")
     args = parser.parse_args(argv)
@@ -222,8 +234,8 @@ def main(argv=None):
         picture(path, *toys(args.steps))
         print(f"wrote {path}")
     print(
-        "| data | split | method | RMSE | log density | bound a datum | lengthscale | noise sd |\n|"
-        + "---|" * 8
+        "| data | split | method | RMSE | log density | bound per datum | lengthscale |"
+        " noise sd |\n|" + "---|" * 8
     )
     rows = []
     for line in table([name for name in names if name in TABLES], args):

@@ -1,18 +1,17 @@
-"""A hundred thousand random Fourier features on kin40k: the mean by conjugate gradients, or from samples.
+"""Train 100,000 random Fourier features on kin40k, by conjugate gradients or from samples.
 
-    python examples/weight_space.py kin40k                       # a Markdown table by conjugate gradients: some minutes
-    python examples/weight_space.py kin40k --steps 3000          # from samples, with a kriged control at 500 points
+    python examples/weight_space.py kin40k                       # conjugate gradients: minutes
+    python examples/weight_space.py kin40k --steps 3000          # samples, kriged control
     python examples/weight_space.py kin40k --steps 3000 --control none      # or paired
-    python examples/weight_space.py kin40k --basis inducing      # all training rows as inducing inputs: an hour
+    python examples/weight_space.py kin40k --basis inducing      # all rows inducing: an hour
     python examples/weight_space.py kin40k --features 2000 --iterations 20
-    python examples/weight_space.py picture                      # all four against steps and seconds: docs/qsgp.png
-    python examples/weight_space.py features                     # scores against m, by conjugate gradients
-    python examples/weight_space.py collapse                     # what the mean-field bound makes of hyperparameters
+    python examples/weight_space.py picture                      # all four by steps and seconds
+    python examples/weight_space.py features                     # scores against m
+    python examples/weight_space.py collapse                     # learned hyperparameters
 
-Hyperparameters are those of an exact GP on 1,000 of the training rows: mean-field bounds are no
-guide to them where m is not small against n. The variances have a closed form. Scores are taken now
-and then, and their time is not counted. Reads
-../shared/data or the folder that FASTSVGP_DATA names.
+Hyperparameters are those of an exact GP on 1,000 of the training rows, because the mean-field bound
+is a poor objective for them unless m is small compared with n. The variances have a closed form.
+The time of scores is not counted. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -33,7 +32,7 @@ BATCH, FUNCTIONS = 500, 10_000
 
 
 def rows_of(name):
-    """(X, y, test X, test y) in the standardised scale of the training part."""
+    """Return (X, y, test X, test y), standardised by the training part."""
     rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
     test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, 0] > 0
     rows = (rows - rows[~test].mean(axis=0)) / rows[~test].std(axis=0)
@@ -42,7 +41,7 @@ def rows_of(name):
 
 
 def hyperparameters(X, y, count, rng):
-    """``(covariance, noise variance)`` of an exact GP on some rows."""
+    """Return ``(covariance, noise variance)`` of an exact GP on some rows."""
     some = rng.choice(len(X), min(count, len(X)), replace=False)
     covariance = fs.RBF(1.0, fs.median_lengthscales(X[some], rng=0, ard=True))
     model, _ = fs.fit(
@@ -56,7 +55,7 @@ def hyperparameters(X, y, count, rng):
 
 
 def scores(model, X, y):
-    """RMSE and NLPD."""
+    """Return RMSE and NLPD."""
     mean, _ = fs.predict_y(model, X)
     return float(np.sqrt(np.mean((mean - y) ** 2))), -float(
         np.mean(fs.predict_log_density(model, X, y))
@@ -64,7 +63,7 @@ def scores(model, X, y):
 
 
 class Table:
-    """A callback of ``fit`` and of ``optimal_weights``: scores on held-out data at some of the steps, printed as they come."""
+    """A callback of ``fit`` and ``optimal_weights`` that prints scores at some steps."""
 
     def __init__(self, unit, looks, X, y, model):
         self._looks, self._data, self._diagonal = looks, (X, y), model.posterior.diagonal
@@ -95,7 +94,7 @@ def by_conjugate_gradients(model, data, iterations):
 
 
 def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
-    """The mean by ``fit``, from samples of functions and data, with a control of this kind."""
+    """Train the mean by ``fit``, from samples of functions and data, with this control."""
     X, y, Xt, yt = data
     at = np.random.default_rng(1).choice(len(X), points, replace=False)
     control = {
@@ -105,10 +104,18 @@ def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
     }[kind]()
     table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
     fs.fit(
-        model, X, y, steps=steps, batch_size=BATCH, basis_size=size, control=control, rng=1, fixed=HELD,
+        model,
+        X,
+        y,
+        steps=steps,
+        batch_size=BATCH,
+        basis_size=size,
+        control=control,
+        rng=1,
+        fixed=HELD,
         optimiser=fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
         callback=lambda step, value, info: table.take(step, info.model),
-    )  # fmt: skip
+    )
     return table.rows
 
 
@@ -116,7 +123,7 @@ HELD = "basis", "likelihood", "posterior.diagonal"
 
 
 def start(name, args, m=None):
-    """``(model, data)``: zeros as the mean, variances in closed form."""
+    """Return ``(model, data)``: zeros as the mean, variances in closed form."""
     data = rows_of(name)
     X, y = data[:2]
     covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
@@ -139,7 +146,7 @@ def kin40k(args):
 
 
 def picture(args):
-    """Scores against steps and seconds for each way to the mean."""
+    """Plot scores against steps and seconds for each way to the mean."""
     from matplotlib.figure import Figure
 
     model, data = start("kin40k", args)
@@ -164,7 +171,7 @@ def picture(args):
 
 
 def features(args):
-    """Scores against the number of features."""
+    """Print scores against the number of features."""
     print("| m | RMSE | NLPD | mean variance of f |\n| --- | --- | --- | --- |")
     found = []
     for m in (1000, 3000, 10_000, 30_000, 100_000):
@@ -178,7 +185,7 @@ def features(args):
 
 
 def collapse(args):
-    """Hyperparameters that the mean-field bound ends at, beside those of the exact GP on the same rows."""
+    """Compare hyperparameters learned by the mean-field bound with those of an exact GP."""
     X, y, Xt, yt = rows_of("kin40k")
     covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
     some = np.random.default_rng(0).choice(len(X), min(args.exact, len(X)), replace=False)
@@ -192,10 +199,21 @@ def collapse(args):
         if name == "learned":
             held = ("posterior.columns",)
             model, _ = fs.fit(
-                model, X, y, steps=args.steps or 2000, batch_size=len(X), basis_size=m, control=0, fixed=held, rng=0,
-                optimiser=fs.by_field(fs.adagrad(0.1), dict.fromkeys(("basis.covariance", "likelihood"), fs.adam(0.01))),
+                model,
+                X,
+                y,
+                steps=args.steps or 2000,
+                batch_size=len(X),
+                basis_size=m,
+                control=0,
+                fixed=held,
+                rng=0,
+                optimiser=fs.by_field(
+                    fs.adagrad(0.1),
+                    dict.fromkeys(("basis.covariance", "likelihood"), fs.adam(0.01)),
+                ),
                 closed_form_every=20,
-            )  # fmt: skip
+            )
         model, _ = fs.optimal_weights(model, X, y, iterations=args.iterations)
         found.append((name, float(model.likelihood.variance), scores(model, Xt, yt)[0]))
         print("| {} | {:.4f} | {:.4f} |".format(*found[-1]), flush=True)
@@ -214,10 +232,13 @@ def main(arguments):
     parser.add_argument(
         "--steps",
         type=int,
-        help="train from samples, so many steps, in place of conjugate gradients",
+        help="train by this number of steps from samples, not by conjugate gradients",
     )
     parser.add_argument(
-        "--basis-size", type=int, default=FUNCTIONS, help="functions a step on each side"
+        "--basis-size",
+        type=int,
+        default=FUNCTIONS,
+        help="functions per sample, of two samples per step",
     )
     parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")
     parser.add_argument("--points", type=int, default=500, help="of the control")

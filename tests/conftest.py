@@ -1,10 +1,10 @@
-"""Fixtures and numerical helpers shared by all tests."""
+"""Fixtures of all tests."""
 
 import os
 import pathlib
 import signal
 
-# read while it loads: beside anything else, two threads wait for one another
+# OpenBLAS reads it when it loads; with other load, two threads wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -12,8 +12,8 @@ import pytest
 from support.numerics import SEED
 
 HERE = pathlib.Path(__file__).parent
-# families whose tests compile the most; of two workers, each begins with half of the tests and one
-# of these lines
+# families whose tests compile the most: each of two workers starts with one of these lines, and
+# then runs half of the other tests
 COMPILING = (
     ("pairwise", "products", "triangular", "cholesky"),
     ("patches", "fourier", "chevron", "quadrature", "newton_schulz"),
@@ -35,7 +35,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible():
-    """A shell's background jobs ignore Ctrl-C, and so do their children; the tests of interruptions send it."""
+    """Restore the handler of Ctrl-C, which tests of interruptions send.
+
+    Background jobs of a shell, and their children, ignore it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -48,7 +51,10 @@ def rng():
 
 @pytest.fixture(autouse=True)
 def _fresh_memory_is_poison(monkeypatch):
-    """What a kernel leaves uninitialised is a huge number: who reads it overflows, which is an error here, or is far off."""
+    """Fill uninitialised memory of kernels with huge numbers.
+
+    Code that reads them overflows, which is an error in tests, or gives a wrong result.
+    """
     from fastsvgp.kernels.cpu.common import scratch
 
     plain = scratch.empty

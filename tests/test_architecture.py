@@ -1,4 +1,4 @@
-"""The rooms and the direction of imports between them, held by reading the source."""
+"""Check the rooms, and the direction of imports between them, in the source."""
 
 import ast
 import importlib
@@ -17,8 +17,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 FAMILIES = "collapsed", "layers", "sites", "weight_space"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
-# From the ground up: a room imports rooms of lower floors, so rooms of one floor do not know each
-# other.
+# from the ground up: a room imports only rooms of lower floors, so not those of its own floor
 FLOORS = [
     {"errors", "names"},
     {"files", "models"},
@@ -34,10 +33,10 @@ FLOORS = [
     {"cli", "sklearn"},
 ]
 MAY_IMPORT = {room: set().union(*FLOORS[:i]) for i, floor in enumerate(FLOORS) for room in floor}
-MAY_IMPORT["kernels"] = {"errors", "runtime"}  # no word about Gaussian processes
+MAY_IMPORT["kernels"] = {"errors", "runtime"}  # independent of Gaussian processes
 MAY_IMPORT["sklearn"] -= {"extending", "testing"}
-# public names, and what has none: files, signals, progress on stderr; what must hold of a model in
-# a file; which BLAS there is
+# public names, and parts without one: files, signals, progress on stderr; checks of a model in a
+# file; the BLAS in use
 MAY_IMPORT["cli"] = {
     FRONT_DOOR,
     "check",
@@ -52,12 +51,12 @@ MAY_IMPORT["cli"] = {
 }
 MAY_IMPORT["cli"] |= {"train", "weight_space"}
 
-# What each part may import at module level beside the standard library. Everything else loads with
-# the first call that needs it.
+# allowed imports at module level of each part, besides the standard library; everything else loads
+# with the first call that needs it
 LIGHT = {"numpy"}
 HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
-    # and none of its submodules: see test_building_a_model_compiles_nothing
+    # but none of its submodules: see test_building_a_model_compiles_nothing
     "likelihoods": LIGHT | {"scipy"},
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
     "sklearn": LIGHT | {"scipy", "sklearn"},
@@ -83,12 +82,15 @@ def parse(path):
 
 
 def module_of(path):
-    """The dotted parts of the package a file's relative imports start from."""
+    """Return the dotted parts of the package at which relative imports of a file start."""
     return ["fastsvgp", *path.relative_to(PACKAGE).parts[:-1]]
 
 
 def imports(path, tree):
-    """(absolute dotted name, node) of every import, wherever it stands; ``from a import b`` counts as a.b."""
+    """Yield (absolute dotted name, node) of every import in a file.
+
+    ``from a import b`` counts as a.b.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
@@ -112,7 +114,10 @@ every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 @every_file
 def test_imports_point_one_way(path):
     room = room_of(path)
-    if room in ("__init__", "__main__"):  # the front door resolves names lazily; see below
+    if room in (
+        "__init__",
+        "__main__",
+    ):  # the package's ``__init__`` resolves names lazily; see below
         return
     assert room in MAY_IMPORT, f"{name_of(path)} is in no room of this test; give it one"
     for target, node in rooms_imported(path, parse(path)):
@@ -122,7 +127,7 @@ def test_imports_point_one_way(path):
 
 
 def test_the_command_line_may_import_no_more_than_it_does():
-    """Whatever it uses that has no public name stands in the list."""
+    """The list has everything that the command line uses and that has no public name."""
     found = {
         target
         for path in FILES
@@ -138,9 +143,9 @@ def functions(tree):
 
 @every_file
 def test_no_import_of_ours_hides_in_a_function(path):
-    """A hidden import that breaks a cycle is the sign of a missing room.
+    """A hidden import that breaks a cycle indicates a missing room.
 
-    The command line may load late what it may not need.
+    The command line can import late what not every command needs.
     """
     if room_of(path) in ("cli", "__main__"):
         return
@@ -166,7 +171,7 @@ def test_names_are_resolved_at_run_time_in_four_places_only():
 
 
 def module_level(tree):
-    """The tree without the bodies of functions: what runs when the module is imported."""
+    """Return the tree without the bodies of functions: the code that runs at import."""
     tree = ast.parse(ast.unparse(tree))
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -199,7 +204,7 @@ def test_numba_stays_in_the_kernels(path):
 
 @every_file
 def test_cupy_stays_in_the_kernels(path):
-    """And there in functions (see test_modules_load_light): nothing imports CuPy before a CuPy array arrives."""
+    """They import it in functions (see test_modules_load_light), when a CuPy array is used."""
     if name_of(path).startswith(("kernels/cuda", "runtime/cuda_devices")) or room_of(path) == "cli":
         return
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(
@@ -208,7 +213,10 @@ def test_cupy_stays_in_the_kernels(path):
 
 
 def looks_into_inducing(node):
-    """``len(x.inducing)``, ``x.inducing[...]``, ``x.inducing.shape`` and the like; and blocks that are not asked for by name."""
+    """Whether a node looks into inducing inputs, or calls a block other than by name.
+
+    Such nodes are ``len(x.inducing)``, ``x.inducing[...]``, ``x.inducing.shape`` and similar ones.
+    """
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "").removesuffix("_vjp") in (
         "matrix",
         "diag",
@@ -222,25 +230,25 @@ def looks_into_inducing(node):
 
 
 MODELS = *FAMILIES, "posteriors", "bounds", "optim", "train"
-BASES = PACKAGE / "weight_space" / "bases"  # whose inducing inputs are an array
+BASES = PACKAGE / "weight_space" / "bases"  # inducing inputs of bases are an array
 
 
 @pytest.mark.parametrize(
     "path", [p for p in FILES if room_of(p) in MODELS and p.parent != BASES], ids=name_of
 )
 def test_inducing_inputs_are_the_business_of_covariances(path):
-    """They may be an array or any record: the covariance says how many there are, and gives the blocks by name."""
+    """Inducing inputs can be an array or any record; only the covariance knows their number."""
     for node in ast.walk(parse(path)):
         assert not looks_into_inducing(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
 
 
 CPU, CUDA = PACKAGE / "kernels" / "cpu", PACKAGE / "kernels" / "cuda"
-# what serves the families; on the CPU, checks are NumPy's
+# modules that serve the families; on the CPU, checks are NumPy's
 NO_TWINS = "common", "deferred_checks", "tiled"
 
 
 def families(backend):
-    """The file of each kernel family, which may be a folder's ``__init__``, by the family's name."""
+    """Return {name: file} of the kernel families; a file can be a folder's ``__init__``."""
     files = {p.stem: p for p in backend.glob("*.py") if p.stem != "__init__"}
     return files | {p.parent.name: p for p in backend.glob("*/__init__.py")}
 
@@ -260,7 +268,7 @@ def signatures(path):
 
 
 DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if "twin = family(" in p.read_text()}
-# operations that a door makes of others, which its twins offer
+# operations that a front door composes of those of its twins
 COMPOSED = {
     "full": set(),
     "chevron_multiply_vjp": {"outer", "multiply"},
@@ -268,24 +276,24 @@ COMPOSED = {
     "chevron_multiply_rows_vjp": {"outer_rows", "multiply_rows_transposed"},
     "chevron_multiply_rows_transposed_vjp": {"outer_rows", "multiply_rows"},
 }
-# the twins of these families leave the family's name out of their functions' names
+# in these families, function names of twins do not start with the name of the family
 SHORT = {"chevron"}
 
 
 def operations(stem):
-    """The public functions of a front door, by name."""
+    """Return the public functions of a front door, by name."""
     return {f.name: f for f in functions(parse(DOORS[stem])) if not f.name.startswith("_")}
 
 
 def is_twin(node):
-    """``module``, or ``twin(...)`` itself."""
+    """Whether a node is ``module``, or ``twin(...)`` itself."""
     return ast.unparse(node) == "module" or (
         isinstance(node, ast.Call) and ast.unparse(node.func) == "twin"
     )
 
 
 def calls_of_twins(function):
-    """``(name, arguments)`` of each function of a twin that an operation calls."""
+    """Return ``(name, arguments)`` of each function of a twin that an operation calls."""
     return [
         (n.func.attr, n.args)
         for n in ast.walk(function)
@@ -296,13 +304,13 @@ def calls_of_twins(function):
 @pytest.mark.parametrize("stem", CUDA_TWINS)
 def test_twins_share_stem_and_signatures(stem):
     assert (PACKAGE.parent / "kernels_cuda" / f"{stem}.cu").exists()
-    other = signatures(families(CPU)[stem])  # some of these serve other modules of that side
+    other = signatures(families(CPU)[stem])  # some of these serve other modules of the CPU
     called = {name for f in operations(stem).values() for name, _ in calls_of_twins(f)}
     assert signatures(families(CUDA)[stem]) == {name: other[name] for name in called}
 
 
 def test_each_family_has_a_front_door():
-    """One stem: the families on the CPU are the doors, and each door asks for the twin of its own name."""
+    """The families on the CPU are the front doors, and each requests the twin of its own name."""
     assert families(CPU).keys() - {*NO_TWINS} == DOORS.keys()
     assert families(CUDA).keys() - {*NO_TWINS} <= DOORS.keys()
     for stem, path in DOORS.items():
@@ -311,7 +319,7 @@ def test_each_family_has_a_front_door():
 
 @pytest.mark.parametrize("stem", DOORS)
 def test_a_front_door_calls_the_twins_by_its_own_names(stem):
-    """Operation, function of the twin and arguments have one name each, so that a search leads from one to the others."""
+    """An operation and its twin share names and arguments, so a text search finds both."""
     twins = signatures(families(CPU)[stem])
     for name, f in operations(stem).items():
         calls = calls_of_twins(f)
@@ -325,12 +333,12 @@ def test_a_front_door_calls_the_twins_by_its_own_names(stem):
             parameters = ast.parse(f"def f({twins[own]}): pass").body[0].args
             assert [ast.unparse(a) for a in calls[0][1]] == [a.arg for a in parameters.args], name
             door = f.args.posonlyargs + f.args.args + f.args.kwonlyargs
-            # ``like`` may say only where the twin is to be
+            # ``like`` can be only the selector of the twin
             assert {a.arg for a in door} - {"like"} == {a.arg for a in parameters.args} - {"like"}
 
 
 def test_the_front_door_offers_each_operation():
-    """``kernels/__init__`` names each operation of a door, from that door, and nothing else."""
+    """``kernels/__init__`` imports each operation from its front door, and nothing else."""
     offered = {
         (node.module, alias.name)
         for node in parse(PACKAGE / "kernels" / "__init__.py").body
@@ -341,7 +349,7 @@ def test_the_front_door_offers_each_operation():
 
 
 def public_objects(init):
-    """Names that a package's ``__init__`` binds to something that is no module of its own."""
+    """Yield the names that an ``__init__`` binds to objects other than its modules."""
     for node in parse(init).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (alias.asname or alias.name for alias in node.names)
@@ -352,8 +360,8 @@ def public_objects(init):
 
 
 @pytest.mark.parametrize("init", sorted(PACKAGE.rglob("__init__.py")), ids=name_of)
-def test_no_module_has_the_name_of_a_public_object_of_its_package(init):
-    """Else importing the module replaces the object, or the object hides the module."""
+def test_modules_and_public_objects_have_different_names(init):
+    """Otherwise importing the module replaces the object, or the object hides the module."""
     modules = {p.stem for p in init.parent.glob("*.py")} - {"__init__"}
     modules |= {p.parent.name for p in init.parent.glob("*/__init__.py")}
     objects = set(public_objects(init))
@@ -373,7 +381,10 @@ def test_twins_do_not_know_each_other():
 
 @every_file
 def test_one_pool_of_threads(path):
-    """An OpenMP or TBB pool beside OpenBLAS's spins against it: no prange, no parallel=True; see thread_pool.py."""
+    """No prange, no parallel=True: an OpenMP or TBB pool would spin against OpenBLAS's.
+
+    See thread_pool.py.
+    """
     for node in ast.walk(parse(path)):
         assert "prange" not in (
             getattr(node, "id", ""),
@@ -389,7 +400,10 @@ SECOND_BLAS = {"dot", "matmul", "einsum", "tensordot", "vdot", "inner", "linalg"
 
 
 def is_product(node):
-    """A product of NumPy's own BLAS. One operand is no product: ``einsum("nn->n", A)`` is a view."""
+    """Whether a node is a product by NumPy's own BLAS.
+
+    One operand is not a product: ``einsum("nn->n", A)`` is a view.
+    """
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         return isinstance(node.op, ast.MatMult)
     if (
@@ -407,7 +421,7 @@ def is_product(node):
 
 
 def runs_once(node):
-    """Set-up whose result is kept."""
+    """Whether a node is a function with a cached result."""
     return isinstance(node, ast.FunctionDef) and any(
         "cache" in ast.unparse(d) for d in node.decorator_list
     )
@@ -417,7 +431,7 @@ def runs_once(node):
     "path", [p for p in FILES if any(h in p.parents for h in HOT)], ids=name_of
 )
 def test_one_blas(path):
-    """NumPy carries an OpenBLAS of its own, whose threads spin against SciPy's: no @, np.dot, np.linalg in hot paths."""
+    """No @, np.dot or np.linalg in hot paths: NumPy's own OpenBLAS would spin against SciPy's."""
     tree = parse(path)
     for function in [n for n in ast.walk(tree) if runs_once(n)]:
         function.body = [ast.Pass()]
@@ -431,7 +445,7 @@ def test_files_hold_one_idea_each(path):
 
 
 def attributes_of_modules(tree, modules):
-    """``module.name`` wherever ``module`` is one of these, and no local variable of a function has its name."""
+    """Yield each ``module.name`` for these modules, unless a local variable hides them."""
     for node in ast.iter_child_nodes(tree):
         inner = modules
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
@@ -448,9 +462,9 @@ def attributes_of_modules(tree, modules):
 
 @every_file
 def test_what_is_taken_from_our_modules_is_there(path):
-    """Also in functions that no test calls, for want of a device or of MPI."""
+    """This includes functions that no test calls without a device or MPI."""
     where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    if where == "fastsvgp.__main__":  # it runs the command line
+    if where == "fastsvgp.__main__":  # importing it runs the command line
         return
     if where.startswith(("fastsvgp.interop.torch", "fastsvgp.interop.jax")):
         pytest.importorskip(where.rpartition(".")[2])

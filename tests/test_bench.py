@@ -1,4 +1,4 @@
-"""One command measures and writes a table, and its header says where, with what and how."""
+"""Test the commands that measure and write tables, and the headers of tables."""
 
 import importlib
 import importlib.util
@@ -19,7 +19,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
 
 @pytest.fixture
 def bench(monkeypatch):
-    """A module of the benchmarks by its name; their folder is no package."""
+    """Import a module of the benchmarks by its name; their folder is not a package."""
     monkeypatch.syspath_prepend(str(BENCH))
     for variable in (
         "OPENBLAS_NUM_THREADS",
@@ -27,7 +27,7 @@ def bench(monkeypatch):
         "OMP_NUM_THREADS",
         "OPENBLAS_THREAD_TIMEOUT",
     ):
-        monkeypatch.setenv(variable, "1")  # which some of them set
+        monkeypatch.setenv(variable, "1")  # some of the modules set it
     yield importlib.import_module
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(BENCH)):
@@ -35,8 +35,10 @@ def bench(monkeypatch):
 
 
 def test_a_table_by_one_command(tmp_path, monkeypatch):
-    """The smallest row there is, through the real command."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in whose workers nothing is timed
+    """Measure the smallest row by the real command."""
+    monkeypatch.delenv(
+        "PYTEST_XDIST_WORKER", raising=False
+    )  # workers of xdist do not measure times
     arguments = [
         "updates",
         "-k",
@@ -61,7 +63,7 @@ def test_a_table_by_one_command(tmp_path, monkeypatch):
         machine,
     )
     assert re.fullmatch(r"BLAS SciPy's: .*\S; threads: \d+ for our kernels .*;", blas)
-    # version, kernels and threads, and the environment is handed on
+    # version, kernels and threads; the environment is passed on
     if (facts := blas_threads.facts()) is not None:
         assert blas.startswith(f"BLAS SciPy's: {facts}; threads: ")
     assert re.fullmatch(
@@ -82,13 +84,13 @@ def test_a_table_by_one_command(tmp_path, monkeypatch):
         (["updates", "-k", "nothing_of_the_kind"], "no table is written"),
     ],
 )
-def test_no_table(arguments, said, tmp_path):
+def test_no_table_is_written_without_rows(arguments, said, tmp_path):
     command = [sys.executable, BENCH / "measure.py", *arguments, "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode and said in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_what_is_missing_is_named(bench, monkeypatch):
+def test_missing_packages_are_named(bench, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
@@ -108,12 +110,12 @@ def test_no_device(bench, monkeypatch, capsys):
     assert "--device: no CUDA device (for a reason)" in capsys.readouterr().err
 
 
-# --- of a device ------------------------------------------------------------------------------------------------------------
+# --- of a device -------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def gpu(bench, monkeypatch, tmp_path):
-    """A CuPy that knows of one device, and a driver of its release."""
+    """Replace CuPy by one with one device, and a driver of its release."""
     properties = {
         "name": b"NVIDIA H200",
         "totalGlobalMem": 141 * 2**30,
@@ -142,20 +144,27 @@ FACTS = (
 )
 
 
-def test_facts(gpu, bench, tmp_path):
+def test_facts_describe_the_device(gpu, bench, tmp_path):
     assert bench("device").facts() == FACTS
     (tmp_path / "version").unlink()
     assert "; driver of unknown release (CUDA 13.1), " in bench("device").facts()
 
 
 def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
-    """And so are rows that fail; what is there is written.
+    """Rows that fail are left out too, and the other rows are written.
 
-    There is no table of what its tests say is wrong.
+    If the tests of the measured code fail, no table is written.
     """
     measure, asked = bench("measure"), []
-    rows = [{"name": f"bench_step[{dtype}]", "stats": {"median": 1.0}, "extra_info": {"error": e}} for dtype, e in
-            (("float64", 1e-12), ("float32", 1e-4), ("float64-much", 1e-3), ("none", float("nan")))]  # fmt: skip
+    rows = [
+        {"name": f"bench_step[{dtype}]", "stats": {"median": 1.0}, "extra_info": {"error": e}}
+        for dtype, e in (
+            ("float64", 1e-12),
+            ("float32", 1e-4),
+            ("float64-much", 1e-3),
+            ("none", float("nan")),
+        )
+    ]
     monkeypatch.setattr(
         measure,
         "measured",
@@ -164,7 +173,7 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "test", asked.append)
     with pytest.raises(
         SystemExit,
-        match=r"^rows that are not there: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
+        match=r"^missing rows: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, ",
     ):
         measure.main(["step", "--results", str(tmp_path)])
     assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
@@ -178,12 +187,12 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
     )
     assert one.startswith("| step[float64] |") and two.startswith("| step[float32] |")
     assert (
-        failed == "Not there: step[64]: CUDARuntimeError: no"
-        and nan == "Not there: step[none]: error nan, above 1e-06"
+        failed == "Missing: step[64]: CUDARuntimeError: no"
+        and nan == "Missing: step[none]: error nan, above 1e-06"
     )
     (tmp_path / "step.md").unlink()
     monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows[2:]}, []))
-    with pytest.raises(SystemExit, match="no row is right, and no table is written: step"):
+    with pytest.raises(SystemExit, match="no row is correct, so no table is written: step"):
         measure.main(["step", "--results", str(tmp_path)])
     monkeypatch.undo()
     monkeypatch.setattr(
@@ -197,7 +206,7 @@ def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
 
 
 def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
-    """By a real run, of a file with one row that is right and one that is not."""
+    """Run a real file with one correct row and one wrong row."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     lines = (
         "def bench_right(benchmark): benchmark.pedantic(int)",
@@ -249,7 +258,7 @@ def test_peers_on_a_device_say_which(gpu, bench, monkeypatch, capsys):
 
 
 def test_natural_steps_beside_those_of_peers(bench, capsys):
-    """All of ours land on one q; those that are not installed are named."""
+    """All steps of fastsvgp reach the same q; peers that are not installed are named."""
     bench("peers").main(["--step", "natural", "--sizes", "20,30,3,2", "--seconds", "0"])
     rows = [
         line.split(" | ")
@@ -280,7 +289,10 @@ def test_a_step_in_company(bench, monkeypatch, capsys):
 
 
 def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
-    """Ours, all of them, from one start; natural steps with and without a pass of their own are one trajectory."""
+    """Train all programs of fastsvgp from one start.
+
+    Natural steps in one pass and in two passes give the same trajectory.
+    """
     rng, out = np.random.default_rng(0), tmp_path / "out"
     X = rng.uniform(-1, 1, (200, 2))
     np.savetxt(
@@ -325,7 +337,7 @@ def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
         and (tmp_path / "picture.png").stat().st_size > 10_000
     )
     curve = [(1.0, 1, 0.5), (2.0, 2, 0.2), (3.0, 3, 0.3), (4.0, 4, 0.1)]
-    # it is below 0.2 at one look, and then above
+    # it is below 0.2 at one evaluation, and then above
     times = [accuracy.reached(curve, level) for level in (0.6, 0.35, 0.2, 0.0)]
     np.testing.assert_allclose(times[:3], [1.0, 1.5, 3.5])
     assert times[3] is None

@@ -1,4 +1,4 @@
-"""The script that runs what every change must pass, with a stand-in for Python that notes its calls; and what mirrors it."""
+"""Test ``.ci/run`` with a stand-in for Python that records calls, and its copies."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / ".ci" / "run"
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 RUFF = r'"(ruff[<>=.,\d]+)"'
-# A venv is a folder with the same stand-in; the environment's name stands before each call.
+# A venv is a folder with the same stand-in; each recorded call starts with the environment's name.
 STAND_IN = """#!/bin/bash
 name="$(basename "$(dirname "$(dirname "$0")")")"
 echo "$name: $* ${FASTSVGP_TEST_WORKERS:+workers $FASTSVGP_TEST_WORKERS}" >>"$SEEN"
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def checks(tmp_path):
-    """Runs the script: the exit status, its lines, and the calls of Python."""
+    """Return a function that runs the script: exit status, its lines, and the calls of Python."""
     (tmp_path / "stand-in").mkdir()
     python = tmp_path / "stand-in" / "python"
     python.write_text(STAND_IN)
@@ -139,8 +139,8 @@ def test_one_ruff_formats_everywhere():
     assert pinned == {"ruff>=0.17,<0.18"}
 
 
-def test_compiled_code_is_found_by_other_copies_of_the_same_sources_alone(tmp_path):
-    """Two checkouts share the folder of their sources, and a change of one source leaves it."""
+def test_compiled_code_is_shared_by_copies_of_equal_sources(tmp_path):
+    """Two checkouts share the folder of their sources; with a changed source they do not."""
     found = []
     for name, text in (("none", ""), ("one", "x = 1\n"), ("two", "x = 1\n"), ("three", "x = 2\n")):
         (tmp_path / name).mkdir()
@@ -165,7 +165,7 @@ def test_compiled_code_is_found_by_other_copies_of_the_same_sources_alone(tmp_pa
 
 
 def test_numba_looks_where_the_links_are(tmp_path):
-    """What a copy has compiled, another one loads."""
+    """A copy loads the code that another copy has compiled."""
     source = (
         "import numba\n\n\n@numba.njit(cache=True)\ndef twice(x):\n    return 2 * x\n\n\n"
         "twice(1.0)\nprint(sum(twice.stats.cache_hits.values()))\n"

@@ -1,4 +1,4 @@
-"""The script that runs the numerical tests over seeds and BLAS kernels, with a stand-in for Python that notes its calls."""
+"""Test ``everywhere.sh`` (seeds and BLAS kernels) with a stand-in for Python that records calls."""
 
 import os
 import pathlib
@@ -13,7 +13,9 @@ STAND_IN = """#!/bin/sh
 run="$FASTSVGP_TEST_SEED $OPENBLAS_CORETYPE"
 echo "$run $OPENBLAS_NUM_THREADS $*" >>"$SEEN"
 case "$run" in
-  "2 Zen") echo "FAILED tests/a.py::test_b[c d] - Error: no - no"; echo "1 failed, 4 passed in 61.00s (0:01:01)"; exit 1 ;;
+  "2 Zen")
+    echo "FAILED tests/a.py::test_b[c d] - Error: no - no"
+    echo "1 failed, 4 passed in 61.00s (0:01:01)"; exit 1 ;;
   "3 Zen") echo "Segmentation fault"; exit 139 ;;
 esac
 echo "5 passed, 1 skipped in 0.10s"
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 
 @pytest.fixture
 def everywhere(tmp_path):
-    """Runs it: the exit status, the lines that it wrote, and what the runs were given, without their order."""
+    """Return a function that runs it: exit status, lines, and sorted arguments of the runs."""
     (tmp_path / "python").write_text(STAND_IN)
     (tmp_path / "python").chmod(0o755)
 

@@ -1,4 +1,4 @@
-"""The examples run, for a few steps; and the reader of IDX files."""
+"""Run the examples for a few steps, and test the reader of IDX files."""
 
 import importlib
 import pathlib
@@ -136,7 +136,7 @@ def test_methods_in_turns(inverse_free, tmp_path, capsys):
     scores = {row.split(" | ")[1]: float(row.split(" | ")[3]) for row in rows}
     assert scores["R-SVGP"] == pytest.approx(scores["L-SVGP"], abs=0.01)
     assert "step 60: RMSE and NLPD W-SVGP" in capsys.readouterr().out
-    _, again = inverse_free.main([*command, "--steps", "60", "--resume"])  # nothing is left to do
+    _, again = inverse_free.main([*command, "--steps", "60", "--resume"])  # everything is finished
     assert [row.split(" | ")[2:5] for row in again] == [row.split(" | ")[2:5] for row in rows]
     with pytest.raises(SystemExit):
         inverse_free.main(["elevators", "--methods", "X"])
@@ -150,7 +150,7 @@ def test_directions_of_r_svgp(inverse_free):
 
 
 def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
-    """A row that was interrupted goes on, and one that is finished is read from its file."""
+    """An interrupted row resumes, and a finished one is read from its file."""
     skip_without(solve_gp.DATA, "elevators.data.csv.gz")
     command = ["elevators", "--size", "8", "--epochs", "0.5", "--out", str(tmp_path)]
     rows = solve_gp.main(command)
@@ -173,7 +173,7 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
         return model, types.SimpleNamespace(interrupted=True)
 
     monkeypatch.setattr(solve_gp.fs, "fit", interrupted)
-    with pytest.raises(SystemExit, match="interrupted; the same command goes on"):
+    with pytest.raises(SystemExit, match="interrupted; run the same command to resume"):
         solve_gp.main(only)
     assert len(values) == 2 and not (folder / "scores.json").exists()
     monkeypatch.setattr(solve_gp.fs, "fit", plain)
@@ -193,7 +193,7 @@ def test_the_picture_of_solve_gp(solve_gp, tmp_path):
 
 
 def test_deep_gps_of_a_step_and_of_kin40k(deep, tmp_path):
-    """A training goes on from its checkpoint."""
+    """A training resumes from its checkpoint."""
     pytest.importorskip("matplotlib")
     deep.main(["step", "--steps", "2", "--out", str(tmp_path)])
     assert (tmp_path / "deep.png").read_bytes().startswith(b"\x89PNG")
@@ -214,7 +214,7 @@ def test_deep_gps_of_a_step_and_of_kin40k(deep, tmp_path):
 
 
 def test_digits_by_patches(patches, tmp_path, monkeypatch):
-    """A row that is finished is read from its file."""
+    """A finished row is read from its file."""
     pytest.importorskip("matplotlib")
     skip_without(patches.mnist.FOLDER, "mnist_t10k.images-idx3-ubyte.gz")
     few = tuple(part[:200] for part in patches.mnist.digits())
@@ -241,7 +241,7 @@ def test_digits_by_patches(patches, tmp_path, monkeypatch):
 
 
 def test_dual_sites_beside_a_held_q(dual, tmp_path, capsys):
-    """A score that is finished is read from its file."""
+    """A finished score is read from its file."""
     skip_without(dual.DATA, "banana.X.csv", "airfoil.data.csv.gz")
     command = ["banana", "airfoil", "--steps", "30", "--seeds", "2", "--out", str(tmp_path)]
     rows = dual.main(command)
@@ -272,7 +272,7 @@ def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
     rows = list(dual.table_of_rounds(4, 1))
     three, most = ([row.split(" | ")[at] for row in rows] for at in (1, 3))
     assert [row.split(" | ")[0][2:] for row in rows] == list(dual.HELD)
-    # whitened q is far from it after so few
+    # whitened q is far from it after these few rounds
     assert three[:2] != ["0", "0"] and three[3] == "0" and most[3] == "inf"
     each, tied = dual.epochs_without_noise(dual.fs.Poisson())
     assert abs(each) < 1e-4 and tied > 0.01
@@ -317,9 +317,7 @@ def test_odd_and_even_digits(odd_even, monkeypatch, options):
     assert steps == 30 and accuracy > 0.7 and 0 < median < nlpd + 0.1 < np.log(2) + 0.1
 
 
-def test_weights_against_time_their_number_and_with_hyperparameters_that_move(
-    weight_space, tmp_path, capsys
-):
+def test_weight_space_by_time_features_and_hyperparameters(weight_space, tmp_path, capsys):
     skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
     few = [
         "--features",

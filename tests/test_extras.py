@@ -1,4 +1,4 @@
-"""Messages that say what to install: all by one function, and so all with the form that works in a checkout."""
+"""Messages that say what to install come from one function, with the form for a checkout."""
 
 import ast
 import pathlib
@@ -20,7 +20,7 @@ PAGES = sorted(
 
 
 def docstrings(tree):
-    """The nodes that are documentation."""
+    """Yield the nodes of docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
         if isinstance(node, owners) and ast.get_docstring(node) is not None:
@@ -28,7 +28,7 @@ def docstrings(tree):
 
 
 def texts(tree):
-    """``(text, whether it is documentation)`` of all strings; those of an f-string part by part."""
+    """Yield ``(text, whether it is a docstring)`` of all strings; f-strings part by part."""
     known = {id(node) for node in docstrings(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -36,7 +36,7 @@ def texts(tree):
 
 
 def advises(text):
-    """Whether a text says how to install something, and in words of its own."""
+    """Whether a text itself says how to install something."""
     return re.search(r"pip3? install|fastsvgp\[", text) is not None
 
 
@@ -75,7 +75,7 @@ def test_messages_advise_extras_that_there_are(path):
             )
 
 
-def test_the_advice():
+def test_install_hints_name_extras_and_packages():
     assert install_hint("mpi") == 'python -m pip install "fastsvgp[mpi]" (in a checkout: ".[mpi]")'
     assert (
         install_hint("cuda13", "cuda12")
@@ -87,7 +87,7 @@ def test_the_advice():
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_pages_name_the_form_of_a_checkout(path):
-    """They are read in one, and the package may be on no index."""
+    """Pages are read in a checkout, and the package need not be on an index."""
     text = path.read_text(encoding="utf-8")
     assert all(f'".[{extra}]"' in text for extra in re.findall(r"fastsvgp\[(\w+)\]", text))
     assert set(re.findall(r"\"\.\[([\w,-]+)\]\"", text)) <= {*EXTRAS, "cuda13,test,bench"}

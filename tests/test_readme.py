@@ -1,4 +1,4 @@
-"""What the README and docs/ show runs on public names alone, and the README says what comes out."""
+"""Run the Python of the README and docs/, which must use only public names."""
 
 import ast
 import re
@@ -23,8 +23,11 @@ def test_the_blocks_of_a_page_run_in_order(page):
     run(page)
 
 
-@pytest.mark.parametrize("page, needed", [(page, name) for page in (README, *PAGES) for name in needs(page)],
-                         ids=lambda x: getattr(x, "stem", x))  # fmt: skip
+@pytest.mark.parametrize(
+    "page, needed",
+    [(page, name) for page in (README, *PAGES) for name in needs(page)],
+    ids=lambda x: getattr(x, "stem", x),
+)
 def test_blocks_that_need_more_run_where_it_is(page, needed):
     pytest.importorskip(needed)
     run(page, having=(needed,))
@@ -41,7 +44,7 @@ def test_pages_are_there_and_are_linked_to():
     howto = ROOT / "docs" / "howto"
     assert set(PAGES) >= set(howto.glob("*.md")) - {howto / "index.md"}
     links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
-    # the site's own contents list the others
+    # the table of contents of the site lists the others
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)
     assert not [link for link in links if not (ROOT / link).exists()]
 
@@ -71,7 +74,10 @@ OFFERED = {
 
 
 def not_public(source):
-    """What a piece of Python takes from the package that is not public: modules, names of them, and ``fs.name``."""
+    """Yield the names of the package that a piece of Python uses and that are not public.
+
+    These are modules, names imported from modules, and ``fs.name``.
+    """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (
@@ -99,7 +105,7 @@ def not_public(source):
 
 
 def python_of_pages():
-    """(page, its Python) of all pages, what the gallery runs, and the examples of how to extend the package."""
+    """Yield (page, its Python) of all pages, the gallery, and the examples of extensions."""
     for page in (README, *PAGES):
         yield from ((page, source) for _, source in BLOCK.findall(page.read_text(encoding="utf-8")))
     scripts = (
@@ -114,21 +120,28 @@ def test_pages_import_what_is_public():
     assert not found, "give it a place in fastsvgp.extending, or leave it out"
 
 
-@pytest.mark.parametrize("source, found", [
-    ("from fastsvgp.covariances.base import ALL", ["fastsvgp.covariances.base"]),
-    ("import fastsvgp.train.steps", ["fastsvgp.train.steps"]),
-    ("from fastsvgp import records", ["fastsvgp.records"]),
-    ("from fastsvgp.extending import svgp", ["fastsvgp.extending.svgp"]),
-    ("from fastsvgp.testing import check", ["fastsvgp.testing.check"]),
-    ("import fastsvgp as fs\nfs.records.leaves", ["fs.records"]),
-    ("import fastsvgp as fs\nfrom fastsvgp import kernels\nfrom fastsvgp.extending import ALL, check\nfs.models.register", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, found",
+    [
+        ("from fastsvgp.covariances.base import ALL", ["fastsvgp.covariances.base"]),
+        ("import fastsvgp.train.steps", ["fastsvgp.train.steps"]),
+        ("from fastsvgp import records", ["fastsvgp.records"]),
+        ("from fastsvgp.extending import svgp", ["fastsvgp.extending.svgp"]),
+        ("from fastsvgp.testing import check", ["fastsvgp.testing.check"]),
+        ("import fastsvgp as fs\nfs.records.leaves", ["fs.records"]),
+        (
+            "import fastsvgp as fs\nfrom fastsvgp import kernels\n"
+            "from fastsvgp.extending import ALL, check\nfs.models.register",
+            [],
+        ),
+    ],
+)
 def test_what_is_not_public_is_found(source, found):
     assert list(not_public(source)) == found
 
 
 def test_pages_name_what_is_public():
-    """In running text too, dotted paths begin at what the reference has."""
+    """Dotted paths in prose also start with names of the reference."""
     known = {*fs.__all__, "sklearn", "interop", "__all__", "NAME"}
     for page in (README, *(ROOT / "docs").rglob("*.md")):
         for name in re.findall(r"`fastsvgp\.(\w+)", page.read_text(encoding="utf-8")):

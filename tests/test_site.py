@@ -1,4 +1,4 @@
-"""What tells whether a built site needs the internet."""
+"""Test the check that a built site needs no internet."""
 
 import pytest
 from support.site_pages import faults
@@ -33,7 +33,7 @@ def test_a_page_may_load_its_own_files_and_link_anywhere(folder, page):
     ("_static/site.css", f"@font-face {{ src: url({HOST}/x.woff2); }}"),
     ("_static/site.css", "body { background: url(missing.png); }"),
 ])  # fmt: skip
-def test_what_another_host_or_nobody_has_is_named(folder, name, text):
+def test_remote_and_missing_files_are_reported(folder, name, text):
     (folder / name).write_text(text)
     (line,) = faults(folder)
     assert line.startswith(name)

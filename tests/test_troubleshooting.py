@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has an entry for each error, warning and logged warning of the package, found by reading the source."""
+"""docs/troubleshooting.md has an entry for each error, warning and logged warning in the source."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from support.readme import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "fastsvgp").rglob("*.py"))
-# caught where they are raised: nobody meets them; a ``NewerFile`` is a ``DataFileError``
+# caught inside the package, so users never see them; a ``NewerFile`` is a ``DataFileError``
 WITHIN = {"CheckFailed", "Ended", "Fault", "NewerFile", "Stopped"}
 HEADINGS = set(re.findall(r"^#{2,3} (.+)$", PAGE, re.M))
 QUOTED = re.findall(r"(?<!`)`([^`\n]{11,})`(?!`)", PAGE)
@@ -25,7 +25,7 @@ def classes():
 
 
 def warnings():
-    """(where, the text of the message) of each call; parts that are filled in are a space."""
+    """Yield (place, text of the message) of each call, with formatted parts replaced by a space."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
@@ -38,7 +38,7 @@ def warnings():
                 said = "".join(
                     part.value if isinstance(part, ast.Constant) else " " for part in parts
                 )
-                if said.strip():  # ``warn`` itself passes a message on
+                if said.strip():  # ``warn`` itself passes on a message
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", said
 
 

@@ -1,8 +1,10 @@
-"""Write the lists that follow from the table of public names, ``_ROOMS`` of ``fastsvgp/__init__.py``.
+"""Generate the lists that follow from the table of public names.
 
-``python tools/public_names.py`` brings them up to date; ``--check`` names those that are stale, and
-writes nothing. They are: the stub ``__init__.pyi``, the front doors of rooms that consist of public
-names, the functions that kinds of model serve (``models.OFFERED``), the modules of records
+The table is ``_ROOMS`` of ``fastsvgp/__init__.py``.
+
+``python tools/public_names.py`` updates them; ``--check`` names stale ones without writing. The
+lists are the stub ``__init__.pyi``, the ``__init__`` of rooms that consist of public names, the
+functions that kinds of model serve (``models.OFFERED``), the modules of records
 (``registry.OURS``), and the entries of ``docs/api``. The sources are read, not imported.
 """
 
@@ -14,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = pathlib.PurePosixPath("fastsvgp")
 WIDTH = 100
-# what each module that is public under another name than its path is
+# public module -> the room that contains it, if its path differs
 MODULES = {"schedules": "optim"}
 DOORS = "covariances", "likelihoods", "posteriors"
 STUB = '''"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py).
@@ -25,7 +27,7 @@ Written by ``python tools/public_names.py``.
 
 
 class Sources:
-    """The files of the repository as they are, and as they should be."""
+    """The files of the repository, as they are and as they should be."""
 
     def __init__(self, root=ROOT):
         self.root, self.written = root, {}
@@ -45,7 +47,7 @@ class Sources:
         self.written[str(path)] = text
 
     def stale(self):
-        """The paths of files that are not as they should be."""
+        """Return the paths of files that are out of date."""
         return [
             path
             for path, text in self.written.items()
@@ -54,7 +56,7 @@ class Sources:
 
 
 def constant(tree, name):
-    """The value of a module's constant, which must be a literal."""
+    """Return the value of a module's constant, which must be a literal."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
@@ -62,12 +64,12 @@ def constant(tree, name):
 
 
 def in_order(names):
-    """As ruff sorts the names of an import: constants, classes, then others."""
+    """Sort the names of an import as ruff does: constants, classes, then others."""
     return sorted(names, key=lambda n: (0 if n.isupper() else 1 if n[0].isupper() else 2, n))
 
 
 def import_of(module, names, reexport=False):
-    """The lines of an import, as ruff writes them; a re-export says each name twice."""
+    """Return the lines of an import as ruff formats them; a re-export repeats each name."""
     names = [f"{name} as {name}" if reexport else name for name in in_order(names)]
     line = f"from {module} import {', '.join(names)}\n"
     if len(line) <= WIDTH + 1:
@@ -77,13 +79,13 @@ def import_of(module, names, reexport=False):
 
 
 def literal(name, values, brackets="()"):
-    """The lines of a constant that holds texts, one a line."""
+    """Return the lines of a constant with strings, one per line."""
     lines = (f"    {value},\n" for value in values)
     return f"{name} = {brackets[0]}\n{''.join(lines)}{brackets[1]}\n"
 
 
 def replaced(text, tree, name, new):
-    """A module's text with the lines of one assignment exchanged."""
+    """Return a module's text with the lines of one assignment replaced."""
     node = next(
         node
         for node in tree.body
@@ -103,7 +105,7 @@ def stub(rooms, modules):
 
 
 def defined_in(sources, room):
-    """The module of a room that defines each name."""
+    """Return the module of a room that defines each name."""
     return {
         node.name: path.stem
         for path in sources.files(PACKAGE / room, "*.py")
@@ -113,7 +115,7 @@ def defined_in(sources, room):
 
 
 def door(sources, room, names):
-    """``__init__`` of a room: its docstring, where each public name comes from, and the names."""
+    """Return the ``__init__`` of a room: docstring, imports of public names, and names."""
     module, found = defined_in(sources, room), {}
     for name in names:
         found.setdefault(module[name], []).append(name)
@@ -128,7 +130,7 @@ def decorated(node, pattern):
 
 
 def modules_of_records(sources):
-    """The module of each class under ``record``, by the class's name."""
+    """Return the module of each record class by its name."""
     found = {}
     for path in sources.files(PACKAGE, "*.py"):
         module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
@@ -139,7 +141,7 @@ def modules_of_records(sources):
 
 
 def served(sources, public):
-    """Public functions that go by the kind of their model: those that some kind is registered for."""
+    """Return the public functions that dispatch on the kind of model."""
     found = set()
     for path in sources.files(PACKAGE, "*.py"):
         for node in ast.walk(sources.tree(path)):
@@ -151,7 +153,7 @@ def served(sources, public):
 
 
 def entries(text):
-    """``(name, where its line is)`` of each entry below ``fastsvgp`` itself on a page of docs/api."""
+    """Return ``(name, position of its line)`` of each ``fastsvgp`` entry on a page of docs/api."""
     module = None
     for match in re.finditer(r"(?m)^(?:\.\. currentmodule:: (\S+)|   (\w+))\n", text):
         module = match.group(1) or module
@@ -160,7 +162,7 @@ def entries(text):
 
 
 def pages(sources, rooms):
-    """The entries of docs/api: what is no longer public goes, what is new follows a name of its room."""
+    """Update the entries of docs/api: remove old names, add new ones after their room."""
     names = [name for group in rooms.values() for name in group]
     paths = [p for p in sources.files("docs/api", "*.rst") if "generated" not in p.parts]
     for path in paths:
@@ -185,7 +187,7 @@ def pages(sources, rooms):
 
 
 def update(sources):
-    """Have ``sources`` write all lists."""
+    """Write all lists to ``sources``."""
     table = sources.tree(PACKAGE / "__init__.py")
     rooms, modules = constant(table, "_ROOMS"), constant(table, "_MODULES")
     public = [name for names in rooms.values() for name in names]

@@ -24,13 +24,13 @@ grid = np.linspace(-4, 4, 300)[:, None]
 mean, var = fs.predict_y(info.svgp, grid)
 
 # %%
-# What it learnt.
+# The learnt hyperparameters.
 
 noise, lengthscale = sgpr.noise_variance**0.5, sgpr.covariance.lengthscales[0]
 print(f"bound {info.values[-1]:.1f} nats, noise {noise:.3f}, lengthscale {lengthscale:.2f}")
 
 # %%
-# And a picture of it.
+# The predictions.
 
 figure, ax = plt.subplots(figsize=(8, 3))
 ax.plot(X[:, 0], Y, ".", color="0.7", ms=3, label="data")

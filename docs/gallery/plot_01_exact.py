@@ -2,8 +2,8 @@
 Against the exact GP
 ====================
 
-How many inducing inputs does it take? The collapsed bound (:class:`fastsvgp.SGPR`) against the
-exact Gaussian process, which 150 data still allow.
+How many inducing inputs are needed? The collapsed bound (:class:`fastsvgp.SGPR`) is compared with
+the exact Gaussian process, which is affordable for 150 data.
 """
 
 import matplotlib.pyplot as plt
@@ -47,7 +47,7 @@ figure.tight_layout()
 plt.show()
 
 # %%
-# With as many inducing inputs as data the two agree to the jitter.
+# With one inducing input per datum the two agree up to the jitter.
 
 full = fs.SGPR(covariance, X, noise_variance=noise)
 print(evidence - fs.collapsed_bound(full, X, Y))

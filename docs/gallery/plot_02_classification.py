@@ -2,8 +2,8 @@
 Two classes
 ===========
 
-A Bernoulli likelihood with the logistic link, on two half moons. Natural-gradient steps move q(u),
-Adam moves all else.
+A Bernoulli likelihood with the logistic link, on two half moons. Natural-gradient steps train q(u),
+and Adam trains the other parameters.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ model, info = fs.fit(
 )
 
 # %%
-# The probability of the second class, and where the function itself is unsure.
+# The probability of the second class, and the standard deviation of the function.
 
 side = np.linspace(-2, 3, 80)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)

@@ -2,8 +2,8 @@
 Counts
 ======
 
-Poisson counts whose rate is the exponential of the function. The expected log density is a closed
-form, so that there is nothing to tune; quantiles are those of the counts themselves.
+Poisson counts whose rate is the exponential of the function. The expected log density has a closed
+form without tuning parameters. Quantiles are those of the counts.
 """
 
 import matplotlib.pyplot as plt
@@ -32,7 +32,7 @@ model, info = fs.fit(
 )
 
 # %%
-# The mean of the counts, and an interval that holds nine of ten.
+# The mean of the counts, and a 90 % interval.
 
 mean, _ = fs.predict_y(model, X)
 low, high = fs.predict_quantiles(model, X, (0.05, 0.95))

@@ -2,8 +2,8 @@
 Robust noise
 ============
 
-One datum in ten is far off. Gaussian noise has to explain it by more noise everywhere, or by a
-function that bends; heavy tails let it be.
+One datum in ten is an outlier. Gaussian noise must explain it by more noise everywhere, or by a
+distorted function. Heavy tails can ignore it.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Natural gradients against Adam
 ==============================
 
-The bound of all data after each step of two trainings that differ in what moves q(u):
-natural-gradient steps, or Adam like all else.
+The bound of all data during two trainings, which differ in the update of q(u): natural-gradient
+steps, or Adam as for all other parameters.
 """
 
 import matplotlib.pyplot as plt

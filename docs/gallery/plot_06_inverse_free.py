@@ -2,9 +2,10 @@
 Pseudo-data, and no inverse
 ===========================
 
-L-SVGP holds q(u) by M pseudo-targets and their noises: few parameters, and only a well-conditioned
-matrix to factorise. R-SVGP is the same from matrix products alone: a factor of the inverse follows
-by Newton-Schulz steps. Both against the whitened posterior, trained alike by Adam.
+L-SVGP parameterises q(u) by M pseudo-targets and their noise variances. It has few parameters, and
+factorises only a well-conditioned matrix. R-SVGP is the same model from matrix products only:
+Newton-Schulz steps update a factor of the inverse. Both are compared with the whitened posterior,
+all trained by Adam.
 """
 
 import matplotlib.pyplot as plt
@@ -37,4 +38,4 @@ plt.tight_layout()
 plt.show()
 
 # %%
-# L-SVGP and R-SVGP lie on one line: the factor of the inverse is kept near enough.
+# The curves of L-SVGP and R-SVGP coincide: the factor of the inverse is accurate enough.

@@ -2,7 +2,7 @@
 Out of core
 ===========
 
-200,000 rows in files: only the rows of a batch are read. The model never sees the arrays in memory.
+200,000 rows in files: only the rows of a batch are read. The whole arrays are never in memory.
 """
 
 import os
@@ -22,7 +22,7 @@ for rows in np.split(np.arange(N), 10):
     Y[rows] = np.sin(3 * X[rows, 0]) * np.cos(2 * X[rows, 1]) + 0.2 * rng.standard_normal(len(rows))
 
 # %%
-# ``fit`` takes anything that gives rows for row numbers.
+# ``fit`` takes any object that returns rows for an array of row numbers.
 
 X, Y = (np.load(files[name], mmap_mode="r") for name in ("X", "Y"))
 some = np.array(X[::400])

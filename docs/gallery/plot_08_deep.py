@@ -2,8 +2,8 @@
 A deep GP
 =========
 
-A step is hard for a stationary covariance: either the flanks are steep, or the flat parts are flat.
-A second layer may stretch the inputs where the step is.
+A step function is difficult for a stationary covariance: either the step is steep, or the flat
+parts are smooth. A second layer can stretch the inputs near the step.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Random Fourier features
 =======================
 
-A QSGP holds its posterior over the weights of random Fourier features, which are never stored. Its
-optimal mean solves a linear system, by conjugate gradients: how many features does the mean of the
-exact GP take?
+A QSGP has a posterior over the weights of random Fourier features, which are never stored. Its
+optimal mean solves a linear system, by conjugate gradients. How many features are needed to match
+the mean of the exact GP?
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 A second set of inducing inputs
 ===============================
 
-SOLVE-GP puts a second set of inducing inputs beside the first, for what that leaves over. With
-Gaussian noise all these bounds are collapsed ones, at the same parameters: 5 inducing inputs, 5 and
-5, and 10.
+SOLVE-GP adds a second set of inducing inputs for the residual of the first. With Gaussian noise all
+these bounds are collapsed. They are compared at the same parameters: 5 inducing inputs, 5 and 5,
+and 10.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 Three classes
 =============
 
-One latent function a class, all with one covariance, and a softmax above them.
+One latent function per class, with a shared covariance and a softmax likelihood.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-What each datum says
-====================
+Influence of each datum
+=======================
 
-At the optimum each datum is a Gaussian site, whose precision is its influence. Taking a site out
-predicts its datum without it, with no second training.
+At the optimum each datum has a Gaussian site, whose precision is its influence. Removing a site
+gives the leave-one-out prediction of its datum, without a second training.
 """
 
 import matplotlib.pyplot as plt

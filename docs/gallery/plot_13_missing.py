@@ -2,8 +2,8 @@
 Missing outputs
 ===============
 
-Three outputs, each seen here and there. A target of weight 0 is never read, so that what is missing
-may stand as NaN.
+Three outputs, each observed at some of the inputs. A target of weight 0 is never read, so missing
+targets can be NaN.
 """
 
 import matplotlib.pyplot as plt

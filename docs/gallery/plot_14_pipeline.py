@@ -2,9 +2,9 @@
 In a scikit-learn pipeline
 ==========================
 
-The estimators standardise by themselves and predict in the units of the data, so that a pipeline
-only has to make numbers of what is none. Here a column of text, and a search over the covariance by
-cross-validation.
+The estimators standardise the data themselves and predict in the original units, so a pipeline only
+has to encode columns that are not numbers. Here it encodes a column of text, and cross-validation
+chooses the covariance.
 """
 
 import matplotlib.pyplot as plt

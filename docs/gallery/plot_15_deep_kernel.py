@@ -2,9 +2,8 @@
 A network under a GP
 ====================
 
-The gradient of the bound in the inputs goes on into whatever made them: here a network of one
-layer, with its reverse rule by hand. What jumps for the data is smooth for the process, once the
-network has learnt where.
+The gradient of the bound in the inputs feeds the backward pass of a network: here one layer, with
+its reverse rule by hand. The data have a jump, but on the learnt features the function is smooth.
 """
 
 import matplotlib.pyplot as plt
@@ -25,8 +24,7 @@ def features(X):
     return np.tanh(X @ W + c) @ V
 
 
-# %% A process on the inputs themselves, to compare with, and one on the network's features, trained
-# with it.
+# %% For comparison a process on the inputs, and one on the network's features, trained jointly.
 
 plain = fs.SGPR(covariance, fs.kmeans_inducing(X, 40, rng=0), noise_variance=0.1)
 plain, info = fs.fit(plain, X, Y, steps=200)

@@ -1,4 +1,8 @@
-"""The accuracy budget of float32: errors as those of the plain formulas evaluated by NumPy, four times as large at most."""
+"""The accuracy budget of float32: at most four times the error of plain NumPy formulas.
+
+``SLACK`` is this factor. ``CLEAR`` is a smaller factor, below which a median over few problems is
+accepted without drawing more.
+"""
 
 import numpy as np
 from support.numerics import assert_typically_as_accurate_as
@@ -7,16 +11,16 @@ SLACK, CLEAR = 4, 2.5
 
 
 def by_name(names, *results):
-    """What ``draw`` gives, of the results of the three in the order of ``names``."""
+    """Return {name: (fast, plain, truth)} from three lists of results in the order of ``names``."""
     return dict(zip(names, zip(*results, strict=True), strict=True))
 
 
 def assert_within_budget(draw, problems=25, most=400):
-    """``draw()`` gives {name: (fast, plain, truth)} of a new problem of one shape; medians over problems are compared.
+    """Assert that the median error of ``fast`` is within the budget, over random problems.
 
-    How far off one sum is in float32 is luck, and so, to a lesser degree, is the median over a few:
-    where it comes out above ``CLEAR``, four times as many problems are drawn, and so on up to
-    ``most``.
+    ``draw()`` returns {name: (fast, plain, truth)} of a new problem of one shape. The error of one
+    sum in float32 is random, and so, to a lesser degree, is the median over a few problems: if its
+    ratio is above ``CLEAR``, four times as many problems are drawn, and so on up to ``most``.
     """
     drawn = {}
     while True:

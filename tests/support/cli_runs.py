@@ -1,4 +1,4 @@
-"""The command line in tests: a run that ends well, and what it leaves."""
+"""The command line in tests: a successful run, and its metrics."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ from fastsvgp.cli import main
 
 
 def run(capsys, *argv):
-    """``(out, err)`` of a command that ends well."""
+    """Return ``(out, err)`` of a command that must succeed."""
     code = main(list(argv))
     out, err = capsys.readouterr()
     assert code == 0, err
@@ -15,5 +15,5 @@ def run(capsys, *argv):
 
 
 def results(folder):
-    """The metrics that a fit has written."""
+    """Return the metrics that a fit has written."""
     return json.loads(pathlib.Path(folder, "metrics.json").read_text())

@@ -6,14 +6,14 @@ from support.posterior_problems import EVERY, JITTER, PAIRS
 import fastsvgp as fs
 
 M, B = 4, 5
-# and targets; the last layer's outputs are None, or as many as there are columns or classes
+# likelihood and targets; P is the number of outputs of the last layer (columns or classes), or None
 LIKELIHOODS = {
     "gaussian": lambda rng, P: (fs.Gaussian(0.3), rng.standard_normal((B, P) if P else B)),
     "student": lambda rng, P: (fs.StudentT(0.4), rng.standard_normal((B, P) if P else B)),
     "labels": lambda rng, P: (fs.BernoulliLogit(), rng.integers(0, 2, B)),
     "classes": lambda rng, P: (fs.Softmax(num_classes=P, num_samples=16), rng.integers(0, P, B)),
 }
-CHAINS = {  # (posterior, outputs) of each layer from the inputs up, and the likelihood
+CHAINS = {  # (posterior, outputs) of each layer from the inputs on, and the likelihood
     "two": ([("whitened", 3), ("likelihood", None)], "gaussian"),
     "narrow": ([("marginal", 1), ("whitened", None)], "labels"),
     "three": ([("likelihood", 2), ("relaxed", 3), ("WhitenedOrthogonal", None)], "student"),
@@ -28,7 +28,7 @@ CHAINS = {  # (posterior, outputs) of each layer from the inputs up, and the lik
 
 
 def layer_of(rng, name, D, P, M=M):
-    """A layer with a posterior of the table."""
+    """Return a layer with a posterior of the table."""
     covariance = fs.RBF(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
     inducing = rng.uniform(-2, 2, (M, D))
     if name in PAIRS:
@@ -41,7 +41,7 @@ def layer_of(rng, name, D, P, M=M):
 
 
 def mean_of(rng, D, P):
-    """The identity where it fits, linear functions else; none for one output."""
+    """Return the identity if it fits, else linear functions; None for one output."""
     if P is None:
         return None
     return (
@@ -52,7 +52,7 @@ def mean_of(rng, D, P):
 
 
 def problem(rng, name="two", D=2):
-    """``(model, X, Y)``."""
+    """Return ``(model, X, Y)``."""
     rows, likelihood = CHAINS[name]
     columns = [D, *(P for _, P in rows[:-1])]
     layers = tuple(layer_of(rng, kind, d, P) for (kind, P), d in zip(rows, columns, strict=True))

@@ -1,4 +1,7 @@
-"""Bounds of the package's records by the definitions in ``oracles``: dense, in any dtype, complex ones too."""
+"""Bounds of the package's records by the definitions in ``oracles``.
+
+They are dense, and take any dtype, even complex.
+"""
 
 from functools import partial
 
@@ -37,7 +40,10 @@ def blocks(covariance, Z, X, jitter):
 
 
 def moments(posterior, blocks, **probes):
-    """Means (P, N) and variances (P, N) at the batch, and the KL term as the bound has it; jitter is in ``blocks.Kuu``."""
+    """Return means (P, N) and variances (P, N) at the batch, and the KL term of the bound.
+
+    ``blocks.Kuu`` includes the jitter.
+    """
     Kuu, Kuf, kff = blocks.Kuu, blocks.Kuf, blocks.kff
     M, kind = len(Kuu), type(posterior).__name__
     if kind in ("Orthogonal", "WhitenedOrthogonal", "Decoupled", "DecoupledWeights"):
@@ -77,7 +83,7 @@ def moments(posterior, blocks, **probes):
 
 
 def q_of_u(posterior, Kuu):
-    """Means (P, M) and covariances (P, M, M) of u under the q(u) whose marginals those of the bound are."""
+    """Return means (P, M) and covariances (P, M, M) of u under the q(u) of the bound."""
     M, kind = len(Kuu), type(posterior).__name__
     if kind in ("AbsorbedDualSites", "DualSites"):
         sites = zip(
@@ -106,7 +112,7 @@ def q_of_u(posterior, Kuu):
 
 
 def orthogonal_outputs(posterior, Kuu, kind):
-    """``(m_u, S_u, m_v, S_v)`` of each output."""
+    """Return ``(m_u, S_u, m_v, S_v)`` of each output."""
     fields = [np.asarray(getattr(posterior, name)) for name, _ in posterior._record_fields]
     fields = [np.tril(a) if i % 2 else a for i, a in enumerate(fields)]
     if fields[0].ndim == 1:
@@ -136,7 +142,7 @@ def orthogonal_moments(posterior, Kuu, Kuf, kff, kind):
 
 
 def prior_mean(mean, X):
-    """(1 or P, N)."""
+    """Return the prior mean, (1 or P, N)."""
     match type(mean).__name__:
         case "ConstantMean":
             return np.atleast_1d(mean.value)[:, None]
@@ -148,7 +154,7 @@ def prior_mean(mean, X):
 
 
 def data_term(likelihood, Y):
-    """Of ``likelihood_gradients``, with its rule and with targets (P, N), or (N,) classes, in it."""
+    """Return the data term of ``likelihood_gradients``, for targets (P, N) or (N,) classes."""
     settings = {name: getattr(likelihood, name) for name, _ in likelihood._record_fields}
     if isinstance(likelihood, fs.Softmax):
         settings["points"] = kernels.normal_points(likelihood.num_classes, likelihood.num_samples)
@@ -157,7 +163,10 @@ def data_term(likelihood, Y):
 
 
 def expected_log_prob(likelihood, Y, mean, var):
-    """In float64, and to first order in imaginary parts: few special functions know extended precision or complex numbers."""
+    """Return the expected log density in float64, to first order in imaginary parts.
+
+    Few special functions support extended precision or complex numbers.
+    """
     term = data_term(fs.tree_map(lambda a: float(a.real), likelihood), Y)
     value, a, b, own = term(*(np.asarray(x.real, float) for x in (mean, var)))
     moved = sum(bar * np.imag(getattr(likelihood, name)) for name, bar in own.items())
@@ -165,7 +174,7 @@ def expected_log_prob(likelihood, Y, mean, var):
 
 
 def elbo(model, X, Y, scale, jitter, **probes):
-    """Of targets (N,), (N, P), or (N,) classes."""
+    """Return the bound for targets (N,), (N, P), or (N,) classes."""
     mean, var, kl = moments(
         model.posterior, blocks(model.covariance, model.inducing, X, jitter), **probes
     )
@@ -175,7 +184,10 @@ def elbo(model, X, Y, scale, jitter, **probes):
 
 
 def layer_moments(layer, X, jitter):
-    """Means and variances (P, N) of a layer's functions at its inputs, of all patches side by side, and its KL term."""
+    """Return means and variances (P, N) of a layer's functions at its inputs, and its KL term.
+
+    A layer on patches has all patches side by side.
+    """
     Z, N = layer.inducing, len(X)
     Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
     if isinstance(layer, fs.ConvolutionalLayer):
@@ -185,7 +197,10 @@ def layer_moments(layer, X, jitter):
 
 
 def deep_marginals(model, X, draws, jitter):
-    """Of the last layer's function, means and variances (P, N) for each draw, and the KL terms; draws (S, N, P), a layer."""
+    """Return means and variances (P, N) of the last layer for each draw, and the KL terms.
+
+    ``draws`` has (S, N, P) per hidden layer.
+    """
     found = []
     for each in zip(*draws, strict=True) if draws else [()]:
         H, kl = X, 0.0

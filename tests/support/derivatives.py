@@ -1,10 +1,10 @@
-"""Gradients against derivatives of definitions, these by a complex step: no difference is taken, so nothing cancels.
+"""Compare gradients with derivatives of definitions by a complex step.
 
-f(x + i h d) = f(x) + i h f'(x) d + O(h^2): at h = 1e-30 the imaginary part is the derivative to the
-rounding of the definition, in extended precision where the platform has it, in float64 else. No
-step size is to be chosen, and however large a value is, or however near to singular a covariance, a
-derivative is as good as one evaluation. The definitions are analytic, without absolute values and
-conjugates; see ``oracles/linear_algebra.py``.
+f(x + i h d) = f(x) + i h f'(x) d + O(h^2): at h = 1e-30 the imaginary part is the derivative within
+the rounding of the definition, in extended precision if the platform has it, else in float64. It
+takes no difference, so nothing cancels and there is no step size to choose: for large values or
+almost singular covariances a derivative is as accurate as one evaluation. The definitions are
+analytic, without absolute values and conjugates; see ``oracles/linear_algebra.py``.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from fastsvgp.records import leaves, replace_at, tree_map
 
 STEP = 1e-30
-CONDITION = 1e6  # by which a definition may round
+CONDITION = 1e6  # amplification of rounding in a definition
 
 
 def extended(a, dtype=np.longdouble):
@@ -20,14 +20,18 @@ def extended(a, dtype=np.longdouble):
 
 
 def along(f, x, d):
-    """Value of a real function ``f`` at ``x``, and its derivative along ``d``."""
+    """Return the value of a real function ``f`` at ``x``, and its derivative along ``d``."""
     h = x.dtype.type(STEP)
     moved = f(x + 1j * h * d)
     return moved.real, moved.imag / h
 
 
 def assert_derivative(f, x, bar, d, rtol=1e-10, name=""):
-    """<bar, d> is the derivative, within ``rtol`` of |bar| |d| and the rounding of ``f``: no least size, no other argument's."""
+    """Assert that <bar, d> is the derivative of ``f`` along d.
+
+    The tolerance is ``rtol`` times |bar| |d|, and the rounding of ``f``. It has no absolute
+    minimum, and does not depend on other arguments.
+    """
     value, truth = along(f, x, d)
     found = np.vdot(bar, d)
     allowed = rtol * np.linalg.norm(bar) * np.linalg.norm(d) + CONDITION * np.finfo(
@@ -37,10 +41,10 @@ def assert_derivative(f, x, bar, d, rtol=1e-10, name=""):
 
 
 def assert_gradient(definition, record, grad, rng, rtol=1e-10):
-    """``grad`` holds the derivatives of ``definition(record)`` in every leaf, each judged alone along a random direction.
+    """Assert that ``grad`` has the derivatives of ``definition(record)``, leaf by leaf.
 
-    Large records are moved in float64: extended precision has no BLAS, and takes a hundred times as
-    long.
+    Each leaf is tested separately, along a random direction. Large records use float64: extended
+    precision has no BLAS, and takes a hundred times as long.
     """
     large = sum(np.size(leaf) for _, _, leaf in leaves(record)) > 1000
     exact = tree_map(lambda a: extended(a, np.float64 if large else np.longdouble), record)
@@ -67,7 +71,7 @@ def assert_gradient(definition, record, grad, rng, rtol=1e-10):
 
 
 def assert_restricted(some, whole, names, rtol=1e-12, atol=0.0):
-    """``some`` is the gradient ``whole`` in the fields of these dotted names, and nothing elsewhere."""
+    """Assert that ``some`` equals ``whole`` in the fields ``names``, and is None elsewhere."""
     every, found = (
         {path: bar for path, _, bar in leaves(grad) if bar is not None} for grad in (whole, some)
     )

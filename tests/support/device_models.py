@@ -1,6 +1,6 @@
-"""Models on a device beside the same on the CPU, and what their results are compared by.
+"""Compare models on a device with the same models on the CPU.
 
-Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
+Without a GPU the device is emulated on the host: see ``cuda_host.cupy_on_host``.
 """
 
 import numpy as np
@@ -20,10 +20,16 @@ TARGETS = {
     "classes": lambda rng, shape: rng.integers(0, 3, B),
 }
 LIKELIHOODS = [
-    (fs.Gaussian(f8(0.3)), "real", ()), (fs.Gaussian(f8(0.3)), "real", (2,)), (fs.BernoulliProbit(), "labels", ()),
-    (fs.BernoulliLogit(), "labels", (2,)), (fs.Laplace(f8(0.4)), "real", ()), (fs.StudentT(f8(0.4)), "real", ()),
-    (fs.Poisson(), "counts", ()), (fs.RobustMax(num_classes=3), "classes", (3,)), (fs.Softmax(num_classes=3), "classes", (3,)),
-]  # fmt: skip
+    (fs.Gaussian(f8(0.3)), "real", ()),
+    (fs.Gaussian(f8(0.3)), "real", (2,)),
+    (fs.BernoulliProbit(), "labels", ()),
+    (fs.BernoulliLogit(), "labels", (2,)),
+    (fs.Laplace(f8(0.4)), "real", ()),
+    (fs.StudentT(f8(0.4)), "real", ()),
+    (fs.Poisson(), "counts", ()),
+    (fs.RobustMax(num_classes=3), "classes", (3,)),
+    (fs.Softmax(num_classes=3), "classes", (3,)),
+]
 COVARIANCES = [
     fs.Matern12(f8(1.3), f8(0.8)),
     fs.Matern32(f8(1.3), np.ones(D)) + fs.Linear(np.ones(D)) + fs.Constant(f8(0.3)),
@@ -44,7 +50,7 @@ def small_model(rng, outputs=(), posterior=fs.Whitened, **fields):
 
 
 def assert_same(there, here, tolerance=1e-10):
-    """A record or a tuple of arrays from the device against those from the CPU."""
+    """Compare a record or a tuple of arrays from the device with those from the CPU."""
     if isinstance(here, tuple):
         for one, other in zip(there, here, strict=True):
             assert_same(one, other, tolerance)
@@ -67,7 +73,7 @@ def assert_same(there, here, tolerance=1e-10):
 
 
 class Copies:
-    """Asserts how many copies to the host a block makes; a real device does not count."""
+    """Assert the number of copies to the host in a block; a real device does not count them."""
 
     def __init__(self, gpu, number):
         self.counts, self.number = gpu.cupy is cupy_on_host.cupy, number
@@ -85,7 +91,7 @@ def moved(gpu, model, *arrays):
 
 
 def check_bound(gpu, bound, here, there, **settings):
-    """The value and what comes with it: the gradient, and with ``inputs`` that in X."""
+    """Check the value and the gradient of a bound, and with ``inputs`` the gradient in X."""
     value, *bars = bound(*here, **settings)
     with Copies(gpu, 1):
         other_value, *other_bars = bound(*there, **settings)
@@ -94,7 +100,7 @@ def check_bound(gpu, bound, here, there, **settings):
 
 
 def model_of_row(rng, name, outputs=(), jitter=JITTER):
-    """A model with the posterior of a row, and what a bound of it is asked for."""
+    """Return a model with the posterior of a row, and the options of its bound."""
     model, random = in_model(rng, name, small_model(rng), outputs, jitter)
     return model, {
         "jitter": jitter,
@@ -104,7 +110,7 @@ def model_of_row(rng, name, outputs=(), jitter=JITTER):
 
 
 def errors(function, here, there):
-    """The messages that the two sides raise."""
+    """Return the messages that the two sides raise."""
     messages = []
     for arguments in (here, there):
         with pytest.raises((ValueError, TypeError, NotPositiveDefinite)) as caught:

@@ -1,4 +1,4 @@
-"""Small problems for the CUDA twins behind bounds and optimisers, which run on arrays of ``cupy_on_host`` or of a device.
+"""Small problems for the CUDA twins behind bounds and optimisers, on a GPU or on ``cupy_on_host``.
 
 Each check calls the front door with NumPy arrays and with their copies on the device: both must be
 as accurate as plain NumPy.
@@ -21,7 +21,10 @@ SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
 
 
 def as_accurate(results, definition, *arrays, size=0.0):
-    """Results against a definition in the dtype of the arrays, and in extended precision; ``size``: of terms that may cancel."""
+    """Compare results with a definition in the dtype of the arrays and in extended precision.
+
+    ``size`` is that of terms that can cancel.
+    """
     plain, truth = definition(*arrays), definition(*(np.asarray(a, np.longdouble) for a in arrays))
     for result, in_dtype, exact in zip(results, plain, truth, strict=True):
         assert np.shape(result) == np.shape(exact)
@@ -31,7 +34,7 @@ def as_accurate(results, definition, *arrays, size=0.0):
 
 
 def both(gpu, operation, definition, *arrays, size=0.0, **settings):
-    """``operation(*arrays)`` on either side; it may write to its arrays, and gives a tuple."""
+    """Run ``operation(*arrays)`` on both sides; it can modify its arrays, and returns a tuple."""
     for there, back in ((np.copy, lambda x: x), (gpu.there, gpu.back)):
         results = operation(*map(there, arrays), **settings)
         as_accurate([back(x) for x in results], definition, *arrays, size=size)
@@ -112,7 +115,7 @@ def check_products(rng, gpu, M, N, dtype):
     def lower(C):
         return (np.tril(gpu.back(C)),)
 
-    # positive and negative weights are summed by themselves
+    # positive and negative weights are summed separately
     size = (A * A * np.abs(w)).sum(axis=1).max()
     for signs in (w, np.abs(w)):
         both(
@@ -123,8 +126,15 @@ def check_products(rng, gpu, M, N, dtype):
             signs,
             size=size,
         )
-        both(gpu, lambda A, w, C: lower(kernels.weighted_gram(A, w, out=C, add=True)), lambda A, w, C: lower(C + (A * w) @ A.T),
-             A, signs, square, size=size)  # fmt: skip
+        both(
+            gpu,
+            lambda A, w, C: lower(kernels.weighted_gram(A, w, out=C, add=True)),
+            lambda A, w, C: lower(C + (A * w) @ A.T),
+            A,
+            signs,
+            square,
+            size=size,
+        )
     both(
         gpu, lambda A: (kernels.symmetrise(A),), lambda A: (np.tril(A) + np.tril(A, -1).T,), square
     )
@@ -251,7 +261,7 @@ def check_quadrature(rng, gpu, N, C, dtype):
 
 
 def check_links(gpu):
-    """The functions under the integrals alone, far out: a rule of one node."""
+    """Check the functions under the integrals separately, at extreme values: a rule of one node."""
     x = np.concatenate([-np.logspace(2, -8, 97), [0], np.logspace(-8, 2, 97)])
     zero = np.zeros_like(x)
     for name, function in FUNCTIONS.items():
@@ -306,7 +316,7 @@ def check_updates(rng, gpu, n):
 
 
 def check_sums(rng, gpu, dtype):
-    """Groups of one to four arrays, more than a launch takes, of any shapes and of both dtypes."""
+    """Check groups of one to four arrays of any shapes and both dtypes, beyond one launch."""
     shapes = [(), (1,), (3, 5), (0, 2), (700,), (2, 3, 4), (4, 4), (7,)]
     groups = [
         tuple(rng.standard_normal(shape).astype(dtype) for _ in range(1 + i % 4))
@@ -328,7 +338,7 @@ def check_sums(rng, gpu, dtype):
 
 
 def check_terms(rng, gpu, P, N, dtype):
-    """Small terms of a bound: expected log likelihoods, floors of variances, divergences."""
+    """Check small terms of a bound: expected log likelihoods, floors of variances, divergences."""
     tolerance = {"rtol": 1e-6 if dtype == np.float32 else 1e-12, "atol": 0}
 
     def compare(here, there):
@@ -376,7 +386,7 @@ def check_terms(rng, gpu, P, N, dtype):
         )
         assert int(gpu.back(count)) == expected == (array == np.finfo(dtype).eps * at).sum()
         np.testing.assert_array_equal(gpu.back(there), array)
-        # of one sign with kff at some places, and below the floor with it at others
+        # the sum with kff is positive at some inputs, and below the floor at others
         less = array - at
         there = gpu.there(less.copy())
         count, expected = (
@@ -413,7 +423,7 @@ def check_checks(rng, gpu, dtype):
 
 
 def small_run(gpu):
-    """Every kernel once, on more than one block, for runs that are slow: on the device alone."""
+    """Run every kernel once, on more than one block, only on the device, for slow runs."""
     rng = generator(1)
 
     def numbers(*shape):
@@ -449,7 +459,7 @@ def small_run(gpu):
         assert deferred_checks.within(A) and np.isfinite(checks.read(value)[0])
     kernels.raise_to_floor(var, var[0])
     kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)
-    rows = gpu.there(rng.integers(0, 40, 600))  # two runs
+    rows = gpu.there(rng.integers(0, 40, 600))  # two chunks
     distinct, sums = kernels.sum_rows((rows,), (numbers(600, 1),))
     state = numbers(40, 1), numbers(40, 1) ** 2
     kernels.adagrad_rows(*state, distinct, sums, step_size=0.1, epsilon=1e-8, period=3)
@@ -458,7 +468,7 @@ def small_run(gpu):
 
 
 def on_host(cupy):
-    """What checks need: copies to the device, with the layout that they have here, and back."""
+    """Return functions that copy to the device, with the same layout, and back."""
 
     def there(x):
         return laid_out(cupy, x) if isinstance(x, np.ndarray) else cupy.asarray(x)

@@ -1,13 +1,13 @@
-"""Files that ``fastsvgp.sklearn.save`` wrote in its format 1: zlib of them, in base64.
+"""Files of format 1 written by ``fastsvgp.sklearn.save``, compressed by zlib, in base64.
 
-A regressor and a classifier of 12 rows of two columns, with two inducing inputs.
+They hold a regressor and a classifier of 12 rows of two columns, with two inducing inputs.
 """
 
 import base64
 import zlib
 
 X = [[1.0, 0.0], [-0.5, 1.0]]
-MEAN = [1.3635668928028826, 0.4993476049213298]  # of the regressor, as that version predicted
+MEAN = [1.3635668928028826, 0.4993476049213298]  # predictions of the regressor by that version
 SD = [1.3069274556079067, 1.55304547783547]
 PROBABILITIES = [
     [0.26035763986183735, 0.7396423601381626],
@@ -58,5 +58,5 @@ keFdHed3fwFvBEXZ
 
 
 def content(name):
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     return zlib.decompress(base64.b64decode(PACKED[name]))

@@ -1,4 +1,4 @@
-"""Small deep GPs whose hidden layers are on patches."""
+"""Small deep GPs with hidden layers on patches."""
 
 import numpy as np
 from support.deep_problems import draws_for
@@ -11,7 +11,7 @@ CHAINS = "plain", "convolutional", "places", "maps"
 
 
 def posterior_for(rng, name, covariance, columns, outputs):
-    """``(inducing, posterior)``."""
+    """Return ``(inducing, posterior)``."""
     inducing = rng.uniform(-1, 1, (M, columns))
     if name in PAIRS:
         inducing = fs.InducingPair(inducing[:3].copy(), inducing[3:].copy())
@@ -19,7 +19,7 @@ def posterior_for(rng, name, covariance, columns, outputs):
 
 
 def feature_map(rng, image, patch, stride=1, channels=2, name="whitened", mean=True):
-    """A layer on patches."""
+    """Return a layer on patches."""
     d = patch[0] * patch[1] * (*image, 1)[2]
     covariance = fs.RBF(1.2, np.linspace(1.5, 2.5, d)) + fs.Linear(0.1)
     filters = (
@@ -34,7 +34,7 @@ def feature_map(rng, image, patch, stride=1, channels=2, name="whitened", mean=T
 
 
 def top(rng, below, kind, name="whitened"):
-    """An output layer on such a map."""
+    """Return an output layer on a feature map."""
     shape = below.output_shape
     if kind == "plain":
         covariance, columns = fs.Matern32(1.1, 2.0), int(np.prod(shape))
@@ -67,7 +67,7 @@ def chain(rng, kind):
 
 
 def problem(rng, kind):
-    """``(model, X, Y, draws)``; images with a black half and a grey corner."""
+    """Return ``(model, X, Y, draws)``; images have a black half and a grey corner."""
     layers = chain(rng, kind)
     H, W, *_ = layers[0].geometry
     X = rng.standard_normal((B, H, W, layers[0].geometry[2]))

@@ -1,13 +1,14 @@
-"""A model.npz that ``fastsvgp fit`` wrote before it knew text columns and missing values: zlib of the file, in base64.
+"""A model.npz that ``fastsvgp fit`` wrote before it had text columns and missing values.
 
-Of 12 rows of columns a, b, y, with two inducing inputs.
+The file is compressed by zlib, in base64. Its data are 12 rows of columns a, b, y; it has two
+inducing inputs.
 """
 
 import base64
 import zlib
 
 X = [[1.0, 0.0], [2.0, 1.0]]
-# as that version predicted
+# predictions by that version
 MEAN, SD = [0.8418048966595576, 1.584332445103076], [0.5684608203463248, 0.6623118597723544]
 
 _PACKED = """
@@ -27,5 +28,5 @@ EN7OZrDa14VAdr2s1WtuMhBvHbNYXO0hoNhKLdRIZEu+LUUInSHLeWb55CaV7fkWEJ67QvY/r9IiN4SM
 
 
 def content():
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     return zlib.decompress(base64.b64decode(_PACKED))

@@ -1,4 +1,4 @@
-"""Files of format 1 as the version before format 2 wrote them: zlib of the .npz, in base64.
+"""Files of format 1, written by the version before format 2: zlib of the .npz, in base64.
 
 Each model has two inducing inputs of one column. The checkpoint is that of ``fit`` after two steps
 of ``OPTIONS`` on X, Y.
@@ -81,6 +81,9 @@ UwcO9w==
 
 
 def content(name):
-    """The bytes of a file: an "SVGP" with ``Whitened``, an "SGPR", "Relaxed" (an SVGP with it, direction "likelihood"), or a
-    "TrainingState" of the first."""
+    """Return the bytes of a file.
+
+    Names: "SVGP" (with ``Whitened``), "SGPR", "Relaxed" (an SVGP with it, direction "likelihood"),
+    and "TrainingState" (of the first).
+    """
     return zlib.decompress(base64.b64decode(_PACKED[name]))

@@ -1,4 +1,4 @@
-"""Files of format 2 as version 0.1.0 wrote them: zlib of the .npz, in base64.
+"""Files of format 2, written by version 0.1.0: zlib of the .npz, in base64.
 
 Each has two inducing inputs of one column.
 """
@@ -36,5 +36,5 @@ tiLXFlnFCvs79QUcr8OvA2/q8yLefQNaAYae
 
 
 def content(name):
-    """The bytes of a file: an "SVGP" with a sum of covariances and Student-t noise, or an "SGPR"."""
+    """Return the bytes of an "SVGP" (summed covariances, Student-t noise), or of an "SGPR"."""
     return zlib.decompress(base64.b64decode(_PACKED[name]))

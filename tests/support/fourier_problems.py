@@ -1,4 +1,4 @@
-"""Problems of random Fourier features of awkward sizes, and what every twin of the family must say about them."""
+"""Problems of random Fourier features of difficult sizes, and the assertions for every twin."""
 
 from unittest import mock
 
@@ -6,8 +6,8 @@ import numpy as np
 from oracles import fourier as oracle
 from support.numerics import generator
 
-SEED = 2**63 + 12345  # both words of the key count
-NUM = 2**33 + 5  # and both words of an index
+SEED = 2**63 + 12345  # uses both words of the key
+NUM = 2**33 + 5  # uses both words of an index
 SHAPES = [  # points, features, frequencies, right-hand sides
     (1, 1, 1, 1),
     (3, 2, 5, 2),
@@ -20,7 +20,7 @@ FAMILIES = ["rbf", "matern12", "matern32", "matern52"]
 
 
 def problem(rng, N, D, n, count, dtype):
-    """X, U, W, indices with repeats, a variance and lengthscales."""
+    """Return X, U, W, indices with repeats, a variance and lengthscales."""
     X, U, W = (
         rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, N), (count, 2 * n))
     )
@@ -30,7 +30,10 @@ def problem(rng, N, D, n, count, dtype):
 
 
 def as_accurate(result, plain, truth, at_least=0.0):
-    """Within four times the error of plain NumPy in the dtype, or of ``at_least``: sums that cancel make single numbers lucky."""
+    """Assert an error within four times that of plain NumPy in the dtype, or of ``at_least``.
+
+    Single numbers of sums that cancel can be accurate by chance.
+    """
     result = np.asarray(result)
     assert result.dtype == plain.dtype and result.shape == truth.shape
     if truth.size:
@@ -69,9 +72,9 @@ def check_products(twin, family, X, U, W, indices, variance, lengthscales):
     plain, truth = ([np.asarray(a) for a in definition(t)] for t in (dtype, np.longdouble))
     forwards, backwards, *exact = zip(plain, truth, strict=True)
     model = family, SEED, indices, NUM, variance, lengthscales
-    # what the rounding of all terms, of their phases first of all, typically adds up to: a sum of
-    # few may be better by luck. A frequency near 0 is off by the rounding of the numbers near 1
-    # that it is made of.
+    # the typical sum of the rounding of all terms, mostly of their phases: a sum of few terms can
+    # be more accurate by chance. A frequency near 0 has the rounding of the numbers near 1 that it
+    # is computed from.
     omega = 1 + np.abs(np.repeat(oracle.frequencies(family, SEED, indices, D, float), 2, axis=0))
     rounding = (
         np.finfo(dtype).eps * np.sqrt(variance / NUM) * (1 + np.abs(X / lengthscales) @ omega.T)
@@ -122,9 +125,12 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow; phases made in the kernel, and by a product before it."""
+    """Run every kernel on more than one block, for slow runs.
+
+    Phases are computed in the kernel, and by a product before it.
+    """
     rng, need = generator(1), ("X", "w", "variance", "lengthscales")
-    # seen once, below
+    # run once, below
     alone = {
         "_sum_parts": lambda *parts: None,
         "_column_products": lambda *products: np.zeros(1, dtype),

@@ -1,4 +1,4 @@
-"""Random regression problems for tests across rooms: a covariance of the package beside the plain function it should be."""
+"""Random regression problems: covariances, and plain functions that define them."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from oracles import gp
 import fastsvgp as fs
 from fastsvgp.records import leaves
 
-# formulas are compared, not conditions: those of Kuu stay below some thousands whatever the seed
+# the tests compare formulas, so Kuu is well-conditioned: below a few thousand for every seed
 JITTER = 1e-2
 
 
@@ -75,7 +75,10 @@ COVARIANCES = {
 
 
 class Problem(NamedTuple):
-    """``covariance`` of the package, ``k`` the same as a plain function; q(u) or q(v) = N(mean, scale_tril scale_tril')."""
+    """A regression: ``covariance`` is of the package, ``k`` the same as a plain function.
+
+    q(u) or q(v) is N(mean, scale_tril scale_tril').
+    """
 
     covariance: object
     k: object
@@ -117,7 +120,7 @@ class Problem(NamedTuple):
 
 
 def lower_factor(rng, *shape, off=0.3):
-    """Random lower factors with diagonals in (0.4, 1.2), well away from zero; ``off`` the size of what is below."""
+    """Return random lower factors, with diagonals in (0.4, 1.2) and entries of size ``off``."""
     M = shape[-1]
     W = np.tril(off * rng.standard_normal((*shape, M)))
     W[..., np.arange(M), np.arange(M)] = rng.uniform(0.4, 1.2, shape)
@@ -125,7 +128,7 @@ def lower_factor(rng, *shape, off=0.3):
 
 
 def factor(rng, *shape, off=0.3):
-    """The same with NaN where nobody may look: above the diagonal."""
+    """Return a lower factor with NaN above the diagonal, which must not be read."""
     return lower_factor(rng, *shape, off=off) + np.triu(np.full((shape[-1], shape[-1]), np.nan), 1)
 
 
@@ -146,7 +149,7 @@ def problem(rng, name="rbf", M=7, N=23, D=2):
 
 
 def assert_records_close(left, right, rtol=1e-9):
-    """Leaf by leaf, relative to max(1, largest entry); lower triangles only for factors."""
+    """Compare leaf by leaf, relative to max(1, largest entry); for factors only lower triangles."""
     for (path, kind, a), (other, _, b) in zip(leaves(left), leaves(right), strict=True):
         assert path == other
         assert (a is None) == (b is None), path
@@ -158,7 +161,7 @@ def assert_records_close(left, right, rtol=1e-9):
 
 
 def assert_moments(samples, mean, cov, errors=6):
-    """Those of ``samples`` (S, N) within some standard errors of the moments of the Gaussian that they come from."""
+    """Assert that moments of ``samples`` (S, N) are within standard errors of their Gaussian's."""
     var = cov.diagonal()
     assert (np.abs(samples.mean(axis=0) - mean) <= errors * np.sqrt(var / len(samples))).all()
     assert (

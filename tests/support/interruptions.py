@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen place, for tests of what it leaves."""
+"""Simulate Ctrl-C at a chosen point."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ from fastsvgp.cli.progress import Progress
 
 @contextlib.contextmanager
 def at_call(owner, name, number):
-    """While this lasts it comes in the place of a function's call of that number, from 1."""
+    """Raise KeyboardInterrupt instead of the ``number``-th call of a function, counted from 1."""
     plain, calls = getattr(owner, name), itertools.count(1)
 
     def call(*args, **options):
@@ -23,7 +23,7 @@ def at_call(owner, name, number):
 
 @contextlib.contextmanager
 def after_step(number):
-    """While this lasts it comes after a step of a training that the command line shows."""
+    """Raise KeyboardInterrupt after a step of a training whose progress the command line shows."""
     plain = Progress.__call__
 
     def call(self, step, value, info):

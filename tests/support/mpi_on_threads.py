@@ -1,4 +1,7 @@
-"""An MPI whose ranks are threads: what ``MPIGroup`` asks of mpi4py, for tests that need ranks on hosts of their making."""
+"""An MPI whose ranks are threads: the part of mpi4py that ``MPIGroup`` uses.
+
+Tests can place its ranks on hosts of any name.
+"""
 
 import contextlib
 import threading
@@ -11,12 +14,12 @@ from fastsvgp.distributed.protocol import told
 MPI = types.SimpleNamespace(
     COMM_TYPE_SHARED=1,
     IN_PLACE=object(),
-    Is_finalized=lambda: True,  # as this process ends, whose threads have
+    Is_finalized=lambda: True,  # called at the end of the process; the threads have ended already
 )
 
 
 class Comm:
-    """A communicator, as one of its ranks has it. ``hosts``: the name of each rank's."""
+    """A communicator of one rank; ``hosts`` has the host name of each rank."""
 
     def __init__(self, meeting, rank):
         self._meeting, self._rank = meeting, rank
@@ -66,7 +69,7 @@ class Comm:
 
 
 class Meeting:
-    """What the ranks of a communicator have together."""
+    """The shared state of the ranks of a communicator."""
 
     def __init__(self, hosts):
         self.hosts, self.values, self.barrier = (
@@ -77,7 +80,7 @@ class Meeting:
 
 
 def run(hosts, function):
-    """``function(comm)`` on ranks of these hosts, each in a thread: results, or the errors in their places."""
+    """Run ``function(comm)`` on ranks of these hosts, in threads; return results or errors."""
     world, results = Meeting(hosts), [None] * len(hosts)
 
     def work(rank):

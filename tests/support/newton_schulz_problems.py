@@ -1,4 +1,4 @@
-"""Newton-Schulz problems of awkward sizes, and what every twin of the family must say about them."""
+"""Newton-Schulz problems of difficult sizes, and the assertions for every twin of the family."""
 
 import numpy as np
 from support.numerics import assert_as_accurate_as, generator
@@ -11,12 +11,12 @@ def transposed(X):
 
 
 def unread(X):
-    """NaN above the diagonal, where nobody may look."""
+    """Put NaN above the diagonal, which must not be read."""
     return np.tril(X) + np.triu(np.full(X.shape[-2:], np.nan, X.dtype), 1)
 
 
 def problem(rng, M, batch, dtype):
-    """A positive definite matrix, a factor near the one of its inverse, any two matrices and a vector."""
+    """Return a positive definite matrix, a factor near its inverse's, two matrices, a vector."""
     A = rng.standard_normal((*batch, M, M + 2))
     A = A @ transposed(A) / M + 0.5 * np.eye(M)
     L = (
@@ -35,7 +35,7 @@ def phi(D):
 
 
 def definition(A, L, S, bar, v, g):
-    """Everything that the family computes, in the dtype of the arrays."""
+    """Return all results of the family, in the dtype of the arrays."""
     one = np.eye(A.shape[-1], dtype=A.dtype)
     D = transposed(L) @ A @ L - one
     P = L @ phi(D)
@@ -56,12 +56,22 @@ def definition(A, L, S, bar, v, g):
         ],
         -1,
     )
-    return [np.tril(D), stats, L - g * P, np.tril(L @ S @ transposed(L)), P, (P * (A @ P)).sum((-2, -1)), A_bar, L_bar, v,
-            np.sqrt((v * v).sum(-1))]  # fmt: skip
+    return [
+        np.tril(D),
+        stats,
+        L - g * P,
+        np.tril(L @ S @ transposed(L)),
+        P,
+        (P * (A @ P)).sum((-2, -1)),
+        A_bar,
+        L_bar,
+        v,
+        np.sqrt((v * v).sum(-1)),
+    ]
 
 
 def results_of(twin, A, L, S, bar, v, g):
-    """The same from a twin; unused triangles of arguments hold NaN."""
+    """Return the same from a twin; unused triangles of arguments hold NaN."""
     A, L, S, bar = map(unread, (A, L, S, bar))
     D, stats = twin.newton_schulz_gram(A, L)
     stepped = twin.newton_schulz_step(A, L, g)
@@ -89,7 +99,7 @@ def check_all(twin, rng, M, batch, dtype):
     arrays = problem(rng, M, batch, dtype)
     plain = definition(*arrays, dtype(0.7))
     truth = definition(*(X.astype(np.longdouble) for X in arrays), dtype(0.7).astype(np.longdouble))
-    # entries of D are what is left of numbers near 1, and P and its curvature are made of them
+    # entries of D are differences of numbers near 1, and P and its curvature are computed from D
     A, L, P = np.abs(arrays[0]).max(), np.abs(arrays[1]).max(), np.abs(truth[4]).max()
     sizes = {0: 1.0, 4: L, 5: 2 * M * A * P * L}
     for place, (result, in_dtype, exact) in enumerate(
@@ -109,7 +119,7 @@ def check_all(twin, rng, M, batch, dtype):
 
 
 def small_run(twin, dtype):
-    """Every kernel once, on more than one block and on slices of a sum, for runs that are slow."""
+    """Run every kernel once, on more than one block and on slices of a sum, for slow runs."""
     A, L, S, _, v = problem(generator(1), 66, (), dtype)
     D, stats = twin.newton_schulz_gram(unread(A), unread(L))
     twin.newton_schulz_curvature(unread(A), unread(L), unread(D))

@@ -1,4 +1,8 @@
-"""Numerical checks and random numbers shared by all tests."""
+"""Numerical assertions and random numbers for all tests.
+
+In their names, ``fast`` is a result of the package, ``plain`` the same formula by NumPy in the same
+dtype, and ``truth`` that formula in extended precision.
+"""
 
 import os
 
@@ -9,22 +13,28 @@ SEED = int(os.environ.get("FASTSVGP_TEST_SEED", 20240917))
 
 
 def generator(*stream):
-    """Random numbers of a test that has no ``rng`` fixture: a function of ``FASTSVGP_TEST_SEED`` and of ``stream``."""
+    """Return a generator that depends on ``FASTSVGP_TEST_SEED`` and ``stream``.
+
+    Tests without the fixture ``rng`` use it.
+    """
     return np.random.default_rng([SEED, *stream])
 
 
 def exactly(*arrays):
-    """The arrays in long double: an oracle of them rounds to 1e-19 where the platform has it, and else as float64 does."""
+    """Return the arrays in long double, which has rounding 1e-19 if the platform supports it."""
     return tuple(np.asarray(a, LONG)[()] for a in arrays)
 
 
 def five_point(f, h=1e-3):
-    """Derivative of ``f(s)`` at s = 0 by five-point central differences (error of order h^4), in the precision of ``f``."""
+    """Return the derivative of ``f(s)`` at s = 0 by five-point central differences, of order h^4.
+
+    The result has the precision of ``f``.
+    """
     return (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
 
 
 def nine_point(f, h=1e-3):
-    """The same with an error of order h^8."""
+    """Return the derivative of ``f(s)`` at s = 0 by nine-point differences, of order h^8."""
     return (
         sum(
             c * (f(n * h) - f(-n * h))
@@ -35,12 +45,14 @@ def nine_point(f, h=1e-3):
 
 
 def assert_adjoint(f, args, bars, y_bar, rng, h=1e-3, directions=None, condition=1.0):
-    """<y_bar, J d> equals <bar, d> for each argument alone, along a random direction d of its own (or the given one).
+    """Assert that <y_bar, J d> equals <bar, d> for each argument separately.
 
-    ``bars`` are the claimed cotangents of ``args``, in order; ``f(*args)`` returns one array. An
-    argument's scale is |bar| |d|, no other's, so no cotangent hides behind a larger one; what
-    differences of ``f`` lose to rounding, in the precision of its values and times ``condition``,
-    is allowed for. Steps are to be small beside the way to a kink or pole of ``f``.
+    ``f(*args)`` returns one array, ``y_bar`` is its cotangent, and ``bars`` are the claimed
+    cotangents of ``args``, in order. Each d is random, or given by ``directions``. The tolerance of
+    an argument is relative to its |bar| |d|, so an error in a small cotangent is not hidden by a
+    larger one. It also allows for the rounding of the differences of ``f``, in the precision of its
+    values and times ``condition``. The step h must be small compared with the distance to a kink or
+    pole of ``f``.
     """
     value = np.asarray(f(*args))
     rounding = 50 * np.finfo(value.dtype).eps * condition * np.abs(y_bar * value).sum() / h
@@ -56,19 +68,21 @@ def assert_adjoint(f, args, bars, y_bar, rng, h=1e-3, directions=None, condition
 
 
 def assert_as_accurate_as(fast, plain, truth, slack=4, size=0.0):
-    """The error of ``fast`` is within ``slack`` of plain NumPy's in the same dtype, or of the rounding of what is as large as the
-    truth, or as ``size``: that of terms which may cancel in it, where a single result of plain
-    NumPy may be good by luck."""
+    """Assert that the error of ``fast`` is at most ``slack`` times that of ``plain``.
+
+    The error of plain NumPy counts at least as the rounding of the truth, or of ``size``, the size
+    of terms that cancel: a single result of plain NumPy can be accurate by chance.
+    """
     floor = np.finfo(fast.dtype).eps * max(np.abs(truth).max(), size)
     assert np.abs(fast - truth).max() <= slack * max(np.abs(plain - truth).max(), floor)
 
 
 def assert_typically_as_accurate_as(fast, plain, truth, slack=4, dtype=np.float32):
-    """The same over several problems of one shape, along the first axis: medians of the errors relative to each problem's truth.
+    """Assert the same for the median over several problems of one shape, along the first axis.
 
-    How far off a single sum is in float32 is luck, and the worst problem's error that of its
-    condition; the median is neither. ``dtype`` is what they were computed in: its rounding is
-    allowed, too.
+    Errors are relative to the truth of each problem. The error of a single sum in float32 is
+    random, and the error of the worst problem depends on its condition; the median has neither
+    problem. ``dtype`` is the dtype of the computation, whose rounding is also allowed.
     """
     fast, plain, truth = (np.reshape(a, (len(truth), -1)) for a in (fast, plain, truth))
     size = np.abs(truth).max(axis=1)

@@ -1,4 +1,4 @@
-"""An optimiser that shares nothing with ours but the names of what it offers."""
+"""An optimiser that shares only the names of its methods with those of the package."""
 
 from typing import Any
 
@@ -9,14 +9,17 @@ from fastsvgp.extending import leaves, matches, record, replace_at, static, tree
 
 @record
 class SignState:
-    """Steps so far, and the averaged gradient: a record like the model."""
+    """The number of steps, and the averaged gradient, a record like the model."""
 
     count: Any = static()
     average: Any = None
 
 
 class SignAscent:
-    """Each number a step along the sign of its averaged gradient, positive ones by a factor; triangular factors stay."""
+    """Steps along the sign of the averaged gradient.
+
+    Positive fields change by a factor; triangular factors are fixed.
+    """
 
     def __init__(self, step_size, fixed=()):
         self.step_size, self.fixed = step_size, fixed

@@ -1,4 +1,4 @@
-"""Pairwise problems of awkward sizes, and what every twin of the family must say about them."""
+"""Pairwise problems of difficult sizes, and the assertions for every twin of the family."""
 
 from unittest import mock
 
@@ -17,7 +17,7 @@ SHAPES = [(1, 1, 1), (3, 17, 2), (65, 5, 3), (17, 130, 8), (70, 68, 11), (66, 67
 
 
 def problem(rng, N1, N2, D, dtype, shared=False):
-    """X1, X2, variance, lengthscales: two pairs of points are the same."""
+    """Return X1, X2, variance, lengthscales; two pairs of points are equal."""
     X1, X2 = rng.standard_normal((N1, D)), rng.standard_normal((N2, D))
     X2[0], X2[-1] = X1[0], X1[-1]
     lengthscales = np.sqrt(D) * (1.3 if shared else rng.uniform(0.7, 2.0, D))
@@ -25,13 +25,11 @@ def problem(rng, N1, N2, D, dtype, shared=False):
 
 
 def apart(rng, N1, N2, D, shared=False, dtype=np.float64):
-    """The same along a line.
+    """Return the same along a line.
 
-    Pairs keep a distance, so that differences across the kinks of Matern-1/2 and 3/2 are never
-    taken.
-
-    A product of two rows sums D terms of one sign, and most of it cancels in the squared distance
-    of neighbours.
+    Pairs have a minimal distance, so finite differences never cross the kinks of Matern-1/2 and
+    3/2. A product of two rows sums D terms of one sign, most of which cancel in the squared
+    distance of neighbours.
     """
     order = rng.permutation(N1 + N2)[:, None] * 0.1
     X = order * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
@@ -64,7 +62,7 @@ def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):
 
 
 def check_accuracy(twin, rng, family, D, dtype):
-    """Medians over several problems: in one of them plain NumPy's error may be small by luck."""
+    """Check medians over several problems: for one, plain NumPy can be accurate by chance."""
     fast, plain, truth = [], [], []
     for number in range(16):
         arguments = apart(rng, 17, 65, D, number % 2, dtype)
@@ -75,7 +73,7 @@ def check_accuracy(twin, rng, family, D, dtype):
 
 
 def bars_of(twin, family, K_bar, arguments, known):
-    """The cotangents by the twin, and by definition in the same dtype and in extended precision."""
+    """Return the cotangents by the twin, and by definition, in its dtype and more precise."""
     K = twin.stationary(family, *arguments) if known else None
     X1, X2, *parameters = arguments
     bars = twin.stationary_vjp(K_bar, family, *arguments, NAMES, K)
@@ -91,7 +89,10 @@ def bars_of(twin, family, K_bar, arguments, known):
 
 
 def check_contractions(twin, rng, dtype, known, shapes=SHAPES, families=FAMILIES):
-    """Errors of all problems together, each scaled to one: the plain error of a single sum may be tiny by luck."""
+    """Check the errors of all problems together, each scaled to one.
+
+    The plain error of a single sum can be tiny by chance.
+    """
     errors = {name: ([], []) for name in NAMES}
     for number, (N1, N2, D) in enumerate(shapes):
         X1, X2, *parameters = problem(rng, N1, N2, D, dtype, shared=number % 2)
@@ -145,9 +146,10 @@ def check_inner(twin, rng, N1, N2, D, dtype, shared):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow; blocks that contract have four tiles, or one.
+    """Run every kernel on more than one block, for slow runs.
 
-    The form by products does not depend on the dtype, and runs in float32.
+    Contracted blocks have four tiles, or one. The form by products does not depend on the dtype,
+    and runs in float32.
     """
     rng = generator(1)
     X1, X2, *parameters = problem(rng, 67, 130, 9, dtype, shared=True)

@@ -1,4 +1,4 @@
-"""Sums over patches of awkward shapes, and what every twin of the family must say about them."""
+"""Sums over patches of difficult shapes, and the assertions for every twin of the family."""
 
 import functools
 from unittest import mock
@@ -27,7 +27,10 @@ def num_windows(geometry, windows):
 
 
 def problem(rng, geometry, windows, M, N, dtype, shared=False):
-    """Z, X, variance, lengthscales: one image is constant in places, and holds an inducing patch."""
+    """Return Z, X, variance, lengthscales.
+
+    One image has constant parts, and contains an inducing patch.
+    """
     H, W, C, h, w, _ = geometry
     Z, X, d = rng.standard_normal((M, h * w * C)), rng.standard_normal((N, H * W * C)), h * w * C
     X[0, : len(X[0]) // 2] = 0.3
@@ -36,17 +39,17 @@ def problem(rng, geometry, windows, M, N, dtype, shared=False):
     return Z.astype(dtype), X.astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
 
 
-# --- definitions, in whatever dtype comes in ---------------------------------------------------------------------------------
+# --- definitions, in whatever dtype comes in ------------------------------------------------------
 
 
 def places(geometry, windows):
-    """(P, d): which numbers of an image are those of its patches."""
+    """Return (P, d): the indices of the numbers of each patch in an image."""
     H, W, C, *_ = geometry
     return patches.gather(np.arange(H * W * C)[None], geometry)[0][slice(*windows or (None,))]
 
 
 def sums(family, geometry, windows, Z, X, A, variance, lengthscales, K_bar):
-    """The sums, and all cotangents."""
+    """Return the sums, and all cotangents."""
     at, out, X_bar, A_bar, totals = (
         places(geometry, windows),
         np.zeros_like(K_bar),
@@ -87,7 +90,7 @@ def pair_sums(family, geometry, windows, others, X, B, variance, lengthscales, k
     return out, X_bar, B_bar, *totals
 
 
-# --- checks --------------------------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 
 def check_gather(twin, rng, dtype):
@@ -114,8 +117,10 @@ def check_gather(twin, rng, dtype):
 
 
 def compare(definition, arrays, *runs):
-    """Errors of a problem's values and cotangents beside plain NumPy's, for each run of a twin: relative to the largest result,
-    or to what it would be if weights and cotangents had one sign, as sums of many terms may cancel.
+    """Return errors of values and cotangents, and those of plain NumPy, for each run of a twin.
+
+    Errors are relative to the largest result, or to its size if weights and cotangents had one
+    sign, because sums of many terms can cancel.
     """
     *first, weights, variance, lengthscales, bar = arrays
     plain, truth = definition(*arrays), definition(*exactly(*arrays))
@@ -133,7 +138,7 @@ def compare(definition, arrays, *runs):
 
 
 def judge(errors, dtype):
-    """Of all problems and results together: the plain error of a single sum may be tiny by luck."""
+    """Check all problems together: the plain error of a single sum can be tiny by chance."""
     fast, plain = np.max([pair for run in errors for pair in run], 0)
     assert fast <= 4 * max(plain, np.finfo(dtype).eps), errors
 
@@ -156,7 +161,7 @@ def check_sums(twin, rng, dtype):
 
 
 def check_pair_sums(twin, rng, dtype):
-    """With X among what is needed and without, which twins may compute in other ways."""
+    """Check with and without the cotangent of X, for which twins can use different code."""
     errors = []
     for number, (geometry, windows, others, _, N) in enumerate(SHAPES):
         _, X, *parameters = problem(rng, geometry, windows, 1, N, dtype, number % 2)
@@ -184,7 +189,7 @@ def check_pair_sums(twin, rng, dtype):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow: one block for two images, or one for each."""
+    """Run every kernel on more than one block, for slow runs: one block per image, or for two."""
     rng, geometry = generator(1), (2, 9, 1, 1, 2, 1)  # 16 windows of 2 numbers
     Z, X, *parameters = problem(rng, geometry, None, 33, 2, dtype)
     A, K_bar, k_bar = (rng.standard_normal(shape).astype(dtype) for shape in ((33, 16), (33, 2), 2))

@@ -1,4 +1,4 @@
-"""How much memory a call takes."""
+"""Measure the memory of a call."""
 
 import tracemalloc
 
@@ -6,11 +6,11 @@ from fastsvgp.kernels.cpu.common import scratch
 
 
 def peak_numbers(call):
-    """The least of three: what other threads of the tests take meanwhile counts too."""
+    """Return the least of three measurements, because memory of other threads counts too."""
     call()
     peaks = []
     for _ in range(3):
-        scratch.clear()  # what a first step takes, nothing recycled
+        scratch.clear()  # measure a first step, without recycled memory
         tracemalloc.start()
         try:
             call()

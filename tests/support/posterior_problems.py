@@ -1,4 +1,8 @@
-"""Every posterior is a row of one table, over which the tests of all rooms run; its definition is in ``definitions``."""
+"""The table of posteriors, over which the tests of all rooms run.
+
+A new posterior is one ``Row`` of ``ROWS``, or of ``PAIRS`` for two sets of inducing inputs;
+``EVERY`` is both tables together. The definition of its bound is in ``definitions``.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,14 +18,18 @@ ALL = "posterior", "blocks"
 
 
 class Row(NamedTuple):
-    """A posterior: a random one, one of no width, and its marginals by plain formulas.
+    """One posterior of the table, as functions that construct and evaluate it.
 
-    make : (rng, A, batch) -> posterior, for the prior covariance A of u, jitter included; batch is () or (P,)
-    certain : (M) -> posterior of u = 0 for A = I, its variance below rounding
-    plain : (A, Kuf, kff, q, f_bar) -> {name: array} of one output, in the dtype of the arguments: "mean", "var" and "bar.Kuf",
-        the cotangent for f_bar of the marginals; may have others ("bar.Kuu", "bar.posterior.mean"),
-        for -1 of the KL
-    probes : how many a bound is asked for
+    make : (rng, A, batch) -> posterior
+        A random posterior for the prior covariance A of u, including jitter; batch is () or (P,).
+    certain : (M) -> posterior
+        A posterior that is certain of u = 0, for A = I: its variance is below rounding error.
+    plain : (A, Kuf, kff, q, f_bar) -> {name: array}
+        The marginals of one output by plain NumPy formulas, in the dtype of the arguments: "mean",
+        "var" and "bar.Kuf", the cotangent of Kuf for f_bar. It can have others ("bar.Kuu",
+        "bar.posterior.mean"), which include -1 times the KL. None for pairs.
+    probes : int, optional
+        The number of probes that a bound is called with.
     """
 
     make: Callable
@@ -30,7 +38,7 @@ class Row(NamedTuple):
     probes: int | None = None
 
     def random(self, rng, M, dtype=float):
-        """Random quantities, as passes and bounds take them."""
+        """Return the random quantities in the form that passes and bounds take."""
         return (
             {}
             if self.probes is None
@@ -38,11 +46,11 @@ class Row(NamedTuple):
         )
 
 
-# --- random ones, with NaN where nobody may look: above the diagonals of factors ----------------------------------------
+# --- random posteriors, with NaN in entries that must not be read: above the diagonals -----------
 
 
 def near_inverse_factor(rng, A, error=0.15):
-    """A lower factor near that of the inverse of A."""
+    """Return a lower factor close to that of the inverse of A."""
     M = len(A)
     noise = np.tril(rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(-1, 1, M))
     return np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + error / M * noise) + np.triu(
@@ -88,11 +96,12 @@ LARGEST_JITTER = 1e-2
 
 
 def dual_sites(kind):
-    """Valid sites whose sum is not positive semi-definite: the posterior is wider than the prior in some directions.
+    """Return a maker of valid sites whose sum is not positive semi-definite.
 
-    They are valid for every jitter up to that of A, at most ``LARGEST_JITTER``. Absorbed sites are
-    bounded by the inverse of Kuu, which falls with the jitter, so A itself serves. Tied sites are
-    bounded by Kuu, from which the jitter is taken.
+    The posterior is then wider than the prior in some directions. The sites are valid for every
+    jitter up to that of A, at most ``LARGEST_JITTER``. Absorbed sites are bounded by the inverse of
+    Kuu, which decreases with the jitter, so A can be used. Tied sites are bounded by Kuu, from
+    which the jitter is subtracted.
     """
 
     def make(rng, A, batch=()):
@@ -112,7 +121,7 @@ def dual_sites(kind):
     return make
 
 
-# --- plain formulas -----------------------------------------------------------------------------------------------------
+# --- plain formulas -----------------------------------------------------------------------------
 
 
 def plain_whitened(A, Kuf, kff, q, f_bar, whiten=False):
@@ -172,7 +181,7 @@ def plain_dual_sites(A, Kuf, kff, q, f_bar):
     return {"mean": m @ Lam, "var": kff - (Lam * H_Lam).sum(0), "bar.Kuf": Kuf_bar}
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------------
 
 
 def _likelihood_row(preconditioned):
@@ -189,6 +198,7 @@ def _relaxed_row(preconditioned, probes=None):
     return Row(relaxed(preconditioned), certain, plain_relaxed, probes)
 
 
+# posteriors with one set of inducing inputs, by name
 ROWS = {
     "whitened": Row(
         gaussian_factor(fs.Whitened),
@@ -225,7 +235,10 @@ ROWS = {
 
 
 def _pair_row(kind):
-    """Of two sets of inducing inputs, a third of them in the second; more of these posteriors in ``test_orthogonal``."""
+    """Return the row of a posterior of two sets of inducing inputs, a third of them in the second.
+
+    ``test_orthogonal`` has more tests of these posteriors.
+    """
 
     def fields(M, mean, tril):
         sizes = M - max(1, M // 3), max(1, M // 3)
@@ -241,6 +254,7 @@ def _pair_row(kind):
     return Row(make, lambda M: kind(*fields(M, np.zeros, lambda m: 1e-12 * np.eye(m))), None)
 
 
+# posteriors with two sets of inducing inputs, by class name
 PAIRS = {
     kind.__name__: _pair_row(kind)
     for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights)
@@ -248,7 +262,7 @@ PAIRS = {
 EVERY = ROWS | PAIRS
 
 
-LIKELIHOODS = [  # with the outputs, and targets
+LIKELIHOODS = [  # likelihood, number of outputs, targets
     (fs.Gaussian(variance=0.2), None, lambda rng, N: rng.standard_normal(N)),
     (fs.Gaussian(variance=0.2), 2, lambda rng, N: rng.standard_normal((N, 2))),
     (fs.BernoulliLogit(), None, lambda rng, N: rng.integers(0, 2, N)),
@@ -257,11 +271,11 @@ LIKELIHOODS = [  # with the outputs, and targets
 ]
 
 
-# --- problems -----------------------------------------------------------------------------------------------------------
+# --- problems -----------------------------------------------------------------------------------
 
 
 def joint_blocks(rng, M, N):
-    """Blocks of a positive definite joint covariance."""
+    """Return blocks of a positive definite joint covariance."""
     A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
     K = A @ A.T + 0.2 * np.eye(M + N)
     Kff = K[M:, M:]
@@ -269,21 +283,21 @@ def joint_blocks(rng, M, N):
 
 
 def problem(rng, name, M, N, P=None):
-    """``(posterior, blocks, random quantities)``."""
+    """Return ``(posterior, blocks, random quantities)``."""
     blocks = joint_blocks(rng, M, N)
     posterior = EVERY[name].make(rng, blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,))
     return posterior, blocks, EVERY[name].random(rng, M)
 
 
 def of_means(posterior):
-    """The dotted name of the field that means are linear in: the first."""
+    """Return the dotted name of the field in which means are linear: the first."""
     return f"posterior.{posterior._record_fields[0][0]}"
 
 
 def in_model(rng, name, model, batch=(), jitter=JITTER):
-    """``(model, random quantities)``: the same model with a posterior of this row, which fits its covariance.
+    """Return ``(model, random quantities)``, with a posterior of this row that fits the covariance.
 
-    Of two sets the inducing inputs, an array as they come, become a pair.
+    For two sets, the array of inducing inputs becomes a pair.
     """
     Kuu = model.covariance.Kuu(model.inducing)
     M = len(Kuu)
@@ -307,7 +321,7 @@ class StackedWhitened(fs.Whitened):
 
 
 class Through(NamedTuple):
-    """What a whole pass gives."""
+    """The results of a whole pass."""
 
     f: Any
     kl: float
@@ -318,19 +332,22 @@ class Through(NamedTuple):
 
 
 def bars_of(f):
-    """Cotangents of marginals, of both signs."""
+    """Return cotangents of marginals, of both signs."""
     return fs.Marginals(np.sin(3 * f.mean), -np.cos(5 * f.var))
 
 
 def one_sided_bars_of(f):
-    """Variances of one sign, as from log-concave likelihoods: products take another way then."""
+    """Return cotangents of variances of one sign, as from log-concave likelihoods.
+
+    Products use another code path for them.
+    """
     return fs.Marginals(np.sin(3 * f.mean), -1 - f.var)
 
 
 def through(
     posterior, blocks, f_bar=bars_of, kl_bar=-0.7, need=ALL, jitter=JITTER, columns=None, **more
 ):
-    """All of ``blocks`` forward and back; ``f_bar`` may be a function of the marginals."""
+    """Run forward and backward pass of ``blocks``; ``f_bar`` can be a function of marginals."""
     columns = blocks.Kuf.shape[1] if columns is None else columns
     return back_and_forth(
         posterior.start(blocks.Kuu, jitter, columns, need, **more), blocks, f_bar, kl_bar

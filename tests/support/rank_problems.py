@@ -1,4 +1,4 @@
-"""Several ranks in one process, and what their results are compared by."""
+"""Run several ranks in one process, and compare their results."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def on_ranks(size, function, rows="all"):
 
 
 def ends(size, function, rows="all"):
-    """What each rank returns or raises."""
+    """Return the result or the error of each rank."""
 
     def work(group):
         try:
@@ -22,7 +22,7 @@ def ends(size, function, rows="all"):
 
 
 def assert_ended_by(errors, text):
-    """One rank, whichever, met a ``ValueError`` of its own, and the others know which and what."""
+    """Assert that one rank raised a ``ValueError``, which the other ranks report."""
     (failed,) = [rank for rank, error in enumerate(errors) if not isinstance(error, fs.RemoteError)]
     assert isinstance(errors[failed], ValueError) and text in str(errors[failed])
     for other in [*errors[:failed], *errors[failed + 1 :]]:
@@ -30,13 +30,13 @@ def assert_ended_by(errors, text):
 
 
 def distance(one, other):
-    """The largest difference of two models, of all leaves."""
+    """Return the largest difference of two models over all leaves."""
     pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
     return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
 
 
 def numbers(found):
-    """Records, tuples and numbers as one list of arrays."""
+    """Return records, tuples and numbers as one list of arrays."""
     if isinstance(found, (tuple, list)):
         return [array for part in found for array in numbers(part)]
     if hasattr(found, "_record_fields"):
@@ -48,8 +48,12 @@ def numbers(found):
 
 
 def assert_same_on_all_and_close(results, expected, rtol):
-    """Bits agree on all ranks; each array to ``rtol`` of its size, or of a hundredth of the largest gradient: sums may cancel."""
-    # the first one is the value
+    """Assert that results are bitwise equal on all ranks, and close to ``expected``.
+
+    The tolerance is ``rtol`` of the size of an array, or of a hundredth of the largest gradient,
+    because sums can cancel.
+    """
+    # the first array is the value
     least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])
     for other in results[1:]:
         for one, two in zip(numbers(results[0]), numbers(other), strict=True):
@@ -60,5 +64,5 @@ def assert_same_on_all_and_close(results, expected, rtol):
 
 
 def uneven(size, rows):
-    """Where the shares begin: each rank but the last has one row."""
+    """Return the starts of the shares: each rank except the last has one row."""
     return [*range(size), rows]

@@ -1,8 +1,8 @@
 """The Python blocks of the README and of docs/.
 
-A block that needs a library which our tests do without says so behind its fence, "python needs
-torch". ``python tests/support/readme.py FOLDER`` writes the other ones of the README to files there, for a
-type checker.
+A block that needs a library beyond the test requirements says so after its fence, as in "python
+needs torch". ``python tests/support/readme.py FOLDER`` writes the other blocks of the README to
+files there, for a type checker.
 """
 
 import pathlib
@@ -18,21 +18,20 @@ PAGES = sorted(
 
 
 def snippets(page=README):
-    """Blocks that need nothing more than our tests do."""
+    """Return the blocks that need only the test requirements."""
     return [block for needs, block in BLOCK.findall(page.read_text(encoding="utf-8")) if not needs]
 
 
 def needs(page):
-    """What the other blocks of a page need."""
+    """Return the libraries that the other blocks of a page need."""
     return sorted({name for name, _ in BLOCK.findall(page.read_text(encoding="utf-8")) if name})
 
 
 def run(page, having=()):
-    """Run the blocks of a page in order, as one script; the names that it leaves.
+    """Run the blocks of a page in order, as one script, and return its variables.
 
-    Tracebacks show lines of the page.
-
-    Blocks that need what is not in ``having`` are left out.
+    Tracebacks show lines of the page. Blocks that need a library that is not in ``having`` are
+    skipped.
     """
     text, names = page.read_text(encoding="utf-8"), {"__name__": f"docs.{page.stem}"}
     for block in BLOCK.finditer(text):

@@ -1,7 +1,7 @@
-"""Where there is a GPU: CuPy on it, and arrays that lie there as they lie here.
+"""CuPy on a real GPU, and copies of arrays that keep their layout.
 
-``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation: padded
-rows, every second column and addresses askew would all arrive contiguous and aligned, and tests of
+``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation. Padded
+rows, every second column and misaligned addresses would become contiguous and aligned, so tests of
 layouts would test nothing.
 """
 
@@ -24,17 +24,17 @@ def why_none():
         import cupy
 
         return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
-    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
+    except Exception as error:  # not installed, no driver, a mismatch: keep the reason
         return f"no CUDA device ({type(error).__name__}: {error})"
 
 
 def cupy_or_skip():
-    """CuPy, for a test that runs on a device."""
+    """Return CuPy, for a test that runs on a device."""
     return _cupy(pytest.skip)
 
 
 def cupy_or_exit():
-    """CuPy, for a script that does."""
+    """Return CuPy, for a script that runs on a device."""
     return _cupy(sys.exit)
 
 
@@ -49,10 +49,10 @@ def _cupy(refuse):
 
 
 def laid_out(cupy, array):
-    """A copy of a NumPy array with its strides, at its address modulo 16.
+    """Return a copy of a NumPy array with its strides, at its address modulo 16.
 
-    What lies between the entries comes along. Beyond the last one the allocation ends, so that
-    tools see reads past it.
+    Bytes between the entries are copied too. The allocation ends after the last entry, so tools
+    detect reads beyond it.
     """
     if array.size == 0:
         return cupy.asarray(array)
@@ -65,7 +65,10 @@ def laid_out(cupy, array):
 
 
 def on_device(cupy, stem):
-    """The CUDA twin of a family for NumPy arrays: they go to the device with their layouts, and results come back with theirs."""
+    """Return the CUDA twin of a family for NumPy arrays.
+
+    Arrays are copied to the device with their layouts, and results back with theirs.
+    """
     module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
 
     def there(a):

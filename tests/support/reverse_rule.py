@@ -1,4 +1,4 @@
-"""The reverse rule of any posterior, held to its definition; and what is behind the cotangent of a factor."""
+"""Test the reverse rule of any posterior against its definition."""
 
 import numpy as np
 from support import definitions
@@ -9,7 +9,10 @@ import fastsvgp as fs
 
 
 def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
-    """Cotangents of every field and block, for cotangents of both signs of the marginals and one of the KL term."""
+    """Assert the cotangents of every field and block.
+
+    The cotangents of the marginals have both signs; that of the KL term is one number.
+    """
     shape, kl_bar = (*posterior.check_size(len(blocks.Kuu)), len(blocks.kff)), -0.7
     f_bar = fs.Marginals(*rng.standard_normal((2, *shape)))
     back = through(posterior, blocks, f_bar, kl_bar, jitter=jitter, **random)
@@ -36,7 +39,10 @@ def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
 
 
 def symmetric_behind(W_bar, W):
-    """The symmetric X with tril(2 X W) = W_bar: W' (2 X W) is symmetric, and has the lower triangle of W' W_bar."""
+    """Return the symmetric X with tril(2 X W) = W_bar.
+
+    W' (2 X W) is symmetric, and has the lower triangle of W' W_bar.
+    """
     H = np.tril(W.T @ W_bar)
     inverse = np.linalg.inv(W)
     return inverse.T @ (H + np.tril(H, -1).T) @ inverse / 2

@@ -1,7 +1,7 @@
-"""What a built site loads, and from where.
+"""Check that a built site loads nothing from other hosts.
 
-``python tests/support/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is
-missing.
+``python tests/support/site_pages.py FOLDER`` exits with 1 if a page needs another host, or a
+missing file.
 """
 
 import pathlib
@@ -34,9 +34,9 @@ class Loads(HTMLParser):
 
 
 def faults(folder):
-    """One line per address that a page or style of the site would fetch in vain without internet."""
+    """Yield a line per address that a page or style could not fetch without internet."""
     for path in sorted(folder.rglob("*")):
-        # there are templates of the theme
+        # _static has templates of the theme
         if path.suffix == ".html" and path.parent.name != "_static":
             found = Loads(path.read_text(encoding="utf-8")).found
         elif path.suffix == ".css":

@@ -1,4 +1,4 @@
-"""Small problems for the modules of PyTorch."""
+"""Small problems for the PyTorch modules."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def tensors(*arrays):
 def gp_of(
     rng, posterior="whitened", P=None, M=6, B=9, D=2, covariance=None, likelihood=None, mean=None
 ):
-    """``(model, module, X, Y)``; X and Y of NumPy."""
+    """Return ``(model, module, X, Y)``; X and Y are NumPy arrays."""
     from fastsvgp.interop.torch import SVGP
 
     likelihood = likelihood or fs.Gaussian(0.3)
@@ -35,7 +35,7 @@ def gp_of(
 
 
 def deep(rng, N=60, D=3):
-    """``(network, module, X, Y)`` of a process on two features; tensors."""
+    """Return ``(network, module, X, Y)`` of a process on two features; X and Y are tensors."""
     _, gp, _, _ = gp_of(rng, covariance=fs.Matern32(0.8, np.ones(2)), M=8)
     torch.manual_seed(0)
     net = torch.nn.Sequential(

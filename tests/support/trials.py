@@ -1,4 +1,4 @@
-"""What every toy of this folder goes through: each was written by following docs/ alone, in one file."""
+"""The checks of each toy in ``tests/extending``, which is one file that follows only docs/."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from fastsvgp.testing import assert_gradient
 
 
 def assert_bound(model, X, Y, rng, **options):
-    """Value, all gradients and that in the inputs, scaled as for a minibatch; and what ``wrt`` leaves out."""
+    """Assert value and all gradients, including that in the inputs, of a minibatch; and ``wrt``."""
     options = {"num_data": 3.0 * len(X), "jitter": 1e-2} | options
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
     assert value == fs.elbo_and_grad(model, X, Y, **options)[0]
@@ -27,7 +27,7 @@ def assert_bound(model, X, Y, rng, **options):
 
 
 def assert_single_precision(model, X, Y):
-    """float32 in, float32 out, near float64; nothing that came in is changed."""
+    """Assert that float32 gives float32, close to float64, and that no argument is modified."""
     single = fs.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
     kept = [np.copy(leaf) for _, _, leaf in fs.leaves(single)]
     x, y = X.astype(np.float32), Y.astype(np.float32) if Y.dtype.kind == "f" else Y
@@ -46,7 +46,7 @@ def assert_single_precision(model, X, Y):
 
 
 def assert_trains_and_is_kept(model, X, Y, folder, steps=20):
-    """The flat vector, Adam on every leaf, and a file."""
+    """Assert that the flat vector, Adam on every leaf, and files work."""
     vector, unravel = fs.ravel(model)
     np.testing.assert_allclose(fs.elbo(unravel(vector), X, Y), fs.elbo(model, X, Y), rtol=1e-9)
     optimiser, moved = fs.adam(0.01), model
@@ -64,14 +64,14 @@ def assert_trains_and_is_kept(model, X, Y, folder, steps=20):
 
 
 def assert_fits(model, X, Y, **options):
-    """``fit`` climbs, on minibatches."""
+    """Assert that ``fit`` raises the bound on minibatches."""
     trained, info = fs.fit(model, X, Y, steps=30, batch_size=len(X) // 2, rng=0, **options)
     assert info.steps == 30 and fs.elbo(trained, X, Y) > fs.elbo(model, X, Y)
     return trained
 
 
 def assert_joint_predictions(model, X):
-    """Covariances have the marginal variances on their diagonals, and samples these moments' shapes."""
+    """Assert that diagonals of covariances are the variances, and the shapes of samples."""
     mean, var = fs.predict_f(model, X)
     joint, cov = fs.predict_f(model, X, full_cov=True)
     np.testing.assert_allclose(joint, mean, rtol=1e-9, atol=1e-9)

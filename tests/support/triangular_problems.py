@@ -1,4 +1,4 @@
-"""Triangular problems of awkward sizes, and what every twin of the family must say about them."""
+"""Triangular problems of difficult sizes, and the assertions for every twin of the family."""
 
 import numpy as np
 from support.newton_schulz_problems import transposed, unread
@@ -9,7 +9,7 @@ SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,
 
 
 def problem(rng, M, R, batch, dtype):
-    """Two well-conditioned factors, three (M, R) matrices, weights and a square matrix."""
+    """Return two well-conditioned factors, three (M, R) matrices, weights and a square matrix."""
     L, W = (
         np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M)
         for _ in range(2)
@@ -28,7 +28,7 @@ def problem(rng, M, R, batch, dtype):
 
 
 def substituted(L, B):
-    """L^-1 B row by row, in any precision."""
+    """Return L^-1 B by rows, in any precision."""
     X = np.zeros(np.broadcast_shapes(L.shape[:-2], B.shape[:-2]) + B.shape[-2:], B.dtype)
     for i in range(L.shape[-1]):
         X[..., i, :] = (B[..., i, :] - (L[..., i, :i, None] * X[..., :i, :]).sum(-2)) / L[
@@ -44,7 +44,7 @@ def solved(L, B, transpose=False):
 
 
 def definition(L, W, B, bar, C, w, square):
-    """Everything that the family computes, in the dtype of the arrays."""
+    """Return all results of the family, in the dtype of the arrays."""
     X, Y = solved(L, B), solved(L, B, True)
     S, inverse = (
         solved(L, np.tril(square), True),
@@ -64,18 +64,29 @@ def definition(L, W, B, bar, C, w, square):
 
 
 def results_of(twin, L, W, B, bar, C, w, square):
-    """The same from a twin; unused triangles of arguments hold NaN."""
+    """Return the same from a twin; unused triangles of arguments hold NaN."""
     full, (L, W, square) = square, map(unread, (L, W, square))
     X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
     V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
     results = [
-        X, Y, twin.multiply_triangular(L, B), twin.multiply_triangular(L, B, True),
-        *twin.solve_triangular_vjp(bar, L, X), *twin.solve_triangular_vjp(bar, L, Y, True),
-        *twin.multiply_triangular_vjp(bar, L, B), *twin.multiply_triangular_vjp(bar, L, B, True),
-        V, *twin.solve_tril_vjp(square, L, V), inverse, twin.inverse_triangular_vjp(square, inverse),
-        np.tril(twin.tril_gram(L)), np.tril(twin.tril_gram(L, w)), np.tril(twin.tril_multiply(L, full)),
-        twin.tril_product(B, C), twin.tril_product(B, C, square.copy(), True),
-    ]  # fmt: skip
+        X,
+        Y,
+        twin.multiply_triangular(L, B),
+        twin.multiply_triangular(L, B, True),
+        *twin.solve_triangular_vjp(bar, L, X),
+        *twin.solve_triangular_vjp(bar, L, Y, True),
+        *twin.multiply_triangular_vjp(bar, L, B),
+        *twin.multiply_triangular_vjp(bar, L, B, True),
+        V,
+        *twin.solve_tril_vjp(square, L, V),
+        inverse,
+        twin.inverse_triangular_vjp(square, inverse),
+        np.tril(twin.tril_gram(L)),
+        np.tril(twin.tril_gram(L, w)),
+        np.tril(twin.tril_multiply(L, full)),
+        twin.tril_product(B, C),
+        twin.tril_product(B, C, square.copy(), True),
+    ]
     for lower in (V, inverse, *results[-2:]):
         assert not np.triu(lower, 1).any()
     return results
@@ -90,10 +101,10 @@ def check_all(twin, rng, M, R, batch, dtype, slack=4):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow"""
+    """Run every kernel on more than one block, for slow runs"""
     L, _, B, bar, *_ = problem(generator(1), 40, 70, (), dtype)
     long = generator(2).standard_normal((70, 300)).astype(dtype)
-    twin.tril_product(long, long)  # in slices, which are added up
+    twin.tril_product(long, long)  # in slices, which are summed
     twin.multiply_triangular(unread(L), B)
     twin.tril_product(B, bar, unread(L), True)
     twin.tril_multiply(unread(L), L)

@@ -1,7 +1,8 @@
-"""What type checkers accept of the public names, and what they refuse: ``.ci/run`` has mypy and pyright read it; nothing runs it.
+"""Uses of the public names that type checkers must accept or refuse. Nothing runs this file.
 
-Both read it strictly, and mypy reports each expression that holds an ``Any``. A call that they must
-refuse carries the errors in brackets, and both complain where such an error does not come.
+``.ci/run`` checks it with mypy and pyright in strict mode; mypy also reports each expression of
+type ``Any``. A call that they must refuse has the errors in brackets, and both complain if that
+error does not occur.
 """
 
 from typing import assert_type
@@ -40,7 +41,7 @@ if isinstance(model.covariance, fs.RBF):
 assert_type(fs.replace_at(model, "covariance.variance", 2.0), fs.SVGP)
 deep = fs.deep_gp(X, fs.Gaussian(variance=0.1), 2, 3)
 
-# bounds: a kind of model has gradients of its own kind
+# bounds: the gradient has the type of the model
 assert_type(fs.elbo(model, X, Y, num_data=10.0, rng=np.random.default_rng(0)), float)
 assert_type(fs.elbo(deep, X, Y, num_samples=4), float)
 assert_type(fs.elbo_and_grad(model, X, Y, wrt=("covariance",), probes=5), tuple[float, fs.SVGP])
@@ -106,7 +107,7 @@ assert_type(info.reason, str)
 
 
 class Unsized:
-    """Rows that ``fit`` can read, but for their number."""
+    """Rows that ``fit`` could read if they had a length."""
 
     shape, dtype = (5, 2), X.dtype
 
@@ -115,7 +116,7 @@ class Unsized:
 
 
 class File(Unsized):
-    """Such as a data set of h5py."""
+    """An object like a data set of h5py."""
 
     def __len__(self) -> int:
         return len(X)
@@ -127,7 +128,7 @@ best = fs.optimal_svgp(trained, X, Y)
 assert_type(best, fs.SVGP)
 assert_type(best.covariance, fs.Covariance)
 
-# where to start, and files
+# starting models, and files
 assert_type(fs.kmeans_inducing(X, 3, rng=0), Array)
 assert_type(fs.kmeans_inducing(X, (3, 2)), fs.InducingPair)
 assert_type(fs.median_lengthscales(X, ard=False), float)
@@ -140,7 +141,7 @@ if isinstance(loaded, fs.SVGP):
 if isinstance(loaded, fs.TrainingState):
     assert_type(loaded.model, Record)
 
-# what is refused: names that nothing has,
+# refused: unknown names,
 fs.RBF(varianc=1.0)  # type: ignore[call-arg]
 fs.elbo(model, X, Y, jiter=1e-6)  # type: ignore[call-arg]
 fs.elbo_and_grad(model, X, Y, nmu_data=3)  # type: ignore[call-overload]

@@ -9,7 +9,7 @@ BASES = "fourier", "inducing", "relevance"
 
 
 def basis_of(rng, name, m, D=2):
-    """A basis of m functions of D inputs."""
+    """Return a basis of m functions of D inputs."""
     if name == "fourier":
         return fs.RandomFourier(COVARIANCE[D], num_features=m, seed=3)
     Z = rng.standard_normal((m, D))
@@ -19,7 +19,7 @@ def basis_of(rng, name, m, D=2):
 
 
 def weights(rng, m, k):
-    """A posterior with k dense columns; what they hold above the diagonal is never read."""
+    """Return a posterior with k dense columns; entries above the diagonal are never read."""
     columns = 0.3 * rng.standard_normal((m, k))
     columns[np.triu_indices(k, 1)] = np.nan
     columns[np.arange(k), np.arange(k)] = rng.uniform(0.3, 0.9, k)
@@ -27,7 +27,7 @@ def weights(rng, m, k):
 
 
 def dense(q):
-    """Its factor C."""
+    """Return the factor C of a posterior."""
     m, k = q.columns.shape
     C = np.zeros((m, m))
     C[:, :k] = np.where(np.arange(m)[:, None] >= np.arange(k), q.columns, 0)
