@@ -1,6 +1,6 @@
 """Sums and products of covariances.
 
-Importing this module gives all covariances ``+`` and ``*``; a number is a ``Constant``.
+Importing this module defines ``+`` and ``*`` for all covariances; a number becomes a ``Constant``.
 """
 
 import numbers
@@ -18,12 +18,15 @@ ADVICE = (
     "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
     " sum())"
 )
-# of compositions in compositions: Python's own limit on calls within calls comes later
+# Limit on nesting, below Python's recursion limit
 DEEPEST = 50
 
 
 class _Composite(Covariance):
-    """Entrywise combination of the matrices of ``parts``: all of them are new arrays, so the first one collects the result."""
+    """Entrywise combination of the matrices of ``parts``, accumulated in the first matrix.
+
+    Accumulating in place is safe because every ``matrix`` returns a new array.
+    """
 
     _depth = 0
 
@@ -60,7 +63,10 @@ class _Composite(Covariance):
         )
 
     def _gather(self, pull, need, inputs):
-        """The record of the parts' cotangents, and the sums of those of the inputs; ``pull(i, part, need)`` gives a part's."""
+        """Collect the parts' cotangents in a record, and sum the cotangents of the inputs.
+
+        ``pull(i, part, need)`` gives the cotangents of one part.
+        """
         part_bars, input_bars = [], []
         for i, part in enumerate(self.parts):
             own_need = need_of(need, f"parts.{i}")
@@ -107,7 +113,7 @@ class Sum(_Composite):
         return reduce(iadd, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part gets the cotangent as it is; its own matrix, not kept by the sum, is left to its reverse rule."""
+        """Every part gets K_bar itself; K is None because the sum keeps no matrices of parts."""
         return lambda i: (K_bar, None)
 
 
@@ -133,21 +139,21 @@ class Product(_Composite):
         return reduce(imul, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part gets the cotangent times the other parts' matrices: no quotient, because a part may be 0."""
+        """Each part gets K_bar times the other parts' matrices.
+
+        Dividing the product by its own matrix would fail where that matrix is 0.
+        """
         matrices = [matrix(part) for part in self.parts]
         return lambda i: (reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), matrices[i])
 
 
 def _term(other):
-    """A covariance, or the ``Constant`` that a number stands for; None for what is neither.
-
-    An array is refused here.
-    """
+    """A covariance, or a ``Constant`` for a number; None for anything else. Arrays are refused."""
     if isinstance(other, Covariance):
         return other
     if not (isinstance(other, numbers.Number) or hasattr(other, "shape")):
         return None
-    # a Python number: it takes the dtype of the model
+    # A Python number takes the dtype of the model
     variance = check.scalar("variance of the Constant", other)
     check.positive("variance of the Constant", variance, ADVICE)
     return Constant(variance)
@@ -167,7 +173,7 @@ def _joined(kind, reflected=False):
     return operator
 
 
-# here, where the classes they make are known: base must not import this module
+# Assigned here because ``base`` must not import this module
 Covariance.__add__ = _joined(Sum)  # type: ignore[method-assign]
 Covariance.__radd__ = _joined(Sum, reflected=True)  # type: ignore[method-assign]
 Covariance.__mul__ = _joined(Product)  # type: ignore[method-assign]

@@ -1,4 +1,7 @@
-"""Sums of any covariance over the windows of images: fused kernels for stationary ones, chunks of ``matrix`` for the others."""
+"""Sums of a covariance over windows of images.
+
+Stationary covariances use fused kernels; others sum ``matrix`` chunk by chunk.
+"""
 
 import numpy as np
 
@@ -9,7 +12,7 @@ from .stationary import Stationary
 
 CHUNK = 2**17  # entries of a matrix at a time: 1 MiB in float64
 DEVICE_CHUNK = 2**24
-SIDE = 384  # windows of each range where weights of pairs of them are an array
+SIDE = 384  # windows per range when the weights of their pairs are formed as an array
 
 
 def num_windows(geometry):
@@ -18,13 +21,13 @@ def num_windows(geometry):
 
 
 def ranges(total, size):
-    """``(start, stop)`` of runs of at most so many, that cover ``total``."""
+    """``(start, stop)`` of ranges of at most ``size`` that cover ``total``."""
     size = max(1, size)
     return [(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def pairs(total, size=SIDE):
-    """Two ranges each, the second None where it is the first, of which one triangle of all pairs is made."""
+    """Pairs of ranges that cover one triangle of all pairs; the second is None if equal."""
     runs = ranges(total, size)
     return [(a, b if a != b else None) for i, b in enumerate(runs) for a in runs[: i + 1]]
 
@@ -34,13 +37,13 @@ def chunk(like):
 
 
 def together(like, geometry):
-    """How many windows of an image may have their patches at hand at one time."""
+    """Number of windows of an image whose patches fit a chunk."""
     _, _, C, h, w, _ = geometry
     return max(1, chunk(like) // (h * w * C))
 
 
 def _own(covariance, need):
-    """The parameters that a kernel of a stationary covariance is to differentiate."""
+    """The parameters that the kernel of a stationary covariance differentiates."""
     return tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
 
 
@@ -48,11 +51,11 @@ def _of(covariance, fields, variance_bar, lengthscales_bar):
     return type(covariance)(variance_bar, lengthscales_bar) if fields else None
 
 
-# --- sum_p A_mp k(z_m, x_n[p]) -----------------------------------------------------------------------------------------------
+# --- sum_p A_mp k(z_m, x_n[p]) --------------------------------------------------------------------
 
 
 def sums(covariance, Z, X, A, geometry, windows):
-    """(M, N); A (M, P) or (P,)."""
+    """The sums (M, N), with A (M, P) or (P,)."""
     if isinstance(covariance, Stationary):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_sums(covariance.family, Z, X, A, *parameters, geometry, windows)
@@ -68,7 +71,10 @@ def sums(covariance, Z, X, A, geometry, windows):
 
 
 def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
-    """``(covariance_bar, Z_bar, X_bar, A_bar)`` for ``need`` of "covariance" and its fields, "Z", "X", "A"."""
+    """``(covariance_bar, Z_bar, X_bar, A_bar)``.
+
+    ``need`` holds "covariance" or fields of it, "Z", "X", "A".
+    """
     if isinstance(covariance, Stationary):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
         inputs = (name for name in need if name in ("Z", "X", "A"))
@@ -102,7 +108,7 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
 
 
 def _chunks(Z, X, windows, geometry):
-    """Runs of images, the windows of each chunk, and where these are among the windows asked for."""
+    """Images of each chunk, its windows, and their positions among the requested windows."""
     first, last = (0, num_windows(geometry)) if windows is None else windows
     numbers = max(1, chunk(X) // max(Z.shape))  # patches
     for start, stop in ranges(last - first, numbers):
@@ -110,11 +116,11 @@ def _chunks(Z, X, windows, geometry):
             yield slice(a, b), (first + start, first + stop), slice(start, stop)
 
 
-# --- sum_pq B_pq k(x_n[p], x_n[q]) -------------------------------------------------------------------------------------------
+# --- sum_pq B_pq k(x_n[p], x_n[q]) ----------------------------------------------------------------
 
 
 def pair_sums(covariance, X, B, geometry, windows=None, others=None):
-    """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
+    """The sums (N,); B is (P, P) symmetric, (P,) for b b' of all windows, or (P, Q) with others."""
     if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_pair_sums(
@@ -133,7 +139,7 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
 def pair_sums_vjp(
     covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")
 ):
-    """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
+    """``(covariance_bar, X_bar, B_bar)``; B_bar is defined as in ``patch_pair_sums_vjp``."""
     inputs = tuple(name for name in need if name in ("X", "B"))
     if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
@@ -176,7 +182,7 @@ def pair_sums_vjp(
 
 
 def outer(b, first, second):
-    """A block of b b', twice where it stands for its transpose too."""
+    """A block of b b'; doubled off the diagonal, where it also counts for its transpose."""
     return (
         (1 if second is None else 2)
         * b[slice(*first), None]
@@ -185,7 +191,7 @@ def outer(b, first, second):
 
 
 def add_outer_bar(b_bar, b, B_bar, first, second):
-    """Take the cotangent of such a block into that of b."""
+    """Add the pullback of ``outer`` to the cotangent of b."""
     left, right, twice = (
         slice(*first),
         slice(*(first if second is None else second)),
@@ -196,6 +202,6 @@ def add_outer_bar(b_bar, b, B_bar, first, second):
 
 
 def _both(X, geometry, windows, others):
-    """The patches of one image in both ranges; None for the second where it is the first."""
+    """The patches of one image in both ranges; None for the second if there is only one range."""
     second = None if others is None else kernels.gather_patches(X, geometry, others)[0]
     return kernels.gather_patches(X, geometry, windows)[0], second

@@ -1,7 +1,7 @@
-"""Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2, through one fused kernel.
+"""Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2.
 
-Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the
-kernel's documentation.
+All call one fused kernel, ``kernels.stationary``, whose documentation has the gradients. Source:
+Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1.
 """
 
 from typing import ClassVar
@@ -15,6 +15,8 @@ from .base import ALL, Covariance, wanted, zeros_like
 
 
 class Stationary(Covariance):
+    """Base of the stationary covariances, which differ in ``family`` only."""
+
     family: ClassVar[str]
     per_feature = ("lengthscales",)
 
@@ -40,7 +42,7 @@ class Stationary(Covariance):
         return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        # the variance everywhere, whatever the lengthscales
+        # k(x, x) is the variance for any lengthscales
         variance_bar = (
             k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
         )
@@ -62,7 +64,7 @@ class RBF(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -78,16 +80,16 @@ class RBF(Stationary):
 
 @record
 class Matern12(Stationary):
-    """k = variance exp(-r): continuous functions that are nowhere smooth.
+    """k = variance exp(-r): continuous functions that are nowhere differentiable.
 
-    Its derivative at r = 0 is taken as 0.
+    The derivative at r = 0 is taken as 0.
 
     Parameters
     ----------
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -110,7 +112,7 @@ class Matern32(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -133,7 +135,7 @@ class Matern52(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------

@@ -386,7 +386,7 @@ def bad(**changes):
         (
             dict(location_covariance=fs.RBF()),
             ValueError,
-            "`inducing` has 12 columns, .* = 12 numbers and 2 for its place",
+            "`inducing` has 12 columns, .* = 12 numbers and 2 for its location",
         ),
         (dict(stride=0), ValueError, "`stride` must be a whole number of at least 1, got 0"),
         (
