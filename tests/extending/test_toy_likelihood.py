@@ -179,7 +179,7 @@ def test_bad_targets_and_settings(rng):
         fs.elbo(fs.replace(model, likelihood=NegativeBinomial(1.0, num_nodes=0)), X, Y)
     with pytest.raises(ValueError, match="`dispersion` has shape .* give one number"):
         fs.elbo(fs.replace(model, likelihood=NegativeBinomial(np.ones(2))), X, Y)
-    with pytest.raises(TypeError, match="NegativeBinomial model .* where it defines predict_cdf"):
+    with pytest.raises(TypeError, match="NegativeBinomial model .* must define predict_cdf"):
         fs.predict_cdf(model, X, Y)
 
 
