@@ -125,8 +125,6 @@ def test_where_the_papers_tying_does_not_hold(rng):
     )
     with pytest.raises(
         ValueError,
-        match=(
-            "`posterior.lambda2` holds no valid sites: Kuu .* or float64 .*, or AbsorbedDualSites"
-        ),
+        match=("`posterior.lambda2` holds no valid sites: Kuu .* float64 .*, or AbsorbedDualSites"),
     ):
         fs.elbo(in_dtype(good, np.float32), X, Y, num_data=1e7, jitter=JITTER)

@@ -237,7 +237,7 @@ def test_bad_input(rng):
         (
             "inverse_root",
             10 * np.eye(6),
-            "`posterior.inverse_root` is too far.*less than 1; take inverse_factor",
+            "`posterior.inverse_root` is too far.*less than 1; use inverse_factor",
         ),
         ("inverse_root", 0.01 * np.eye(6), "`posterior.inverse_root` is too far"),
         ("mean", np.zeros(5), "`posterior` has mean"),
