@@ -80,7 +80,7 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
         Z = choose(X, rows, rng)
     assert distinct(np.round(Z, 8)) == rows
     with pytest.warns(
-        UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated"
+        UserWarning, match=f"only {rows} of the 200 sampled rows.*are distinct.*3 are repeated"
     ) as caught:
         Z = choose(X, rows + 3, rng)
     assert [warning.filename for warning in caught] == [__file__]
@@ -90,7 +90,7 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
 @BOTH
 def test_messages(choose):
     with pytest.raises(
-        ValueError, match="5 inducing inputs were asked for, but `X` has only 3 rows"
+        ValueError, match="5 inducing inputs were requested, but `X` has only 3 rows"
     ):
         choose(np.zeros((3, 2)), 5)
     with pytest.raises(TypeError, match="`M` must be a whole number of at least 1, got 'a'"):
@@ -258,7 +258,7 @@ def test_two_sets_are_chosen_together(rng):
         ((7, 4, 2), ValueError, "`M` must be a number, or two of them for an InducingPair, got 3"),
         ((7, 0), ValueError, "`M` must be a whole number of at least 1"),
         ((7, "4"), TypeError, "`M` must be a whole number"),
-        ((290, 11), ValueError, "301 inducing inputs were asked for, but `X` has only 300 rows"),
+        ((290, 11), ValueError, "301 inducing inputs were requested, but `X` has only 300 rows"),
     ):
         with pytest.raises(error, match=message):
             kmeans_inducing(X, wrong)

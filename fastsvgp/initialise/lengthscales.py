@@ -1,4 +1,4 @@
-"""Lengthscales from the data: the median heuristic, over random pairs of rows or over all pairs of distinct rows."""
+"""Lengthscales from data by the median heuristic, over random pairs or all pairs of rows."""
 
 from typing import Literal, overload
 
@@ -35,25 +35,25 @@ def median_lengthscales(
 ) -> Array | float: ...
 @names_options
 def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
-    """Lengthscales of the order of the distances in the data: the median heuristic.
+    """Compute lengthscales by the median heuristic, from distances between rows of X.
 
     Parameters
     ----------
     X : (N, D) array
     rng : None, int or Generator
     ard : bool
-        True: one for each column, the median of ``|x_d - x'_d|`` over random pairs of rows times
-        sqrt(D), so that the scaled distance of a typical pair is about one in any number of
-        dimensions. False: one for all, the median of ``|x - x'|``.
+        True: one lengthscale per column, sqrt(D) times the median of ``|x_d - x'_d|`` over random
+        pairs of rows. The scaled distance of a typical pair is then about one for any D. False: one
+        for all columns, the median of ``|x - x'|``.
     subset : int
-        How many random rows the pairs are drawn from.
+        Number of random rows that the pairs are drawn from.
     group : group of ``fs.distributed``, optional
         As in ``kmeans_inducing``.
 
     Returns
     -------
     (D,) array in the dtype of X, or a float when ``ard`` is False
-        Pairs that agree in a column do not count there; a constant column gets 1.
+        Pairs with equal values in a column are ignored for that column; a constant column gets 1.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
 
 
 def medians(X, shares, ard):
-    """The median heuristic over all pairs of distinct rows, each pair as often as its rows come together."""
+    """Median heuristic over all pairs of distinct rows X, weighted by products of ``shares``."""
     first, second = np.triu_indices(len(X), 1)
     weights, columns = (
         shares[first] * shares[second],
@@ -95,13 +95,13 @@ def medians(X, shares, ard):
 
 
 def _median(distances):
-    """The median of those above zero; None where there are none."""
+    """Median of the positive distances; None if there are none."""
     positive = distances[distances > 0]
     return np.median(positive) if positive.size else None
 
 
 def _weighted_median(distances, weights):
-    """The weighted median of those above zero; None where there are none."""
+    """Weighted median of the positive distances; None if there are none."""
     distances, weights = distances[distances > 0], weights[distances > 0]
     if not distances.size:
         return None

@@ -440,7 +440,7 @@ def test_what_does_not_go_together(rng):
     with pytest.raises(ValueError, match="`Xs` has 69 columns where an image"):
         fs.predict_f(model, X[:, 1:])
     with pytest.raises(
-        TypeError, match="inducing inputs are patches, no rows of X; use fastsvgp.patch_inducing"
+        TypeError, match="inducing inputs are patches, not rows of X; use fastsvgp.patch_inducing"
     ):
         fs.greedy_variance_inducing(X, 2, covariance)
     with pytest.raises(ValueError, match="`X` has 69 columns, but an image of `image_shape`"):
