@@ -237,7 +237,7 @@ def test_an_option_of_another_kind_may_have_its_default(rng):
 
 def test_options_of_kinds_that_have_no_such_function():
     for kind in (fs.SiteSVGP, fs.RBF, 3):
-        with pytest.raises(TypeError, match="is no kind of model that has `fit`"):
+        with pytest.raises(TypeError, match="is not a kind of model that has `fit`"):
             models.options(kind)
 
 

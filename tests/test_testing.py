@@ -117,7 +117,7 @@ def test_values_that_are_not_finite_are_no_proof():
 def test_what_cannot_be_compared_is_refused(problem):
     model, X, Y = problem
     grad = fs.elbo_and_grad(model, X, Y)[1]
-    with pytest.raises(TypeError, match="`gradient` must be of the kind of `at`, SVGP, got RBF"):
+    with pytest.raises(TypeError, match="`gradient` must have the type of `at`, SVGP, got RBF"):
         assert_gradient(bound(X, Y), model, grad.covariance)
     wrong = fs.replace_at(grad, "posterior.mean", np.ones(3))
     with pytest.raises(AssertionError, match=r"^posterior.mean: the gradient has shape \(3,\)"):
