@@ -630,7 +630,7 @@ def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
     trained = fs.fit(good(rng), X, Y, steps=1)
     with pytest.raises(
         TypeError,
-        match=r"got tuple: fit gives the model and what .* model, info = fastsvgp.fit\(\.\.\.\)",
+        match=r"got tuple: fit returns a model and .* model, info = fastsvgp.fit\(\.\.\.\)",
     ):
         fs.predict_f(trained, X)
     assert fs.predict_f(trained[0], X)[0].shape == (5,)
@@ -718,7 +718,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
         ),
     ):
         fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
-    with pytest.raises(TypeError, match="register: 'elboo' is no public function.*elbo_and_grad"):
+    with pytest.raises(TypeError, match="register: 'elboo' is not a public function.*elbo_and_grad"):
         fs.models.register(Kind, elboo=fs.elbo)
     with pytest.raises(TypeError, match="register: `kind` must be the class of a model, got"):
         fs.models.register(Kind(), elbo=fs.elbo)
