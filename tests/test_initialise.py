@@ -71,7 +71,7 @@ def test_shape_dtype_seed(rng, choose, dtype, N, M, D):
 
 
 @BOTH
-def test_duplicates_only_where_there_is_no_choice(rng, choose):
+def test_rows_repeat_only_if_too_few_are_distinct(rng, choose):
     X = rng.standard_normal((7, 2))[rng.integers(7, size=200)]
     X[:7] = np.unique(X, axis=0)[:7] if distinct(X) == 7 else X[:7]
     rows = distinct(X)
@@ -88,7 +88,7 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
 
 
 @BOTH
-def test_messages(choose):
+def test_invalid_arguments_are_refused(choose):
     with pytest.raises(
         ValueError, match="5 inducing inputs were requested, but `X` has only 3 rows"
     ):

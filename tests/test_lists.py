@@ -93,7 +93,7 @@ def listed():
     )
 
 
-def test_files_vectors_and_methods_take_them_too(tmp_path):
+def test_files_vectors_and_methods_take_lists(tmp_path):
     ours, theirs = listed()
     X = generator(0).standard_normal((9, 2))
     fs.save(tmp_path / "m.npz", ours)

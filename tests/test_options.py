@@ -66,7 +66,7 @@ def test_no_function_accepts_an_option_that_it_does_not_have(name):
                 function(*[ROWS] * required(function), **{option + "z": None})
 
 
-def test_what_is_near_is_named_and_else_all():
+def test_error_suggests_the_nearest_option_or_lists_all():
     model = fs.SVGP(fs.RBF(), ROWS, fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))
     data = model, ROWS, ROWS
     for call, said in (
@@ -149,7 +149,7 @@ def test_type_checkers_know_the_options_of_all_kinds(name):
 OVERLOADED = sorted(name for name in FUNCTIONS if typing.get_overloads(FUNCTIONS[name]))
 
 
-def test_functions_whose_results_or_options_go_by_an_argument_have_overloads():
+def test_functions_that_depend_on_an_argument_have_overloads():
     assert OVERLOADED == [
         "data_term_and_grad",
         "elbo_and_grad",

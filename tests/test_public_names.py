@@ -59,7 +59,7 @@ def test_importing_compiles_nothing():
     assert not loaded_by("import fastsvgp") & heavy
 
 
-def test_importing_does_not_load_what_only_parts_of_your_own_need():
+def test_importing_does_not_load_extending():
     assert not {"fastsvgp.extending", "fastsvgp.testing"} & loaded_by("import fastsvgp")
     assert "fastsvgp.extending" in loaded_by("import fastsvgp; fastsvgp.extending.check")
 
@@ -139,7 +139,7 @@ def test_the_lists_of_public_names_are_up_to_date(lists):
     }
 
 
-def test_what_becomes_public_or_goes_is_written_into_each_list(lists, tmp_path):
+def test_new_and_removed_names_update_each_list(lists, tmp_path):
     for folder in ("fastsvgp", "docs/api"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*cache*"))
     change = {

@@ -187,7 +187,7 @@ def test_no_images_and_two_sets(rng, name):
 @pytest.mark.parametrize(
     "patch", [fs.RBF(1.2, 3.0), fs.Matern12(0.8, 2.0), fs.RBF(1.1, 2.0) * fs.Linear(0.3)], ids=str
 )
-def test_one_patch_as_large_as_the_image_is_the_plain_covariance(rng, patch):
+def test_patch_of_image_size_gives_the_patch_covariance(rng, patch):
     covariance = fs.Convolutional(patch, 1.0, image_shape=(3, 4), patch_shape=(3, 4))
     Z, X = rng.standard_normal((M, D)), rng.standard_normal((N, D))
     ours, plain = covariance.blocks(Z, X, full_cov=True), patch.blocks(Z, X, full_cov=True)
@@ -416,7 +416,7 @@ def test_bad_models_are_named(rng, changes, kind, message):
         fs.elbo(model, rng.standard_normal((N, COLUMNS)), np.zeros(N))
 
 
-def test_what_does_not_go_together(rng):
+def test_mismatched_shapes_are_refused(rng):
     covariance, Z, _, X, _ = problem(rng, "rbf")
     q = fs.Whitened(np.zeros(M), np.eye(M))
     model = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1))
@@ -447,7 +447,7 @@ def test_what_does_not_go_together(rng):
         fs.extract_patches(X[:, 1:], (7, 5, 2), (3, 2))
 
 
-def test_the_definition_of_the_tests_is_that_of_one_pair(rng):
+def test_oracle_matches_one_image_written_out(rng):
     """The oracle's own loops, for one image of two patches, written out."""
     covariance = fs.Convolutional(
         fs.RBF(1.3, 2.0), np.array([0.5, 2.0]), image_shape=(1, 3), patch_shape=(1, 2)

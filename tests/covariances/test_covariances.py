@@ -139,7 +139,7 @@ def test_blocks_reversed(rng, name, D):
 
 
 @everything
-def test_only_what_is_needed_and_only_what_is_there(rng, name):
+def test_cotangents_are_none_unless_needed(rng, name):
     covariance = TABLE[name](rng, 3)
     Z, X = inputs(rng, 5, 7, 3)
     blocks = covariance.blocks(Z, X)
@@ -481,7 +481,7 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
         (np.ones((2, 2)), TypeError, r"must be a number, got an array of shape \(2, 2\)"),
     ],
 )
-def test_what_is_no_variance_of_a_constant_is_refused_beside_a_covariance(wrong, error, message):
+def test_invalid_constants_beside_covariances_are_refused(wrong, error, message):
     for combine in (
         lambda a: a + wrong,
         lambda a: wrong + a,

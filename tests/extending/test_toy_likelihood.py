@@ -183,7 +183,7 @@ def test_bad_targets_and_settings(rng):
         fs.predict_cdf(model, X, Y)
 
 
-def test_weights_need_its_help(rng):
+def test_weights_need_an_argument_of_the_likelihood(rng):
     """It was written without them, and goes on as it is; who gives some is told what to do."""
     model, X, Y = problem(rng)
     message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
@@ -202,7 +202,7 @@ def test_weights_need_its_help(rng):
             call(np.ones(len(X)))
 
 
-def test_a_bug_in_it_surfaces_as_it_is(rng):
+def test_errors_of_the_likelihood_are_raised_unchanged(rng):
     model, X, Y = problem(rng)
 
     @fs.record

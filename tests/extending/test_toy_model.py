@@ -175,7 +175,7 @@ def test_bound(rng, posteriors):
     assert_bound(*problem(rng, posteriors), rng)
 
 
-def test_with_a_known_noise_it_is_an_svgp(rng):
+def test_known_noise_gives_an_svgp(rng):
     """A process g without variance and with a constant mean."""
     model, X, Y = problem(rng)
     tiny = fs.replace(
@@ -236,7 +236,7 @@ def test_single_precision(rng):
     assert_single_precision(*problem(rng))
 
 
-def test_what_it_does_not_offer(rng):
+def test_unsupported_functions_are_refused(rng):
     model, X, Y = problem(rng)
     with pytest.raises(
         TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"

@@ -94,7 +94,7 @@ def test_value_alone_is_the_same_value(name, rng):
 
 @each
 @pytest.mark.parametrize("shape", [(0,), (2, 0)])
-def test_no_data(name, shape, rng):
+def test_empty_data_sum_to_zero(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
     assert ell == 0 and f_bar.mean.shape == f_bar.var.shape == f.mean.shape
@@ -194,7 +194,7 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [0.0, 1e3, 1e4])
 @pytest.mark.parametrize("var", [0.0, 1e-12, 1.0, 1e3])
-def test_tails(name, dtype, size, var, rng):
+def test_results_in_the_tails_are_not_nan(name, dtype, size, var, rng):
     """No warning (they are errors here), no NaN; infinite only where Poisson's rate overflows."""
     likelihood, Y, f = problem(name, rng, (2, 17))
     mean = (size * np.sign(f.mean)).astype(dtype)

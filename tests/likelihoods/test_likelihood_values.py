@@ -372,7 +372,7 @@ def test_softmax_points_follow_the_random_number_generator(rng):
         (lk.Softmax(num_classes=3), ["a", "b"], "got a at index 0"),
     ],
 )
-def test_targets_that_are_none(likelihood, Y, message):
+def test_invalid_targets_are_refused(likelihood, Y, message):
     with pytest.raises(ValueError, match=message):
         likelihood.check_targets(np.array(Y))
 
@@ -406,12 +406,12 @@ def test_targets_that_are_none(likelihood, Y, message):
         ),
     ],
 )
-def test_settings_that_make_no_sense(likelihood, message):
+def test_invalid_settings_are_refused(likelihood, message):
     with pytest.raises(ValueError, match=message):
         likelihood.check_settings()
 
 
-def test_targets_that_are_fine():
+def test_valid_targets_are_accepted():
     lk.BernoulliLogit().check_targets(np.array([True, False]))
     lk.Poisson().check_targets(np.array([0, 3]))
     lk.RobustMax(num_classes=3).check_targets(np.array([0.0, 2.0]))

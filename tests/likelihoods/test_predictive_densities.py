@@ -131,7 +131,7 @@ def test_logit_in_float32():
 
 
 @pytest.mark.parametrize("num_nodes", [1, 20])
-def test_predictions_of_logit_do_not_depend_on_the_nodes_of_the_bound(num_nodes, rng):
+def test_logit_predictions_do_not_depend_on_num_nodes(num_nodes, rng):
     f = Marginals(rng.standard_normal((2, 17)), 10 * rng.random((2, 17)))
     Y = rng.integers(0, 2, (2, 17))
     one, other = lk.BernoulliLogit(num_nodes=num_nodes), lk.BernoulliLogit(num_nodes=7)

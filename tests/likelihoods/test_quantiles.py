@@ -32,7 +32,7 @@ def repeated(f, at, count):
 
 
 @each
-def test_the_distribution_function_is_the_average_of_the_conditional_one(name, rng):
+def test_cdf_is_the_average_of_conditional_cdfs(name, rng):
     likelihood, conditional = TABLE[name]
     f = marginals(rng, 40)
     Y = f.mean + np.sqrt(f.var + 0.3) * rng.standard_t(2, 40)
@@ -90,7 +90,7 @@ def test_counts_are_the_smallest_that_reach_the_level(rng):
         np.testing.assert_array_equal(sharp, stats.poisson.ppf(LEVELS, 1.7 * np.exp(mean)))
 
 
-def test_counts_that_no_float_tells_apart_and_none_at_all():
+def test_quantiles_of_huge_counts_and_of_no_events():
     likelihood = lk.Poisson()
     q = likelihood.predict_quantiles(
         [0.025, 0.5, 0.975], Marginals(np.array([40.0, 800.0, -800.0]), np.full(3, 0.25))
@@ -184,7 +184,7 @@ def test_classes_have_no_quantiles(likelihood):
 
 
 @pytest.mark.parametrize("df", [1e13, 1e100, 1e300])
-def test_student_t_of_very_many_degrees_of_freedom_is_normal(df):
+def test_student_t_with_large_df_is_normal(df):
     """And it takes no more nodes, nor memory, than one of a hundred."""
     f = Marginals(np.array([0.3, -2.0]), np.array([1.5, 1e-4]))
     likelihood, sd = lk.StudentT(scale=0.7, df=df), np.sqrt(f.var + 0.49)

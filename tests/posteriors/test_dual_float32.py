@@ -102,7 +102,7 @@ def m_step_errors(rng, likelihood, num_data):
 
 @each_size
 @each_likelihood
-def test_the_m_step(rng, likelihood, num_data):
+def test_m_step_of_sites_is_as_accurate_as_that_of_q(rng, likelihood, num_data):
     """By medians.
 
     Sites that were made in float64, and are rounded; where they are very strong, as accurate as q
@@ -115,7 +115,7 @@ def test_the_m_step(rng, likelihood, num_data):
     assert (sites[1:] < (np.maximum(1.5e-2, 8 * q[1:]) if strong else 4e-3)).all()
 
 
-def test_where_the_papers_tying_does_not_hold(rng):
+def test_dual_sites_are_invalid_in_float32_with_many_data(rng):
     """Its lambda_2 is rounded by more than the least eigenvalue of Kuu."""
     model, X, Y = problem(rng, fs.Gaussian(0.1))
     good = fs.convert(

@@ -74,7 +74,7 @@ def test_an_e_step_is_the_natural_step_of_q(rng, kind, options, likelihood, size
 
 
 @each_kind
-def test_a_unit_step_on_gaussian_data_is_the_optimum_from_anywhere(rng, kind):
+def test_unit_step_on_gaussian_data_is_the_optimum(rng, kind):
     """There the value and the gradient, in all but the sites, are those of the collapsed bound."""
     model, _, _, X, Y = problem(rng, kind)
     best, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
@@ -185,7 +185,7 @@ def test_pseudo_observations_are_absorbed_sites(rng):
 
 
 @each_kind
-def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind, caplog):
+def test_invalid_sites_are_refused_without_jitter_retries(rng, kind, caplog):
     for P in (None, 3):
         model, _, _, X, Y = problem(rng, kind, P=P)
         wrong = -1e6 * np.eye(M)
@@ -229,7 +229,7 @@ def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind
 
 
 @each_kind
-def test_what_stands_above_the_diagonal_is_never_read(rng, kind):
+def test_upper_triangle_of_lambda2_is_never_read(rng, kind):
     model, _, _, X, Y = problem(rng, kind)
     clean = np.tril(model.posterior.lambda2) + np.tril(model.posterior.lambda2, -1).T
     same = fs.replace_at(model, "posterior.lambda2", clean)
@@ -247,7 +247,7 @@ def test_what_stands_above_the_diagonal_is_never_read(rng, kind):
 
 
 @each_kind
-def test_training_moves_sites_by_natural_steps_alone(rng, kind, tmp_path):
+def test_training_moves_sites_by_natural_steps_only(rng, kind, tmp_path):
     model, _, _, X, Y = problem(rng, kind)
     zeros = fs.replace(model, posterior=kind(np.zeros(M), np.zeros((M, M))))
     sizes = []

@@ -15,7 +15,7 @@ from fastsvgp.kernels.cpu import factorisations as cpu_factorisations, triangula
 
 
 @pytest.mark.parametrize("off", [0.0, 0.01, 0.1, 0.2])
-def test_it_is_a_lower_bound(rng, off):
+def test_bound_is_below_the_evidence(rng, off):
     """R <= ELBO of its own q(u) <= evidence, at every root; equality at the exact one."""
     X, Z = rng.uniform(-2, 2, (30, 1)), np.linspace(-2, 2, 6)[:, None]
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(30)
@@ -56,7 +56,7 @@ def test_joint_covariances_are_symmetric_to_the_bit(rng):
 
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("likelihood", ["gaussian", "logit"])
-def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likelihood, P):
+def test_exact_root_gives_the_whitened_bound(rng, likelihood, P):
     """chol(K^-1) whitens as the Cholesky factor does when inducing inputs are numbered backwards: K = J L L' J."""
     M, N = 7, 12
     X, Z = rng.uniform(-2, 2, (N, 2)), rng.uniform(-2, 2, (M, 2))
@@ -112,7 +112,7 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     close(kl_grad.posterior.mean, mean)
 
 
-def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):
+def test_errors_grow_with_the_distance_of_the_root(rng):
     """The value is off by the square of the distance, gradients by the distance itself, as those of ``Relaxed``."""
     M = 8
     blocks, mean, tril = (
@@ -254,7 +254,7 @@ def test_bad_input(rng):
     assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()
 
 
-def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
+def test_float32_gradient_of_inducing_inputs_is_as_documented(rng):
     """2 % in the median at cond(Kuu) of about 5e4, where Whitened, and the lengthscales of both, are off by 1e-4."""
     M, N, jitter, errors = 60, 400, 3e-4, []
     for _ in range(25):  # one in ten is off by ten times the median: a gradient near zero

@@ -110,7 +110,7 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
 
 
 @each_posterior
-def test_the_class_says_what_its_fields_are(rng, name):
+def test_posterior_declares_its_fields(rng, name):
     q = ROWS[name].make(rng, np.eye(3))
     fields = {field for field, _ in q._record_fields}
     assert {*q.natural_fields, *q.held_fields} <= fields and (

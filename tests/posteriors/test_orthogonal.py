@@ -104,7 +104,7 @@ def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
 
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
-def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind, P):
+def test_chunks_add_up_and_only_needed_parts_are_computed(rng, monkeypatch, kind, P):
     q, blocks = problem(rng, kind, 5, 3, 30, P)
     whole = through(q, blocks)
     for inverse_up_to in (0, 256):
@@ -173,7 +173,7 @@ def test_both_forms_agree(rng, kind, need):
 
 @pytest.mark.parametrize("P", [None, 3])
 @each_kind
-def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
+def test_orthogonal_equals_one_set_with_the_same_q(rng, kind, P):
     """Whitened: of the stack, with a block-diagonal factor; unwhitened, its mean and covariance of f(Z, O)."""
     q, blocks = problem(rng, kind, 4, 6, 25, P)
     A = blocks.Kuu + JITTER * np.eye(10)
@@ -421,7 +421,7 @@ def test_a_start_at_the_prior(rng, kind, outputs):
     np.testing.assert_allclose(cov, K if outputs is None else np.stack([K] * outputs), atol=1e-2)
 
 
-def test_what_at_prior_refuses(rng):
+def test_at_prior_refuses_invalid_arguments(rng):
     model, _, _ = model_of(rng, fs.Orthogonal)
     with pytest.raises(
         TypeError,
@@ -471,7 +471,7 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
 
 
 @each_kind
-def test_inputs_that_are_there_twice_are_named(rng, kind):
+def test_duplicated_inducing_inputs_are_named(rng, kind):
     model, X, Y = model_of(rng, kind)
     pair = model.inducing
     O = pair.O.copy()  # noqa: E741
@@ -526,7 +526,7 @@ def test_inputs_that_are_there_twice_are_named(rng, kind):
 
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
-def test_with_the_prior_on_what_is_left_over_it_is_the_posterior_on_the_first_set(rng, kind, P):
+def test_prior_on_v_gives_the_posterior_on_the_first_set(rng, kind, P):
     """``SVGP`` on Z with the same q(u): the bound and all predictions."""
     model, X, Y = model_of(rng, kind, P)
     prior = fs.at_prior(kind, model.covariance, model.inducing, outputs=P, jitter=JITTER)

@@ -112,7 +112,7 @@ def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
 @one_or_two
 @each_length
 @every_posterior
-def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
+def test_chunks_of_rows_add_up_in_any_order(rng, name, N, P, bars):
     q, blocks, random = problem(rng, name, 6, N, P)
     whole = through(q, blocks, bars, **random)
     work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars(whole.f)
@@ -134,7 +134,7 @@ def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
 
 @each_length
 @every_posterior
-def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, name, N):
+def test_kl_can_be_computed_at_any_time_or_never(rng, name, N):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole = through(q, blocks, **random)
     for asked in ("never", "first", "last"):
@@ -311,7 +311,7 @@ KEEP_ROWS = [name for name in ROWS if hasattr(EVERY[name].make(np.random.default
 @one_or_two
 @each_length
 @pytest.mark.parametrize("name", KEEP_ROWS)
-def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
+def test_kept_rows_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
     kept = one.start_from(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)

@@ -152,7 +152,7 @@ def test_the_naive_preconditioner_fails_proposition_2(rng):
 
 
 @pytest.mark.parametrize("likelihood, P, draw", LIKELIHOODS[:4], ids=lambda x: type(x).__name__)
-def test_plain_it_stays_below_the_bound_of_l_svgp(rng, likelihood, P, draw):
+def test_plain_bound_is_below_that_of_l_svgp(rng, likelihood, P, draw):
     model, X, _ = model_of(rng, P=P, likelihood=likelihood, preconditioned=False, error=0.0)
     Y = draw(rng, 11)
     above = fs.elbo(as_likelihood_form(model), X, Y)
@@ -167,7 +167,7 @@ def test_plain_it_stays_below_the_bound_of_l_svgp(rng, likelihood, P, draw):
     assert fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e-3 * np.eye(M)), X, Y) < above
 
 
-def test_it_is_below_the_log_marginal_likelihood(rng):
+def test_relaxed_bound_is_below_the_log_marginal_likelihood(rng):
     for _ in range(20):
         model, X, y = model_of(rng, error=rng.uniform(0, 2))
         A = model.covariance.matrix(X) + 0.2 * np.eye(11)
@@ -177,13 +177,13 @@ def test_it_is_below_the_log_marginal_likelihood(rng):
         assert fs.elbo(model, X, y) < exact
 
 
-def test_it_is_never_too_sure(rng):
+def test_relaxed_variances_are_above_those_of_l_svgp(rng):
     """Eq. (3): variances are above those of L-SVGP."""
     model, X, _ = model_of(rng)
     assert (fs.predict_f(model, X)[1] > fs.predict_f(as_likelihood_form(model), X)[1]).all()
 
 
-def test_matrix_products_are_all_it_takes(rng, monkeypatch):
+def test_relaxed_bound_uses_matrix_products_only(rng, monkeypatch):
     """No factorisation and no solve: of ours, of SciPy's, of NumPy's."""
     model, X, y = model_of(rng, M=70)
     # compiled, and imported
@@ -299,7 +299,7 @@ def test_far_from_the_inverse_the_direction_is_the_gradient(rng, preconditioned)
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
-def test_the_direction_in_the_fields_that_were_asked_for(rng):
+def test_direction_in_requested_fields(rng):
     model, X, y = model_of(rng)
     model = fs.replace(model, mean=fs.ConstantMean(0.2))
     value, whole = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3)
@@ -325,7 +325,7 @@ def test_other_posteriors_have_no_such_direction(rng, name):
         fs.likelihood_direction(model, X, y)
 
 
-def test_what_the_direction_does_not_take(rng):
+def test_direction_refuses_unsupported_arguments(rng):
     model, X, y = model_of(rng)
     with pytest.raises(
         TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"
@@ -347,7 +347,7 @@ def test_what_the_direction_does_not_take(rng):
 # --- bad input ----------------------------------------------------------------------------------------------------------
 
 
-def test_clear_errors(rng):
+def test_invalid_parameters_are_refused(rng):
     model, X, y = model_of(rng)
     q = model.posterior
 
