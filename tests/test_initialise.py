@@ -125,7 +125,7 @@ def test_memmap_larger_than_the_subset(tmp_path, rng, choose, monkeypatch):
 
 
 class Frame:
-    """What matters of a pandas.DataFrame: brackets mean columns."""
+    """The relevant part of a pandas.DataFrame: brackets select columns."""
 
     def __init__(self, values):
         self.values, self.shape, self.ndim = values, values.shape, values.ndim
@@ -163,7 +163,7 @@ def test_kmeans_is_a_local_optimum_of_lloyd(rng):
 
 
 def test_seeding_is_the_distribution_of_kmeans_plus_plus():
-    """Third seed, given the first two, on four points: frequencies against D^2 weights, within five standard errors."""
+    """Frequencies of the third seed, given two of four points, match D^2 weights to five sigma."""
     X = np.array([[0.0], [1.0], [3.0], [7.0]])
     counts, expected = np.zeros((4, 4, 4)), np.zeros((4, 4, 4))
     for a in range(4):

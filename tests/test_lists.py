@@ -18,7 +18,7 @@ def as_tuple(value):
 
 
 def rebuilt(tree, leaf):
-    """The record made again by its class, as a user writes it, with each array as ``leaf`` makes it."""
+    """Construct the record again by its class, with each array converted by ``leaf``."""
     if is_parts(tree):
         return tuple(rebuilt(part, leaf) for part in tree)
     if not is_record(tree):

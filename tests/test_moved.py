@@ -1,4 +1,4 @@
-"""The old paths of modules work for those who import from them, and say where to go."""
+"""Old paths of modules still work and warn with the new path."""
 
 import importlib
 import pickle

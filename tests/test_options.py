@@ -1,4 +1,4 @@
-"""Options of public functions: a misspelt one is refused with the nearest name, and type checkers know those that there are."""
+"""Options of public functions: misspelt ones get the nearest name, and all have types."""
 
 import dataclasses
 import inspect
@@ -23,13 +23,13 @@ ROWS = np.zeros((2, 1))
 
 
 def required(function):
-    """How many arguments have to be given by their place."""
+    """Number of required positional arguments."""
     parameters = inspect.signature(function).parameters.values()
     return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
 
 
 def options(function):
-    """Names of the arguments that have a default."""
+    """Names of arguments with a default."""
     return [
         p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty
     ]
@@ -129,7 +129,7 @@ def names_of(function):
 
 
 def declared(name):
-    """The names that type checkers know, which are those of each overload."""
+    """The names that type checkers know: those of each overload."""
     function = FUNCTIONS[name]
     each = [names_of(one) for one in typing.get_overloads(function) or [function]]
     assert all(names == each[0] for names in each), f"overloads of {name} differ"
@@ -185,7 +185,7 @@ def test_random_quantities_have_types():
     assert known == set(typed.Random.__annotations__) == set(typed.RandomCounts.__annotations__)
 
 
-# --- options of one kind of model ----------------------------------------------------------------
+# --- options of one kind of model ---------------------------------------------------------------
 
 OWNERS = {
     "fit": {
@@ -219,7 +219,10 @@ def test_an_option_of_another_kind_is_named_with_its_owners(name, kind):
     for option in {own for names in OWNERS[name].values() for own in names}:
         owners = sorted(other.__name__ for other, own in OWNERS[name].items() if option in own)
         if kind.__name__ not in owners:
-            said = f"{name}: `{option}` is an option of {' and '.join(owners)}, not of {kind.__name__}; leave it out"
+            said = (
+                f"{name}: `{option}` is an option of {' and '.join(owners)}, not of"
+                f" {kind.__name__}; leave it out"
+            )
             with pytest.raises(TypeError) as caught:
                 FUNCTIONS[name](model, ROWS, ROWS, **{option: 3})
             assert str(caught.value) == said and len(said) <= 160

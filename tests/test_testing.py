@@ -36,7 +36,8 @@ def test_the_gradient_of_a_bound_passes(problem):
 
 
 @pytest.mark.parametrize("path", [
-    "covariance.variance", "covariance.lengthscales", "inducing", "posterior.mean", "posterior.scale_tril", "likelihood.variance",
+    "covariance.variance", "covariance.lengthscales", "inducing",
+    "posterior.mean", "posterior.scale_tril", "likelihood.variance",
 ])  # fmt: skip
 @pytest.mark.parametrize("factor", [-1.0, 1 + 1e-5, 0.0])
 def test_one_wrong_field_is_named_however_small_it_is(problem, path, factor):

@@ -1,4 +1,4 @@
-"""Convolutional covariances against loops over all pairs of patches, alone and in models."""
+"""Compare convolutional covariances with loops over all pairs of patches, alone and in models."""
 
 import tracemalloc
 
@@ -85,7 +85,7 @@ def test_blocks(rng, name, dtype):
 @everything
 @pytest.mark.parametrize("scalar", [True, False])
 def test_each_block_reversed(rng, name, scalar, monkeypatch):
-    """Every field and every input, chunk by chunk, by differences of the definition; what is asked for alone is the same."""
+    """Check every field and input by differences of the definition, in chunks and singly."""
     monkeypatch.setattr(convolutional_sums, "CHUNK", 3 * D)
     monkeypatch.setattr(convolutional_sums, "SIDE", 4)
     covariance, Z, V, X, Y = problem(rng, name, scalar)
@@ -206,7 +206,7 @@ def test_patch_of_image_size_gives_the_patch_covariance(rng, patch):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-# --- in models ----------------------------------------------------------------------------------------------------------------
+# --- in models ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("posterior", problems.ROWS)
@@ -288,12 +288,17 @@ def test_predictions_files_and_training(rng, tmp_path):
 
 @pytest.mark.parametrize("name", ["rbf", "sum", "rbf, places"])
 def test_memory_does_not_grow_with_the_patches(rng, name):
-    """2^21 numbers beside X and the blocks, where N P M are nearly twice that, and P P more."""
+    """Memory is 2^21 numbers besides X and blocks; N P M is nearly twice that, and P P more."""
     _, location = TABLE[name]
     windows = 39 * 39
     place = location and fs.Matern52(1.3, 2.0)
-    covariance = fs.Convolutional(fs.RBF(1.2, 3.0) if name != "sum" else fs.RBF(1.2, 3.0) + fs.Linear(), 1.0, place,
-                                  image_shape=(40, 41), patch_shape=(2, 3))  # fmt: skip
+    covariance = fs.Convolutional(
+        fs.RBF(1.2, 3.0) if name != "sum" else fs.RBF(1.2, 3.0) + fs.Linear(),
+        1.0,
+        place,
+        image_shape=(40, 41),
+        patch_shape=(2, 3),
+    )
     Z, X = rng.standard_normal((260, 8 if place else 6)), rng.standard_normal((10, 40 * 41))
     assert 260 * 10 * windows > 1.8 * 2**21 and windows**2 > 2**21
 
@@ -312,7 +317,7 @@ def test_memory_does_not_grow_with_the_patches(rng, name):
     assert peak < 2**21 + 4 * (260 * 260 + 260 * 10)
 
 
-# --- where to start, and what is refused --------------------------------------------------------------------------------------
+# --- initial values and errors ------------------------------------------------------------------
 
 
 def test_inducing_patches_are_distinct(rng):
@@ -448,7 +453,7 @@ def test_mismatched_shapes_are_refused(rng):
 
 
 def test_oracle_matches_one_image_written_out(rng):
-    """The oracle's own loops, for one image of two patches, written out."""
+    """Write out the loops of the oracle for one image of two patches."""
     covariance = fs.Convolutional(
         fs.RBF(1.3, 2.0), np.array([0.5, 2.0]), image_shape=(1, 3), patch_shape=(1, 2)
     )

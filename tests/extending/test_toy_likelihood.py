@@ -1,4 +1,4 @@
-"""A likelihood of one's own: negative binomial counts, with a parameter to learn, by a Gauss-Hermite rule."""
+"""A user-defined likelihood: negative binomial counts with a parameter, by Gauss-Hermite."""
 
 from typing import Any
 
@@ -148,7 +148,7 @@ def test_single_precision(rng):
 
 
 def test_on_blocks(rng):
-    """The same numbers from a covariance that stays outside."""
+    """A covariance outside the package gives the same numbers."""
     model, X, Y = problem(rng)
     blocks = model.covariance.blocks(model.inducing, X)
     value, (_, _, bar) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)
@@ -184,7 +184,7 @@ def test_bad_targets_and_settings(rng):
 
 
 def test_weights_need_an_argument_of_the_likelihood(rng):
-    """It was written without them, and goes on as it is; who gives some is told what to do."""
+    """The likelihood lacks them and works without; giving weights raises an error with advice."""
     model, X, Y = problem(rng)
     message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)

@@ -1,4 +1,4 @@
-"""A kind of model of one's own: two processes, one for the mean and one for the log variance of Gaussian noise."""
+"""A user-defined kind of model: one process for the mean, one for the log noise variance."""
 
 import math
 from typing import Any
@@ -212,7 +212,7 @@ def test_training_and_files(rng, tmp_path):
 
 
 def test_fit(rng, tmp_path):
-    """On minibatches, with fields that stay; and resumed, it takes the steps of a training that never stopped."""
+    """Train on minibatches with fixed fields; a resumed training takes the same steps."""
     model, X, Y = problem(rng)
     trained = assert_fits(model, X, Y, fixed="signal.inducing", checkpoint=tmp_path / "whole.npz")
     np.testing.assert_array_equal(trained.signal.inducing, model.signal.inducing)

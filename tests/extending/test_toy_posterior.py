@@ -1,4 +1,4 @@
-"""A posterior of one's own: independent values u, whose KL divergence may estimate its trace by random probes."""
+"""A user-defined posterior: independent values u; probes can estimate the trace in the KL."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ class IndependentPass(fs.Pass):
         return (kernels.matmul(self.J, self.probes) * self.probes).mean(1)
 
     def _trace_bar(self):
-        """What tr(J diag(s)) has for a cotangent of Kuu, but for its sign, summed over outputs."""
+        """The cotangent of Kuu through tr(J diag(s)), except for its sign, summed over outputs."""
         s = self.s.sum(0)[:, None]
         if self.probes is None:
             return kernels.matmul(self.J, s * self.J)

@@ -1,4 +1,4 @@
-"""L-SVGP beside the contract of all posteriors: the bounds that it equals and stays below, and what it refuses."""
+"""L-SVGP: the bounds that it equals and those that are above it, and its errors."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_bound_is_that_of_whitened_with_the_same_q(rng, likelihood, P, draw, pre
 
 
 def test_pseudo_targets_give_the_exact_posterior(rng):
-    """Z = X, m~ = y, S~ = noise: the exact GP, and its marginal likelihood; the bound is below for any other parameters."""
+    """Z = X, m~ = y, S~ = noise give the exact GP and evidence; other parameters stay below."""
     X, y = rng.uniform(-2, 2, (12, 1)), rng.standard_normal(12)
     K = gp.rbf(1.1, np.array([0.9]))(X, X) + 1e-9 * np.eye(12)
     noise = 0.3

@@ -1,4 +1,4 @@
-"""R-SVGP beside the contract of all posteriors: estimates of its traces, and how it stands to L-SVGP."""
+"""R-SVGP: estimates of its traces, and its relation to L-SVGP."""
 
 import itertools
 import sys
@@ -30,7 +30,7 @@ def square(L):
     return np.tril(L) @ np.tril(L).T
 
 
-# --- estimates ----------------------------------------------------------------------------------------------------------
+# --- estimates ----------------------------------------------------------------------------------
 
 
 def everything(posterior, blocks, f_bar, **Z):
@@ -82,7 +82,7 @@ def test_where_memory_runs_out_the_probes_are_named(rng, monkeypatch):
             call()
 
 
-# --- whole models -------------------------------------------------------------------------------------------------------
+# --- whole models -------------------------------------------------------------------------------
 
 
 def model_of(rng, M=7, P=None, likelihood=None, preconditioned=True, error=0.1, jitter=1e-6):
@@ -126,7 +126,7 @@ def test_proposition_2(rng, likelihood, P, draw, preconditioned):
 
 
 def test_the_naive_preconditioner_fails_proposition_2(rng):
-    """With w = T m~ the gradient in s would miss what -T dK~ T m~ adds: shown on the dense definition."""
+    """With w = T m~ the gradient in s misses the term -T dK~ T m~, by the dense definition."""
     posterior, blocks, _ = problem(rng, "relaxed", 5, 6, 1)
     Kuu, m, variance = blocks.Kuu + JITTER * np.eye(5), posterior.mean, posterior.variance
     T = np.linalg.inv(Kuu + np.diag(variance))
@@ -214,7 +214,7 @@ def test_relaxed_bound_uses_matrix_products_only(rng, monkeypatch):
     assert again == step
 
 
-# --- the direction of L-SVGP's rule with P for the inverse ---------------------------------------------------------------
+# --- the direction of L-SVGP's rule with P for the inverse --------------------------------------
 
 
 def flat(grad):
@@ -230,7 +230,7 @@ def flat(grad):
 
 @each_form
 def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned):
-    """Errors against the gradient of L-SVGP: d for the exact gradient, d^2 for the direction; the table of the spec."""
+    """Errors against the gradient of L-SVGP: d for the exact gradient, d^2 for the direction."""
     model, X, y = model_of(rng, M=20, preconditioned=preconditioned, error=0.0)
     truth = flat(fs.elbo_and_grad(as_likelihood_form(model), X, y)[1])
     noise, start = (
@@ -305,8 +305,14 @@ def test_direction_in_requested_fields(rng):
     value, whole = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3)
     assert value == pytest.approx(fs.elbo(model, X, y, num_data=40, jitter=1e-3), rel=1e-12)
     assert whole.posterior.inverse_tril is None
-    for wrt in (("covariance.variance",), ("posterior",), ("inducing", "posterior.mean"), ("mean", "likelihood"),
-                "posterior.inverse_tril", ()):  # fmt: skip
+    for wrt in (
+        ("covariance.variance",),
+        ("posterior",),
+        ("inducing", "posterior.mean"),
+        ("mean", "likelihood"),
+        "posterior.inverse_tril",
+        (),
+    ):
         again, some = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3, wrt=wrt)
         assert again == pytest.approx(value, rel=1e-12)
         assert_restricted(some, whole, wrt, rtol=1e-10, atol=1e-11)
@@ -344,7 +350,7 @@ def test_direction_refuses_unsupported_arguments(rng):
         fs.elbo_and_grad(model, X, y, direction="likelihood")
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------
 
 
 def test_invalid_parameters_are_refused(rng):
@@ -386,6 +392,12 @@ def test_invalid_parameters_are_refused(rng):
     for probes in (0, -1, 2.5):
         fails(ValueError, "`probes` must be a whole number of at least 1", probes=probes)
     fails(TypeError, "`probes` must be a whole number of at least 1, got True", probes=True)
-    fails(TypeError, "`probes` is no random quantity of a LikelihoodForm posterior, which has none: leave it out",
-          "posterior", as_likelihood_form(model).posterior, probes=3)  # fmt: skip
+    fails(
+        TypeError,
+        "`probes` is no random quantity of a LikelihoodForm posterior, which has none: leave it"
+        " out",
+        "posterior",
+        as_likelihood_form(model).posterior,
+        probes=3,
+    )
     fails(TypeError, "elbo has no option `noise` for SVGP; it takes .*`probes`", noise=3)

@@ -74,7 +74,7 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
 
 
 def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
-    """Passes that take kept rows up again do no solve with the batch, and no second factorisation."""
+    """Passes that reuse kept rows do no solves with the batch and no second factorisation."""
     posterior, blocks, _ = problem(rng, "whitened", 6, 20)
     prior, counts = (
         Prior(blocks.Kuu, JITTER),
@@ -106,7 +106,7 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
 
 @pytest.mark.parametrize("signs", [(-1, -1), (1, 1), (-1, 1), (0, 0)])
 def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatch, signs):
-    """Convex and concave likelihoods, and both in one batch; sums over runs of rows; few of the cotangents."""
+    """Convex and concave likelihoods, both in one batch; chunks of rows; single cotangents."""
     posterior, blocks, _ = problem(rng, "whitened", 7, 19)
     results = []
     for small in (whitened_pass.SMALL, 0):
@@ -139,7 +139,7 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
 
 
 def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
-    """Six of nine, by a variance of the prior that is too small there."""
+    """Six of nine variances, by a prior variance that is too small there."""
     for dtype in (np.float64, np.float32):
         K = fs.RBF(1.0, 1.0).matrix(rng.standard_normal((9, 3)).astype(dtype))
         q = fs.Whitened(np.zeros(9, dtype), np.asarray(1e-12 * np.eye(9), dtype))
