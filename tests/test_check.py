@@ -822,7 +822,7 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
         (lighthouse, m.inducing, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got an array"),
         (lighthouse, pair, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got a InducingPair"),
         (lighthouse + m.covariance, m.inducing, r"Sum.parts.0: a Lighthouse has inducing variables of its own \(it defines Kuu, "
-         r"Kuf\), and Sum combines those that are values of the function; use it alone"),
+         r"Kuf\), but Sum needs values of the function; use it alone"),
         (fs.Product((m.covariance, lighthouse)), m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its own"),
         (fs.Constant() + m.covariance * lighthouse, m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its"),
         (m.covariance, pair, "`inducing` is a record InducingPair of 2 sets of inducing inputs, and (a Whitened posterior|SGPR) "

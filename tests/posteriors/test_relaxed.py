@@ -388,7 +388,7 @@ def test_invalid_parameters_are_refused(rng):
             probes=probes,
         )
     for probes in (np.zeros((7, 2)), np.full((7, 2), np.nan), rng.standard_normal((7, 2))):
-        fails(ValueError, "`probes` must hold.*alone", probes=probes)
+        fails(ValueError, "`probes` must hold .* only", probes=probes)
     for probes in (0, -1, 2.5):
         fails(ValueError, "`probes` must be a whole number of at least 1", probes=probes)
     fails(TypeError, "`probes` must be a whole number of at least 1, got True", probes=True)
