@@ -100,7 +100,7 @@ class Factor:
         return kernels.inverse_triangular(self.L)
 
 
-class Prior:
+class PriorFactor:
     """Kuu and its Cholesky factor; passes with different parameters can share it.
 
     Kuu : (M, M), without jitter
@@ -134,7 +134,7 @@ class Pass:
     ``finish`` or ``natural_step``. ``kl`` can be called at any time.
 
     A pass holds the parameters in the form that its algebra needs, and the sums over chunks.
-    Quantities that depend on Kuu only are in its ``Prior``; quantities of one chunk are in the
+    Quantities that depend on Kuu only are in its ``PriorFactor``; quantities of one chunk are in the
     ``rows`` of its ``Projection``.
 
     clamped : number of marginal variances so far that rounding drove below eps kff and that were
@@ -269,7 +269,7 @@ class Posterior:
 
     def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
         """Begin a pass from Kuu (M, M); other arguments as for ``start_from``."""
-        return self.start_from(Prior(Kuu, jitter), columns, need, **more)
+        return self.start_from(PriorFactor(Kuu, jitter), columns, need, **more)
 
     def start_from(self, prior, columns=0, need=(), **more) -> Pass:
         """Begin a pass.

@@ -26,7 +26,17 @@ import numpy as np
 from .. import kernels
 from ..records import Marginals, leaf, record
 from ..records.typed import Array
-from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
+from .base import (
+    Bars,
+    Joint,
+    Pass,
+    PriorFactor,
+    Projection,
+    gradient,
+    identities,
+    solve_vectors,
+    wanted,
+)
 from .marginal import Marginal
 from .orthogonal import UnwhitenedSets
 from .orthogonal_pass import NaturalStackedPass
@@ -89,7 +99,7 @@ class DecoupledPass(Pass):
         self.q, self.need, self.L, self.batch = q, need, prior.L, q.mean_u.shape[:-1]
         M, (size, _) = len(self.L), q.set_sizes(len(self.L))
         self.u, self.v = slice(0, size), slice(size, M)
-        on_Z = Prior(_block(prior.Kuu, self.u), prior.jitter)
+        on_Z = PriorFactor(_block(prior.Kuu, self.u), prior.jitter)
         on_Z.L, self.L_v = _block(self.L, self.u), _block(self.L, self.v)
         own = {
             "posterior.mean_u": "posterior.mean",

@@ -20,7 +20,7 @@ from support.posterior_problems import (
 from support.reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
-from fastsvgp.posteriors.base import Prior
+from fastsvgp.posteriors.base import PriorFactor
 
 SHAPES = [
     (1, 1, None),
@@ -291,7 +291,7 @@ def test_sizes_are_checked(rng, name):
 def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     """Interleaved, with other parameters and other rows."""
     one, blocks, random = problem(rng, name, 6, N, P)
-    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), PriorFactor(blocks.Kuu, JITTER)
     two = EVERY[name].make(rng, A, () if P is None else (P,))
     first, second = (q.start_from(prior, N, ALL, **random) for q in (one, two))
     (f, rows), (g, others) = (work.project(blocks.Kuf, blocks.kff) for work in (first, second))
@@ -323,7 +323,7 @@ KEEP_ROWS = [
 @pytest.mark.parametrize("name", KEEP_ROWS)
 def test_kept_rows_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
-    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), PriorFactor(blocks.Kuu, JITTER)
     kept = one.start_from(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)
     copies = [array.copy() for array in kept]
     passes = []

@@ -7,7 +7,7 @@ from support.posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_o
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
 from fastsvgp.posteriors import whitened_pass
-from fastsvgp.posteriors.base import Prior
+from fastsvgp.posteriors.base import PriorFactor
 
 
 def form_of(posterior, blocks, columns, need):
@@ -77,7 +77,7 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
     """Passes that reuse kept rows do no solves with the batch and no second factorisation."""
     posterior, blocks, _ = problem(rng, "whitened", 6, 20)
     prior, counts = (
-        Prior(blocks.Kuu, JITTER),
+        PriorFactor(blocks.Kuu, JITTER),
         {
             "cholesky": 0,
             "multiply_triangular": 0,
