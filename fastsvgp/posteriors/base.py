@@ -70,7 +70,7 @@ class Bars(NamedTuple):
     Kuu: Any
 
 
-class once:
+class cached_attribute:
     """Cached attribute: calls the method at its first use and stores the result.
 
     On Python 3.11 ``functools.cached_property`` has one lock for all instances: threads wait for
@@ -95,7 +95,7 @@ class Factor:
     def __init__(self, L):
         self.L = L
 
-    @once
+    @cached_attribute
     def inverse(self):
         return kernels.inverse_triangular(self.L)
 
@@ -113,11 +113,11 @@ class PriorFactor:
     def __init__(self, Kuu, jitter):
         self.Kuu, self.jitter = Kuu, jitter
 
-    @once
+    @cached_attribute
     def L(self):
         return prior_factor(self.Kuu, self.jitter)
 
-    @once
+    @cached_attribute
     def factor(self):
         return Factor(self.L)
 

@@ -38,7 +38,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Array
-from .base import once
+from .base import cached_attribute
 from .pseudo_targets import (
     PseudoData,
     PseudoPass,
@@ -169,13 +169,13 @@ class LikelihoodPass(InversePass):
             w = kernels.matmul(self.beta, self.X)
         self.w, self.Kw = w, times_Kuu(w, prior)
 
-    @once
+    @cached_attribute
     def J_diagonal(self):
         return (
             self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
         )
 
-    @once
+    @cached_attribute
     def J(self):
         return kernels.symmetrise(kernels.tril_gram(self.X))
 

@@ -35,7 +35,7 @@ Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1,
 import numpy as np
 
 from .. import kernels
-from .base import once, wanted
+from .base import cached_attribute, wanted
 from .likelihood_form import InversePass
 from .pseudo_targets import (
     PseudoPass,
@@ -86,7 +86,7 @@ class RelaxedPass(PseudoPass):
         self.relaxation, self.w, self.Kw = relaxation, relaxation.w, relaxation.Kw
         self.C = self.L_bar = None
 
-    @once
+    @cached_attribute
     def P_diagonal(self):
         return congruence_diagonal(self.relaxation.L, self.relaxation.N)
 
