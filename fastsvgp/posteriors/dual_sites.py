@@ -138,7 +138,7 @@ class AbsorbedDualSites(DualTying):
         of_sites = any(wanted(need, name) for name in self.natural_fields)
         held = wanted(need, "Kuf", "blocks") and not of_sites
         return (
-            HeldSitesPass(self, prior, columns, need)
+            FixedSitesPass(self, prior, columns, need)
             if held
             else super().start_from(prior, columns, need)
         )
@@ -380,7 +380,7 @@ class LongSitesPass(Sites, LongWhitening):
     """Pass with cotangents of Kuf, in the long form, which holds B^-1 - I."""
 
 
-class HeldSitesPass(SitesPass):
+class FixedSitesPass(SitesPass):
     """M-step of absorbed sites, in the fixed-site form."""
 
     def __init__(self, q, prior, columns, need):
