@@ -83,7 +83,7 @@ class InducingSet:
 
 
 @dataclass(slots=True)
-class Projected:
+class Residuals:
     """Residuals of a chunk of rows: Lam (M, N), and V_s (M_s, N) for each output and set."""
 
     Lam: Any
@@ -142,7 +142,7 @@ class StackedPass(WhiteningPass):
                 var[p] += kernels.column_moments(v, one.means[p])[1]
         self.clamped += raise_to_floor(var, kff)
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
-        return Projection(f, Projected(Lam, V))
+        return Projection(f, Residuals(Lam, V))
 
     @staticmethod
     def _half(one, p, Lam):

@@ -124,7 +124,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(slots=True)
-class Projected:
+class Residuals:
     """Residuals of a chunk of rows: Lam (M, N), and V (M, N) per output.
 
     ``pull`` can overwrite Lam if ``owns``. In the long form V is E. Without ``keeps_V`` V is not
@@ -191,7 +191,7 @@ class Whitening(WhiteningPass):
         mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
         self.count_clamped(raise_to_floor(var, kff, add=True))
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
-        return Projection(f, Projected(Lam, V, owns))
+        return Projection(f, Residuals(Lam, V, owns))
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
@@ -399,7 +399,7 @@ class GramWhitening(Whitening):
 
 
 class LongWhitening(GramWhitening):
-    """Pass in the long form: V of ``Projected`` holds E."""
+    """Pass in the long form: V of ``Residuals`` holds E."""
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
@@ -445,7 +445,7 @@ class SmallWhitening(GramWhitening):
         )
         self.clamped += raised
         f = Marginals(mean.reshape(*self.batch, -1), var.reshape(*self.batch, -1))
-        return Projection(f, Projected(Lam, [V], True))
+        return Projection(f, Residuals(Lam, [V], True))
 
     def pull(self, rows, f_bar):
         first, Lam, (V,) = self.Lam_a is None, rows.Lam, rows.V
