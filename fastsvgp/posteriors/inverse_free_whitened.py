@@ -154,7 +154,7 @@ class InverseFreeWhitened(Posterior):
 
 
 @dataclass(slots=True)
-class Rows:
+class Residuals:
     """Residuals of one chunk of rows: Kuf and Lam (M, N), and C Lam (M, N) per output."""
 
     Kuf: Any
@@ -198,7 +198,7 @@ class InverseFreePass(Pass):
         self.clamped += raise_to_floor(var, kff)
         return Projection(
             Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)),
-            Rows(Kuf, Lam, C_Lam),
+            Residuals(Kuf, Lam, C_Lam),
         )
 
     def joint(self, Kuf, Kff):
