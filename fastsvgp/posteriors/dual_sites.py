@@ -282,7 +282,7 @@ def factors(q, L):
     return t, inverses, means
 
 
-class Sites:
+class SitesMixin:
     """Mixin of the whitened passes whose parameters are sites.
 
     t : (P, M)
@@ -372,11 +372,11 @@ class Sites:
         return Bars(gradient(self.q, lambda1=lambda1_bar, lambda2=lambda2_bar), Kuu_bar)
 
 
-class SitesPass(Sites, GramWhitening):
+class SitesPass(SitesMixin, GramWhitening):
     """Pass without cotangents of Kuf, in the Gram form."""
 
 
-class LongSitesPass(Sites, LongWhitening):
+class LongSitesPass(SitesMixin, LongWhitening):
     """Pass with cotangents of Kuf, in the long form, which holds B^-1 - I."""
 
 
