@@ -58,7 +58,7 @@ class Relaxation:
 
     def __init__(self, q, prior, need):
         means, self.whitened, self.y = q.mean.reshape(-1, q.mean.shape[-1]), None, None
-        self.L = clean(q.inverse_tril)
+        self.L = tril_copy(q.inverse_tril)
         K = with_noise(prior.Kuu, q.variance, prior.jitter)
         self.N, (self.distance, _, _, self.trace) = kernels.newton_schulz_gram(K, self.L)
         self.K = K if wanted(need, "inverse_tril") else None
@@ -67,9 +67,9 @@ class Relaxation:
         kernels.symmetrise(self.N)
         self.w = means
         if q.preconditioned:
-            self.whitened = times(self.L, means, transpose=True)
+            self.whitened = multiply_vectors(self.L, means, transpose=True)
             self.y = kernels.matmul(self.whitened, self.N)
-            self.w = times(self.L, self.y)
+            self.w = multiply_vectors(self.L, self.y)
         self.Kw = times_Kuu(self.w, prior)
 
     def kl(self, work, P_diagonal):
@@ -133,9 +133,9 @@ class RelaxedPass(PseudoPass):
         mean_bar = w_bar = self.weights_bar(kl_bar)
         omega = N_omega = None
         if self.preconditioned:
-            omega = times(self.relaxation.L, w_bar, transpose=True)
+            omega = multiply_vectors(self.relaxation.L, w_bar, transpose=True)
             N_omega = kernels.matmul(omega, self.relaxation.N)
-            mean_bar = times(self.relaxation.L, N_omega)
+            mean_bar = multiply_vectors(self.relaxation.L, N_omega)
         if not (self.need_Kuu or self.need_variance or self.need_tril):
             return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
@@ -200,14 +200,14 @@ class DirectionPass(InversePass):
         return super().bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=None)
 
 
-def clean(L):
+def tril_copy(L):
     """Copy L with zeros above the diagonal."""
     copy = kernels.empty(L.shape, L)
     copy[...] = L
     return kernels.tril(copy)
 
 
-def times(L, vectors, transpose=False):
+def multiply_vectors(L, vectors, transpose=False):
     """``L v``, or ``L' v``, for each of the vectors (P, M); L has zeros above its diagonal."""
     return kernels.matmul(vectors, L, transpose_b=not transpose)
 

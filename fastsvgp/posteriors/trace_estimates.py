@@ -37,7 +37,7 @@ import numpy as np
 
 from .. import kernels
 from .pseudo_targets import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
-from .relaxed_pass import clean, log_dets, times
+from .relaxed_pass import tril_copy, log_dets, multiply_vectors
 
 
 class SampledPass(PseudoPass):
@@ -45,7 +45,7 @@ class SampledPass(PseudoPass):
 
     def __init__(self, q, prior, need, Z):
         super().__init__(q, need)
-        self.L, self.Kuu, self.Z = clean(q.inverse_tril), prior.Kuu, Z
+        self.L, self.Kuu, self.Z = tril_copy(q.inverse_tril), prior.Kuu, Z
         self.noise = self.s + self.s.dtype.type(prior.jitter)
         w = self.means
         if self.preconditioned:
@@ -73,9 +73,9 @@ class SampledPass(PseudoPass):
 
     def _preconditioned(self, vectors):
         """``T x``, ``2 x - K~ T x`` and ``P x`` for each of the vectors (P, M)."""
-        T_x = times(self.L, times(self.L, vectors, transpose=True))
+        T_x = multiply_vectors(self.L, multiply_vectors(self.L, vectors, transpose=True))
         rest = 2 * vectors - self._times_K(T_x.T).T
-        return T_x, rest, times(self.L, times(self.L, rest, transpose=True))
+        return T_x, rest, multiply_vectors(self.L, multiply_vectors(self.L, rest, transpose=True))
 
     def project(self, Kuf, kff):
         """Residuals: Kuf, Lam, T Kuf, K~ T Kuf. 4 M^2 N flops."""
@@ -172,7 +172,10 @@ class SampledPass(PseudoPass):
             K_T_bar = 2 * w_bar - bar_rest  # K~ T w_bar
             for x, y in ((w_bar, self.rest), (-K_T_bar, self.means)):
                 left += [x.T, y.T]
-                right += [times(self.L, y, transpose=True).T, times(self.L, x, transpose=True).T]
+                right += [
+                    multiply_vectors(self.L, y, transpose=True).T,
+                    multiply_vectors(self.L, x, transpose=True).T,
+                ]
         if left:
             kernels.tril_product(
                 np.concatenate(left, axis=1),
