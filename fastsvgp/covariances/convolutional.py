@@ -30,16 +30,16 @@ from ..records.typed import Number
 from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
 from .convolutional_sums import (
     add_outer_bar,
-    chunk,
+    chunk_size,
     num_windows,
     outer,
     pair_sums,
     pair_sums_vjp,
-    pairs,
+    range_pairs,
     ranges,
     sums,
     sums_vjp,
-    together,
+    windows_per_chunk,
 )
 from .image_patches import OnPatches, check_image_columns
 
@@ -135,10 +135,10 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def _runs(self, Z):
         """Ranges of windows small enough to form their patches, and A (M, P) with locations."""
-        most = together(Z, self.geometry)
+        most = windows_per_chunk(Z, self.geometry)
         return ranges(
             num_windows(self.geometry),
-            most if self.location_covariance is None else min(most, chunk(Z) // len(Z)),
+            most if self.location_covariance is None else min(most, chunk_size(Z) // len(Z)),
         )
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
@@ -269,7 +269,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         if of_place is None:
             return pair_sums(k, X, w, self.geometry)
         total = 0
-        for at in pairs(num_windows(self.geometry)):
+        for at in range_pairs(num_windows(self.geometry)):
             B = of_place.matrix(*(self._places(X, one) for one in at))
             B *= outer(w, *at)
             total = total + pair_sums(k, X, B, self.geometry, *at)
@@ -288,7 +288,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         of_places = tuple(name for name in need_of(need, "location_covariance") if name != "X")
         of_B = ("B",) if of_places or weights_bar is not None else ()
         bars = (None,) * 3
-        for at in pairs(num_windows(self.geometry)):
+        for at in range_pairs(num_windows(self.geometry)):
             places = [self._places(X, one) for one in at]
             L = of_place.matrix(*places)
             *new, B_bar = pair_sums_vjp(
@@ -364,7 +364,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     def _rows(self, others):
         """Ranges of windows small enough to form Kuf of their patches."""
         return ranges(
-            num_windows(self.geometry), chunk(others) // max(len(others), self._patch_size)
+            num_windows(self.geometry), chunk_size(others) // max(len(others), self._patch_size)
         )
 
     def _as_inducing(self, X, windows):
