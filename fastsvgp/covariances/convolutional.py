@@ -130,10 +130,10 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         start, stop = windows or (0, num_windows(self.geometry))
         return kernels.full(stop - start, self.weights, X)
 
-    def _places(self, X, windows):
+    def _locations(self, X, windows):
         return None if windows is None else kernels.window_places(self.geometry, X, windows)
 
-    def _runs(self, Z):
+    def _window_ranges(self, Z):
         """Ranges of windows small enough to form their patches, and A (M, P) with locations."""
         most = windows_per_chunk(Z, self.geometry)
         return ranges(
@@ -202,23 +202,27 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         k, of_place = self.patch_covariance, self.location_covariance
         if of_place is None:
-            patch_bar, *Z_bars = _pulled(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
+            patch_bar, *Z_bars = _matrix_vjp(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
             return self._bars(need, inducing, patch_bar), *Z_bars
         K, L = k.matrix(Z, Z2), of_place.matrix(c, c2)
-        patch_bar, *Z_bars = _pulled(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
+        patch_bar, *Z_bars = _matrix_vjp(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
         K *= K_bar
-        location_bar, *c_bars = _pulled(of_place, K, L, c, c2, need_of(need, "location_covariance"))
-        return self._bars(need, inducing, patch_bar, location_bar), *map(_joined, Z_bars, c_bars)
+        location_bar, *c_bars = _matrix_vjp(
+            of_place, K, L, c, c2, need_of(need, "location_covariance")
+        )
+        return self._bars(need, inducing, patch_bar, location_bar), *map(
+            _with_locations, Z_bars, c_bars
+        )
 
     # --- inducing variables and images ---
 
     def Kuf(self, inducing, X):
         """Covariances (M, N) of the patch function at inducing patches and the image function."""
         (Z, c), total = self._split(inducing), None
-        for windows in self._runs(Z):
+        for windows in self._window_ranges(Z):
             A = self._weights(X, windows)
             if self.location_covariance is not None:
-                A = self.location_covariance.matrix(c, self._places(X, windows)) * A
+                A = self.location_covariance.matrix(c, self._locations(X, windows)) * A
             total = plus(sums(self.patch_covariance, Z, X, A, self.geometry, windows), total)
         return total
 
@@ -239,10 +243,10 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         weights_bar, bars = self._no_weights_bar(need, X), (None,) * 5
         of_A = ("A",) if of_places or weights_bar is not None else ()
-        for windows in self._runs(Z):
+        for windows in self._window_ranges(Z):
             w, places = (
                 self._weights(X, windows),
-                (None if of_place is None else self._places(X, windows)),
+                (None if of_place is None else self._locations(X, windows)),
             )
             L = None if of_place is None else of_place.matrix(c, places)
             A = w if of_place is None else L * w
@@ -253,11 +257,11 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 weights_bar[slice(*windows)] = A_bar if of_place is None else (A_bar * L).sum(0)
             if of_places:
                 A_bar *= w
-            bars = plus((*new, *_pulled(of_place, A_bar, L, c, places, of_places)[:2]), bars)
+            bars = plus((*new, *_matrix_vjp(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
         return (
             self._bars(need, X, patch_bar, location_bar, weights_bar),
-            _joined(Z_bar, c_bar),
+            _with_locations(Z_bar, c_bar),
             X_bar,
         )
 
@@ -270,7 +274,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             return pair_sums(k, X, w, self.geometry)
         total = 0
         for at in range_pairs(num_windows(self.geometry)):
-            B = of_place.matrix(*(self._places(X, one) for one in at))
+            B = of_place.matrix(*(self._locations(X, one) for one in at))
             B *= outer(w, *at)
             total = total + pair_sums(k, X, B, self.geometry, *at)
         return total
@@ -289,7 +293,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         of_B = ("B",) if of_places or weights_bar is not None else ()
         bars = (None,) * 3
         for at in range_pairs(num_windows(self.geometry)):
-            places = [self._places(X, one) for one in at]
+            places = [self._locations(X, one) for one in at]
             L = of_place.matrix(*places)
             *new, B_bar = pair_sums_vjp(
                 k, k_bar, X, outer(w, *at) * L, self.geometry, *at, of_patches + of_B
@@ -298,7 +302,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 add_outer_bar(weights_bar, w, B_bar * L, *at)
             if of_places:
                 B_bar *= outer(w, *at)
-            bars = plus((*new, _pulled(of_place, B_bar, L, *places, of_places)[0]), bars)
+            bars = plus((*new, _matrix_vjp(of_place, B_bar, L, *places, of_places)[0]), bars)
         patch_bar, X_bar, location_bar = bars
         return self._bars(need, X, patch_bar, location_bar, weights_bar), X_bar
 
@@ -313,7 +317,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         for n in range(len(X1)):
             others = X1[: n + 1] if X2 is None else X2
-            for windows in self._rows(others):
+            for windows in self._row_ranges(others):
                 Kuf = self.Kuf(self._as_inducing(X1[n : n + 1], windows), others)
                 Kuf *= w[slice(*windows), None]
                 K[n, : len(others)] += Kuf.sum(0)
@@ -341,7 +345,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             row = K_bar[n, : len(others)] * (2 if symmetric else 1)
             if symmetric:
                 row[n] = K_bar[n, n]
-            for windows in self._rows(others):
+            for windows in self._row_ranges(others):
                 patches, at = self._as_inducing(X1[n : n + 1], windows), slice(*windows)
                 covariance_bar, inducing_bar, others_bar = self.Kuf_vjp(
                     w[at, None] * row, None, patches, others, own
@@ -361,7 +365,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             total = replace(total, weights=total.weights + self._as_weights(extra))
         return total, bars.get("X1"), None if symmetric else bars.get("X2")
 
-    def _rows(self, others):
+    def _row_ranges(self, others):
         """Ranges of windows small enough to form Kuf of their patches."""
         return ranges(
             num_windows(self.geometry), chunk_size(others) // max(len(others), self._patch_size)
@@ -373,15 +377,15 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return (
             patches
             if self.location_covariance is None
-            else np.concatenate([patches, self._places(X, windows)], 1)
+            else np.concatenate([patches, self._locations(X, windows)], 1)
         )
 
 
-def _pulled(covariance, K_bar, K, X1, X2, need):
+def _matrix_vjp(covariance, K_bar, K, X1, X2, need):
     """``matrix_vjp``, or three times None if nothing is needed."""
     return covariance.matrix_vjp(K_bar, K, X1, X2, need) if need else (None,) * 3
 
 
-def _joined(Z_bar, c_bar):
+def _with_locations(Z_bar, c_bar):
     """The cotangent of inducing inputs: of patches, and of locations if there are any."""
     return Z_bar if c_bar is None else np.concatenate([Z_bar, c_bar], 1)
