@@ -299,7 +299,7 @@ def need_of(need, field):
     return tuple(words)
 
 
-def check_values(what, part, D):
+def check_part(what, part, D):
     """Check a part of a covariance.
 
     Refuse a part that is not a covariance, defines its own inducing variables, or does not fit D

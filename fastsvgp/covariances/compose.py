@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check
 from ..records import record, tree_map
-from .base import ALL, Covariance, check_values, need_of
+from .base import ALL, Covariance, check_part, need_of
 from .linear import Constant
 
 ADVICE = (
@@ -86,7 +86,7 @@ class _Composite(Covariance):
                 f"{type(self).__name__}: `parts` is empty; give at least one covariance"
             )
         for i, part in enumerate(self.parts):
-            check_values(f"{type(self).__name__}.parts.{i}", part, D)
+            check_part(f"{type(self).__name__}.parts.{i}", part, D)
 
 
 @record

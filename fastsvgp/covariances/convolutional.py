@@ -27,7 +27,7 @@ from .. import kernels
 from ..records import leaf, plus, record, replace, tree_map
 from ..records.inducing_sets import sets_of
 from ..records.typed import Number
-from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
+from .base import ALL, Covariance, check_part, matrix_need, need_of, wanted, zeros_like
 from .convolutional_sums import (
     add_outer_bar,
     chunk_size,
@@ -111,9 +111,9 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def check_dim(self, D):
         check_image_columns("Convolutional", D, self.geometry)
-        check_values("Convolutional.patch_covariance", self.patch_covariance, self._patch_size)
+        check_part("Convolutional.patch_covariance", self.patch_covariance, self._patch_size)
         if self.location_covariance is not None:
-            check_values("Convolutional.location_covariance", self.location_covariance, 2)
+            check_part("Convolutional.location_covariance", self.location_covariance, 2)
         shape, P = np.shape(self.weights), num_windows(self.geometry)
         if shape not in ((), (P,)):
             raise ValueError(

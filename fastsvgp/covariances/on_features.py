@@ -11,7 +11,7 @@ from typing import Any
 
 from ..records import plus, record, replace, restricted, tree_map
 from ..records.inducing_sets import sets_of
-from .base import ALL, Covariance, check_values, need_of, zeros_like
+from .base import ALL, Covariance, check_part, need_of, zeros_like
 from .network import Network
 
 
@@ -66,7 +66,7 @@ class OnFeatures(Covariance):
                 f"OnFeatures: `network.weights.0` has {self.network.num_columns} rows, but the"
                 f" inputs have D = {D} columns"
             )
-        check_values("OnFeatures.covariance", self.covariance, self.network.num_features)
+        check_part("OnFeatures.covariance", self.covariance, self.network.num_features)
 
     def _check_network(self):
         if not isinstance(self.network, Network):
