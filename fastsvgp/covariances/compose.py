@@ -19,7 +19,7 @@ ADVICE = (
     " sum())"
 )
 # Limit on nesting, below Python's recursion limit
-DEEPEST = 50
+MAX_DEPTH = 50
 
 
 class _Composite(Covariance):
@@ -35,7 +35,7 @@ class _Composite(Covariance):
         depth = 1 + max(
             (part._depth for part in self.parts if isinstance(part, _Composite)), default=0
         )
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise ValueError(
                 f"{type(self).__name__}: `parts` are nested more than {DEEPEST} deep; put them side"
                 " by side"
@@ -159,7 +159,7 @@ def _term(other):
     return Constant(variance)
 
 
-def _joined(kind, reflected=False):
+def _operator(kind, reflected=False):
     def operator(self, other):
         term = _term(other)
         if term is None:
@@ -174,7 +174,7 @@ def _joined(kind, reflected=False):
 
 
 # Assigned here because ``base`` must not import this module
-Covariance.__add__ = _joined(Sum)  # type: ignore[method-assign]
-Covariance.__radd__ = _joined(Sum, reflected=True)  # type: ignore[method-assign]
-Covariance.__mul__ = _joined(Product)  # type: ignore[method-assign]
-Covariance.__rmul__ = _joined(Product, reflected=True)  # type: ignore[method-assign]
+Covariance.__add__ = _operator(Sum)  # type: ignore[method-assign]
+Covariance.__radd__ = _operator(Sum, reflected=True)  # type: ignore[method-assign]
+Covariance.__mul__ = _operator(Product)  # type: ignore[method-assign]
+Covariance.__rmul__ = _operator(Product, reflected=True)  # type: ignore[method-assign]
