@@ -16,7 +16,7 @@ ON_DEVICE = 64  # factor on the chunk size on a device
 SMALLEST = 1e-100  # lower limit of variances and rates that are divided by
 
 
-def whole(least):
+def whole_number(least):
     """An entry of ``Likelihood.settings``: a whole number of at least ``least``."""
     return (
         lambda value: float(value).is_integer() and value >= least,
@@ -25,7 +25,7 @@ def whole(least):
 
 
 POSITIVE = (lambda value: 0 < value < np.inf, "positive and finite")
-NODES = {"num_nodes": whole(1)}
+NODES = {"num_nodes": whole_number(1)}
 
 
 class Likelihood:
@@ -299,7 +299,7 @@ def refuse(name, Y, bad, what, advice):
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
 
-def in_numbers(Y, dtype=None):
+def as_targets(Y, dtype=None):
     """Convert targets to an array on the device where they are; of ``dtype``, if given."""
     Y = Y if hasattr(Y, "astype") else np.asarray(Y)
     return Y if dtype is None else Y.astype(dtype, copy=False)

@@ -13,7 +13,7 @@ from .base import (
     SMALLEST,
     Likelihood,
     in_chunks,
-    in_numbers,
+    as_targets,
     refuse,
     sum_outputs,
     total,
@@ -32,7 +32,7 @@ class Bernoulli(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), because s^2 = 1; d/dmean
         # therefore has a factor s.
-        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
+        sign = 2 * as_targets(Y, f.mean.dtype) - 1
         value, d_mean, d_var = kernels.expectation(
             self.link, sign * f.mean, f.var, self.num_nodes, need
         )
@@ -46,7 +46,7 @@ class Bernoulli(Likelihood):
         )
 
     def check_targets(self, Y, name="Y"):
-        Y = in_numbers(Y)
+        Y = as_targets(Y)
         advice = (
             "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
         )
@@ -81,7 +81,7 @@ class BernoulliProbit(Bernoulli):
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
+        sign = 2 * as_targets(Y, f.mean.dtype) - 1
         return sum_outputs(scipy.special.log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
 
 
@@ -115,7 +115,7 @@ class BernoulliLogit(Bernoulli):
         return np.where(f.mean > 0, 1 - q, q), q * (1 - q)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * in_numbers(Y, np.float64) - 1
+        sign = 2 * as_targets(Y, np.float64) - 1
         return sum_outputs(in_chunks(_log_density, sign, f))
 
 

@@ -10,14 +10,14 @@ from ..records import Marginals, record, static
 from .base import (
     NODES,
     Likelihood,
-    in_numbers,
+    as_targets,
     log_sum_exp,
     not_whole,
     refuse,
     size,
     total,
     weighted,
-    whole,
+    whole_number,
 )
 
 CHUNK = 256  # data per chunk of (classes, samples, data) temporaries
@@ -39,7 +39,7 @@ class Multiclass(Likelihood):
         return p, p * (1 - p)
 
     def check_targets(self, Y, name="Y"):
-        Y, C = in_numbers(Y), self.num_classes
+        Y, C = as_targets(Y), self.num_classes
         advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1]."
         what = f"integer labels 0 ... {C - 1} (num_classes={C})"
         refuse(name, Y, not_whole(Y), what, advice)
@@ -78,7 +78,7 @@ class RobustMax(Multiclass):
     epsilon: float = static(default=1e-3)
     num_nodes: int = static(default=20)
     settings = NODES | {
-        "num_classes": whole(2),
+        "num_classes": whole_number(2),
         "epsilon": (lambda value: 0 < value < 1, "between 0 and 1"),
     }
 
@@ -106,7 +106,7 @@ class RobustMax(Multiclass):
 
     def predict_log_density(self, Y, f):
         return np.log(
-            np.take_along_axis(self._probabilities(f), in_numbers(Y, np.intp)[None], axis=0)[0]
+            np.take_along_axis(self._probabilities(f), as_targets(Y, np.intp)[None], axis=0)[0]
         )
 
 
@@ -145,7 +145,7 @@ class Softmax(Multiclass):
     num_classes: int = static()
     num_samples: int = static(default=128)
     settings = {
-        "num_classes": whole(2),
+        "num_classes": whole_number(2),
         "num_samples": (
             lambda value: value >= 2 and math.frexp(value)[0] == 0.5,
             "a power of two, at least 2",
@@ -155,7 +155,7 @@ class Softmax(Multiclass):
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # Latents relative to that of the label: the log-sum-exp is then -log p itself, without
         # cancellation.
-        Y = in_numbers(Y, np.intp)
+        Y = as_targets(Y, np.intp)
         relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
         points = kernels.normal_points(self.num_classes, self.num_samples, rng, f.mean)
         value, d_mean, d_var = kernels.expected_logsumexp(relative, f.var, points, need)
@@ -175,7 +175,7 @@ class Softmax(Multiclass):
     def predict_log_density(self, Y, f):
         # The logarithm of the average softmax, at the points of ``_probabilities``. The
         # probabilities themselves underflow far from the label.
-        Y = in_numbers(Y, np.intp)
+        Y = as_targets(Y, np.intp)
         points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean).T[
             :, :, None
         ]

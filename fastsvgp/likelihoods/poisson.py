@@ -11,7 +11,7 @@ from .base import (
     SMALLEST,
     Likelihood,
     in_chunks,
-    in_numbers,
+    as_targets,
     not_whole,
     refuse,
     sum_outputs,
@@ -137,7 +137,7 @@ class Poisson(Likelihood):
         return np.where(y < 0, 0, p)
 
     def check_targets(self, Y, name="Y"):
-        Y = in_numbers(Y)
+        Y = as_targets(Y)
         refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
