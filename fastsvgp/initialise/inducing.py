@@ -88,7 +88,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
             group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M
         )
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
-    X, dtype, home = random_rows("kmeans_inducing", X, M, rng, subset)
+    X, dtype, device_like = random_rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
     centre = X.mean(axis=0)
     X -= centre  # near the origin, distances from expanded squares cancel less
@@ -109,7 +109,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    return divided(devices.like((Z + centre).astype(dtype), home))
+    return divided(devices.like((Z + centre).astype(dtype), device_like))
 
 
 @overload
@@ -184,7 +184,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         ("X", X),
         *((path, check.as_array(path, value)) for path, value in fields if value is not None),
     )
-    X, dtype, home = random_rows(
+    X, dtype, device_like = random_rows(
         "greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset
     )
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
@@ -200,7 +200,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)
-    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
+    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), device_like))
 
 
 def _kmeans_seeds(X, M, rng):

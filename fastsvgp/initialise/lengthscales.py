@@ -65,13 +65,14 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
             group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset
         )
     rng, ard = check.generator(rng), check.flag("ard", ard)
-    X, dtype, home = random_rows("median_lengthscales", X, 1, rng, subset)
+    X, dtype, device_like = random_rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
     if ard:
         medians = [_median(np.abs(column[first] - column[second])) for column in X.T]
         return devices.like(
-            np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype), home
+            np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype),
+            device_like,
         )
     squared = np.zeros(first.size)
     for column in X.T:

@@ -68,7 +68,7 @@ def patch_inducing(X, M, covariance, rng=None):
         )
     geometry, X = covariance.geometry, as_data(X)
     places = kernels.window_places(geometry, np.empty(0))
-    images, dtype, home = random_rows(
+    images, dtype, device_like = random_rows(
         "patch_inducing", X, 1, rng, max(1000, -(-10 * total // len(places)))
     )
     covariance.check_dim(images.shape[1])
@@ -93,4 +93,4 @@ def patch_inducing(X, M, covariance, rng=None):
         of_patches, of_places = variances[:-2].sum(), variances[-2:].sum()
         scale[-2:] = np.sqrt(of_patches / of_places) if of_patches > 0 and of_places > 0 else 1.0
     Z = kmeans_inducing(patches * scale, total, rng) / scale
-    return divided(devices.like(Z.astype(dtype), home))
+    return divided(devices.like(Z.astype(dtype), device_like))

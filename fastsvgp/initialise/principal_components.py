@@ -43,7 +43,7 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     (2, 3)
     """
     P, rng = check.whole("P", P), check.generator(rng)
-    rows, dtype, home = random_rows("pca_mean", X, 1, rng, subset)
+    rows, dtype, device_like = random_rows("pca_mean", X, 1, rng, subset)
     if P > rows.shape[1]:
         raise ValueError(
             f"pca_mean: `P` is {P}, but `X` has only {rows.shape[1]} columns; choose a smaller P"
@@ -55,4 +55,4 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     largest = np.take_along_axis(weights, abs(weights).argmax(axis=1)[:, None], axis=1)
     weights = weights * np.sign(largest)
     bias = -kernels.matmul(weights, centre[:, None])[:, 0]
-    return LinearMean(*(devices.like(a.astype(dtype), home) for a in (weights, bias)))
+    return LinearMean(*(devices.like(a.astype(dtype), device_like) for a in (weights, bias)))

@@ -52,7 +52,7 @@ def random_rows(function, X, M, rng, subset):
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
     part = check.as_array("X", X[devices.like(rows[order], X)])
-    part, home = (part.get(), X) if on_device(part) else (part, None)
+    part, device_like = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part
     try:
@@ -60,4 +60,4 @@ def random_rows(function, X, M, rng, subset):
     except BadEntry as error:
         error.index = (int(rows[error.index[0]]), error.index[1])
         raise
-    return shuffled, check.common_dtype(part, names=("X",)), home
+    return shuffled, check.common_dtype(part, names=("X",)), device_like
