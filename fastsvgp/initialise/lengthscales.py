@@ -81,7 +81,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     return 1.0 if median is None else float(median)
 
 
-def medians(X, shares, ard):
+def all_pairs_lengthscales(X, shares, ard):
     """Median heuristic over all pairs of distinct rows X, weighted by products of ``shares``."""
     first, second = np.triu_indices(len(X), 1)
     weights, columns = (
