@@ -133,9 +133,9 @@ class Pass:
     empty). The backward pass calls ``pull`` for each chunk, in any order, each once, and then
     ``finish`` or ``natural_step``. ``kl`` can be called at any time.
 
-    A pass holds the parameters in the form that its algebra needs, and the sums over chunks.
-    Quantities that depend on Kuu only are in its ``PriorFactor``; quantities of one chunk are in the
-    ``rows`` of its ``Projection``.
+    A pass holds the parameters in the form that its algebra needs, and the sums over chunks. Its
+    ``PriorFactor`` holds what depends on Kuu only; the ``rows`` of a ``Projection`` hold what
+    belongs to one chunk.
 
     clamped : number of marginal variances so far that rounding drove below eps kff and that were
         raised to it

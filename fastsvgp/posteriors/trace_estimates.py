@@ -37,7 +37,7 @@ import numpy as np
 
 from .. import kernels
 from .pseudo_targets import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
-from .relaxed_pass import tril_copy, log_dets, multiply_vectors
+from .relaxed_pass import log_dets, multiply_vectors, tril_copy
 
 
 class SampledPass(PseudoPass):
