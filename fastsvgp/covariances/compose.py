@@ -37,8 +37,8 @@ class _Composite(Covariance):
         )
         if depth > MAX_DEPTH:
             raise ValueError(
-                f"{type(self).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them side"
-                " by side"
+                f"{type(self).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them"
+                " side by side"
             )
         object.__setattr__(self, "_depth", depth)
 
