@@ -180,7 +180,7 @@ class DualSites(DualTying):
     Notes
     -----
     Zeros are the prior. ``AbsorbedDualSites`` has the tighter bound if the variance of the prior
-    moves. Use it in float32 too: lambda2 here grows with the number of data, and from about a
+    moves. Use it in float32 too: lambda2 here grows with the number of data, and from a few
     thousand data its rounding error exceeds the least eigenvalue of Kuu. Source: Adam et al. 2021,
     equations 21 to 24.
 
@@ -316,7 +316,7 @@ class SitesMixin:
         self.need_sites = need_first or need_second
 
     def natural_step(self, step_size):
-        """The E-step of the module's text."""
+        """The E-step of the module docstring."""
         r, G, q = step_size, kernels.symmetrise(self.G), self.q  # of 2 b
         if not (self.concave and r <= 1):
             B, _ = q.precision(self.L)
