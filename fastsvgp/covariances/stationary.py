@@ -4,6 +4,7 @@ All call one fused kernel, ``kernels.stationary``, whose documentation has the g
 Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,11 +15,15 @@ from ..records.typed import Number
 from .base import ALL, Covariance, wanted, zeros_like
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Stationary(Covariance):
-    """Base of the stationary covariances, which differ in ``family`` only."""
+    """Base of the stationary covariances: their fields, and all but ``family``."""
 
     family: ClassVar[str]
     per_feature = ("lengthscales",)
+
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
 
     def matrix(self, X1, X2=None):
         return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
@@ -74,8 +79,6 @@ class RBF(Stationary):
     """
 
     family = "rbf"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -99,8 +102,6 @@ class Matern12(Stationary):
     """
 
     family = "matern12"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -122,8 +123,6 @@ class Matern32(Stationary):
     """
 
     family = "matern32"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -145,5 +144,3 @@ class Matern52(Stationary):
     """
 
     family = "matern52"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
