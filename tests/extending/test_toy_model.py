@@ -275,7 +275,7 @@ def test_a_derived_class_is_a_kind_of_its_own(rng):
 
     @fs.record
     class QuietPair(NoisePair):
-        """The same."""
+        """A derived class without changes."""
 
     with pytest.raises(
         TypeError, match="elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got QuietPair"

@@ -208,7 +208,7 @@ def test_bound_of_counts(rng):
 def test_probes(rng):
     model, X, Y = problem(rng, 2)
     assert_bound(model, X, Y, rng, probes=rng.choice([-1.0, 1.0], (6, 3)))
-    # all there are: no estimate any more
+    # all 2^6 probes: the mean is exact
     everything = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 6)).reshape(6, -1)
     np.testing.assert_allclose(
         fs.elbo(model, X, Y, probes=everything), fs.elbo(model, X, Y), rtol=1e-9
@@ -237,7 +237,7 @@ def test_terms_of_the_bound(rng):
 
 def test_a_batch_in_parts_is_the_sum_of_its_rows(rng):
     model, X, Y = problem(rng)
-    times = 100  # 4000 rows: several parts
+    times = 100  # 4000 rows: several chunks
     value, grad, X_bar = fs.elbo_and_grad(
         model, np.tile(X, (times, 1)), np.tile(Y, times), num_data=len(X) * times, inputs=True
     )

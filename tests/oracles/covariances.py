@@ -84,7 +84,7 @@ def constant(X1, X2, variance):
     return np.full((len(X1), len(X2)), variance, np.result_type(X1, variance))
 
 
-# --- trees of them: a covariance is known by the name of its class and by its fields ------------
+# --- trees of covariances: a covariance is identified by its class name and its fields ----------
 
 
 def features(network, X):

@@ -64,7 +64,7 @@ def features(omega, X, num, variance, lengthscales):
 def gradients(omega, X, U, W, num, variance, lengthscales):
     """Derivatives of sum U * (W Phi') in X, U, W, the variance and the lengthscales."""
     Phi = features(omega, X, num, variance, lengthscales)
-    moved = np.empty_like(Phi)  # what each feature changes by with its phase
+    moved = np.empty_like(Phi)  # derivative of each feature in its phase
     moved[:, ::2], moved[:, 1::2] = -Phi[:, 1::2], Phi[:, ::2]
     slopes = (moved * (U.T @ W)).reshape(len(X), len(omega), 2).sum(2)
     X_bar = slopes @ omega / lengthscales

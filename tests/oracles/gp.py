@@ -1,10 +1,10 @@
-"""Gaussian processes by their definitions: dense, slow, obvious.
+"""Gaussian processes by definition: dense, slow, obvious.
 
 Imports nothing of the package under test.
 
-``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. All
-of it works in the dtype of its arguments, and is analytic in them: in extended precision, and by
-complex steps, it is the truth that gradients are held to.
+``k`` is a function (X1, X2) -> matrix; ``Kuu`` includes any jitter. All functions work in the dtype
+of their arguments and are analytic in them: in extended precision, and by complex steps, they give
+the reference values of gradients.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Value and gradients of bounds in plain NumPy: from covariance blocks, and for an ARD RBF.
 
 The formulas are the direct ones (every matrix written out, inverses formed where they appear), so
-they share no arrangement with the package, and nothing of it is imported. They work in the dtype of
-their arguments: float64 as the truth of problems too large for differences of the definition,
-float32 as the plain evaluation of an accuracy budget. ``test_gradient_oracles.py`` holds them to
-differences of the definitions in ``gp.py``.
+they are arranged differently from the package, and they import nothing of it. They work in the
+dtype of their arguments: in float64 they are the reference for problems too large for differences
+of the definition, in float32 the plain evaluation of an accuracy budget.
+``test_gradient_oracles.py`` compares them with differences of the definitions in ``gp.py``.
 """
 
 from functools import partial

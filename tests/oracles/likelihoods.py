@@ -108,7 +108,7 @@ def mode(slope, low, high):
 def log_density_by_sinh(log_density, mean, var, centre, width, num=20001):
     """log E exp(log_density(f)) in long double: trapezoidal rule in t, f = centre + width sinh(t).
 
-    Fine nodes where the integrand is narrow, wide steps where it is wide.
+    The nodes cover all of the mass, with small steps where the integrand is narrow.
     """
     mean, var, width = np.longdouble(mean), np.longdouble(var), np.longdouble(width)
     end = np.arcsinh((abs(centre - mean) + 60 * np.sqrt(var)) / width)
