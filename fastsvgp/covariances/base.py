@@ -255,14 +255,15 @@ class Covariance:
         if blocks_bar.kff is not None and of_f:
             covariance_bar, X_bar = self.kff_vjp(blocks_bar.kff, X, of_f)
             total = plus((covariance_bar, None, X_bar), total)
-        covariance_bar, inducing_bar, X_bar = total or (None, None, None)
-        if covariance_bar is None and any(name.partition(".")[0] == "covariance" for name in need):
-            covariance_bar = zeros_like(self, X)
-        if inducing_bar is None and "inducing" in need:
-            inducing_bar = zeros_like(inducing, X)
-        if X_bar is None and "X" in need:
-            X_bar = zeros_like(X, X)
-        return covariance_bar, inducing_bar, X_bar
+        return tuple(
+            zeros_like(tree, X) if bar is None and needed else bar
+            for bar, tree, needed in zip(
+                total or (None, None, None),
+                (self, inducing, X),
+                (needs_fields(need), "inducing" in need, "X" in need),
+                strict=True,
+            )
+        )
 
 
 @cache
@@ -276,6 +277,11 @@ def matrix_need(need, first, second):
                 f" {second!r}"
             )
     return tuple(known.get(name, name) for name in need)
+
+
+def needs_fields(need):
+    """Whether ``need`` asks for any field of a covariance."""
+    return any(name.partition(".")[0] == "covariance" for name in need)
 
 
 def wanted(need, field):

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check
 from ..records import record, tree_map
-from .base import ALL, Covariance, check_part, need_of
+from .base import ALL, Covariance, check_part, need_of, needs_fields
 from .linear import Constant
 
 ADVICE = (
@@ -73,12 +73,11 @@ class _Composite(Covariance):
             part_bar, *bars = pull(i, part, own_need) if own_need else (None,) * (1 + inputs)
             part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
             input_bars.append(bars)
-        asked = any(name.startswith("covariance") for name in need)
         sums = (
             None if bars[0] is None else reduce(np.add, bars)
             for bars in zip(*input_bars, strict=True)
         )
-        return type(self)(part_bars) if asked else None, *sums
+        return type(self)(part_bars) if needs_fields(need) else None, *sums
 
     def check_dim(self, D):
         if not self.parts:

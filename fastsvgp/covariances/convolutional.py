@@ -27,7 +27,16 @@ from .. import kernels
 from ..records import leaf, plus, record, replace, tree_map
 from ..records.inducing_sets import sets_of
 from ..records.typed import Number
-from .base import ALL, Covariance, check_part, matrix_need, need_of, wanted, zeros_like
+from .base import (
+    ALL,
+    Covariance,
+    check_part,
+    matrix_need,
+    need_of,
+    needs_fields,
+    wanted,
+    zeros_like,
+)
 from .convolutional_sums import (
     add_outer_bar,
     chunk_size,
@@ -143,14 +152,14 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
         """The record of cotangents: zeros for needed ones that are None; None if none is needed."""
-        if not any(name.partition(".")[0] == "covariance" for name in need):
+        if not needs_fields(need):
             return None
         bars = {}
         for name, bar in (("patch_covariance", patch_bar), ("location_covariance", location_bar)):
             part = getattr(self, name)
             if part is not None and bar is None:
-                asked = any(word.startswith("covariance") for word in need_of(need, name))
-                bar = zeros_like(part, like) if asked else tree_map(lambda leaf: None, part)
+                needed = needs_fields(need_of(need, name))
+                bar = zeros_like(part, like) if needed else tree_map(lambda leaf: None, part)
             bars[name] = bar
         if wanted(need, "weights"):
             if weights_bar is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..records import plus, record, replace, restricted, tree_map
 from ..records.inducing_sets import sets_of
-from .base import ALL, Covariance, check_part, need_of, zeros_like
+from .base import ALL, Covariance, check_part, need_of, needs_fields, zeros_like
 from .network import Network
 
 
@@ -100,12 +100,11 @@ class OnFeatures(Covariance):
 
         None if ``need`` has no field.
         """
-        if not any(name.partition(".")[0] == "covariance" for name in need):
+        if not needs_fields(need):
             return None
         if covariance_bar is None:
-            asked = any(name.startswith("covariance") for name in need_of(need, "covariance"))
-            k = self.covariance
-            covariance_bar = zeros_like(k, like) if asked else tree_map(lambda leaf: None, k)
+            k, needed = self.covariance, needs_fields(need_of(need, "covariance"))
+            covariance_bar = zeros_like(k, like) if needed else tree_map(lambda leaf: None, k)
         names = _of_network(need)
         if network_bar is None:
             network_bar = zeros_like(self.network, like)
