@@ -245,7 +245,7 @@ def test_options_of_kinds_that_have_no_such_function():
 
 
 def test_options_of_a_kind_of_your_own_come_from_its_function(rng):
-    """And one that takes any gets those of all kinds, as it did."""
+    """A function with ``**`` gets the options of all kinds."""
     got = []
 
     @dataclasses.dataclass(frozen=True)

@@ -184,7 +184,7 @@ def test_relaxed_variances_are_above_those_of_l_svgp(rng):
 
 
 def test_relaxed_bound_uses_matrix_products_only(rng, monkeypatch):
-    """No factorisation and no solve: of ours, of SciPy's, of NumPy's."""
+    """No factorisation and no solve of the package, SciPy or NumPy is called."""
     model, X, y = model_of(rng, M=70)
     # compiled, and imported
     step = fs.elbo_and_grad(model, X, y, probes=4, rng=0)[0], fs.elbo_and_grad(model, X, y)[0]
