@@ -326,7 +326,7 @@ def _not_offered(name, model, argument):
         for kind, functions in _SERVES.items()
         if name in functions and kind.__module__.startswith("fastsvgp.")
     )
-    ours = sorted(kind.__name__ for kind in kinds)  # whatever was imported first
+    ours = sorted(kind.__name__ for kind in kinds)  # independent of the order of imports
     listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)

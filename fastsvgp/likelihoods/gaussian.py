@@ -1,7 +1,7 @@
 """Gaussian noise."""
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, leaf, record

@@ -1,7 +1,7 @@
 """Poisson likelihood of counts."""
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import Marginals, record, static
 from .base import (

@@ -8,7 +8,7 @@ import itertools
 import math
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .base import in_chunks
 

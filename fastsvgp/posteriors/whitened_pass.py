@@ -187,7 +187,7 @@ class Whitening(WhiteningPass):
             for parts, part in zip((mean, var), moments, strict=True):
                 parts.append(part)
             V.append(product if self.keeps_V else None)
-            del product  # its memory is the next one's
+            del product  # frees its memory for the next output
         mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
         self.count_clamped(raise_to_floor(var, kff, add=True))
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
