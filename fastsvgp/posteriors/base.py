@@ -150,7 +150,7 @@ class Pass:
     """
 
     clamped: Any = 0
-    # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
+    # whether passes with one prior share ``rows``: see ``WhitenedPass.project_rows``
     shares_rows: ClassVar[bool] = False
 
     def count_clamped(self, raised):
@@ -202,7 +202,7 @@ class Pass:
         raise NotImplementedError
 
 
-class WhiteningPass(Pass):
+class CholeskyPass(Pass):
     """A pass that computes L^-1 Kuf: by solves, or by products with L^-1 where these are faster.
 
     L : (M, M)

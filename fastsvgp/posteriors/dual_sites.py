@@ -65,7 +65,7 @@ from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
 from ..records.typed import Array
 from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
-from .whitened_pass import GramWhitening, LongWhitening
+from .whitened_pass import GramWhitenedPass, LongWhitenedPass
 
 
 @record
@@ -286,7 +286,7 @@ class SitesMixin:
     """Mixin of the whitened passes whose parameters are sites.
 
     t : (P, M)
-    trils : (P, M, M), C^-1 in the place of W of ``Whitening``: B^-1 = trils' trils
+    trils : (P, M, M), C^-1 in the place of W of ``WhitenedPass``: B^-1 = trils' trils
     """
 
     concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
@@ -372,11 +372,11 @@ class SitesMixin:
         return Bars(gradient(self.q, lambda1=lambda1_bar, lambda2=lambda2_bar), Kuu_bar)
 
 
-class SitesPass(SitesMixin, GramWhitening):
+class SitesPass(SitesMixin, GramWhitenedPass):
     """Pass without cotangents of Kuf, in the Gram form."""
 
 
-class LongSitesPass(SitesMixin, LongWhitening):
+class LongSitesPass(SitesMixin, LongWhitenedPass):
     """Pass with cotangents of Kuf, in the long form, which holds B^-1 - I."""
 
 

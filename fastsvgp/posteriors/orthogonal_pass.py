@@ -59,7 +59,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, replace
-from .base import Bars, Joint, Projection, WhiteningPass, gradient, raise_to_floor, wanted
+from .base import Bars, CholeskyPass, Joint, Projection, gradient, raise_to_floor, wanted
 
 
 def stacked_pass(q, prior, columns, need):
@@ -90,7 +90,7 @@ class Residuals:
     V: list
 
 
-class StackedPass(WhiteningPass):
+class StackedPass(CholeskyPass):
     """Pass in the batch form.
 
     L : (M, M), factor of the stacked Kuu

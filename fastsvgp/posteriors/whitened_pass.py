@@ -54,10 +54,10 @@ from .. import kernels
 from ..records import Marginals, record, replace
 from .base import (
     Bars,
+    CholeskyPass,
     Joint,
     Posterior,
     Projection,
-    WhiteningPass,
     add_to_diagonals,
     check_vector_and_matrix,
     gradient,
@@ -86,14 +86,14 @@ class GaussianFactor(Posterior):
     def start_from(self, prior, columns=0, need=()):
         """Begin a pass in the form that is fastest for what will be pulled."""
         size, needs_Kuf = self.mean.size, wanted(need, "Kuf", "blocks")
-        if needs_Kuf and SmallWhitening.suits(self, prior, columns):
-            form = SmallWhitening
+        if needs_Kuf and SmallWhitenedPass.suits(self, prior, columns):
+            form = SmallWhitenedPass
         elif needs_Kuf and columns > LONG_FROM * size:
-            form = LongWhitening
+            form = LongWhitenedPass
         elif "natural_step" in need or 2 * columns > 3 * size:
-            form = GramWhitening
+            form = GramWhitenedPass
         else:
-            form = BatchWhitening
+            form = BatchWhitenedPass
         return form(self, prior, columns, need)
 
     def whitened(self, L):
@@ -136,7 +136,7 @@ class Residuals:
     owns: bool
 
 
-class Whitening(WhiteningPass):
+class WhitenedPass(CholeskyPass):
     """Base of the passes: the factor of Kuu, the whitened parameters, and code for all forms.
 
     A form sums over chunks of rows in ``pull`` and turns the sums into cotangents in
@@ -297,7 +297,7 @@ class Whitening(WhiteningPass):
         return kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
 
 
-class BatchWhitening(Whitening):
+class BatchWhitenedPass(WhitenedPass):
     """Pass in the batch form: sums the gradient of each factor, and C."""
 
     def __init__(self, q, prior, columns, need):
@@ -327,7 +327,7 @@ class BatchWhitening(Whitening):
         return self._mean_bar(kl_bar), self.tril_bar, self.C
 
 
-class GramWhitening(Whitening):
+class GramWhitenedPass(WhitenedPass):
     """Pass in the Gram form: sums G of each output."""
 
     def __init__(self, q, prior, columns, need):
@@ -398,7 +398,7 @@ class GramWhitening(Whitening):
         return self.q.unwhitened(self.L, means, trils.reshape(*self.batch, M, M))
 
 
-class LongWhitening(GramWhitening):
+class LongWhitenedPass(GramWhitenedPass):
     """Pass in the long form: V of ``Residuals`` holds E."""
 
     def __init__(self, q, prior, columns, need):
@@ -422,7 +422,7 @@ class LongWhitening(GramWhitening):
         return Lam_bar  # E already includes L^-T
 
 
-class SmallWhitening(GramWhitening):
+class SmallWhitenedPass(GramWhitenedPass):
     """Pass in the Gram form for small problems of one output on the CPU.
 
     Four compiled calls replace about two dozen. A whole step takes 0.67 of the time of the general

@@ -12,13 +12,13 @@ from fastsvgp.posteriors.base import PriorFactor
 
 def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
-    if isinstance(work, whitened_pass.SmallWhitening):
+    if isinstance(work, whitened_pass.SmallWhitenedPass):
         return "small"
     return (
         "long"
-        if isinstance(work, whitened_pass.LongWhitening)
+        if isinstance(work, whitened_pass.LongWhitenedPass)
         else "Gram"
-        if isinstance(work, whitened_pass.GramWhitening)
+        if isinstance(work, whitened_pass.GramWhitenedPass)
         else "batch"
     )
 
@@ -66,7 +66,7 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(whitened_pass, "SMALL", small)
     for need in (ALL, (*ALL, "natural_step")):
         work = posterior.start(blocks.Kuu, JITTER, 40, need)
-        assert isinstance(work, whitened_pass.SmallWhitening) == (P is None)
+        assert isinstance(work, whitened_pass.SmallWhitenedPass) == (P is None)
         results.append(numbers_of(back_and_forth(work, blocks)))
     for others in zip(*results, strict=True):
         for other in others[1:]:
@@ -113,7 +113,7 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
         monkeypatch.setattr(whitened_pass, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
-            assert isinstance(work, whitened_pass.SmallWhitening) == (
+            assert isinstance(work, whitened_pass.SmallWhitenedPass) == (
                 small > 0 and need != ("blocks.Kuu",)
             )
             for start, stop in ((0, 11), (11, 11), (11, 19)):
@@ -147,7 +147,7 @@ def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
         kff = np.where(np.arange(9) < 6, 0.5, 1.5).astype(dtype)
         f, _ = work.project(K, kff)
         assert (
-            isinstance(work, whitened_pass.SmallWhitening)
+            isinstance(work, whitened_pass.SmallWhitenedPass)
             and f.var.dtype == dtype
             and work.clamped == 6
         )
