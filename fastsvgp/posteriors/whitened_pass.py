@@ -71,10 +71,7 @@ LONG_FROM = 4  # data per inducing input and output
 
 @record
 class GaussianFactor(Posterior):
-    """Base of posteriors with a mean and a lower factor, by the whitened algebra.
-
-    The whitened parameters can depend on L = chol(Kuu).
-    """
+    """Base of posteriors with a mean and a lower factor; whitening can involve L = chol(Kuu)."""
 
     natural_fields = ("mean", "scale_tril")
     starts_at_prior = True
@@ -101,10 +98,7 @@ class GaussianFactor(Posterior):
         return self.mean, self.scale_tril
 
     def whitened_vjp(self, work, mean_bar, tril_bar, C):
-        """Cotangents of the fields from those of m' (P, M) and W' (P, M, M).
-
-        If C is not None, the contributions of L are added to it.
-        """
+        """Cotangents of the fields from m'_bar, W'_bar; adds those of L to C unless C is None."""
         return mean_bar, tril_bar
 
     def unwhitened(self, L, mean, tril):
@@ -113,10 +107,7 @@ class GaussianFactor(Posterior):
 
 
 class Rows(NamedTuple):
-    """Quantities of a chunk of rows that do not depend on parameters: Kuf, Lam (M, N), kff (N,).
-
-    Passes with the same prior can share them.
-    """
+    """Kuf, Lam (M, N), kff (N,) of a chunk of rows; passes with the same prior can share them."""
 
     Kuf: Any
     kff: Any
@@ -125,10 +116,9 @@ class Rows(NamedTuple):
 
 @dataclass(slots=True)
 class Residuals:
-    """Residuals of a chunk of rows: Lam (M, N), and V (M, N) per output.
+    """Residuals of a chunk of rows: Lam (M, N), which ``pull`` can overwrite if ``owns``, and V.
 
-    ``pull`` can overwrite Lam if ``owns``. In the long form V is E. Without ``keeps_V`` V is not
-    read.
+    V is (M, N) per output, E in the long form. Without ``keeps_V`` it is not read.
     """
 
     Lam: Any
@@ -137,10 +127,7 @@ class Residuals:
 
 
 class WhitenedPass(CholeskyPass):
-    """Base of the passes: the factor of Kuu, the whitened parameters, and code for all forms.
-
-    A form sums over chunks of rows in ``pull`` and turns the sums into cotangents in
-    ``_whitened_bars``.
+    """Base of the passes. Forms sum over chunks in ``pull``; ``_whitened_bars`` uses the sums.
 
     L : (M, M); means : (P, M); trils : (P, M, M)
     batch : leading axes of the parameters, (P,) or ()
@@ -236,18 +223,13 @@ class WhitenedPass(CholeskyPass):
         return self._Kuf_bar(Lam_bar) if self.need_Kuf else None
 
     def _sum_rows(self, rows, a, b2, first):
-        """Add a chunk of rows to the M x M sums of the form.
-
-        Returns Lam_bar (M, N) if cotangents of Kuf are needed.
-        """
+        """Add a chunk of rows to the M x M sums; return Lam_bar (M, N) if Kuf_bar is needed."""
         raise NotImplementedError
 
     def _Lam_bar(self, V, Lam, a, b2, scaled=False):
-        """The cotangent of Lam, in the memory of V[0]. Adds Lam a to the sums.
+        """The cotangent of Lam, in the memory of V[0], summed over outputs; adds Lam a to the sums.
 
         scaled : V is V * 2b already
-
-        Outputs are summed before passes over the batch.
         """
         if len(V) == 1:
             T = kernels.multiply_triangular(self.trils[0], V[0], overwrite_b=True)
@@ -282,10 +264,7 @@ class WhitenedPass(CholeskyPass):
         return Bars(gradient(self.q, **bars), self._Kuu_bar() if self.need_Kuu else None)
 
     def _whitened_bars(self, kl_bar):
-        """``(mean_bar (P, M), tril_bar (P, M, M), C)``; of C only the lower triangle is valid.
-
-        Consumes the sums.
-        """
+        """``(mean_bar (P, M), tril_bar (P, M, M), C)``, C lower. Consumes the sums."""
         raise NotImplementedError
 
     def _mean_bar(self, kl_bar):
