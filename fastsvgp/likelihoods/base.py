@@ -93,7 +93,7 @@ class Likelihood:
         raise TypeError(_no_order(self))
 
     def predict_quantiles(self, levels, f):
-        """Quantiles of y under q(f), (K, *f.mean.shape), for numeric targets.
+        """Quantiles of y under q(f), ``(K, *f.mean.shape)``, for numeric targets.
 
         levels : K floats strictly between 0 and 1.
         """
