@@ -61,8 +61,8 @@ RANDOM_QUANTITIES: set[str] = set()
 # name of an annotated ``**`` parameter for type checkers: options of other kinds, never passed
 OTHERS = "others"
 
-_SERVES: dict[type, dict] = {}  # kind: {public function: result of ``serving``}
-_INSTEAD: dict[type, str] = {}  # kind: what to use in place of functions that it does not offer
+_IMPLEMENTATIONS: dict[type, dict] = {}  # kind: {public function: result of ``serving``}
+_ADVICE: dict[type, str] = {}  # kind: what to use in place of functions that it does not offer
 
 
 def register(kind, *, instead=None, **functions):
@@ -99,7 +99,7 @@ def register(kind, *, instead=None, **functions):
     if not isinstance(kind, type):
         raise TypeError(f"register: `kind` must be the class of a model, got {kind!r:.200}")
     if instead is not None:
-        _INSTEAD[kind] = instead
+        _ADVICE[kind] = instead
     for name, function in functions.items():
         if name not in OFFERED:
             raise TypeError(
@@ -116,7 +116,7 @@ def register(kind, *, instead=None, **functions):
         record = _record_of(function)
         if record is not None:
             options, rest = options | {f.name for f in dataclasses.fields(record)}, None
-        _SERVES.setdefault(kind, {})[name] = function, options, rest
+        _IMPLEMENTATIONS.setdefault(kind, {})[name] = function, options, rest
 
 
 def serving(name, model, argument="model"):
@@ -151,7 +151,7 @@ def serving(name, model, argument="model"):
     """
     if not offers(name, model):
         raise TypeError(_not_offered(name, model, argument))
-    return _SERVES[type(model)][name]
+    return _IMPLEMENTATIONS[type(model)][name]
 
 
 def offers(name, model):
@@ -172,7 +172,7 @@ def offers(name, model):
     >>> fs.models.offers("elbo", model), fs.models.offers("elbo", sgpr)
     (True, False)
     """
-    return name in _SERVES.get(type(model), ())
+    return name in _IMPLEMENTATIONS.get(type(model), ())
 
 
 def takes(name, model, option):
@@ -223,10 +223,10 @@ def options(kind, function="fit"):
     """
     # loading the public function loads its implementations
     public = getattr(sys.modules[__package__], function, None)
-    if function not in _SERVES.get(kind, ()):
+    if function not in _IMPLEMENTATIONS.get(kind, ()):
         name = getattr(kind, "__name__", repr(kind))
         raise TypeError(f"options: {name} is not a kind of model that has `{function}`")
-    serves, record = _SERVES[kind][function][0], record_of(kind, function)
+    serves, record = _IMPLEMENTATIONS[kind][function][0], record_of(kind, function)
     if record is not None:
         summaries = _summaries(record)
         fields = dataclasses.fields(record)
@@ -259,7 +259,7 @@ def with_options(record):
 
 def record_of(kind, function):
     """The options record of a public function for this kind; None if it has none."""
-    return _record_of(_SERVES[kind][function][0])
+    return _record_of(_IMPLEMENTATIONS[kind][function][0])
 
 
 def _record_of(serves):
@@ -282,11 +282,11 @@ def _summaries(record):
     return found
 
 
-def _takers(function, option):
+def _defaults_by_kind(function, option):
     """Defaults of this option, by the names of the kinds of this package that have it."""
     return {
         kind.__name__: field.default
-        for kind, functions in _SERVES.items()
+        for kind, functions in _IMPLEMENTATIONS.items()
         if function in functions and kind.__module__.startswith("fastsvgp.")
         for field in _fields_of(functions[function][0])
         if field.name == option
@@ -302,7 +302,7 @@ def check_options(name, kind, options, named, rest):
     known = {*named, *(RANDOM_QUANTITIES if rest == "random" else options if rest else ())}
     given = {}
     for option, value in options.items():
-        takers = {} if option in known else _takers(name, option)
+        takers = {} if option in known else _defaults_by_kind(name, option)
         if not takers:
             given[option] = value
         elif not is_default(value, next(iter(takers.values()))):
@@ -323,18 +323,18 @@ def _not_offered(name, model, argument):
     """The message for a model whose kind is unknown or does not offer the function."""
     kinds = (
         kind
-        for kind, functions in _SERVES.items()
+        for kind, functions in _IMPLEMENTATIONS.items()
         if name in functions and kind.__module__.startswith("fastsvgp.")
     )
     ours = sorted(kind.__name__ for kind in kinds)  # independent of the order of imports
     listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)
-    if kind in _INSTEAD:
-        return f"{said}: {_INSTEAD[kind]}"
-    if kind in _SERVES:
-        return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
-    if isinstance(model, tuple) and model and type(model[0]) in _SERVES:
+    if kind in _ADVICE:
+        return f"{said}: {_ADVICE[kind]}"
+    if kind in _IMPLEMENTATIONS:
+        return f"{said}, which offers {', '.join(sorted(_IMPLEMENTATIONS[kind]))}"
+    if isinstance(model, tuple) and model and type(model[0]) in _IMPLEMENTATIONS:
         return (
             f"{said}: fit returns a model and information on its training, model, info ="
             " fastsvgp.fit(...)"

@@ -695,9 +695,11 @@ def test_what_is_no_model_at_all(rng, name):
 
 def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     monkeypatch.setattr(
-        fs.models, "_SERVES", {kind: dict(offers) for kind, offers in fs.models._SERVES.items()}
+        fs.models,
+        "_IMPLEMENTATIONS",
+        {kind: dict(offers) for kind, offers in fs.models._IMPLEMENTATIONS.items()},
     )
-    monkeypatch.setattr(fs.models, "_INSTEAD", dict(fs.models._INSTEAD))
+    monkeypatch.setattr(fs.models, "_ADVICE", dict(fs.models._ADVICE))
 
     class Kind:
         pass

@@ -16,8 +16,8 @@ EVERY = [getattr(fs, name) for name in fs.__all__]  # imports all that registers
 FUNCTIONS = {
     name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)
 }
-KINDS = [kind for kind in models._SERVES if kind.__module__.startswith("fastsvgp.")]
-BY_KIND = [(name, kind) for kind in KINDS for name in models._SERVES[kind]]
+KINDS = [kind for kind in models._IMPLEMENTATIONS if kind.__module__.startswith("fastsvgp.")]
+BY_KIND = [(name, kind) for kind in KINDS for name in models._IMPLEMENTATIONS[kind]]
 FREE = {"save", "replace"}  # their ``**`` names are the caller's, or fields
 ROWS = np.zeros((2, 1))
 
@@ -138,7 +138,11 @@ def declared(name):
 
 @pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit", "em"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
-    serving = [models._SERVES[kind][name] for kind in KINDS if name in models._SERVES[kind]]
+    serving = [
+        models._IMPLEMENTATIONS[kind][name]
+        for kind in KINDS
+        if name in models._IMPLEMENTATIONS[kind]
+    ]
     assert serving
     taken = set().union(*(named for _, named, _ in serving))
     if any(rest == "random" for _, _, rest in serving):
@@ -278,7 +282,7 @@ def test_options_of_a_kind_of_your_own_come_from_its_function(rng):
         with pytest.raises(TypeError, match="fit has no option `heat` for Any; it takes"):
             fs.fit(Any(), ROWS, ROWS, heat=3.0)
     finally:
-        del models._SERVES[Named], models._SERVES[Any]
+        del models._IMPLEMENTATIONS[Named], models._IMPLEMENTATIONS[Any]
 
 
 @pytest.mark.parametrize("name", ["fit", "em"])
