@@ -1,4 +1,4 @@
-"""The exceptions and warnings of our own; everything else is a plain ``ValueError`` or ``TypeError``."""
+"""Exceptions and warnings of the package; others are a plain ``ValueError`` or ``TypeError``."""
 
 import difflib
 import functools
@@ -14,14 +14,14 @@ import numpy as np
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions that are no options
-# how alike a misspelt name and the one that was meant are, at least; `rows` and `probes` are 0.6
+DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions, not options
+# least similarity for suggesting a name; that of `rows` and `probes` is 0.6
 CLOSE = 0.65
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def warn(message, category=UserWarning):
-    """Warn of the line that called into the package, from whatever depth."""
+    """Warn at the line of user code that called into the package."""
     level, frame = 1, sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -29,16 +29,16 @@ def warn(message, category=UserWarning):
 
 
 def refuse_unknown(function, given, known, kind=""):
-    """Raise the ``TypeError`` of ``no_option`` for the first ``given`` name that is not ``known``."""
+    """Raise the ``TypeError`` of ``no_option`` for the first ``given`` name not in ``known``."""
     for option in given:
         if option not in known:
             raise no_option(function, option, known, kind)
 
 
 def no_option(function, option, known, kind=""):
-    """``TypeError`` for an option that a public function does not take: with the nearest of the names that it knows, or with all.
+    """``TypeError`` for an unknown option of a public function: suggests the closest name, or all.
 
-    ``kind`` is that of the model, where it decides on the options.
+    ``kind`` is the kind of model, if the options depend on it.
     """
     options = sorted(set(known) - DATA)
     near = difflib.get_close_matches(option, options, n=1, cutoff=CLOSE)
@@ -51,7 +51,7 @@ def no_option(function, option, known, kind=""):
 
 
 def names_options(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose ``TypeError`` for an option that it does not take is that of ``no_option``."""
+    """Decorator: a public function that raises ``no_option`` for an unknown option."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -66,7 +66,7 @@ def names_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class InvalidSites(ValueError):
-    """Sites with which the posterior would have no covariance; more jitter is no answer."""
+    """Sites with which the posterior has no covariance; more jitter does not help."""
 
 
 class NotPositiveDefinite(np.linalg.LinAlgError):
@@ -77,7 +77,7 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
     batch, pivot, jitter, size
         As the attributes.
     dtype : dtype
-        In which the factorisation ran.
+        Dtype of the factorisation.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
     pivot : int
         Zero-based row at which the factorisation broke down.
     jitter : float
-        The absolute amount that had been added to the diagonal.
+        The absolute amount added to the diagonal.
     size : int
         Number of rows of the matrix.
 
@@ -114,8 +114,7 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
             " causes, in order: (1) duplicated or nearly equal inducing inputs; (2) inputs on a"
             " much smaller scale than the lengthscales (standardise them, or shorten the"
             " lengthscales); (3) float32 where float64 is needed; (4) NaN or infinity in the"
-            " parameters. Raise `jitter` (ten times as much is a fair first try) or mend the"
-            " cause."
+            " parameters. Raise `jitter` (first try ten times as much) or fix the cause."
         )
 
     def __reduce__(self):
@@ -130,7 +129,7 @@ def _rebuild(args, state):
 
 
 class RemoteError(RuntimeError):
-    """Another rank of a group failed, and this one ends with it.
+    """Another rank of a group failed, so this rank raises too.
 
     Parameters
     ----------
@@ -140,9 +139,9 @@ class RemoteError(RuntimeError):
     Attributes
     ----------
     rank : int
-        Which; the first of several.
+        The rank that failed; the first if there are several.
     message : str
-        What it raised.
+        The message of its error.
 
     Examples
     --------
@@ -166,12 +165,14 @@ class RemoteError(RuntimeError):
 
 
 class BadEntry(ValueError):
-    """An array holds something that it must not, at ``index``: whoever knows that it was cut from a larger one sets that anew.
+    """An array holds an invalid entry at ``index``.
+
+    A caller that passed a part of a larger array updates ``index``.
 
     Attributes
     ----------
     name : str
-        What the message calls the array.
+        Name of the array in the message.
     index : tuple of int
         ``()`` for a single number.
     """
@@ -191,7 +192,7 @@ class BadEntry(ValueError):
 
 
 def not_a_generator(rng):
-    """What to raise where an argument ``rng`` stands for no random generator."""
+    """``TypeError`` for an argument ``rng`` that gives no random generator."""
     return TypeError(
         "`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got"
         f" {rng!r}"
@@ -199,11 +200,11 @@ def not_a_generator(rng):
 
 
 class Diverged(ValueError):
-    """The objective, or its gradient, became NaN or infinite."""
+    """The objective or its gradient became NaN or infinite."""
 
 
 class VarianceClampWarning(RuntimeWarning):
-    """Rounding drove some marginal variances below eps * kff; they were set to that floor and counted.
+    """Rounding drove some marginal variances below eps * kff; they were raised to that floor.
 
     Examples
     --------
@@ -215,7 +216,7 @@ class VarianceClampWarning(RuntimeWarning):
 
 
 class DataFileError(ValueError):
-    """A file of data, or a saved model, that cannot be read as what it should be.
+    """A data file or a saved model cannot be read, or has the wrong format.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""All that a covariance, likelihood, posterior, mean function, kind of model or way of training of your own imports.
+"""Everything to import for writing your own covariances, likelihoods, posteriors, means or models.
 
-The names come from many rooms, whose own paths are not public. Importing ``fastsvgp`` does not load
-this module.
+It also has the names for your own kind of training. Their modules are not public paths. Importing
+``fastsvgp`` does not load this module.
 """
 
 from . import check, kernels, models

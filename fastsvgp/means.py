@@ -1,4 +1,4 @@
-"""Mean functions: ``mean(X)`` is added to the latent mean, (N,) or (P, N), in the one place where it enters."""
+"""Mean functions: ``mean(X)``, (N,) or (P, N), is added to the latent mean."""
 
 import numpy as np
 
@@ -25,22 +25,22 @@ class Mean:
     """
 
     def __call__(self, X):
-        """(N,), or (P, N) where the fields have a leading output axis."""
+        """Evaluate the mean: (N,), or (P, N) if the fields have a leading output axis."""
         raise NotImplementedError
 
     def vjp(self, mean_bar, X, need=NEED):
-        """Cotangents ``(record_bar, X_bar)``; None for what is not in ``need`` (names among "mean", "X").
+        """Cotangents ``(record_bar, X_bar)``; None if not in ``need``, which holds "mean", "X".
 
-        mean_bar : (N,) or (P, N); an output axis that the mean does not have is summed over.
+        mean_bar : (N,) or (P, N); summed over an output axis that the mean does not have.
         """
         raise NotImplementedError
 
     def check_shapes(self, D, outputs):
-        """Raise ``ValueError`` unless the fields fit inputs with D columns and ``outputs``, () or (P,)."""
+        """Raise ``ValueError`` unless fields fit D input columns and ``outputs``, () or (P,)."""
 
 
 def _column(leaf):
-    """One number for all data, or one a row of (P, N)."""
+    """One number for all data, or one per row of (P, N)."""
     return leaf[..., None] if np.ndim(leaf) else leaf
 
 
@@ -78,7 +78,7 @@ class ConstantMean(Mean):
     Parameters
     ----------
     value : () or (P,)
-        One for all outputs, or one each.
+        One value for all outputs, or one per output.
 
     Examples
     --------
@@ -110,8 +110,9 @@ class LinearMean(Mean):
     Parameters
     ----------
     weights : (D,) or (P, D)
+        Weights for all outputs, or one row per output.
     bias : () or (P,)
-        For all outputs, or one each.
+        One bias for all outputs, or one per output.
 
     Examples
     --------
@@ -146,7 +147,7 @@ class LinearMean(Mean):
 
 @record
 class IdentityMean(Mean):
-    """m(x) = x: of as many outputs as there are inputs. What hidden layers of a deep GP start from.
+    """m(x) = x, with one output per input column. The initial mean of hidden layers of a deep GP.
 
     Examples
     --------
@@ -166,6 +167,5 @@ class IdentityMean(Mean):
         if outputs != (D,):
             raise ValueError(
                 f"IdentityMean: the inputs have {D} columns and the outputs are {outputs}; it needs"
-                f" ({D},), one output a column. pca_mean(X, P) makes a mean for other numbers of"
-                " outputs"
+                f" ({D},), one output per column. Use pca_mean(X, P) for other numbers of outputs"
             )

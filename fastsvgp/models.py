@@ -1,6 +1,6 @@
-"""One table: what serves each public function for each kind of model.
+"""Dispatch table: the implementation of each public function for each kind of model.
 
-A kind is a record whose file registers what it offers.
+A kind is a record class. The module that defines it registers the functions that it offers.
 """
 
 import dataclasses
@@ -55,33 +55,36 @@ OFFERED = (
     "em",
     "natural_steps",
 )
-# of all posteriors that are known: options that ``**random`` of a bound passes on
+# options that ``**random`` of a bound passes on, of all known posteriors
 RANDOM_QUANTITIES: set[str] = set()
 
-# an annotated ``**`` parameter, for type checkers: options of other kinds of model, none of which comes
+# name of an annotated ``**`` parameter for type checkers: options of other kinds, never passed
 OTHERS = "others"
 
-_SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
-_INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
+_IMPLEMENTATIONS: dict[type, dict] = {}  # kind: {public function: result of ``serving``}
+_ADVICE: dict[type, str] = {}  # kind: what to use in place of functions that it does not offer
 
 
 def register(kind, *, instead=None, **functions):
-    """Offer public functions for models of a kind; a kind may register more than once.
+    """Register implementations of public functions for a kind of model.
+
+    A kind can register more than once.
 
     Parameters
     ----------
     kind : type
-        A record. Classes derived from it are kinds of their own.
+        Record class of the models. Classes derived from it are separate kinds.
     instead : str, optional
-        What an error tells those who ask for a function that this kind does not offer.
+        Advice in the error for a function that this kind does not offer.
     **functions
-        By the names of the public functions: what serves them. Each is called as the public
-        function was; its options are keyword-only.
+        Implementations, by the name of the public function. Each is called with the arguments of
+        the public function; its options are keyword-only.
 
     Raises
     ------
     TypeError
-        No class, or a name of no public function that goes by the kind of a model.
+        ``kind`` is not a class, or a name is not a public function that depends on the kind of
+        model.
 
     Examples
     --------
@@ -96,11 +99,11 @@ def register(kind, *, instead=None, **functions):
     if not isinstance(kind, type):
         raise TypeError(f"register: `kind` must be the class of a model, got {kind!r:.200}")
     if instead is not None:
-        _INSTEAD[kind] = instead
+        _ADVICE[kind] = instead
     for name, function in functions.items():
         if name not in OFFERED:
             raise TypeError(
-                f"register: {name!r} is no public function that goes by the kind of a model:"
+                f"register: {name!r} is not a public function that depends on the kind of model:"
                 f" {', '.join(OFFERED)}"
             )
         parameters = inspect.signature(function).parameters.values()
@@ -113,19 +116,19 @@ def register(kind, *, instead=None, **functions):
         record = _record_of(function)
         if record is not None:
             options, rest = options | {f.name for f in dataclasses.fields(record)}, None
-        _SERVES.setdefault(kind, {})[name] = function, options, rest
+        _IMPLEMENTATIONS.setdefault(kind, {})[name] = function, options, rest
 
 
 def serving(name, model, argument="model"):
-    """What serves a public function for this model.
+    """Find the implementation of a public function for this model.
 
     Parameters
     ----------
     name : str
-        Of the public function.
+        Name of the public function.
     model : record
     argument : str
-        What the public function calls the model: for the error.
+        Name of the model argument in error messages.
 
     Returns
     -------
@@ -138,7 +141,7 @@ def serving(name, model, argument="model"):
     Raises
     ------
     TypeError
-        Where models of this kind do not have it; says which kinds do.
+        Models of this kind do not have the function; the message says which kinds do.
 
     Examples
     --------
@@ -148,7 +151,7 @@ def serving(name, model, argument="model"):
     """
     if not offers(name, model):
         raise TypeError(_not_offered(name, model, argument))
-    return _SERVES[type(model)][name]
+    return _IMPLEMENTATIONS[type(model)][name]
 
 
 def offers(name, model):
@@ -157,7 +160,7 @@ def offers(name, model):
     Parameters
     ----------
     name : str
-        Of the public function.
+        Name of the public function.
     model : record
 
     Returns
@@ -166,14 +169,14 @@ def offers(name, model):
 
     Examples
     --------
-    >>> fs.models.offers("elbo", model), fs.models.offers("elbo", sgpr), fs.models.offers("collapsed_bound", sgpr)
-    (True, False, True)
+    >>> fs.models.offers("elbo", model), fs.models.offers("elbo", sgpr)
+    (True, False)
     """
-    return name in _SERVES.get(type(model), ())
+    return name in _IMPLEMENTATIONS.get(type(model), ())
 
 
 def takes(name, model, option):
-    """Whether models of this kind have a public function, and it takes this option."""
+    """Whether models of this kind have a public function that takes this option."""
     if not offers(name, model):
         return False
     _, named, rest = serving(name, model)
@@ -181,7 +184,7 @@ def takes(name, model, option):
 
 
 class Option(NamedTuple):
-    """One option of a public function: its name, its default, and a line on what it does."""
+    """One option of a public function: its name, its default, and a one-line summary."""
 
     name: str
     default: object
@@ -189,12 +192,14 @@ class Option(NamedTuple):
 
 
 def options(kind, function="fit"):
-    """The options that a public function has for one kind of model only, beside those that it has for all.
+    """List the options that a public function has for one kind of model only.
+
+    Options that it has for all kinds are not listed.
 
     Parameters
     ----------
     kind : type
-        Of the model.
+        Class of the model.
     function : str
         Name of the public function.
 
@@ -211,17 +216,17 @@ def options(kind, function="fit"):
     Examples
     --------
     >>> for option in fs.models.options(fs.QSGP):
-    ...     print(option.name, option.default, option.summary)
-    basis_size None Basis functions per step on each side.
-    control None Control variate: a kriged one at this many rows of the data, drawn at random, or one of your own for this model.
-    closed_form_every None Steps from one closed form of the diagonal to the next, for Gaussian noise.
+    ...     print(option.name, option.default)
+    basis_size None
+    control None
+    closed_form_every None
     """
-    # the front door loads what serves it
+    # loading the public function loads its implementations
     public = getattr(sys.modules[__package__], function, None)
-    if function not in _SERVES.get(kind, ()):
+    if function not in _IMPLEMENTATIONS.get(kind, ()):
         name = getattr(kind, "__name__", repr(kind))
-        raise TypeError(f"options: {name} is no kind of model that has `{function}`")
-    serves, record = _SERVES[kind][function][0], record_of(kind, function)
+        raise TypeError(f"options: {name} is not a kind of model that has `{function}`")
+    serves, record = _IMPLEMENTATIONS[kind][function][0], record_of(kind, function)
     if record is not None:
         summaries = _summaries(record)
         fields = dataclasses.fields(record)
@@ -236,13 +241,13 @@ def options(kind, function="fit"):
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """The record of a kind that has no options for itself."""
+    """The options record of a kind without options of its own."""
 
 
 def with_options(record):
-    """Mark what serves a public function: the options of its kind alone are the fields of a frozen ``record``.
+    """Decorator for an implementation: the fields of a frozen ``record`` are options of its kind.
 
-    They reach it by keyword.
+    The options are passed by keyword.
     """
 
     def mark(function):
@@ -253,8 +258,8 @@ def with_options(record):
 
 
 def record_of(kind, function):
-    """The record of the options of a public function for this kind; None where what serves it names none."""
-    return _record_of(_SERVES[kind][function][0])
+    """The options record of a public function for this kind; None if it has none."""
+    return _record_of(_IMPLEMENTATIONS[kind][function][0])
 
 
 def _record_of(serves):
@@ -268,7 +273,7 @@ def _fields_of(serves):
 
 
 def _summaries(record):
-    """By the names of the fields of a record: the first sentence that its docstring has on each."""
+    """The first sentence of the docstring of a record on each of its fields, by name."""
     found, text = {}, inspect.getdoc(record) or ""
     entries = re.findall(r"^(\w[\w, ]*) : .+\n((?:    .+\n?|\n(?=    ))+)", text, re.M)
     for names, body in entries:
@@ -277,11 +282,11 @@ def _summaries(record):
     return found
 
 
-def _takers(function, option):
-    """Kinds of ours that have this option of a public function for themselves: by name, the default."""
+def _defaults_by_kind(function, option):
+    """Defaults of this option, by the names of the kinds of this package that have it."""
     return {
         kind.__name__: field.default
-        for kind, functions in _SERVES.items()
+        for kind, functions in _IMPLEMENTATIONS.items()
         if function in functions and kind.__module__.startswith("fastsvgp.")
         for field in _fields_of(functions[function][0])
         if field.name == option
@@ -289,15 +294,15 @@ def _takers(function, option):
 
 
 def check_options(name, kind, options, named, rest):
-    """The options that reach what serves a public function for this kind; others are refused.
+    """Check options for this kind, and return those to pass to the implementation.
 
-    An option of other kinds is refused by the names of these, unless it is None or has its default.
-    Of ``**random`` those are refused that no posterior has.
+    An option of other kinds raises a ``TypeError`` with the names of these kinds, unless it is None
+    or has its default. Options of ``**random`` that no posterior has are refused too.
     """
     known = {*named, *(RANDOM_QUANTITIES if rest == "random" else options if rest else ())}
     given = {}
     for option, value in options.items():
-        takers = {} if option in known else _takers(name, option)
+        takers = {} if option in known else _defaults_by_kind(name, option)
         if not takers:
             given[option] = value
         elif not is_default(value, next(iter(takers.values()))):
@@ -310,28 +315,28 @@ def check_options(name, kind, options, named, rest):
 
 
 def is_default(value, default):
-    """Whether an option says no more than to leave it out does."""
+    """Whether an option has the same effect as leaving it out."""
     return value is None or value is default or isinstance(value, str) and value == default
 
 
 def _not_offered(name, model, argument):
-    """What to say where no kind of model that is known, or not this one, offers the function."""
+    """The message for a model whose kind is unknown or does not offer the function."""
     kinds = (
         kind
-        for kind, functions in _SERVES.items()
+        for kind, functions in _IMPLEMENTATIONS.items()
         if name in functions and kind.__module__.startswith("fastsvgp.")
     )
-    ours = sorted(kind.__name__ for kind in kinds)  # whatever was imported first
+    ours = sorted(kind.__name__ for kind in kinds)  # independent of the order of imports
     listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)
-    if kind in _INSTEAD:
-        return f"{said}: {_INSTEAD[kind]}"
-    if kind in _SERVES:
-        return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
-    if isinstance(model, tuple) and model and type(model[0]) in _SERVES:
+    if kind in _ADVICE:
+        return f"{said}: {_ADVICE[kind]}"
+    if kind in _IMPLEMENTATIONS:
+        return f"{said}, which offers {', '.join(sorted(_IMPLEMENTATIONS[kind]))}"
+    if isinstance(model, tuple) and model and type(model[0]) in _IMPLEMENTATIONS:
         return (
-            f"{said}: fit gives the model and what is to say about the training, model, info ="
+            f"{said}: fit returns a model and information on its training, model, info ="
             " fastsvgp.fit(...)"
         )
     return f"{said}: give its .model" if hasattr(model, "model") else said

@@ -1,6 +1,6 @@
-"""The words for covariances and likelihoods in settings and on the command line, and the class that each stands for.
+"""Names of covariances and likelihoods in settings and on the command line, with their classes.
 
-The classes are spelt out, so that ``fastsvgp --help`` needs no import.
+The classes are given by name, so that ``fastsvgp --help`` imports none of them.
 """
 
 COVARIANCES = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}

@@ -1,4 +1,4 @@
-"""Checks for tests of your own parts. Importing ``fastsvgp`` does not load this module."""
+"""Checks for tests of user-defined parts. Importing ``fastsvgp`` does not load this module."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from .runtime.deferred_checks import on_device
 
 __all__ = ["assert_gradient"]
 
-ROUNDING = 1e3  # by how many units in its last place a value may be off
+ROUNDING = 1e3  # allowed rounding error of a value, in units in the last place
 
 
 @names_options
@@ -28,37 +28,37 @@ def assert_gradient(
     rtol: float = 1e-8,
     step: float = 3e-4,
 ) -> None:
-    r"""Compare a gradient with central differences of five points, in each field alone.
+    r"""Compare a gradient with five-point central differences, field by field.
 
     In each field one random direction d is drawn. The slope of ``function`` along d must equal the
-    inner product of the gradient and d, within ``rtol`` of the product of their norms, and within
-    the rounding of the values. So a wrong field is found however small it is beside the others.
+    inner product of the gradient and d, within ``rtol`` times the product of their norms plus the
+    rounding error of the values. A wrong field is found even if it is small compared with others.
     Positive fields, triangular factors and symmetric matrices move as ``ravel`` moves them, and
     stay valid.
 
     Parameters
     ----------
     function : callable
-        ``function(at)`` is the value, a number.
+        ``function(at)`` returns the value, a number.
     at : record, array or float
-        Where the gradient was taken, in float64: a model, a covariance, the inputs X ...
+        The point of the gradient, in float64: a model, a covariance, the inputs X ...
     gradient : record, array or float
-        The claimed gradient, with the fields and shapes of ``at``.
+        The gradient to check, with the fields and shapes of ``at``.
     wrt : str or sequence of str, optional
-        Dotted paths of the fields of a record to check; a path stands for all below it. Default:
-        all fields.
+        Dotted paths of the fields of a record to check; a path includes all fields below it.
+        Default: all fields.
     rng : int or numpy.random.Generator
         For the directions.
     rtol : float
         Allowed difference, relative to \|gradient\| \|d\| in the field.
     step : float
-        Step of the differences, whose error is of order ``step**4``. Take a larger one if values
-        are large or rounded, a smaller one if the function bends within the step.
+        Step of the differences, whose error is of order ``step**4``. Use a larger step if values
+        are large or rounded, a smaller one if the function is strongly curved within the step.
 
     Raises
     ------
     AssertionError
-        A field has no gradient, one of another shape, or a wrong one, or a value is not finite.
+        The gradient of a field is missing, wrong, or of another shape, or a value is not finite.
         The message names the field, both slopes, and their ratio.
     TypeError
         ``at`` and ``gradient`` are of different kinds, or not in float64.
@@ -76,7 +76,7 @@ def assert_gradient(
     rng = check.generator(rng)
     if is_record(at) != is_record(gradient) or (is_record(at) and type(at) is not type(gradient)):
         raise TypeError(
-            f"`gradient` must be of the kind of `at`, {type(at).__name__}, got"
+            f"`gradient` must have the type of `at`, {type(at).__name__}, got"
             f" {type(gradient).__name__}"
         )
     if is_record(at):

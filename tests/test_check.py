@@ -630,7 +630,7 @@ def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
     trained = fs.fit(good(rng), X, Y, steps=1)
     with pytest.raises(
         TypeError,
-        match=r"got tuple: fit gives the model and what .* model, info = fastsvgp.fit\(\.\.\.\)",
+        match=r"got tuple: fit returns a model and .* model, info = fastsvgp.fit\(\.\.\.\)",
     ):
         fs.predict_f(trained, X)
     assert fs.predict_f(trained[0], X)[0].shape == (5,)
@@ -695,9 +695,11 @@ def test_what_is_no_model_at_all(rng, name):
 
 def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     monkeypatch.setattr(
-        fs.models, "_SERVES", {kind: dict(offers) for kind, offers in fs.models._SERVES.items()}
+        fs.models,
+        "_IMPLEMENTATIONS",
+        {kind: dict(offers) for kind, offers in fs.models._IMPLEMENTATIONS.items()},
     )
-    monkeypatch.setattr(fs.models, "_INSTEAD", dict(fs.models._INSTEAD))
+    monkeypatch.setattr(fs.models, "_ADVICE", dict(fs.models._ADVICE))
 
     class Kind:
         pass
@@ -718,7 +720,9 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
         ),
     ):
         fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
-    with pytest.raises(TypeError, match="register: 'elboo' is no public function.*elbo_and_grad"):
+    with pytest.raises(
+        TypeError, match="register: 'elboo' is not a public function.*elbo_and_grad"
+    ):
         fs.models.register(Kind, elboo=fs.elbo)
     with pytest.raises(TypeError, match="register: `kind` must be the class of a model, got"):
         fs.models.register(Kind(), elbo=fs.elbo)
@@ -820,7 +824,7 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
         (lighthouse, m.inducing, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got an array"),
         (lighthouse, pair, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got a InducingPair"),
         (lighthouse + m.covariance, m.inducing, r"Sum.parts.0: a Lighthouse has inducing variables of its own \(it defines Kuu, "
-         r"Kuf\), and Sum combines those that are values of the function; use it alone"),
+         r"Kuf\), but Sum needs values of the function; use it alone"),
         (fs.Product((m.covariance, lighthouse)), m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its own"),
         (fs.Constant() + m.covariance * lighthouse, m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its"),
         (m.covariance, pair, "`inducing` is a record InducingPair of 2 sets of inducing inputs, and (a Whitened posterior|SGPR) "

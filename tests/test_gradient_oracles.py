@@ -1,4 +1,4 @@
-"""The plain gradient formulas that other tests and the benchmarks lean on, against derivatives of the definitions."""
+"""Compare the plain gradient formulas of other tests and benchmarks with their definitions."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ M, N, D = 5, 9, 2
 
 
 def judge(definition, arguments, bars, rng):
-    """``bars`` are the derivatives of ``definition(**arguments)``, each along a direction of its own."""
+    """Check ``bars``, the derivatives of ``definition(**arguments)``, along random directions."""
     exact = {name: extended(value) for name, value in arguments.items()}
     for name, bar in bars.items():
         d = rng.standard_normal(np.shape(arguments[name]))
@@ -37,7 +37,7 @@ def judge(definition, arguments, bars, rng):
         )
 
 
-# --- the tools ----------------------------------------------------------------------------------------------------------
+# --- the tools ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 20])
@@ -77,7 +77,7 @@ def test_a_complex_step_is_the_limit_of_differences(rng):
     assert abs(derivative - differences) <= 100 * h**4 + 50 * eps * abs(value) / h
 
 
-# --- bounds -------------------------------------------------------------------------------------------------------------
+# --- bounds -------------------------------------------------------------------------------------
 
 
 def rbf_bound(name, scale, Z, X, y, variance, lengthscales, noise, mean=None, scale_tril=None):
@@ -183,7 +183,7 @@ def test_plain_recipes_of_posteriors_follow_the_definition(name, rng):
     judge(value, {"Kuf": blocks.Kuf}, {"Kuf": plain["bar.Kuf"]}, rng)
 
 
-# --- their parts ----------------------------------------------------------------------------------------------------------
+# --- their parts --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", COVARIANCES)
@@ -221,7 +221,7 @@ LIKELIHOODS = {
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_likelihood_gradients_follow_their_value(name, rng):
-    """SciPy's special functions know float64 alone: differences, of a rule that is smooth in units of the parameters."""
+    """Use differences, because special functions of SciPy have float64 only; the rule is smooth."""
     settings = dict(LIKELIHOODS[name])
     if name == "softmax":
         settings["points"] = rng.standard_normal((16, 3))

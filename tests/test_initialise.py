@@ -71,7 +71,7 @@ def test_shape_dtype_seed(rng, choose, dtype, N, M, D):
 
 
 @BOTH
-def test_duplicates_only_where_there_is_no_choice(rng, choose):
+def test_rows_repeat_only_if_too_few_are_distinct(rng, choose):
     X = rng.standard_normal((7, 2))[rng.integers(7, size=200)]
     X[:7] = np.unique(X, axis=0)[:7] if distinct(X) == 7 else X[:7]
     rows = distinct(X)
@@ -80,7 +80,7 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
         Z = choose(X, rows, rng)
     assert distinct(np.round(Z, 8)) == rows
     with pytest.warns(
-        UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated"
+        UserWarning, match=f"only {rows} of the 200 sampled rows.*are distinct.*3 are repeated"
     ) as caught:
         Z = choose(X, rows + 3, rng)
     assert [warning.filename for warning in caught] == [__file__]
@@ -88,9 +88,9 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
 
 
 @BOTH
-def test_messages(choose):
+def test_invalid_arguments_are_refused(choose):
     with pytest.raises(
-        ValueError, match="5 inducing inputs were asked for, but `X` has only 3 rows"
+        ValueError, match="5 inducing inputs were requested, but `X` has only 3 rows"
     ):
         choose(np.zeros((3, 2)), 5)
     with pytest.raises(TypeError, match="`M` must be a whole number of at least 1, got 'a'"):
@@ -125,7 +125,7 @@ def test_memmap_larger_than_the_subset(tmp_path, rng, choose, monkeypatch):
 
 
 class Frame:
-    """What matters of a pandas.DataFrame: brackets mean columns."""
+    """The relevant part of a pandas.DataFrame: brackets select columns."""
 
     def __init__(self, values):
         self.values, self.shape, self.ndim = values, values.shape, values.ndim
@@ -163,7 +163,7 @@ def test_kmeans_is_a_local_optimum_of_lloyd(rng):
 
 
 def test_seeding_is_the_distribution_of_kmeans_plus_plus():
-    """Third seed, given the first two, on four points: frequencies against D^2 weights, within five standard errors."""
+    """Frequencies of the third seed, given two of four points, match D^2 weights to five sigma."""
     X = np.array([[0.0], [1.0], [3.0], [7.0]])
     counts, expected = np.zeros((4, 4, 4)), np.zeros((4, 4, 4))
     for a in range(4):
@@ -258,7 +258,7 @@ def test_two_sets_are_chosen_together(rng):
         ((7, 4, 2), ValueError, "`M` must be a number, or two of them for an InducingPair, got 3"),
         ((7, 0), ValueError, "`M` must be a whole number of at least 1"),
         ((7, "4"), TypeError, "`M` must be a whole number"),
-        ((290, 11), ValueError, "301 inducing inputs were asked for, but `X` has only 300 rows"),
+        ((290, 11), ValueError, "301 inducing inputs were requested, but `X` has only 300 rows"),
     ):
         with pytest.raises(error, match=message):
             kmeans_inducing(X, wrong)

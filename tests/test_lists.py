@@ -18,7 +18,7 @@ def as_tuple(value):
 
 
 def rebuilt(tree, leaf):
-    """The record made again by its class, as a user writes it, with each array as ``leaf`` makes it."""
+    """Construct the record again by its class, with each array converted by ``leaf``."""
     if is_parts(tree):
         return tuple(rebuilt(part, leaf) for part in tree)
     if not is_record(tree):
@@ -62,7 +62,7 @@ WITH_RECORDS = [
 
 @pytest.mark.parametrize("name", WITH_RECORDS)
 def test_a_model_with_lists_is_the_one_with_arrays(name):
-    """Given to its class, or left by ``tree_map``, which hands on what its function returns."""
+    """Lists are given to the class, or left by ``tree_map``, which does not convert results."""
     function, arguments = cases()[name]
     expected = function(**arguments)
     for leaf in (as_list, as_tuple):
@@ -93,7 +93,7 @@ def listed():
     )
 
 
-def test_files_vectors_and_methods_take_them_too(tmp_path):
+def test_files_vectors_and_methods_take_lists(tmp_path):
     ours, theirs = listed()
     X = generator(0).standard_normal((9, 2))
     fs.save(tmp_path / "m.npz", ours)
@@ -115,7 +115,7 @@ def test_files_vectors_and_methods_take_them_too(tmp_path):
 
 
 def test_a_list_where_all_else_is_an_array_of_the_dtype():
-    """No leaf needs a cast but this one, which comes past its class."""
+    """Only this leaf needs a cast: it bypasses the constructor."""
     X = generator(1).standard_normal((9, 2))
     model = fs.tree_map(lambda value: np.asarray(value, float)[()], listed()[1])
     for _, _, value in fs.leaves(model):

@@ -1,4 +1,4 @@
-"""Mean functions: values by definition, and reverse rules by five-point differences, over one table."""
+"""Mean functions: values by definition, reverse rules by five-point differences."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_values(rng, name, dtype, N):
 @everything
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_reverse_rule(rng, name, outputs):
-    """An output axis that the mean lacks is summed over, as its broadcast into the latent means demands."""
+    """An output axis that the mean lacks is summed over, because the mean is broadcast."""
     mean, P, _ = TABLE[name]
     if P is not None and outputs is None:
         pytest.skip("a mean with an output axis never meets latent means without one")

@@ -1,4 +1,4 @@
-"""The old paths of modules work for those who import from them, and say where to go."""
+"""Old paths of modules still work and warn with the new path."""
 
 import importlib
 import pickle
@@ -49,7 +49,7 @@ def test_names_come_from_old_paths(old):
 
 
 @pytest.mark.parametrize("path", STAYED)
-def test_names_that_pages_took_from_paths_that_stay(path, recwarn):
+def test_names_at_unchanged_paths_still_import(path, recwarn):
     module = importlib.import_module(path)
     assert all(hasattr(module, name) for name in STAYED[path]) and not recwarn
 

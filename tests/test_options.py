@@ -1,4 +1,4 @@
-"""Options of public functions: a misspelt one is refused with the nearest name, and type checkers know those that there are."""
+"""Options of public functions: misspelt ones get the nearest name, and all have types."""
 
 import dataclasses
 import inspect
@@ -16,20 +16,20 @@ EVERY = [getattr(fs, name) for name in fs.__all__]  # imports all that registers
 FUNCTIONS = {
     name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)
 }
-KINDS = [kind for kind in models._SERVES if kind.__module__.startswith("fastsvgp.")]
-BY_KIND = [(name, kind) for kind in KINDS for name in models._SERVES[kind]]
+KINDS = [kind for kind in models._IMPLEMENTATIONS if kind.__module__.startswith("fastsvgp.")]
+BY_KIND = [(name, kind) for kind in KINDS for name in models._IMPLEMENTATIONS[kind]]
 FREE = {"save", "replace"}  # their ``**`` names are the caller's, or fields
 ROWS = np.zeros((2, 1))
 
 
 def required(function):
-    """How many arguments have to be given by their place."""
+    """Number of required positional arguments."""
     parameters = inspect.signature(function).parameters.values()
     return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
 
 
 def options(function):
-    """Names of the arguments that have a default."""
+    """Names of arguments with a default."""
     return [
         p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty
     ]
@@ -66,7 +66,7 @@ def test_no_function_accepts_an_option_that_it_does_not_have(name):
                 function(*[ROWS] * required(function), **{option + "z": None})
 
 
-def test_what_is_near_is_named_and_else_all():
+def test_error_suggests_the_nearest_option_or_lists_all():
     model = fs.SVGP(fs.RBF(), ROWS, fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))
     data = model, ROWS, ROWS
     for call, said in (
@@ -129,7 +129,7 @@ def names_of(function):
 
 
 def declared(name):
-    """The names that type checkers know, which are those of each overload."""
+    """The names that type checkers know: those of each overload."""
     function = FUNCTIONS[name]
     each = [names_of(one) for one in typing.get_overloads(function) or [function]]
     assert all(names == each[0] for names in each), f"overloads of {name} differ"
@@ -138,7 +138,11 @@ def declared(name):
 
 @pytest.mark.parametrize("name", sorted(set(models.OFFERED) - {"fit", "em"}))
 def test_type_checkers_know_the_options_of_all_kinds(name):
-    serving = [models._SERVES[kind][name] for kind in KINDS if name in models._SERVES[kind]]
+    serving = [
+        models._IMPLEMENTATIONS[kind][name]
+        for kind in KINDS
+        if name in models._IMPLEMENTATIONS[kind]
+    ]
     assert serving
     taken = set().union(*(named for _, named, _ in serving))
     if any(rest == "random" for _, _, rest in serving):
@@ -149,7 +153,7 @@ def test_type_checkers_know_the_options_of_all_kinds(name):
 OVERLOADED = sorted(name for name in FUNCTIONS if typing.get_overloads(FUNCTIONS[name]))
 
 
-def test_functions_whose_results_or_options_go_by_an_argument_have_overloads():
+def test_functions_that_depend_on_an_argument_have_overloads():
     assert OVERLOADED == [
         "data_term_and_grad",
         "elbo_and_grad",
@@ -185,7 +189,7 @@ def test_random_quantities_have_types():
     assert known == set(typed.Random.__annotations__) == set(typed.RandomCounts.__annotations__)
 
 
-# --- options of one kind of model ----------------------------------------------------------------
+# --- options of one kind of model ---------------------------------------------------------------
 
 OWNERS = {
     "fit": {
@@ -219,7 +223,10 @@ def test_an_option_of_another_kind_is_named_with_its_owners(name, kind):
     for option in {own for names in OWNERS[name].values() for own in names}:
         owners = sorted(other.__name__ for other, own in OWNERS[name].items() if option in own)
         if kind.__name__ not in owners:
-            said = f"{name}: `{option}` is an option of {' and '.join(owners)}, not of {kind.__name__}; leave it out"
+            said = (
+                f"{name}: `{option}` is an option of {' and '.join(owners)}, not of"
+                f" {kind.__name__}; leave it out"
+            )
             with pytest.raises(TypeError) as caught:
                 FUNCTIONS[name](model, ROWS, ROWS, **{option: 3})
             assert str(caught.value) == said and len(said) <= 160
@@ -237,12 +244,12 @@ def test_an_option_of_another_kind_may_have_its_default(rng):
 
 def test_options_of_kinds_that_have_no_such_function():
     for kind in (fs.SiteSVGP, fs.RBF, 3):
-        with pytest.raises(TypeError, match="is no kind of model that has `fit`"):
+        with pytest.raises(TypeError, match="is not a kind of model that has `fit`"):
             models.options(kind)
 
 
 def test_options_of_a_kind_of_your_own_come_from_its_function(rng):
-    """And one that takes any gets those of all kinds, as it did."""
+    """A function with ``**`` gets the options of all kinds."""
     got = []
 
     @dataclasses.dataclass(frozen=True)
@@ -275,7 +282,7 @@ def test_options_of_a_kind_of_your_own_come_from_its_function(rng):
         with pytest.raises(TypeError, match="fit has no option `heat` for Any; it takes"):
             fs.fit(Any(), ROWS, ROWS, heat=3.0)
     finally:
-        del models._SERVES[Named], models._SERVES[Any]
+        del models._IMPLEMENTATIONS[Named], models._IMPLEMENTATIONS[Any]
 
 
 @pytest.mark.parametrize("name", ["fit", "em"])

@@ -1,4 +1,4 @@
-"""The names that other people's code calls, and what importing them costs."""
+"""Public names, and the cost of importing them."""
 
 import ast
 import importlib.util
@@ -22,8 +22,8 @@ elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
 predict_f predict_y predict_log_density predict_cdf predict_quantiles predict_f_and_vjp
 ravel save load load_with_extra load_fitted Fitted to_device to_host natural_step newton_schulz_step
-inverse_factor variance_gap variance_interval inverse_updates refresh_inverse by_field gentle_inducing
-fit set_num_threads NotPositiveDefinite
+inverse_factor variance_gap variance_interval inverse_updates refresh_inverse by_field
+gentle_inducing fit set_num_threads NotPositiveDefinite
 """.split()
 
 
@@ -59,13 +59,13 @@ def test_importing_compiles_nothing():
     assert not loaded_by("import fastsvgp") & heavy
 
 
-def test_importing_does_not_load_what_only_parts_of_your_own_need():
+def test_importing_does_not_load_extending():
     assert not {"fastsvgp.extending", "fastsvgp.testing"} & loaded_by("import fastsvgp")
     assert "fastsvgp.extending" in loaded_by("import fastsvgp; fastsvgp.extending.check")
 
 
 def test_extending_offers_what_its_rooms_do():
-    """The names that ``fastsvgp`` has too are the same objects, and inner paths go on to give them."""
+    """Names that ``fastsvgp`` has too are the same objects; inner paths still provide them."""
     from fastsvgp.bounds.layer_pass import LayerPass
     from fastsvgp.covariances.base import ALL, wanted
     from fastsvgp.likelihoods.base import NODES, refuse
@@ -92,7 +92,9 @@ def test_extending_offers_what_its_rooms_do():
         Steps,
         LayerPass,
     )
-    names = "ALL NODES refuse Bars Joint Projection raise_to_floor restricted Snapshot Steps LayerPass".split()
+    names = (
+        "ALL NODES refuse Bars Joint Projection raise_to_floor restricted Snapshot Steps LayerPass"
+    ).split()
     assert all(getattr(extending, name) is thing for name, thing in zip(names, inner, strict=True))
     for need in (
         (),
@@ -139,7 +141,7 @@ def test_the_lists_of_public_names_are_up_to_date(lists):
     }
 
 
-def test_what_becomes_public_or_goes_is_written_into_each_list(lists, tmp_path):
+def test_new_and_removed_names_update_each_list(lists, tmp_path):
     for folder in ("fastsvgp", "docs/api"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*cache*"))
     change = {
@@ -188,7 +190,7 @@ def test_a_name_far_from_all_pages_is_named(lists, tmp_path):
 
 
 def test_the_stub_declares_nothing_itself():
-    """What type checkers read of a function stands beside it."""
+    """Type checkers read a function next to its implementation."""
     stub = ast.parse((ROOT / "fastsvgp" / "__init__.pyi").read_text(encoding="utf-8"))
     _, *body, version = stub.body
     assert ast.unparse(version) == "__version__: str"

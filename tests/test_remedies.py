@@ -1,4 +1,4 @@
-"""What is advised after a training that found nothing: by how it ended, and in the words of each door."""
+"""Advice after a training without success: by how it ended, in terms of each interface."""
 
 import numpy as np
 import pytest
@@ -11,23 +11,34 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, training
 @pytest.mark.parametrize(
     "solver, ended, collapses, rows, inputs, inducing, command, estimator",
     [
-        ("lbfgs", "converged", True, 300, 3, 50, "L-BFGS has converged; try --method svgp, --inducing 300 (all rows) or another "
-         "--covariance", "L-BFGS has converged; try solver='natural', n_inducing=300 (all rows) or another covariance"),
-        ("lbfgs", "converged", True, 300, 3, 300, "L-BFGS has converged; try --method svgp or another --covariance",
+        ("lbfgs", "converged", True, 300, 3, 50,
+         "L-BFGS has converged; try --method svgp, --inducing 300 (all rows) or another"
+         " --covariance",
+         "L-BFGS has converged; try solver='natural', n_inducing=300 (all rows) or another"
+         " covariance"),
+        ("lbfgs", "converged", True, 300, 3, 300,
+         "L-BFGS has converged; try --method svgp or another --covariance",
          "L-BFGS has converged; try solver='natural' or another covariance"),
-        ("lbfgs", "converged", True, 4000, 3, 1000, "L-BFGS has converged; try --method svgp, --inducing 2000 or another "
-         "--covariance", "L-BFGS has converged; try solver='natural', n_inducing=2000 or another covariance"),
-        ("lbfgs", "short", True, 300, 3, 300, "the training was short; try more --steps or another --covariance",
+        ("lbfgs", "converged", True, 4000, 3, 1000,
+         "L-BFGS has converged; try --method svgp, --inducing 2000 or another --covariance",
+         "L-BFGS has converged; try solver='natural', n_inducing=2000 or another covariance"),
+        ("lbfgs", "short", True, 300, 3, 300,
+         "the training was short; try more --steps or another --covariance",
          "the training was short; try a larger max_iter or another covariance"),
         ("natural", "short", True, 300, 3, 50,
-         "the training was short; try more --steps, --method sgpr --inducing 300 (all rows) or another --covariance",
-         "the training was short; try a larger max_iter, solver='lbfgs' with n_inducing=300 (all rows) or another covariance"),
-        ("adam", "level", False, 300, 3, 50, "more steps gain nothing; try --inducing 300 (all rows) or another --covariance",
+         "the training was short; try more --steps, --method sgpr --inducing 300 (all rows) or"
+         " another --covariance",
+         "the training was short; try a larger max_iter, solver='lbfgs' with n_inducing=300 (all"
+         " rows) or another covariance"),
+        ("adam", "level", False, 300, 3, 50,
+         "more steps gain nothing; try --inducing 300 (all rows) or another --covariance",
          "more steps gain nothing; try n_inducing=300 (all rows) or another covariance"),
         ("natural", "level", True, 7400, 32, 256,
-         "more steps gain nothing; try --inducing 512, --ignore for columns that cannot matter or another --covariance",
+         "more steps gain nothing; try --inducing 512, --ignore for columns that cannot matter or"
+         " another --covariance",
          "more steps gain nothing; try n_inducing=512, fewer columns of X or another covariance"),
-        ("natural", "level", True, 2000, 3, 1500, "more steps gain nothing; try --inducing 2000 or another --covariance",
+        ("natural", "level", True, 2000, 3, 1500,
+         "more steps gain nothing; try --inducing 2000 or another --covariance",
          "more steps gain nothing; try n_inducing=2000 or another covariance"),
         ("adam", "level", False, 7400, 3, None, "more steps gain nothing; try another --covariance",
          "more steps gain nothing; try another covariance"),
@@ -50,8 +61,12 @@ def test_how_lbfgs_ends(reason):
 
 def test_how_minibatches_end(rng):
     flat = 100 * rng.standard_normal(500)
-    for values, ended in ((flat, "level"), (flat + 3 * np.arange(500), "short"), (flat[:10], "short"),
-                          (1e-4 * np.arange(500), "level")):  # fmt: skip
+    for values, ended in (
+        (flat, "level"),
+        (flat + 3 * np.arange(500), "short"),
+        (flat[:10], "short"),
+        (1e-4 * np.arange(500), "level"),
+    ):
         assert how_it_ended("natural", "steps", values, 100) == ended
         assert how_it_ended("natural", "interrupted", values, 100) == "short"
 
@@ -74,7 +89,7 @@ def test_held_out_rows_end_a_training_that_no_longer_gains(rng, solver, monkeypa
 
 
 def nothing(rng, N=80):
-    """Inputs that say nothing."""
+    """Inputs without information."""
     return rng.standard_normal((N, 2)), rng.standard_normal(N)
 
 
@@ -98,8 +113,19 @@ def far(rng, likelihood):
     if likelihood in ("poisson", "two counts"):
         y = rng.poisson(3, y.shape).astype(float)
     likelihood = {"two": "gaussian", "two counts": "poisson"}.get(likelihood, likelihood)
-    return SVGPRegressor(likelihood=likelihood, solver="natural", n_inducing=10, max_iter=5, learning_rate=1e-6, random_state=0,
-                         natural_step_size=1e-6), X, y  # fmt: skip
+    return (
+        SVGPRegressor(
+            likelihood=likelihood,
+            solver="natural",
+            n_inducing=10,
+            max_iter=5,
+            learning_rate=1e-6,
+            random_state=0,
+            natural_step_size=1e-6,
+        ),
+        X,
+        y,
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,16 +136,25 @@ def test_an_estimator_that_found_nothing_warns(rng, likelihood, weighted):
     model, X, y = far(rng, likelihood)
     weights = rng.uniform(0.5, 2, len(X)) if weighted else None
     exact = "solver='lbfgs' with " if likelihood in ("gaussian", "two") else ""
-    with pytest.warns(UserWarning, match="no better than the trivial predictor: the training was short; try a larger max_iter, "
-                      f"{exact}n_inducing=80 .all rows. or another covariance; or X says little about y"):  # fmt: skip
+    with pytest.warns(
+        UserWarning,
+        match="no better than the trivial predictor: the training was short; try a larger "
+        "max_iter, "
+        f"{exact}n_inducing=80 .all rows. or another covariance; or X says little about y",
+    ):
         model.fit(X, y, weights)
 
 
 def test_an_estimator_that_found_something_does_not_warn(rng, recwarn):
     X, _ = nothing(rng)
-    for model, y in ((SVGPRegressor(n_inducing=20, random_state=0), np.sin(2 * X[:, 0])),
-                     (SVGPRegressor(n_inducing=20, random_state=0), np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1)),
-                     (SVGPClassifier(n_inducing=20, random_state=0), X[:, 0] > 0)):  # fmt: skip
+    for model, y in (
+        (SVGPRegressor(n_inducing=20, random_state=0), np.sin(2 * X[:, 0])),
+        (
+            SVGPRegressor(n_inducing=20, random_state=0),
+            np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1),
+        ),
+        (SVGPClassifier(n_inducing=20, random_state=0), X[:, 0] > 0),
+    ):
         model.fit(X, y)
     # equal targets have no trivial predictor to beat
     SVGPRegressor(max_iter=3).fit(X, np.full(80, 2.0))

@@ -36,7 +36,8 @@ def test_the_gradient_of_a_bound_passes(problem):
 
 
 @pytest.mark.parametrize("path", [
-    "covariance.variance", "covariance.lengthscales", "inducing", "posterior.mean", "posterior.scale_tril", "likelihood.variance",
+    "covariance.variance", "covariance.lengthscales", "inducing",
+    "posterior.mean", "posterior.scale_tril", "likelihood.variance",
 ])  # fmt: skip
 @pytest.mark.parametrize("factor", [-1.0, 1 + 1e-5, 0.0])
 def test_one_wrong_field_is_named_however_small_it_is(problem, path, factor):
@@ -87,7 +88,7 @@ def test_matrices_stay_what_they_are(Matrix):
             np.testing.assert_array_equal(moved, moved.T)
 
 
-def test_only_what_is_asked_for_is_checked(problem):
+def test_only_requested_fields_are_checked(problem):
     model, X, Y = problem
     grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, wrt=("covariance", "inducing"))[1]
     assert_gradient(bound(X, Y), model, grad, wrt=("covariance", "inducing"))
@@ -109,15 +110,15 @@ def test_arrays_and_numbers():
         assert_gradient(np.sum, np.ones(2), np.ones(2), wrt="x")
 
 
-def test_values_that_are_not_finite_are_no_proof():
+def test_values_that_are_not_finite_fail():
     with pytest.raises(AssertionError, match="^the array: values within two steps are .*nan"):
         assert_gradient(lambda x: np.nan if x > 1 else x, 1.0, 1.0)
 
 
-def test_what_cannot_be_compared_is_refused(problem):
+def test_incomparable_arguments_are_refused(problem):
     model, X, Y = problem
     grad = fs.elbo_and_grad(model, X, Y)[1]
-    with pytest.raises(TypeError, match="`gradient` must be of the kind of `at`, SVGP, got RBF"):
+    with pytest.raises(TypeError, match="`gradient` must have the type of `at`, SVGP, got RBF"):
         assert_gradient(bound(X, Y), model, grad.covariance)
     wrong = fs.replace_at(grad, "posterior.mean", np.ones(3))
     with pytest.raises(AssertionError, match=r"^posterior.mean: the gradient has shape \(3,\)"):

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Posterior, Whitened
-from ..posteriors.base import Prior, add_to_diagonals
+from ..posteriors.base import PriorFactor, add_to_diagonals
 from ..posteriors.dual_sites import DualTying, factors
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
@@ -64,7 +64,7 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
         )
     model, _, _, dtype = check.svgp(model)
     prior, q = (
-        Prior(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)),
+        PriorFactor(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)),
         model.posterior,
     )
     with naming_repeated(model.inducing):

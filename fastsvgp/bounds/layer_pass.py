@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..posteriors.base import Prior, over_outputs
+from ..posteriors.base import PriorFactor, over_outputs
 from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
@@ -93,7 +93,9 @@ class LayerPass:
         )
         self._inner_Kuf = layer.covariance.inner_need(self._of_Kuf)
         self._inner_kff = layer.covariance.inner_need(self._of_kff)
-        prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
+        prior = (
+            PriorFactor(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
+        )
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
             self.work = layer.posterior.start_from(prior, columns, own, **more)

@@ -1,6 +1,6 @@
 """Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
 
-from ..posteriors.base import Prior
+from ..posteriors.base import PriorFactor
 from ..records import Marginals
 from .layer_pass import LayerPass
 
@@ -44,7 +44,9 @@ class SharedLayerPass(LayerPass):
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), after=None, **more):
-        self.prior = after.prior if after else Prior(layer.covariance.Kuu(layer.inducing), jitter)
+        self.prior = (
+            after.prior if after else PriorFactor(layer.covariance.Kuu(layer.inducing), jitter)
+        )
         super().__init__(layer, jitter, columns, need, self.prior, **more)
         self._there, self.kept = after.kept if after else [], []
 

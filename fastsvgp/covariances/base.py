@@ -1,4 +1,4 @@
-"""What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
+"""Base class of covariances: matrices with reverse rules, and the blocks of an approximation."""
 
 from functools import cache, wraps
 from typing import TYPE_CHECKING, ClassVar
@@ -12,12 +12,12 @@ ALL = ("covariance", "X1", "X2")
 
 
 def _no_rule(cls, name, rule):
-    """In the place of an inherited reverse rule of a block that a class defines anew."""
+    """A method that refuses: the inherited reverse rule does not fit a redefined block."""
 
     def missing(self, *args, **named):
         raise NotImplementedError(
-            f"{cls.__name__} defines `{name}` and not its reverse rule `{rule}`, which gradients"
-            " need"
+            f"{cls.__name__} defines `{name}` but not its reverse rule `{rule}`; define it to take"
+            " gradients"
         )
 
     return missing
@@ -30,7 +30,7 @@ def _sets(inducing, others):
 
 
 def _forward_on_stacks(block):
-    """``Kuu`` or ``Kuf`` of sets of inducing inputs as that of their stack."""
+    """Wrap ``Kuu`` or ``Kuf``: sets of inducing inputs are stacked first."""
 
     @wraps(block)
     def call(self, inducing, *others, **named):
@@ -43,7 +43,7 @@ def _forward_on_stacks(block):
 
 
 def _reverse_on_stacks(rule):
-    """The reverse rule of such a block: cotangents of the stack go back to the sets."""
+    """Wrap the reverse rule of such a block: split cotangents of the stack into sets."""
 
     @wraps(rule)
     def call(self, K_bar, K, inducing, *others, **named):
@@ -62,19 +62,22 @@ def _reverse_on_stacks(rule):
 class Covariance:
     """Base of covariance functions k(x, x'): records whose fields are parameters in natural space.
 
-    A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the
-    fields that may hold one entry a feature (the others hold one number). Bounds ask for blocks by
-    name (``Kuu``, ``Kuf``, ``kff``, ``Kff``, each with its reverse rule), which are made of these.
-    One whose inducing variables are no values of the function provides the blocks itself, and
-    ``num_inducing`` and ``num_columns`` where these are not those of arrays Z (M, D); if it takes
-    inducing inputs as a record of its own, ``inducing_type`` is the class. Inputs are X (N, D);
-    nothing is checked here (``fastsvgp.check`` does that at the public edge), nothing is modified.
-    A cotangent ``covariance_bar`` is a record of the same type.
+    A subclass provides ``matrix``, ``diag`` and their reverse rules. It lists in ``per_feature``
+    the fields that can hold one entry per input column; the others hold one number. Bounds ask for
+    blocks by name (``Kuu``, ``Kuf``, ``kff``, ``Kff``, each with its reverse rule), which by
+    default are made of these methods.
+
+    If the inducing variables are not values of the function, the subclass provides the blocks
+    itself. It also provides ``num_inducing`` and ``num_columns`` if its inducing inputs are not
+    arrays Z (M, D), and sets ``inducing_type`` if they are a record.
+
+    Inputs are X (N, D). Methods check nothing (``fastsvgp.check`` does so in the public functions)
+    and modify nothing. A cotangent ``covariance_bar`` is a record of the same type.
 
     ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single
-    fields ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor
-    returned, but None. A field in it that a block does not depend on has a cotangent of zeros.
-    docs/covariance.md adds one, step by step.
+    fields ("covariance.variance", "covariance.parts.0"). Cotangents that ``need`` does not name are
+    not computed; they are returned as None. A requested field that a block does not depend on has a
+    cotangent of zeros. docs/covariance.md shows how to add a covariance, step by step.
 
     Examples
     --------
@@ -84,12 +87,12 @@ class Covariance:
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()
-    columns_of: ClassVar[str] = "`inducing`"  # what has as many columns as X, in messages
-    # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
+    columns_of: ClassVar[str] = "`inducing`"  # for messages: it has as many columns as X
+    # None: arrays (M, D), single or in the ``InducingSets`` of a posterior
     inducing_type: ClassVar[type | None] = None
     __array_ufunc__ = None  # NumPy leaves ``np.float64(2.0) * covariance`` to the covariance
 
-    if TYPE_CHECKING:  # given to the class where sums and products are known
+    if TYPE_CHECKING:  # assigned by ``compose``, which knows sums and products
 
         def __add__(self, other: "Covariance | float") -> "Covariance": ...
 
@@ -100,14 +103,15 @@ class Covariance:
         def __rmul__(self, other: float) -> "Covariance": ...
 
     def matrix(self, X1, X2=None):
-        """K(X1, X2), (N1, N2). ``X2=None`` stands for ``X1``; the result is then exactly symmetric."""
+        """K(X1, X2), (N1, N2). ``X2=None`` stands for X1: the result is then exactly symmetric."""
         raise NotImplementedError
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        """Cotangents ``(covariance_bar, X1_bar, X2_bar)`` of ``matrix``; None for what is not in ``need``.
+        """Cotangents ``(covariance_bar, X1_bar, X2_bar)`` of ``matrix``; None if not needed.
 
-        K_bar : (N1, N2), not modified; for ``X2=None`` symmetric: ``X1_bar`` then holds both sides and ``X2_bar`` is None.
-        K : what ``matrix`` returned, or None where it is not at hand.
+        K_bar : (N1, N2), not modified. For ``X2=None`` it is symmetric, ``X1_bar`` holds both
+            sides, and ``X2_bar`` is None.
+        K : the result of ``matrix``, or None if the caller does not have it.
         """
         raise NotImplementedError
 
@@ -116,11 +120,11 @@ class Covariance:
         raise NotImplementedError
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        """Cotangents ``(covariance_bar, X_bar)`` of ``diag``; None for what is not in ``need``."""
+        """Cotangents ``(covariance_bar, X_bar)`` of ``diag``; None if not in ``need``."""
         raise NotImplementedError
 
     def check_dim(self, D):
-        """Raise ``ValueError`` where the shape of a field does not fit inputs with D columns."""
+        """Raise ``ValueError`` if the shape of a field does not fit inputs with D columns."""
         for name, kind in self._record_fields:
             shape = np.shape(getattr(self, name))
             per_feature = name in self.per_feature
@@ -131,10 +135,13 @@ class Covariance:
                     f" {D} columns; give it shape {allowed}"
                 )
 
-    # --- blocks by name: what bounds, predictions and updates ask for ----------------------------------------------------------
+    # --- blocks by name: for bounds, predictions and updates --------------------------------------
 
     def __init_subclass__(cls):
-        """Blocks of a class's own get their inducing inputs stacked too, and no inherited reverse rule, which would be wrong."""
+        """Wrap redefined blocks to stack inducing inputs, and disable inherited reverse rules.
+
+        The inherited reverse rule of a redefined block would be wrong.
+        """
         own = dict(vars(cls))
         for name, rule in (
             ("Kuu", "Kuu_vjp"),
@@ -150,21 +157,24 @@ class Covariance:
                 setattr(cls, name, _forward_on_stacks(own[name]))
 
     def num_inducing(self, inducing):
-        """How many inducing variables there are: (M,), or one number for each set."""
+        """Number of inducing variables: (M,), or one number per set."""
         return tuple(map(len, sets_of(inducing)))
 
     def num_columns(self, inducing):
-        """D, how many columns X has."""
+        """D, the number of columns of X."""
         return sets_of(inducing)[0].shape[1]
 
     @_forward_on_stacks
     def Kuu(self, inducing, other=None):
-        """Covariances (M, M) of the inducing variables; with those of ``other`` inducing inputs (M, M')."""
+        """Covariances (M, M) of the inducing variables, or (M, M') with those of ``other``."""
         return self.matrix(inducing, other)
 
     @_reverse_on_stacks
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
-        """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
+        """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``.
+
+        K_bar is symmetric without ``other``.
+        """
         return self.matrix_vjp(
             K_bar, K, inducing, other, matrix_need(tuple(need), "inducing", "other")
         )
@@ -188,21 +198,24 @@ class Covariance:
         return self.diag_vjp(k_bar, X, need)
 
     def Kff(self, X, other=None):
-        """Covariances (N, N) of the function at X; with that at ``other`` inputs (N, N')."""
+        """Covariances (N, N) of the function at X, or (N, N') with the function at ``other``."""
         return self.matrix(X, other)
 
     def Kff_vjp(self, K_bar, K, X, other=None, need=("covariance", "X", "other")):
-        """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``; K_bar symmetric without ``other``."""
+        """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``.
+
+        K_bar is symmetric without ``other``.
+        """
         return self.matrix_vjp(K_bar, K, X, other, matrix_need(tuple(need), "X", "other"))
 
-    # --- what lies below: a covariance of features computes these once a pass ----------------------
+    # --- inner covariance: a covariance of features computes the features once per pass -----------
 
     def inner(self, X):
-        """``(covariance, rows, saved)``: blocks of X are those of that covariance at these rows."""
+        """``(covariance, rows, saved)``: blocks at X equal those of ``covariance`` at ``rows``."""
         return self, X, None
 
     def inner_need(self, need):
-        """``need`` of reverse rules in the words of the inner covariance."""
+        """Translate ``need`` for reverse rules of the inner covariance."""
         return need
 
     def inner_vjp(self, rows_bar, saved, need):
@@ -210,18 +223,21 @@ class Covariance:
         return None, rows_bar
 
     def outer_bar(self, covariance_bar, below_bar, need, like):
-        """``covariance_bar`` of this from that of the inner covariance and from ``below_bar``."""
+        """Combine the inner ``covariance_bar`` and ``below_bar`` into that of this covariance."""
         return covariance_bar
 
     def blocks(self, Z, X, full_cov=False):
-        """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
+        """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D).
+
+        Kff is None unless ``full_cov``.
+        """
         return Blocks(self.Kuu(Z), self.Kuf(Z, X), self.kff(X), self.Kff(X) if full_cov else None)
 
     def blocks_vjp(self, blocks_bar, blocks, inducing, X, need=("covariance", "inducing")):
-        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``blocks``; None for what is not in ``need``.
+        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``blocks``; None if not needed.
 
-        blocks_bar : Blocks; ``Kuu`` and ``Kff`` symmetric; parts that are None count as zero.
-        blocks : what ``blocks`` returned; its matrices save the exponentials.
+        blocks_bar : Blocks. ``Kuu`` and ``Kff`` are symmetric; None counts as zero.
+        blocks : the result of ``blocks``; reusing its matrices saves the exponentials.
         """
         of_u = tuple(name for name in need if name != "X")
         of_f = tuple(name for name in need if name != "inducing")
@@ -239,36 +255,45 @@ class Covariance:
         if blocks_bar.kff is not None and of_f:
             covariance_bar, X_bar = self.kff_vjp(blocks_bar.kff, X, of_f)
             total = plus((covariance_bar, None, X_bar), total)
-        covariance_bar, inducing_bar, X_bar = total or (None, None, None)
-        if covariance_bar is None and any(name.partition(".")[0] == "covariance" for name in need):
-            covariance_bar = zeros_like(self, X)
-        if inducing_bar is None and "inducing" in need:
-            inducing_bar = zeros_like(inducing, X)
-        if X_bar is None and "X" in need:
-            X_bar = zeros_like(X, X)
-        return covariance_bar, inducing_bar, X_bar
+        return tuple(
+            zeros_like(tree, X) if bar is None and needed else bar
+            for bar, tree, needed in zip(
+                total or (None, None, None),
+                (self, inducing, X),
+                (needs_fields(need), "inducing" in need, "X" in need),
+                strict=True,
+            )
+        )
 
 
 @cache
 def matrix_need(need, first, second):
-    """``need`` in the words of ``matrix_vjp``: names of fields stay, those of the inputs become "X1" and "X2"."""
+    """Translate ``need`` for ``matrix_vjp``: the two inputs become "X1" and "X2"."""
     known = {first: "X1", second: "X2"}
     for name in need:
         if name not in known and name.partition(".")[0] != "covariance":
             raise ValueError(
-                f"`need` names {name!r}; here it may hold 'covariance' or fields of it, {first!r},"
+                f"`need` names {name!r}; it can hold 'covariance' or fields of it, {first!r},"
                 f" {second!r}"
             )
     return tuple(known.get(name, name) for name in need)
 
 
+def needs_fields(need):
+    """Whether ``need`` asks for any field of a covariance."""
+    return any(name.partition(".")[0] == "covariance" for name in need)
+
+
 def wanted(need, field):
-    """Whether ``need`` asks for the derivative in this field of a covariance."""
+    """Whether ``need`` asks for the derivative with respect to this field of a covariance."""
     return "covariance" in need or f"covariance.{field}" in need
 
 
 def need_of(need, field):
-    """``need`` in the words of the record in a field: "covariance.parts.1.variance" is "covariance.variance" to "parts.1"."""
+    """Translate ``need`` for the record in a field.
+
+    For the field "parts.1", "covariance.parts.1.variance" becomes "covariance.variance".
+    """
     path, words = f"covariance.{field}", []
     for name in need:
         if path == name or path.startswith(name + "."):
@@ -280,8 +305,12 @@ def need_of(need, field):
     return tuple(words)
 
 
-def check_values(what, part, D):
-    """Refuse a part of a covariance that is none, or has inducing variables of its own, or does not fit D columns."""
+def check_part(what, part, D):
+    """Check a part of a covariance.
+
+    Refuse a part that is not a covariance, defines its own inducing variables, or does not fit D
+    columns.
+    """
     owner = what.partition(".")[0]
     if not isinstance(part, Covariance):
         field = what.split(".")[1]
@@ -297,8 +326,7 @@ def check_values(what, part, D):
     if own:
         raise TypeError(
             f"{what}: a {type(part).__name__} has inducing variables of its own (it defines"
-            f" {', '.join(own)}), and {owner} combines those that are values of the function; use"
-            " it alone"
+            f" {', '.join(own)}), but {owner} needs values of the function; use it alone"
         )
     try:
         part.check_dim(D)
@@ -307,7 +335,7 @@ def check_values(what, part, D):
 
 
 def zeros_like(tree, X):
-    """The zero gradient of a record or an array, in the dtype of X and where X is."""
+    """The zero gradient of a record or an array, in the dtype and on the device of X."""
     if is_record(tree):
         return tree_map(lambda leaf: zeros_like(leaf, X), tree)
     return np.zeros(np.shape(tree), X.dtype, like=X)[()]

@@ -1,6 +1,6 @@
 """Sums and products of covariances.
 
-Importing this module gives all covariances ``+`` and ``*``; a number is a ``Constant``.
+Importing this module defines ``+`` and ``*`` for all covariances; a number becomes a ``Constant``.
 """
 
 import numbers
@@ -11,19 +11,22 @@ import numpy as np
 
 from .. import check
 from ..records import record, tree_map
-from .base import ALL, Covariance, check_values, need_of
+from .base import ALL, Covariance, check_part, need_of, needs_fields
 from .linear import Constant
 
 ADVICE = (
     "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
     " sum())"
 )
-# of compositions in compositions: Python's own limit on calls within calls comes later
-DEEPEST = 50
+# Limit on nesting, below Python's recursion limit
+MAX_DEPTH = 50
 
 
 class _Composite(Covariance):
-    """Entrywise combination of the matrices of ``parts``: all of them are new arrays, so the first one collects the result."""
+    """Entrywise combination of the matrices of ``parts``, accumulated in the first matrix.
+
+    Accumulating in place is safe because every ``matrix`` returns a new array.
+    """
 
     _depth = 0
 
@@ -32,10 +35,10 @@ class _Composite(Covariance):
         depth = 1 + max(
             (part._depth for part in self.parts if isinstance(part, _Composite)), default=0
         )
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise ValueError(
-                f"{type(self).__name__}: `parts` are nested more than {DEEPEST} deep; put them side"
-                " by side"
+                f"{type(self).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them"
+                " side by side"
             )
         object.__setattr__(self, "_depth", depth)
 
@@ -60,19 +63,21 @@ class _Composite(Covariance):
         )
 
     def _gather(self, pull, need, inputs):
-        """The record of the parts' cotangents, and the sums of those of the inputs; ``pull(i, part, need)`` gives a part's."""
+        """Collect the parts' cotangents in a record, and sum the cotangents of the inputs.
+
+        ``pull(i, part, need)`` gives the cotangents of one part.
+        """
         part_bars, input_bars = [], []
         for i, part in enumerate(self.parts):
             own_need = need_of(need, f"parts.{i}")
             part_bar, *bars = pull(i, part, own_need) if own_need else (None,) * (1 + inputs)
             part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
             input_bars.append(bars)
-        asked = any(name.startswith("covariance") for name in need)
         sums = (
             None if bars[0] is None else reduce(np.add, bars)
             for bars in zip(*input_bars, strict=True)
         )
-        return type(self)(part_bars) if asked else None, *sums
+        return type(self)(part_bars) if needs_fields(need) else None, *sums
 
     def check_dim(self, D):
         if not self.parts:
@@ -80,7 +85,7 @@ class _Composite(Covariance):
                 f"{type(self).__name__}: `parts` is empty; give at least one covariance"
             )
         for i, part in enumerate(self.parts):
-            check_values(f"{type(self).__name__}.parts.{i}", part, D)
+            check_part(f"{type(self).__name__}.parts.{i}", part, D)
 
 
 @record
@@ -107,7 +112,7 @@ class Sum(_Composite):
         return reduce(iadd, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part gets the cotangent as it is; its own matrix, not kept by the sum, is left to its reverse rule."""
+        """Every part gets K_bar itself; K is None because the sum keeps no matrices of parts."""
         return lambda i: (K_bar, None)
 
 
@@ -133,27 +138,27 @@ class Product(_Composite):
         return reduce(imul, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part gets the cotangent times the other parts' matrices: no quotient, because a part may be 0."""
+        """Each part gets K_bar times the other parts' matrices.
+
+        Dividing the product by its own matrix would fail where that matrix is 0.
+        """
         matrices = [matrix(part) for part in self.parts]
         return lambda i: (reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), matrices[i])
 
 
 def _term(other):
-    """A covariance, or the ``Constant`` that a number stands for; None for what is neither.
-
-    An array is refused here.
-    """
+    """A covariance, or a ``Constant`` for a number; None for anything else. Arrays are refused."""
     if isinstance(other, Covariance):
         return other
     if not (isinstance(other, numbers.Number) or hasattr(other, "shape")):
         return None
-    # a Python number: it takes the dtype of the model
+    # A Python number takes the dtype of the model
     variance = check.scalar("variance of the Constant", other)
     check.positive("variance of the Constant", variance, ADVICE)
     return Constant(variance)
 
 
-def _joined(kind, reflected=False):
+def _operator(kind, reflected=False):
     def operator(self, other):
         term = _term(other)
         if term is None:
@@ -167,8 +172,8 @@ def _joined(kind, reflected=False):
     return operator
 
 
-# here, where the classes they make are known: base must not import this module
-Covariance.__add__ = _joined(Sum)  # type: ignore[method-assign]
-Covariance.__radd__ = _joined(Sum, reflected=True)  # type: ignore[method-assign]
-Covariance.__mul__ = _joined(Product)  # type: ignore[method-assign]
-Covariance.__rmul__ = _joined(Product, reflected=True)  # type: ignore[method-assign]
+# Assigned here because ``base`` must not import this module
+Covariance.__add__ = _operator(Sum)  # type: ignore[method-assign]
+Covariance.__radd__ = _operator(Sum, reflected=True)  # type: ignore[method-assign]
+Covariance.__mul__ = _operator(Product)  # type: ignore[method-assign]
+Covariance.__rmul__ = _operator(Product, reflected=True)  # type: ignore[method-assign]

@@ -1,18 +1,22 @@
-"""Functions of images that are sums of one function over all patches, with inducing variables that are values at patches.
+"""Convolutional covariances: sums of one patch function over images, with inducing patches.
 
-van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with a covariance of
-places beside: Dutordoir et al., "Bayesian Image Classification with Deep Convolutional Gaussian
-Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows p, c_p their places, and g has the
-covariance k l (k of patches; l of places, 1 where there is none), so that, with u_m = g(z_m, c_m),
+Sources: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); for the
+location covariance, Dutordoir et al., "Bayesian Image Classification with Deep Convolutional
+Gaussian Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows p with locations c_p. The
+patch function g has the covariance k l: k of patches, l of locations (1 if there is none). With
+u_m = g(z_m, c_m),
 
     Kuu = k(z, z') l(c, c')
     Kuf = sum_p A_mp k(z_m, x[p])                     A_mp = w_p l(c_m, c_p)
     Kff = sum_pq B_pq k(x[p], x'[q])                  B_pq = w_p w_q l(c_p, c_q)
 
-On the way back the sums keep A_bar and B_bar, which hold k times cotangents, summed over images:
+The backward pass of these sums gives A_bar and B_bar, which hold k times cotangents, summed over
+images:
 
     w_bar_p = sum_m A_bar_mp l(c_m, c_p) + 2 sum_q B_bar_pq l(c_p, c_q) w_q
-    l_bar = A_bar diag(w), and w w' B_bar (elementwise); of Kuu k_bar = K_bar l and l_bar = K_bar k
+    l_bar = A_bar diag(w), and w w' B_bar (elementwise)
+
+For Kuu, k_bar = K_bar l and l_bar = K_bar k.
 """
 
 from typing import Any
@@ -23,56 +27,67 @@ from .. import kernels
 from ..records import leaf, plus, record, replace, tree_map
 from ..records.inducing_sets import sets_of
 from ..records.typed import Number
-from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
+from .base import (
+    ALL,
+    Covariance,
+    check_part,
+    matrix_need,
+    need_of,
+    needs_fields,
+    wanted,
+    zeros_like,
+)
 from .convolutional_sums import (
     add_outer_bar,
-    chunk,
+    chunk_size,
     num_windows,
     outer,
     pair_sums,
     pair_sums_vjp,
-    pairs,
+    range_pairs,
     ranges,
     sums,
     sums_vjp,
-    together,
+    windows_per_chunk,
 )
 from .image_patches import OnPatches, check_image_columns
 
 
 @record
 class Convolutional(OnPatches, Covariance):  # type: ignore[override]
-    """The function of an image that is a weighted sum of one function of its patches; inducing inputs are patches.
+    """Covariance of a weighted sum of one function over image patches, with inducing patches.
 
     Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie
-    ``stride`` apart, and are counted row by row; pixels that no window reaches do not count.
+    ``stride`` apart and are numbered row by row. Pixels outside every window have no effect.
+
     Inducing inputs Z are patches (M, h w C) in the same order. With a ``location_covariance`` they
-    have two more columns, row and column of the window's first pixel, and k of patches is
-    multiplied by that of places. There is no division by the number of patches: 1 / patches is a
-    good start for the weights.
+    have two more columns, the row and the column of the window's first pixel. The covariance of
+    patches is then multiplied by the covariance of locations. The sum is not divided by the number
+    of patches: 1 / patches is a good initial value for the weights.
 
     Parameters
     ----------
     patch_covariance : Covariance
-        Of patches (h w C columns); sums and products too. Stationary ones are fused with the sums.
+        Covariance of patches (h w C columns); can be a sum or product. Stationary ones are fused
+        with the sums over patches.
     weights : () or (patches,)
-        Of any sign.
+        Weights of the patches, of any sign.
     location_covariance : Covariance, optional
-        Of places (2 columns, in pixels).
+        Covariance of locations (2 columns, in pixels).
     image_shape : (H, W, C), or (H, W) for one channel
     patch_shape : (h, w)
     stride : int
 
     Notes
     -----
-    With d = h w C numbers a patch and P patches, (6 d + 55) flops for each of M N P entries of Kuf
-    and N P (P + 1) / 2 of kff, value and gradients; the memory of a step does not grow with P.
-    Equal constant patches of an image count once.
+    With d = h w C numbers per patch and P patches, value and gradients cost (6 d + 55) flops for
+    each of M N P entries of Kuf and N P (P + 1) / 2 entries of kff. The memory of a step does not
+    grow with P. Equal constant patches of an image are computed once.
 
     Examples
     --------
-    >>> images = np.ones((3, 16))
-    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, image_shape=(4, 4), patch_shape=(2, 2))
+    >>> images, shapes = np.ones((3, 16)), dict(image_shape=(4, 4), patch_shape=(2, 2))
+    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, **shapes)
     >>> of_patches.blocks(np.zeros((5, 4)), images).Kuf.shape
     (5, 3)
     """
@@ -89,14 +104,14 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return h * w * C
 
     def num_columns(self, inducing):
-        """H W C. ``ValueError`` where inducing inputs do not have the columns of patches."""
+        """H W C. Raise ``ValueError`` unless inducing inputs have the columns of patches."""
         H, W, C, h, w, _ = self.geometry
         columns, places = (
             sets_of(inducing)[0].shape[1],
             (0 if self.location_covariance is None else 2),
         )
         if columns != h * w * C + places:
-            its = " and 2 for its place" * bool(places)
+            its = " and 2 for its location" * bool(places)
             raise ValueError(
                 f"`inducing` has {columns} columns, but a patch of Convolutional has {h} x {w} x"
                 f" {C} = {h * w * C} numbers{its}; see fastsvgp.patch_inducing"
@@ -105,9 +120,9 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
 
     def check_dim(self, D):
         check_image_columns("Convolutional", D, self.geometry)
-        check_values("Convolutional.patch_covariance", self.patch_covariance, self._patch_size)
+        check_part("Convolutional.patch_covariance", self.patch_covariance, self._patch_size)
         if self.location_covariance is not None:
-            check_values("Convolutional.location_covariance", self.location_covariance, 2)
+            check_part("Convolutional.location_covariance", self.location_covariance, 2)
         shape, P = np.shape(self.weights), num_windows(self.geometry)
         if shape not in ((), (P,)):
             raise ValueError(
@@ -115,36 +130,36 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 f" shape () or ({P},)"
             )
 
-    # --- what goes into the sums, and comes out of them ---
+    # --- inputs and cotangents of the sums ---
 
     def _weights(self, X, windows=None):
-        """(P,), in any case."""
+        """The weights as an array (P,), or of the given windows."""
         if np.ndim(self.weights):
             return self.weights if windows is None else self.weights[slice(*windows)]
         start, stop = windows or (0, num_windows(self.geometry))
         return kernels.full(stop - start, self.weights, X)
 
-    def _places(self, X, windows):
+    def _locations(self, X, windows):
         return None if windows is None else kernels.window_places(self.geometry, X, windows)
 
-    def _runs(self, Z):
-        """Ranges of windows whose patches, and weights (M, P) with places, are arrays."""
-        most = together(Z, self.geometry)
+    def _window_ranges(self, Z):
+        """Ranges of windows small enough to form their patches, and A (M, P) with locations."""
+        most = windows_per_chunk(Z, self.geometry)
         return ranges(
             num_windows(self.geometry),
-            most if self.location_covariance is None else min(most, chunk(Z) // len(Z)),
+            most if self.location_covariance is None else min(most, chunk_size(Z) // len(Z)),
         )
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
-        """The record of cotangents, with zeros for those that are needed and not there; None where no field is needed."""
-        if not any(name.partition(".")[0] == "covariance" for name in need):
+        """The record of cotangents: zeros for needed ones that are None; None if none is needed."""
+        if not needs_fields(need):
             return None
         bars = {}
         for name, bar in (("patch_covariance", patch_bar), ("location_covariance", location_bar)):
             part = getattr(self, name)
             if part is not None and bar is None:
-                asked = any(word.startswith("covariance") for word in need_of(need, name))
-                bar = zeros_like(part, like) if asked else tree_map(lambda leaf: None, part)
+                needed = needs_fields(need_of(need, name))
+                bar = zeros_like(part, like) if needed else tree_map(lambda leaf: None, part)
             bars[name] = bar
         if wanted(need, "weights"):
             if weights_bar is None:
@@ -154,7 +169,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         return replace(self, **bars, weights=weights_bar)
 
     def _as_weights(self, weights_bar):
-        """The cotangent of what ``_weights`` gives as that of the field."""
+        """The cotangent of the field, from the cotangent of ``_weights``."""
         return (
             weights_bar
             if np.ndim(self.weights)
@@ -162,7 +177,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
 
     def _no_weights_bar(self, need, X):
-        """Where the cotangent of (P,) weights is to be summed; None where nobody asks."""
+        """Zeros in which to sum the cotangent of the weights (P,); None if it is not needed."""
         return (
             np.zeros(num_windows(self.geometry), X.dtype, like=X)
             if wanted(need, "weights")
@@ -172,7 +187,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
     # --- inducing variables ---
 
     def _split(self, inducing):
-        """Patches and places."""
+        """Patches and locations."""
         return (
             (None, None)
             if inducing is None
@@ -180,7 +195,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
 
     def Kuu(self, inducing, other=None):
-        """Covariances (M, M) of the patch function at inducing patches; with those of ``other`` ones (M, M')."""
+        """Covariances of the patch function at inducing patches: (M, M), with ``other`` (M, M')."""
         (Z, c), (Z2, c2) = self._split(inducing), self._split(other)
         K = self.patch_covariance.matrix(Z, Z2)
         if self.location_covariance is not None:
@@ -196,23 +211,27 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         k, of_place = self.patch_covariance, self.location_covariance
         if of_place is None:
-            patch_bar, *Z_bars = _pulled(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
+            patch_bar, *Z_bars = _matrix_vjp(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
             return self._bars(need, inducing, patch_bar), *Z_bars
         K, L = k.matrix(Z, Z2), of_place.matrix(c, c2)
-        patch_bar, *Z_bars = _pulled(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
+        patch_bar, *Z_bars = _matrix_vjp(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
         K *= K_bar
-        location_bar, *c_bars = _pulled(of_place, K, L, c, c2, need_of(need, "location_covariance"))
-        return self._bars(need, inducing, patch_bar, location_bar), *map(_joined, Z_bars, c_bars)
+        location_bar, *c_bars = _matrix_vjp(
+            of_place, K, L, c, c2, need_of(need, "location_covariance")
+        )
+        return self._bars(need, inducing, patch_bar, location_bar), *map(
+            _with_locations, Z_bars, c_bars
+        )
 
     # --- inducing variables and images ---
 
     def Kuf(self, inducing, X):
-        """Covariances (M, N) of the patch function at inducing patches and the function of images."""
+        """Covariances (M, N) of the patch function at inducing patches and the image function."""
         (Z, c), total = self._split(inducing), None
-        for windows in self._runs(Z):
+        for windows in self._window_ranges(Z):
             A = self._weights(X, windows)
             if self.location_covariance is not None:
-                A = self.location_covariance.matrix(c, self._places(X, windows)) * A
+                A = self.location_covariance.matrix(c, self._locations(X, windows)) * A
             total = plus(sums(self.patch_covariance, Z, X, A, self.geometry, windows), total)
         return total
 
@@ -233,10 +252,10 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         weights_bar, bars = self._no_weights_bar(need, X), (None,) * 5
         of_A = ("A",) if of_places or weights_bar is not None else ()
-        for windows in self._runs(Z):
+        for windows in self._window_ranges(Z):
             w, places = (
                 self._weights(X, windows),
-                (None if of_place is None else self._places(X, windows)),
+                (None if of_place is None else self._locations(X, windows)),
             )
             L = None if of_place is None else of_place.matrix(c, places)
             A = w if of_place is None else L * w
@@ -247,24 +266,24 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 weights_bar[slice(*windows)] = A_bar if of_place is None else (A_bar * L).sum(0)
             if of_places:
                 A_bar *= w
-            bars = plus((*new, *_pulled(of_place, A_bar, L, c, places, of_places)[:2]), bars)
+            bars = plus((*new, *_matrix_vjp(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
         return (
             self._bars(need, X, patch_bar, location_bar, weights_bar),
-            _joined(Z_bar, c_bar),
+            _with_locations(Z_bar, c_bar),
             X_bar,
         )
 
     # --- images ---
 
     def diag(self, X):
-        """Variances (N,) of the function of images."""
+        """Variances (N,) of the image function."""
         k, of_place, w = self.patch_covariance, self.location_covariance, self._weights(X)
         if of_place is None:
             return pair_sums(k, X, w, self.geometry)
         total = 0
-        for at in pairs(num_windows(self.geometry)):
-            B = of_place.matrix(*(self._places(X, one) for one in at))
+        for at in range_pairs(num_windows(self.geometry)):
+            B = of_place.matrix(*(self._locations(X, one) for one in at))
             B *= outer(w, *at)
             total = total + pair_sums(k, X, B, self.geometry, *at)
         return total
@@ -282,8 +301,8 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         of_places = tuple(name for name in need_of(need, "location_covariance") if name != "X")
         of_B = ("B",) if of_places or weights_bar is not None else ()
         bars = (None,) * 3
-        for at in pairs(num_windows(self.geometry)):
-            places = [self._places(X, one) for one in at]
+        for at in range_pairs(num_windows(self.geometry)):
+            places = [self._locations(X, one) for one in at]
             L = of_place.matrix(*places)
             *new, B_bar = pair_sums_vjp(
                 k, k_bar, X, outer(w, *at) * L, self.geometry, *at, of_patches + of_B
@@ -292,14 +311,14 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
                 add_outer_bar(weights_bar, w, B_bar * L, *at)
             if of_places:
                 B_bar *= outer(w, *at)
-            bars = plus((*new, _pulled(of_place, B_bar, L, *places, of_places)[0]), bars)
+            bars = plus((*new, _matrix_vjp(of_place, B_bar, L, *places, of_places)[0]), bars)
         patch_bar, X_bar, location_bar = bars
         return self._bars(need, X, patch_bar, location_bar, weights_bar), X_bar
 
     def matrix(self, X1, X2=None):
-        """Covariances (N1, N2) of the function of images.
+        """Covariances (N1, N2) of the image function.
 
-        Row n is w' Kuf with the patches of image n as inducing ones.
+        Row n is w' Kuf with the patches of image n as inducing patches.
         """
         w, K = (
             self._weights(X1),
@@ -307,19 +326,17 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
         )
         for n in range(len(X1)):
             others = X1[: n + 1] if X2 is None else X2
-            for windows in self._rows(others):
+            for windows in self._row_ranges(others):
                 Kuf = self.Kuf(self._as_inducing(X1[n : n + 1], windows), others)
                 Kuf *= w[slice(*windows), None]
                 K[n, : len(others)] += Kuf.sum(0)
         return kernels.symmetrise(K) if X2 is None else K
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        """As of ``Covariance``.
+        """As in ``Covariance``.
 
-        K_bar of image n is w K_bar_n of Kuf, and w_bar_p gains K_bar_n . Kuf_p beside what Kuf_vjp
-        has.
-
-        Without X2 what lies below the diagonal stands for both sides.
+        For image n, the cotangent of Kuf is w K_bar_n, and w_bar_p gains K_bar_n . Kuf_p besides
+        the terms of Kuf_vjp. Without X2 the entries below the diagonal count for both sides.
         """
         w, symmetric, total = self._weights(X1), X2 is None, None
         bars = {
@@ -337,7 +354,7 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             row = K_bar[n, : len(others)] * (2 if symmetric else 1)
             if symmetric:
                 row[n] = K_bar[n, n]
-            for windows in self._rows(others):
+            for windows in self._row_ranges(others):
                 patches, at = self._as_inducing(X1[n : n + 1], windows), slice(*windows)
                 covariance_bar, inducing_bar, others_bar = self.Kuf_vjp(
                     w[at, None] * row, None, patches, others, own
@@ -357,27 +374,27 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             total = replace(total, weights=total.weights + self._as_weights(extra))
         return total, bars.get("X1"), None if symmetric else bars.get("X2")
 
-    def _rows(self, others):
-        """Runs of windows for whose patches Kuf is an array."""
+    def _row_ranges(self, others):
+        """Ranges of windows small enough to form Kuf of their patches."""
         return ranges(
-            num_windows(self.geometry), chunk(others) // max(len(others), self._patch_size)
+            num_windows(self.geometry), chunk_size(others) // max(len(others), self._patch_size)
         )
 
     def _as_inducing(self, X, windows):
-        """The patches of one image in the place of inducing ones."""
+        """The patches of one image as inducing inputs."""
         patches = kernels.gather_patches(X, self.geometry, windows)[0]
         return (
             patches
             if self.location_covariance is None
-            else np.concatenate([patches, self._places(X, windows)], 1)
+            else np.concatenate([patches, self._locations(X, windows)], 1)
         )
 
 
-def _pulled(covariance, K_bar, K, X1, X2, need):
-    """``matrix_vjp``, or three times None where nothing is needed."""
+def _matrix_vjp(covariance, K_bar, K, X1, X2, need):
+    """``matrix_vjp``, or three times None if nothing is needed."""
     return covariance.matrix_vjp(K_bar, K, X1, X2, need) if need else (None,) * 3
 
 
-def _joined(Z_bar, c_bar):
-    """The cotangent of inducing patches with their places, if there are any."""
+def _with_locations(Z_bar, c_bar):
+    """The cotangent of inducing inputs: of patches, and of locations if there are any."""
     return Z_bar if c_bar is None else np.concatenate([Z_bar, c_bar], 1)

@@ -1,4 +1,7 @@
-"""Sums of any covariance over the windows of images: fused kernels for stationary ones, chunks of ``matrix`` for the others."""
+"""Sums of a covariance over windows of images.
+
+Stationary covariances use fused kernels; others sum ``matrix`` chunk by chunk.
+"""
 
 import numpy as np
 
@@ -9,7 +12,7 @@ from .stationary import Stationary
 
 CHUNK = 2**17  # entries of a matrix at a time: 1 MiB in float64
 DEVICE_CHUNK = 2**24
-SIDE = 384  # windows of each range where weights of pairs of them are an array
+SIDE = 384  # windows per range when the weights of their pairs are formed as an array
 
 
 def num_windows(geometry):
@@ -18,41 +21,41 @@ def num_windows(geometry):
 
 
 def ranges(total, size):
-    """``(start, stop)`` of runs of at most so many, that cover ``total``."""
+    """``(start, stop)`` of ranges of at most ``size`` that cover ``total``."""
     size = max(1, size)
     return [(start, min(start + size, total)) for start in range(0, total, size)]
 
 
-def pairs(total, size=SIDE):
-    """Two ranges each, the second None where it is the first, of which one triangle of all pairs is made."""
+def range_pairs(total, size=SIDE):
+    """Pairs of ranges that cover one triangle of all pairs; the second is None if equal."""
     runs = ranges(total, size)
     return [(a, b if a != b else None) for i, b in enumerate(runs) for a in runs[: i + 1]]
 
 
-def chunk(like):
+def chunk_size(like):
     return CHUNK if type(like) is np.ndarray else DEVICE_CHUNK
 
 
-def together(like, geometry):
-    """How many windows of an image may have their patches at hand at one time."""
+def windows_per_chunk(like, geometry):
+    """Number of windows of an image whose patches fit a chunk."""
     _, _, C, h, w, _ = geometry
-    return max(1, chunk(like) // (h * w * C))
+    return max(1, chunk_size(like) // (h * w * C))
 
 
-def _own(covariance, need):
-    """The parameters that a kernel of a stationary covariance is to differentiate."""
+def _kernel_fields(covariance, need):
+    """The parameters that the kernel of a stationary covariance differentiates."""
     return tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
 
 
-def _of(covariance, fields, variance_bar, lengthscales_bar):
+def _covariance_bar(covariance, fields, variance_bar, lengthscales_bar):
     return type(covariance)(variance_bar, lengthscales_bar) if fields else None
 
 
-# --- sum_p A_mp k(z_m, x_n[p]) -----------------------------------------------------------------------------------------------
+# --- sum_p A_mp k(z_m, x_n[p]) --------------------------------------------------------------------
 
 
 def sums(covariance, Z, X, A, geometry, windows):
-    """(M, N); A (M, P) or (P,)."""
+    """The sums (M, N), with A (M, P) or (P,)."""
     if isinstance(covariance, Stationary):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_sums(covariance.family, Z, X, A, *parameters, geometry, windows)
@@ -68,14 +71,20 @@ def sums(covariance, Z, X, A, geometry, windows):
 
 
 def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
-    """``(covariance_bar, Z_bar, X_bar, A_bar)`` for ``need`` of "covariance" and its fields, "Z", "X", "A"."""
+    """``(covariance_bar, Z_bar, X_bar, A_bar)``.
+
+    ``need`` holds "covariance" or fields of it, "Z", "X", "A".
+    """
     if isinstance(covariance, Stationary):
-        fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
+        fields, parameters = (
+            _kernel_fields(covariance, need),
+            (covariance.variance, covariance.lengthscales),
+        )
         inputs = (name for name in need if name in ("Z", "X", "A"))
         Z_bar, X_bar, A_bar, *bars = kernels.patch_sums_vjp(
             K_bar, covariance.family, Z, X, A, *parameters, geometry, windows, (*fields, *inputs)
         )
-        return _of(covariance, fields, *bars), Z_bar, X_bar, A_bar
+        return _covariance_bar(covariance, fields, *bars), Z_bar, X_bar, A_bar
     names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
     total, X_bar = (
         (None, np.zeros_like(Z) if "Z" in need else None),
@@ -102,29 +111,33 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
 
 
 def _chunks(Z, X, windows, geometry):
-    """Runs of images, the windows of each chunk, and where these are among the windows asked for."""
+    """Images of each chunk, its windows, and their positions among the requested windows."""
     first, last = (0, num_windows(geometry)) if windows is None else windows
-    numbers = max(1, chunk(X) // max(Z.shape))  # patches
+    numbers = max(1, chunk_size(X) // max(Z.shape))  # patches
     for start, stop in ranges(last - first, numbers):
         for a, b in ranges(len(X), numbers // (stop - start)):
             yield slice(a, b), (first + start, first + stop), slice(start, stop)
 
 
-# --- sum_pq B_pq k(x_n[p], x_n[q]) -------------------------------------------------------------------------------------------
+# --- sum_pq B_pq k(x_n[p], x_n[q]) ----------------------------------------------------------------
 
 
 def pair_sums(covariance, X, B, geometry, windows=None, others=None):
-    """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
-    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
+    """The sums (N,); B is (P, P) symmetric, (P,) for b b' of all windows, or (P, Q) with others."""
+    if isinstance(covariance, Stationary) and (
+        B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
+    ):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_pair_sums(
             covariance.family, X, B, *parameters, geometry, windows, others
         )
     if B.ndim == 1:
-        return sum(pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in pairs(len(B)))
+        return sum(
+            pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in range_pairs(len(B))
+        )
     out = np.empty(len(X), X.dtype, like=X)
     for n in range(len(X)):
-        K = covariance.matrix(*_both(X[n : n + 1], geometry, windows, others))
+        K = covariance.matrix(*_both_ranges(X[n : n + 1], geometry, windows, others))
         K *= B
         out[n] = K.sum(dtype=np.float64)
     return out
@@ -133,10 +146,15 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
 def pair_sums_vjp(
     covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")
 ):
-    """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
+    """``(covariance_bar, X_bar, B_bar)``; B_bar is defined as in ``patch_pair_sums_vjp``."""
     inputs = tuple(name for name in need if name in ("X", "B"))
-    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
-        fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
+    if isinstance(covariance, Stationary) and (
+        B.ndim == 2 or len(B) <= windows_per_chunk(X, geometry)
+    ):
+        fields, parameters = (
+            _kernel_fields(covariance, need),
+            (covariance.variance, covariance.lengthscales),
+        )
         X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
             k_bar,
             covariance.family,
@@ -148,10 +166,10 @@ def pair_sums_vjp(
             others,
             (*fields, *inputs),
         )
-        return _of(covariance, fields, *bars), X_bar, B_bar
+        return _covariance_bar(covariance, fields, *bars), X_bar, B_bar
     if B.ndim == 1:
         total, b_bar = (None, None), np.zeros(B.shape, B.dtype, like=B)
-        for at in pairs(len(B)):
+        for at in range_pairs(len(B)):
             *bars, B_bar = pair_sums_vjp(covariance, k_bar, X, outer(B, *at), geometry, *at, need)
             total = plus(tuple(bars), total)
             if B_bar is not None:
@@ -161,7 +179,7 @@ def pair_sums_vjp(
     covariance_bar, X_bar = None, np.zeros(X.shape, X.dtype, like=X) if "X" in need else None
     B_bar = np.zeros(B.shape, B.dtype, like=B) if "B" in need else None
     for n in range(len(X)):
-        first, second = _both(X[n : n + 1], geometry, windows, others)
+        first, second = _both_ranges(X[n : n + 1], geometry, windows, others)
         K = covariance.matrix(first, second) if "B" in need else None
         if names:
             one_bar, *patches_bars = covariance.matrix_vjp(k_bar[n] * B, K, first, second, names)
@@ -176,7 +194,7 @@ def pair_sums_vjp(
 
 
 def outer(b, first, second):
-    """A block of b b', twice where it stands for its transpose too."""
+    """A block of b b'; doubled off the diagonal, where it also counts for its transpose."""
     return (
         (1 if second is None else 2)
         * b[slice(*first), None]
@@ -185,7 +203,7 @@ def outer(b, first, second):
 
 
 def add_outer_bar(b_bar, b, B_bar, first, second):
-    """Take the cotangent of such a block into that of b."""
+    """Add the pullback of ``outer`` to the cotangent of b."""
     left, right, twice = (
         slice(*first),
         slice(*(first if second is None else second)),
@@ -195,7 +213,7 @@ def add_outer_bar(b_bar, b, B_bar, first, second):
     b_bar[right] += twice * (B_bar * b[left, None]).sum(0)
 
 
-def _both(X, geometry, windows, others):
-    """The patches of one image in both ranges; None for the second where it is the first."""
+def _both_ranges(X, geometry, windows, others):
+    """The patches of one image in both ranges; None for the second if there is only one range."""
     second = None if others is None else kernels.gather_patches(X, geometry, others)[0]
     return kernels.gather_patches(X, geometry, windows)[0], second

@@ -1,4 +1,4 @@
-"""How an image is cut into patches: the settings, their checks, and the patches themselves."""
+"""Patches of images: the settings, their checks, and ``extract_patches``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +32,13 @@ def check_image_columns(who, D, geometry):
     if D != H * W * C:
         raise ValueError(
             f"{who}: `X` has {D} columns, but an image of `image_shape` {(H, W, C)} has"
-            f" {H * W * C}; give one a row"
+            f" {H * W * C}; give one image per row"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OnPatches:
-    """The settings by which an image is cut into patches."""
+    """Settings that define the patches of an image."""
 
     image_shape: Any = static()
     patch_shape: Any = static()
@@ -46,39 +46,39 @@ class OnPatches:
 
     @property
     def geometry(self):
-        """(H, W, C, h, w, stride), as kernels take it; ``ValueError`` where these do not go together."""
+        """(H, W, C, h, w, stride) as kernels take it; raise ``ValueError`` if inconsistent."""
         return geometry_of(self.image_shape, self.patch_shape, self.stride)
 
     @property
     def columns_of(self):
-        """What has as many columns as the inputs, in messages."""
+        """For messages: it has as many columns as the inputs."""
         return f"an image {tuple(self.image_shape)}"
 
 
 def extract_patches(
     X: ArrayLike, image_shape: tuple[int, ...], patch_shape: tuple[int, int], stride: int = 1
 ) -> Array:
-    """The patches of images, as ``Convolutional`` sees them.
+    """Extract the patches of images, in the order that ``Convolutional`` uses.
 
     Parameters
     ----------
     X : (N, H W C) array
-        Images, row by row, channels last; (N, H, W[, C]) reshaped.
+        Images: pixels row by row, channels last. Reshape (N, H, W[, C]) arrays.
     image_shape : (H, W, C), or (H, W) for one channel
     patch_shape : (h, w)
     stride : int
-        How many pixels the windows lie apart.
+        Distance between neighbouring windows, in pixels.
 
     Returns
     -------
     (N, patches, h w C) array
-        Windows row by row; the numbers of each in the order of those of an image.
+        Windows row by row; the numbers of each window are ordered like those of an image.
 
     Raises
     ------
     ValueError, TypeError
-        Columns that are not H W C, patches larger than the image, a stride below 1; NaN or
-        infinity.
+        X does not have H W C columns, patches are larger than the image, the stride is below 1; NaN
+        or infinity.
 
     Examples
     --------

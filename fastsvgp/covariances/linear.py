@@ -10,7 +10,7 @@ from .base import ALL, Covariance, wanted
 
 @record
 class Linear(Covariance):
-    """k(x, x') = sum_d variance_d x_d x'_d: functions w . x with independent w_d of these variances.
+    """k(x, x') = sum_d variance_d x_d x'_d: functions w . x, independent w_d with these variances.
 
     Parameters
     ----------

@@ -1,10 +1,11 @@
-"""Networks whose features are the inputs of a covariance.
+"""Neural networks whose features are the inputs of a covariance.
 
-Layers l = 1 ... L - 1 have an activation a, the last one is linear: with h_0 = X,
+Layers l = 1 ... L - 1 have an activation a; the last layer is linear. With h_0 = X,
 
     h_l = a(h_{l-1} W_l + b_l)          phi = h_{L-1} W_L
 
-Given the cotangent phi_bar (N, F), with a' as a function of h_l (tanh: 1 - h^2; relu: 1 where h > 0),
+Given the cotangent phi_bar (N, F), and a' as a function of h_l (tanh: 1 - h^2; relu: 1 for h > 0,
+else 0),
 
     W_L_bar = h_{L-1}' phi_bar          h_{L-1}_bar = phi_bar W_L'
     z_l_bar = h_l_bar a'(h_l)           W_l_bar = h_{l-1}' z_l_bar      b_l_bar = 1' z_l_bar
@@ -42,7 +43,7 @@ ACTIVATIONS = {"tanh": (_tanh, _tanh_vjp), "relu": (_relu, _relu_vjp)}
 
 
 class Forward(NamedTuple):
-    """Features of inputs, and what the way back needs."""
+    """Features of inputs, and residuals for the backward pass."""
 
     features: Any  # (N, F)
     inputs: tuple  # of each layer: X (N, D), then the hidden units (N, H)
@@ -50,20 +51,21 @@ class Forward(NamedTuple):
 
 @record
 class Network:
-    """A network of fully connected layers, the last of which is linear and has no bias.
+    """A network of fully connected layers; the last layer is linear and has no bias.
 
     Parameters
     ----------
     weights : tuple of (D, H), (H, H'), ..., (H'', F)
-        From D inputs to F features.
+        Weight matrices, from D inputs to F features.
     biases : tuple of (H,), (H',), ...
-        One fewer than ``weights``.
+        Biases of the hidden layers: one fewer than ``weights``.
     activation : {"tanh", "relu"}
-        Of the hidden units.
+        Activation of the hidden units.
 
     Notes
     -----
-    Forward 2 N flops per weight, back 4 N; memory N numbers per hidden unit.
+    The forward pass costs 2 N flops per weight, the backward pass 4 N. The residuals take N numbers
+    per hidden unit.
 
     Examples
     --------
@@ -80,14 +82,14 @@ class Network:
 
     @classmethod
     def random(cls, sizes, activation="tanh", rng=None):
-        """A start for training: weights are normal with variance 1 / fan-in.
+        """Initialise a network for training: normal weights with variance 1 / fan-in.
 
         Biases are zero, or uniform in [-1, 1] for "relu".
 
         Parameters
         ----------
         sizes : sequence of int
-            Columns of X, units of each hidden layer, features.
+            Number of columns of X, of units of each hidden layer, and of features.
         activation : {"tanh", "relu"}
         rng : int or numpy.random.Generator, optional
 
@@ -98,7 +100,7 @@ class Network:
         Raises
         ------
         ValueError, TypeError
-            Of two numbers or more ``sizes`` must consist, each at least 1; unknown activation.
+            ``sizes`` has fewer than two numbers, or one below 1; the activation is unknown.
 
         Examples
         --------
@@ -125,16 +127,16 @@ class Network:
 
     @property
     def num_columns(self):
-        """D, columns of X."""
+        """D, the number of columns of X."""
         return np.shape(self.weights[0])[0]
 
     @property
     def num_features(self):
-        """F, columns of the features."""
+        """F, the number of features."""
         return np.shape(self.weights[-1])[1]
 
     def check_shapes(self, what):
-        """Raise ``ValueError`` unless layers fit each other; ``what`` begins the message."""
+        """Raise ``ValueError`` unless the layers fit together; ``what`` begins the message."""
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"{what}: `activation` must be 'tanh' or 'relu', got {self.activation!r:.40}"
@@ -147,7 +149,7 @@ class Network:
             if len(shape) != 2 or shape[0] != rows or 0 in shape:
                 raise ValueError(
                     f"{what}: `weights` have shapes {', '.join(map(str, shapes))}; each must be"
-                    " (rows, columns) with as many rows as the one before has columns"
+                    " (rows, columns), rows being the columns of the matrix before"
                 )
         given = [np.shape(b) for b in self.biases] if isinstance(self.biases, tuple) else None
         wanted = [(columns,) for _, columns in shapes[:-1]]
@@ -162,7 +164,7 @@ class Network:
         return self.forward(X).features
 
     def forward(self, X):
-        """``Forward`` of inputs X (N, D)."""
+        """Compute ``Forward`` of inputs X (N, D)."""
         apply, _ = ACTIVATIONS[self.activation]
         inputs = [X]
         for W, b in zip(self.weights[:-1], self.biases, strict=True):
@@ -172,11 +174,11 @@ class Network:
         return Forward(matmul(inputs[-1], self.weights[-1]), tuple(inputs))
 
     def vjp(self, features_bar, forward, need=("network", "X")):
-        """Cotangents ``(network_bar, X_bar)``; None for what is not in ``need``.
+        """Cotangents ``(network_bar, X_bar)``; None if not in ``need``.
 
-        features_bar : (N, F), not modified. forward : of the same inputs.
+        features_bar : (N, F), not modified. forward : the ``Forward`` of the same inputs.
 
-        All fields are computed where ``need`` has "network".
+        With "network" in ``need``, all fields are computed.
         """
         _, back = ACTIVATIONS[self.activation]
         h_bar, own = features_bar, "network" in need

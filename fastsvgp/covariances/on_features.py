@@ -4,33 +4,33 @@ Wilson, Hu, Salakhutdinov & Xing, "Deep Kernel Learning" (2016). Inducing inputs
 
     Kuu = k(Z, Z)       Kuf = k(Z, phi(X))      kff = k(phi(x_n), phi(x_n))
 
-and each reverse rule is that of k, which gives phi_bar, then that of the network.
+and each reverse rule applies that of k, which gives phi_bar, then that of the network.
 """
 
 from typing import Any
 
 from ..records import plus, record, replace, restricted, tree_map
 from ..records.inducing_sets import sets_of
-from .base import ALL, Covariance, check_values, need_of, zeros_like
+from .base import ALL, Covariance, check_part, need_of, needs_fields, zeros_like
 from .network import Network
 
 
 @record
 class OnFeatures(Covariance):
-    """k(phi(x), phi(x')) for a covariance k and the features phi of a network; inducing inputs are features.
+    """Deep kernel k(phi(x), phi(x')), phi the features of a network; inducing inputs are features.
 
     Parameters
     ----------
     covariance : Covariance
-        Of F features; sums and products too.
+        Covariance k of F features; can be a sum or product.
     network : Network
-        From D inputs to F features.
+        Network from D inputs to F features.
 
     Notes
     -----
-    A pass computes features once per row, and goes back through the network once. The variance of k
-    and the scale of the last weights are separate parameters, but lengthscales of k and columns of
-    the last weights scale the same features.
+    A pass computes the features once per row and runs one backward pass through the network. The
+    variance of k and the scale of the last weights are separate parameters, but lengthscales of k
+    and columns of the last weights scale the same features.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class OnFeatures(Covariance):
         return "`covariance.network.weights.0`"
 
     def num_columns(self, inducing):
-        """D. ``ValueError`` unless inducing inputs have one column per feature."""
+        """D. Raise ``ValueError`` unless inducing inputs have one column per feature."""
         self._check_network()
         columns, F = sets_of(inducing)[0].shape[1], self.network.num_features
         if columns != F:
@@ -66,7 +66,7 @@ class OnFeatures(Covariance):
                 f"OnFeatures: `network.weights.0` has {self.network.num_columns} rows, but the"
                 f" inputs have D = {D} columns"
             )
-        check_values("OnFeatures.covariance", self.covariance, self.network.num_features)
+        check_part("OnFeatures.covariance", self.covariance, self.network.num_features)
 
     def _check_network(self):
         if not isinstance(self.network, Network):
@@ -76,36 +76,35 @@ class OnFeatures(Covariance):
             )
         self.network.check_shapes("OnFeatures.network")
 
-    # --- one way through the network for all blocks of a pass ---
+    # --- one forward and backward pass through the network for all blocks ---
 
     def inner(self, X):
-        """``(k, phi, forward)``: k and features (N, F), and what ``inner_vjp`` needs."""
+        """``(k, phi, forward)``: k, features (N, F), and residuals for ``inner_vjp``."""
         forward = self.network.forward(X)
         return self.covariance, forward.features, forward
 
     def inner_need(self, need):
-        """``need`` in the words of k: "X" is phi."""
+        """Translate ``need`` for k: "X" is phi."""
         own = need_of(need, "covariance")
         return (*own, "X") if "X" not in own and _of_network(need) else own
 
     def inner_vjp(self, features_bar, forward, need):
-        """Cotangents ``(network_bar, X_bar)`` of all that is below phi."""
+        """Cotangents ``(network_bar, X_bar)`` from the cotangent of phi."""
         asked = ("network",) * bool(_of_network(need)) + ("X",) * ("X" in need)
         if features_bar is None or not asked:
             return None, None
         return self.network.vjp(features_bar, forward, asked)
 
     def outer_bar(self, covariance_bar, network_bar, need, like):
-        """``covariance_bar`` from those of k and the network: zeros for one that is needed and None.
+        """Combine the cotangents of k and the network; zeros if needed and None.
 
-        None where ``need`` has no field.
+        None if ``need`` has no field.
         """
-        if not any(name.partition(".")[0] == "covariance" for name in need):
+        if not needs_fields(need):
             return None
         if covariance_bar is None:
-            asked = any(name.startswith("covariance") for name in need_of(need, "covariance"))
-            k = self.covariance
-            covariance_bar = zeros_like(k, like) if asked else tree_map(lambda leaf: None, k)
+            k, needed = self.covariance, needs_fields(need_of(need, "covariance"))
+            covariance_bar = zeros_like(k, like) if needed else tree_map(lambda leaf: None, k)
         names = _of_network(need)
         if network_bar is None:
             network_bar = zeros_like(self.network, like)
@@ -114,7 +113,7 @@ class OnFeatures(Covariance):
         return replace(self, covariance=covariance_bar, network=network_bar)
 
     def _back(self, bars, forward, need):
-        """``(covariance_bar, inducing_bar, X_bar)`` from the same of k and phi."""
+        """``(covariance_bar, inducing_bar, X_bar)`` from the cotangents of k and phi."""
         covariance_bar, *inducing_bar, features_bar = bars
         network_bar, X_bar = self.inner_vjp(features_bar, forward, need)
         covariance_bar = self.outer_bar(covariance_bar, network_bar, need, forward.features)
@@ -123,7 +122,7 @@ class OnFeatures(Covariance):
     # --- blocks ---
 
     def Kuu(self, inducing, other=None):
-        """Covariances (M, M) of values at inducing features; with those of ``other`` ones (M, M')."""
+        """Covariances of values at inducing features, (M, M); with ``other``, (M, M')."""
         return self.covariance.matrix(inducing, other)
 
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
@@ -177,6 +176,6 @@ class OnFeatures(Covariance):
 
 
 def _of_network(need):
-    """Names of leaves of the network in ``need``, relative to it; "" is all of it."""
+    """Names of leaves of the network in ``need``, relative to the network; "" stands for all."""
     roots = (name.partition(".") for name in need_of(need, "network"))
     return tuple(rest for root, _, rest in roots if root == "covariance")

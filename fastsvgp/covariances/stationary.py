@@ -1,9 +1,10 @@
-"""Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2, through one fused kernel.
+"""Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2.
 
-Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the
-kernel's documentation.
+All call one fused kernel, ``kernels.stationary``, whose documentation has the gradients. Source:
+Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,9 +15,15 @@ from ..records.typed import Number
 from .base import ALL, Covariance, wanted, zeros_like
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Stationary(Covariance):
+    """Base of the stationary covariances: their fields, and all but ``family``."""
+
     family: ClassVar[str]
     per_feature = ("lengthscales",)
+
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
 
     def matrix(self, X1, X2=None):
         return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
@@ -40,7 +47,7 @@ class Stationary(Covariance):
         return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        # the variance everywhere, whatever the lengthscales
+        # k(x, x) is the variance for any lengthscales
         variance_bar = (
             k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
         )
@@ -62,7 +69,7 @@ class RBF(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -72,22 +79,20 @@ class RBF(Stationary):
     """
 
     family = "rbf"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
 class Matern12(Stationary):
-    """k = variance exp(-r): continuous functions that are nowhere smooth.
+    """k = variance exp(-r): continuous functions that are nowhere differentiable.
 
-    Its derivative at r = 0 is taken as 0.
+    The derivative at r = 0 is taken as 0.
 
     Parameters
     ----------
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -97,8 +102,6 @@ class Matern12(Stationary):
     """
 
     family = "matern12"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -110,7 +113,7 @@ class Matern32(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -120,8 +123,6 @@ class Matern32(Stationary):
     """
 
     family = "matern32"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -133,7 +134,7 @@ class Matern52(Stationary):
     variance : ()
         Positive.
     lengthscales : () or (D,)
-        Positive; one for all columns, or one each.
+        Positive: one number for all columns, or one per column.
 
     Examples
     --------
@@ -143,5 +144,3 @@ class Matern52(Stationary):
     """
 
     family = "matern52"
-    variance: Number = leaf("positive", default=1.0)
-    lengthscales: Number = leaf("positive", default=1.0)

@@ -1,4 +1,4 @@
-"""Where to start: inducing inputs, lengthscales, mean functions."""
+"""Initial values from data: inducing inputs, lengthscales, mean functions."""
 
 from .inducing import (
     check as check,

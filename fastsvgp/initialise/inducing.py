@@ -1,4 +1,4 @@
-"""Inducing inputs from the data: centres of clusters, and rows of largest conditional variance."""
+"""Inducing inputs from data: cluster centres, and rows of largest conditional variance."""
 
 from typing import overload
 
@@ -15,7 +15,7 @@ from ..runtime import devices
 from .subset import as_data, random_rows, sizes_of_sets
 
 _CHUNK = 4096
-GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
+GATHERED = 20_000  # rows of all ranks that k-means uses if each rank holds its own rows
 
 
 # a pair of numbers gives a pair of sets
@@ -39,31 +39,31 @@ def kmeans_inducing(
 ) -> InducingPair: ...
 @names_options
 def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
-    """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
+    """Choose inducing inputs by k-means: k-means++ seeding, then iterations of Lloyd's algorithm.
 
     Parameters
     ----------
     X : (N, D) array
         Inputs. Distances are Euclidean in the given units: standardise first.
     M : int, or (M, M2)
-        Number of centres, at most N; two of them for the sets of an ``InducingPair``, chosen
+        Number of centres, at most N. A pair gives the two sets of an ``InducingPair``, chosen
         together.
     rng : None, int or Generator
     iterations : int
-        Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are
-        rows of X.
+        Maximum number of Lloyd iterations; stops early once no row changes its centre. 0 returns
+        the seeds, which are rows of X.
     subset : int, optional
-        How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at
+        Number of random rows to use. Default about min(20 000, 4 000 000 / D), at least 10 M, at
         most all.
     group : group of ``fs.distributed``, optional
-        Several ranks: the same result on all of them, rank 0's, of the same rows; where each has
-        rows of its own, of a random choice among those of all ranks.
+        Returns the result of rank 0 on all ranks. If each rank holds its own rows, a random sample
+        of the rows of all ranks is used.
 
     Returns
     -------
     Z : (M, D) array, or ``InducingPair``
-        In the dtype of X (float64 for integers). Distinct unless X has fewer than M distinct rows;
-        then the others are repeated, with a warning.
+        Centres, in the dtype of X (float64 for integers). They are distinct unless X has fewer than
+        M distinct rows; the rest then repeat rows, with a warning.
 
     Raises
     ------
@@ -72,9 +72,9 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
 
     Notes
     -----
-    About 2 (iterations + 1) M D flops a row. The seeding samples exactly from the k-means++
-    distribution (Arthur & Vassilvitskii 2007), but updates the distances of all rows for 64 new
-    centres at a time: in between, a candidate drawn with the old distances d is kept with
+    The cost is about 2 (iterations + 1) M D flops per row. The seeding samples exactly from the
+    k-means++ distribution (Arthur & Vassilvitskii 2007), but updates the distances of all rows for
+    64 new centres at a time. In between, a candidate drawn with the old distances d is kept with
     probability (d_new / d)^2.
 
     Examples
@@ -88,15 +88,15 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
             group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M
         )
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
-    X, dtype, home = random_rows("kmeans_inducing", X, M, rng, subset)
+    X, dtype, device_like = random_rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
     centre = X.mean(axis=0)
-    X -= centre  # distances by expanding the square cancel less around the origin
+    X -= centre  # near the origin, distances from expanded squares cancel less
     Z = X[_kmeans_seeds(X, M, rng)]
     for _ in range(iterations):
         labels, squared = _nearest(X, Z)
         if np.array_equal(labels, before):
-            break  # what follows would change nothing any more
+            break  # converged
         before = labels
         counts = np.bincount(labels, minlength=M)
         sums = np.stack(
@@ -104,12 +104,12 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
         )
         Z = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], Z)
         empty = np.flatnonzero(counts == 0)
-        # a centre that lost all its rows starts again from a row that is badly served
+        # a centre that lost all its rows moves to one of the rows farthest from their centres
         if empty.size:
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    return divided(devices.like((Z + centre).astype(dtype), home))
+    return divided(devices.like((Z + centre).astype(dtype), device_like))
 
 
 @overload
@@ -126,31 +126,31 @@ def greedy_variance_inducing(
 ) -> InducingPair: ...
 @names_options
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
-    """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
+    """Choose inducing inputs greedily from rows of X, each at the largest conditional variance.
 
-    This is the pivoted Cholesky factorisation of K(X, X) (Burt, Rasmussen & van der Wilk 2020),
-    which also greedily reduces tr(Kff - Qff), the slack of the collapsed bound.
+    This is the pivoted Cholesky factorisation of K(X, X) (Burt, Rasmussen & van der Wilk 2020). It
+    also greedily reduces tr(Kff - Qff), the slack of the collapsed bound.
 
     Parameters
     ----------
     X : (N, D) array
     M : int, or (M, M2)
-        How many, at most N; the first M and the next M2 of them are the sets of an
-        ``InducingPair``.
+        Number of inducing inputs, at most N. With a pair, the first M and the next M2 of them are
+        the sets of an ``InducingPair``.
     covariance : Covariance
-        With the lengthscales that training starts from; on the device where X is on one.
+        Covariance with the lengthscales that training starts from; on the device of X.
     rng : None, int or Generator
         For the subset and for ties.
     subset : int, optional
-        How many random rows to choose from; default 10 000, at least 10 M, at most all. The factor
+        Number of random rows to choose from. Default 10 000, at least 10 M, at most all. The factor
         takes 8 subset M bytes.
 
     Returns
     -------
     Z : (M, D) array, or ``InducingPair``
-        Rows of X, in the order of choice, in the dtype of X. Where the covariance has lower rank
-        than M in working precision, the rest are random rows that differ from all chosen ones; only
-        if X has fewer than M distinct rows are some repeated, with a warning.
+        Rows of X, in the order of choice, in the dtype of X. If the covariance has lower rank than
+        M in working precision, the rest are random rows that differ from all chosen ones. Rows are
+        only repeated, with a warning, if X has fewer than M distinct rows.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
 
     Notes
     -----
-    subset * M^2 flops.
+    The cost is subset * M^2 flops.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     if hasattr(covariance, "geometry"):
         raise TypeError(
             "greedy_variance_inducing: `covariance` is of images, and its inducing inputs are"
-            " patches, no rows of X; use fastsvgp.patch_inducing"
+            " patches, not rows of X; use fastsvgp.patch_inducing"
         )
     X = as_data(X)
     fields = [(f"covariance.{path}", value) for path, _, value in leaves(covariance)]
@@ -184,7 +184,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         ("X", X),
         *((path, check.as_array(path, value)) for path, value in fields if value is not None),
     )
-    X, dtype, home = random_rows(
+    X, dtype, device_like = random_rows(
         "greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset
     )
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
@@ -200,15 +200,15 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)
-    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
+    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), device_like))
 
 
 def _kmeans_seeds(X, M, rng):
-    """Rows of X drawn as k-means++ does."""
+    """Row numbers of X drawn by k-means++ seeding."""
     seeds = [int(rng.integers(len(X)))]
     squared = _nearest(X, X[seeds])[1]
-    recent = []  # seeds that `squared` does not know yet
-    floor = 1e-14 * squared.max()  # below it the distance of a duplicate is rounding
+    recent = []  # seeds that `squared` does not include yet
+    floor = 1e-14 * squared.max()  # smaller distances are rounding errors of duplicates
     while len(seeds) < M:
         cumulative = np.cumsum(np.where(squared > floor, squared, 0.0))
         if not cumulative[-1] > 0:
@@ -231,7 +231,7 @@ def _kmeans_seeds(X, M, rng):
 
 
 def _nearest(X, Z):
-    """Index of the nearest row of Z for each row of X, and its squared distance, a chunk of rows at a time."""
+    """Index of the nearest row of Z for each row of X, and its squared distance; by chunks."""
     from scipy.cluster.vq import vq
 
     labels, squared = np.empty(len(X), np.intp), np.empty(len(X))
@@ -242,7 +242,10 @@ def _nearest(X, Z):
 
 
 def _top_up(X, chosen, M, rng):
-    """``chosen`` rows and random others up to M: distinct rows while there are any, then repeated ones, with a warning."""
+    """Add random rows to the ``chosen`` ones up to M.
+
+    Added rows are distinct while there are any; the rest repeat rows, with a warning.
+    """
     if len(chosen) == M:
         return chosen
     _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
@@ -252,9 +255,9 @@ def _top_up(X, chosen, M, rng):
     chosen = [*chosen, *others]
     if len(chosen) < M:
         warn(
-            f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct,"
-            f" fewer than the {M} inducing inputs asked for: {M - len(chosen)} are repeated. Choose"
-            " a smaller M, or Kuu will need a large jitter"
+            f"only {len(chosen)} of the {len(X)} sampled rows of `X` are distinct, fewer than the"
+            f" {M} inducing inputs requested: {M - len(chosen)} are repeated. Choose a smaller M,"
+            " or Kuu will need a large jitter"
         )
         chosen = [*chosen, *rng.choice(chosen, size=M - len(chosen))]
     return np.array(chosen)

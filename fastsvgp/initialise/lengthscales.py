@@ -1,4 +1,4 @@
-"""Lengthscales from the data: the median heuristic, over random pairs of rows or over all pairs of distinct rows."""
+"""Lengthscales from data by the median heuristic, over random pairs or all pairs of rows."""
 
 from typing import Literal, overload
 
@@ -35,25 +35,25 @@ def median_lengthscales(
 ) -> Array | float: ...
 @names_options
 def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
-    """Lengthscales of the order of the distances in the data: the median heuristic.
+    """Compute lengthscales by the median heuristic, from distances between rows of X.
 
     Parameters
     ----------
     X : (N, D) array
     rng : None, int or Generator
     ard : bool
-        True: one for each column, the median of ``|x_d - x'_d|`` over random pairs of rows times
-        sqrt(D), so that the scaled distance of a typical pair is about one in any number of
-        dimensions. False: one for all, the median of ``|x - x'|``.
+        True: one lengthscale per column, sqrt(D) times the median of ``|x_d - x'_d|`` over random
+        pairs of rows. The scaled distance of a typical pair is then about one for any D. False: one
+        for all columns, the median of ``|x - x'|``.
     subset : int
-        How many random rows the pairs are drawn from.
+        Number of random rows that the pairs are drawn from.
     group : group of ``fs.distributed``, optional
         As in ``kmeans_inducing``.
 
     Returns
     -------
     (D,) array in the dtype of X, or a float when ``ard`` is False
-        Pairs that agree in a column do not count there; a constant column gets 1.
+        Pairs with equal values in a column are ignored for that column; a constant column gets 1.
 
     Examples
     --------
@@ -65,13 +65,14 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
             group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset
         )
     rng, ard = check.generator(rng), check.flag("ard", ard)
-    X, dtype, home = random_rows("median_lengthscales", X, 1, rng, subset)
+    X, dtype, device_like = random_rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
     if ard:
         medians = [_median(np.abs(column[first] - column[second])) for column in X.T]
         return devices.like(
-            np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype), home
+            np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype),
+            device_like,
         )
     squared = np.zeros(first.size)
     for column in X.T:
@@ -80,8 +81,8 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     return 1.0 if median is None else float(median)
 
 
-def medians(X, shares, ard):
-    """The median heuristic over all pairs of distinct rows, each pair as often as its rows come together."""
+def all_pairs_lengthscales(X, shares, ard):
+    """Median heuristic over all pairs of distinct rows X, weighted by products of ``shares``."""
     first, second = np.triu_indices(len(X), 1)
     weights, columns = (
         shares[first] * shares[second],
@@ -95,13 +96,13 @@ def medians(X, shares, ard):
 
 
 def _median(distances):
-    """The median of those above zero; None where there are none."""
+    """Median of the positive distances; None if there are none."""
     positive = distances[distances > 0]
     return np.median(positive) if positive.size else None
 
 
 def _weighted_median(distances, weights):
-    """The weighted median of those above zero; None where there are none."""
+    """Weighted median of the positive distances; None if there are none."""
     distances, weights = distances[distances > 0], weights[distances > 0]
     if not distances.size:
         return None

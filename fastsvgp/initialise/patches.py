@@ -1,4 +1,4 @@
-"""Inducing patches from images."""
+"""Inducing patches from images, for convolutional covariances."""
 
 from typing import overload
 
@@ -22,39 +22,40 @@ def patch_inducing(
 ) -> InducingPair: ...
 @names_options
 def patch_inducing(X, M, covariance, rng=None):
-    """Inducing patches for a ``Convolutional`` covariance: centres of clusters of the distinct patches of images.
+    """Choose inducing patches for a ``Convolutional`` covariance by k-means on distinct patches.
 
     Parameters
     ----------
     X : (N, H W C) array
         Images, in the layout of the covariance.
     M : int, or (M, M2)
-        As of ``kmeans_inducing``.
+        Number of inducing patches, as in ``kmeans_inducing``.
     covariance : Convolutional
-        With a location covariance clusters are of patches and places together, these scaled to the
-        same total variance, so that both count alike.
+        Covariance of the images. With a location covariance, patches and their locations are
+        clustered together; locations are scaled to the total variance of the patches, so that both
+        have equal weight.
     rng : None, int or Generator
 
     Returns
     -------
     Z : (M, h w C) array, or ``InducingPair``
-        With two more columns, the place of each, where there is a location covariance. In the dtype
-        of X.
+        Inducing patches, in the dtype of X. With a location covariance they have two more columns,
+        the location of each.
 
     Raises
     ------
     ValueError, TypeError
-        Fewer than M distinct patches among those looked at; columns that are not H W C, NaN or
-        infinity.
+        Fewer than M distinct patches in the sample; X does not have H W C columns; NaN or infinity.
 
     Notes
     -----
-    It looks at some 20 000 patches, at least 10 M, of at most 1000 images or as many as that takes.
-    Cost as of ``kmeans_inducing``.
+    Samples about 20 000 patches, at least 10 M, from at most 1000 images, or more if the images
+    have too few patches. The cost is that of ``kmeans_inducing``.
 
     Examples
     --------
-    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, image_shape=(4, 4), patch_shape=(2, 2))
+    >>> shapes = dict(image_shape=(4, 4), patch_shape=(2, 2))
+    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, **shapes)
     >>> images = np.arange(48.0).reshape(3, 16) ** 2
     >>> fs.patch_inducing(images, 5, of_patches, rng=0).shape
     (5, 4)
@@ -67,7 +68,7 @@ def patch_inducing(X, M, covariance, rng=None):
         )
     geometry, X = covariance.geometry, as_data(X)
     places = kernels.window_places(geometry, np.empty(0))
-    images, dtype, home = random_rows(
+    images, dtype, device_like = random_rows(
         "patch_inducing", X, 1, rng, max(1000, -(-10 * total // len(places)))
     )
     covariance.check_dim(images.shape[1])
@@ -83,8 +84,8 @@ def patch_inducing(X, M, covariance, rng=None):
     patches = np.unique(np.concatenate(patches), axis=0)
     if len(patches) < total:
         raise ValueError(
-            f"patch_inducing: {total} inducing patches were asked for, but only {len(patches)}"
-            " distinct ones found"
+            f"patch_inducing: {total} inducing patches were requested, but only {len(patches)}"
+            " distinct ones found; choose a smaller M"
         )
     scale = np.ones(patches.shape[1])
     if covariance.location_covariance is not None:
@@ -92,4 +93,4 @@ def patch_inducing(X, M, covariance, rng=None):
         of_patches, of_places = variances[:-2].sum(), variances[-2:].sum()
         scale[-2:] = np.sqrt(of_patches / of_places) if of_patches > 0 and of_places > 0 else 1.0
     Z = kmeans_inducing(patches * scale, total, rng) / scale
-    return divided(devices.like(Z.astype(dtype), home))
+    return divided(devices.like(Z.astype(dtype), device_like))

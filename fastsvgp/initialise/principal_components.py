@@ -1,4 +1,4 @@
-"""A mean function from the data: their principal components."""
+"""Principal components of the data as a mean function."""
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from .subset import random_rows
 
 @names_options
 def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) -> LinearMean:
-    """A mean function whose P outputs are the principal components of X: for hidden layers narrower than their inputs.
+    """Make a mean function whose P outputs are the principal components of X.
+
+    Use it for hidden layers with fewer outputs than inputs.
 
     Parameters
     ----------
@@ -21,17 +23,18 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
         Number of outputs, at most D.
     rng : None, int or Generator
     subset : int, optional
-        How many random rows to look at; default about min(20 000, 4 000 000 / D), at most all.
+        Number of random rows to use. Default about min(20 000, 4 000 000 / D), at most all.
 
     Returns
     -------
     LinearMean
-        Of weights (P, D), orthonormal rows, largest variance first, the largest entry of each
-        positive; the centre of X goes to 0. In the dtype of X. Deep GPs keep it fixed.
+        Mean with weights (P, D) in the dtype of X. The rows are orthonormal, sorted by decreasing
+        variance, and the largest entry of each is positive. The mean of X is mapped to 0. Deep GPs
+        keep this mean function fixed.
 
     Notes
     -----
-    2 N D^2 + 9 D^3 flops, or so. Source: Salimbeni and Deisenroth 2017, section 2.2.
+    The cost is about 2 N D^2 + 9 D^3 flops. Source: Salimbeni and Deisenroth 2017, section 2.2.
 
     Examples
     --------
@@ -40,11 +43,10 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     (2, 3)
     """
     P, rng = check.whole("P", P), check.generator(rng)
-    rows, dtype, home = random_rows("pca_mean", X, 1, rng, subset)
+    rows, dtype, device_like = random_rows("pca_mean", X, 1, rng, subset)
     if P > rows.shape[1]:
         raise ValueError(
-            f"pca_mean: `P` is {P}, but `X` has {rows.shape[1]} columns, and no more components;"
-            " choose a smaller P"
+            f"pca_mean: `P` is {P}, but `X` has only {rows.shape[1]} columns; choose a smaller P"
         )
     centre = rows.mean(axis=0)
     rows -= centre
@@ -53,4 +55,4 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
     largest = np.take_along_axis(weights, abs(weights).argmax(axis=1)[:, None], axis=1)
     weights = weights * np.sign(largest)
     bias = -kernels.matmul(weights, centre[:, None])[:, 0]
-    return LinearMean(*(devices.like(a.astype(dtype), home) for a in (weights, bias)))
+    return LinearMean(*(devices.like(a.astype(dtype), device_like) for a in (weights, bias)))

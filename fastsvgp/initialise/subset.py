@@ -1,9 +1,8 @@
-"""The random rows that starts are chosen from, on the host.
+"""Random rows of the data on the host, from which initial values are computed.
 
-Only these are read where there are many rows, so data larger than memory (``numpy.memmap``) is
-fine. ``rng`` is None, an integer seed, or a ``numpy.random.Generator``. Of data on a device they are
-copied to the host, where the choice is made, the same for the same seed; what is returned is on the
-device again.
+Only these rows are read, so X can be larger than memory (``numpy.memmap``). ``rng`` is None, an
+integer seed, or a ``numpy.random.Generator``. Rows on a device are copied to the host, so the same
+seed gives the same choice; results are copied back to the device.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..runtime.deferred_checks import on_device
 
 
 def sizes_of_sets(M):
-    """How many inputs there shall be in all, and what returns them: as they are, or as a pair of the first and the rest."""
+    """Total number of inputs, and a function that returns them as an array or ``InducingPair``."""
     if not isinstance(M, (tuple, list)):
         return check.whole("M", M), lambda Z: Z
     if len(M) != 2:
@@ -26,12 +25,15 @@ def sizes_of_sets(M):
 
 
 def as_data(X):
-    """Lists and tables as arrays; an array of any library is read later, and only the rows that are looked at."""
+    """Convert lists and tables to arrays; leave arrays of any library as they are, unread."""
     return X if hasattr(X, "dtype") else check.as_array("X", X)
 
 
 def random_rows(function, X, M, rng, subset):
-    """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
+    """Random rows of X in random order, as float64, checked for finite values.
+
+    Also returns the dtype of results, and the argument for ``devices.like`` of results.
+    """
     X = as_data(X)
     if np.ndim(X) != 2 or 0 in np.shape(X):
         raise ValueError(
@@ -41,7 +43,7 @@ def random_rows(function, X, M, rng, subset):
     N, D = np.shape(X)
     if M > N:
         raise ValueError(
-            f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M"
+            f"{function}: {M} inducing inputs were requested, but `X` has only {N} rows; choose M"
             f" <= {N}"
         )
     if subset is None:
@@ -50,7 +52,7 @@ def random_rows(function, X, M, rng, subset):
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
     part = check.as_array("X", X[devices.like(rows[order], X)])
-    part, home = (part.get(), X) if on_device(part) else (part, None)
+    part, device_like = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part
     try:
@@ -58,4 +60,4 @@ def random_rows(function, X, M, rng, subset):
     except BadEntry as error:
         error.index = (int(rows[error.index[0]]), error.index[1])
         raise
-    return shuffled, check.common_dtype(part, names=("X",)), home
+    return shuffled, check.common_dtype(part, names=("X",)), device_like

@@ -1,14 +1,14 @@
-"""The distinct rows of inputs with their weights: a row of weight 2 is the same as two rows."""
+"""Distinct rows of inputs with weights: a row of weight 2 is equivalent to two equal rows."""
 
 import numpy as np
 
 from ..records import is_record
 
-SORTED = 20_000  # rows up to which equal ones are looked for
+SORTED = 20_000  # largest number of rows that is searched for duplicates
 
 
 def distinct(X, weights=None):
-    """The distinct rows of X, sorted, with the sum of the weights of each; of very many rows X itself."""
+    """Distinct rows of X, sorted, with summed weights; X itself above ``SORTED`` rows."""
     if len(X) > SORTED:
         return X, weights
     rows, which = np.unique(X, axis=0, return_inverse=True)

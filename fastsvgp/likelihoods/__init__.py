@@ -1,4 +1,7 @@
-"""Likelihoods p(y | f): expected log densities under Gaussian marginals of f with exact derivatives, and predictions."""
+"""Likelihoods p(y | f): expected log densities with exact derivatives, and predictions.
+
+Expectations are taken under Gaussian marginals of f.
+"""
 
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit

@@ -1,4 +1,4 @@
-"""What every likelihood offers, and the few things they share."""
+"""Base class of likelihoods, and helpers that they share."""
 
 import math
 import numbers
@@ -11,13 +11,13 @@ from ..errors import BadEntry
 from ..runtime import deferred_checks
 
 LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
-CHUNK = 4096  # data whose temporaries exist at one time
-ON_DEVICE = 64  # times as many on a device
-SMALLEST = 1e-100  # what a variance, or a rate, of zero is taken for where it is divided by
+CHUNK = 4096  # data per chunk of temporaries
+ON_DEVICE = 64  # factor on the chunk size on a device
+SMALLEST = 1e-100  # lower limit of variances and rates that are divided by
 
 
-def whole(least):
-    """A rule of ``Likelihood.settings``."""
+def whole_number(least):
+    """An entry of ``Likelihood.settings``: a whole number of at least ``least``."""
     return (
         lambda value: float(value).is_integer() and value >= least,
         f"a whole number of at least {least}",
@@ -25,36 +25,37 @@ def whole(least):
 
 
 POSITIVE = (lambda value: 0 < value < np.inf, "positive and finite")
-NODES = {"num_nodes": whole(1)}
+NODES = {"num_nodes": whole_number(1)}
 
 
 class Likelihood:
-    """p(y | f) for data that are independent given the latent values; subclasses are records.
+    """Base of likelihoods p(y | f), with data independent given f; subclasses are records.
 
-    Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
+    Targets ``Y`` are (N,) or (P, N). ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
     var) elementwise. A multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have
-    the dtype of ``f.mean``; sums over data are accumulated in float64. Nothing that comes in is
-    modified. docs/likelihood.md adds one, step by step.
+    the dtype of ``f.mean``; sums over data are accumulated in float64. Methods do not modify their
+    arguments. docs/likelihood.md shows how to add a likelihood, step by step.
 
     Examples
     --------
-    >>> ell, f_bar, likelihood_bar = gaussian.expected_log_prob(Y, fs.Marginals(np.zeros(40), np.ones(40)))
+    >>> f = fs.Marginals(np.zeros(40), np.ones(40))
+    >>> ell, f_bar, likelihood_bar = gaussian.expected_log_prob(Y, f)
     >>> f_bar.mean.shape, isinstance(likelihood_bar, fs.Gaussian)
     ((40,), True)
     """
 
-    # whether log p(y | f) is concave in f whatever y is: what bounds from samples need
+    # whether log p(y | f) is concave in f for every y; bounds from samples require this
     log_concave: ClassVar[bool] = False
     samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
-    # whether targets are whole numbers, in order: their distribution function is then a staircase
+    # whether targets are ordered whole numbers: their distribution function is then a step function
     counts: ClassVar[bool] = False
     # number of latent functions; None: one per output, any number of outputs
     num_latent: int | None = None
-    # static field: (whether a value makes sense, what it must be)
+    # static field: (whether a value is valid, description of valid values)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.
+        """Sum E_q(f)[log p(y | f)] over the data, and differentiate the sum.
 
         Parameters
         ----------
@@ -62,18 +63,18 @@ class Likelihood:
         rng : None, int or numpy.random.Generator
             Only read by likelihoods that sample.
         need : bool
-            False: the value alone.
+            False: return the value only.
         weights : as ``Y``, optional
-            How often each datum counts, in the sum and in all derivatives. What stands in ``Y``
-            where that is 0 is a target too: the bounds have put one there.
+            Non-negative weight of each datum, in the sum and in all derivatives. ``Y`` holds valid
+            targets at weights of 0 too: the bounds fill them in.
 
         Returns
         -------
         ell : float
         f_bar : Marginals
-            Derivatives in ``f.mean`` and ``f.var``, of the very number that is returned as ``ell``:
-            where a rule or samples stand in for the integral, they are derivatives of that sum.
-            None without ``need``.
+            Derivatives of ``ell`` in ``f.mean`` and ``f.var``. If a quadrature rule or samples
+            approximate the integral, they are exact derivatives of that approximation. None without
+            ``need``.
         likelihood_bar : record of the type of the likelihood
             Derivatives in its own parameters. None without ``need``.
         """
@@ -84,19 +85,22 @@ class Likelihood:
         raise NotImplementedError
 
     def predict_log_density(self, Y, f):
-        """log E_q(f)[p(y | f)] per datum, (N,): the sum over outputs where there are several."""
+        """log E_q(f)[p(y | f)] per datum, (N,); summed over outputs if there are several."""
         raise NotImplementedError
 
     def predict_cdf(self, Y, f):
-        """P(y <= Y) under q(f), in the shape of ``f.mean``: for targets that are numbers."""
+        """P(y <= Y) under q(f), in the shape of ``f.mean``, for numeric targets."""
         raise TypeError(_no_order(self))
 
     def predict_quantiles(self, levels, f):
-        """Quantiles of y under q(f), (K, *f.mean.shape), at K floats strictly between 0 and 1: for targets that are numbers."""
+        """Quantiles of y under q(f), ``(K, *f.mean.shape)``, for numeric targets.
+
+        levels : K floats strictly between 0 and 1.
+        """
         raise TypeError(_no_order(self))
 
     def check_settings(self):
-        """Raise ``ValueError`` where a static setting makes no sense, or a parameter is more than one number."""
+        """Raise ``ValueError`` if a static setting is invalid or a parameter is not one number."""
         for name, kind in self._record_fields:
             shape = np.shape(getattr(self, name))
             if kind != "static" and shape:
@@ -110,24 +114,22 @@ class Likelihood:
                 raise ValueError(f"{type(self).__name__}: `{name}` must be {what}, got {value!r}")
 
     def check_targets(self, Y, name="Y"):
-        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood.
+        """Raise ``ValueError`` if ``Y`` holds an invalid target; the message calls it ``name``.
 
-        Any real number is one here.
-
-        ``name`` is what the message calls it.
+        By default any real number is a valid target.
         """
 
 
 def _no_order(likelihood):
     return (
         f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles;"
-        " predict_y gives probabilities (a likelihood of numbers has quantiles where it defines"
-        " predict_cdf and predict_quantiles)"
+        " predict_y gives probabilities (a likelihood of numbers must define predict_cdf and"
+        " predict_quantiles)"
     )
 
 
 def total(values, weights=None):
-    """The sum of an array, times weights, accumulated in float64.
+    """Sum an array, weighted if weights are given, in float64.
 
     Parameters
     ----------
@@ -150,7 +152,7 @@ def total(values, weights=None):
 
 
 def size(values, weights=None):
-    """How many data there are: entries of ``values``, or the sum of their weights.
+    """Count the data: the number of entries of ``values``, or the sum of their weights.
 
     Parameters
     ----------
@@ -159,7 +161,7 @@ def size(values, weights=None):
 
     Returns
     -------
-    int, or as of ``total``
+    int, or as ``total`` returns
 
     Examples
     --------
@@ -170,7 +172,7 @@ def size(values, weights=None):
 
 
 def weighted(bar, weights):
-    """A derivative per datum times its weight.
+    """Multiply a derivative per datum by its weight.
 
     Parameters
     ----------
@@ -191,7 +193,7 @@ def weighted(bar, weights):
 
 
 def number(leaf):
-    """A parameter as a number to compute with, without waiting for a device.
+    """Convert a parameter to a number in float64, without synchronising with a device.
 
     Parameters
     ----------
@@ -210,7 +212,7 @@ def number(leaf):
 
 
 def log(value):
-    """The logarithm of what ``number`` gave.
+    """Take the logarithm of a result of ``number``.
 
     Parameters
     ----------
@@ -229,7 +231,7 @@ def log(value):
 
 
 def in_dtype(value, dtype):
-    """A number in the dtype of a gradient; infinite where that is too small for it.
+    """Cast a number to the dtype of a gradient; infinite if it overflows that dtype.
 
     Parameters
     ----------
@@ -250,7 +252,7 @@ def in_dtype(value, dtype):
 
 
 def sum_outputs(values):
-    """The sum over outputs.
+    """Sum over outputs.
 
     Parameters
     ----------
@@ -259,7 +261,7 @@ def sum_outputs(values):
     Returns
     -------
     (N,) array
-        ``values`` itself where there is no axis of outputs.
+        ``values`` itself if there is no axis of outputs.
 
     Examples
     --------
@@ -270,19 +272,19 @@ def sum_outputs(values):
 
 
 def refuse(name, Y, bad, what, advice):
-    """Raise ``ValueError`` where any entry of a mask is set; the message quotes the first such target, and its index.
+    """Raise ``ValueError`` if any entry of a mask is set, quoting that target and its index.
 
     Parameters
     ----------
     name : str
-        What the message calls the targets.
+        Name of the targets in the message.
     Y : array
     bad : bool array
-        In the shape of Y, or one that broadcasts to it.
+        Mask of invalid targets, in a shape that broadcasts to that of Y.
     what : str
-        What targets must be: "positive numbers".
+        Description of valid targets, such as "positive numbers".
     advice : str
-        What to do, a sentence without its full stop.
+        What to do: a sentence without its full stop.
 
     Examples
     --------
@@ -297,30 +299,33 @@ def refuse(name, Y, bad, what, advice):
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
 
-def in_numbers(Y, dtype=None):
-    """Targets as an array, where they are; of ``dtype``, if given."""
+def as_targets(Y, dtype=None):
+    """Convert targets to an array on the device where they are; of ``dtype``, if given."""
     Y = Y if hasattr(Y, "astype") else np.asarray(Y)
     return Y if dtype is None else Y.astype(dtype, copy=False)
 
 
 def not_whole(Y):
-    """Mask of the targets that are no whole numbers: NaN and infinity, fractions, and anything that is no number at all."""
+    """Mask of the targets that are not whole numbers: fractions, NaN, anything not a number."""
     return Y != np.floor(Y) if Y.dtype.kind in "iuf" else np.array(Y.dtype.kind != "b")
 
 
 def log_sum_exp(logs):
-    """log sum_k exp(logs[k]), none of them infinite."""
+    """log sum_k exp(logs[k]), for finite ``logs``."""
     top = logs.max(axis=0)
     return top + np.log(np.exp(logs - top).sum(axis=0))
 
 
 def in_chunks(function, Y, f, size=CHUNK):
-    """``function(y, mean, var)`` -> (n,) over pieces of the flattened data; returns the shape and dtype of ``f.mean``."""
+    """Apply ``function(y, mean, var)`` -> (n,) to chunks of the flattened data.
+
+    The result has the shape and dtype of ``f.mean``.
+    """
     out = np.empty(f.mean.shape, f.mean.dtype, like=f.mean)
     size = size * ON_DEVICE if deferred_checks.on_device(out) else size
     y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
     for start in range(0, mean.size, size):
         piece = slice(start, start + size)
-        with np.errstate(over="ignore"):  # a log density may be beyond float32: -inf
+        with np.errstate(over="ignore"):  # a log density can overflow float32 to -inf
             flat[piece] = function(y[piece], mean[piece], var[piece])
     return out

@@ -1,10 +1,10 @@
-"""Binary labels: the probit and the logistic link."""
+"""Likelihoods of binary labels: probit and logistic links."""
 
 import functools
 from typing import ClassVar
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, record, static
@@ -12,8 +12,8 @@ from .base import (
     NODES,
     SMALLEST,
     Likelihood,
+    as_targets,
     in_chunks,
-    in_numbers,
     refuse,
     sum_outputs,
     total,
@@ -22,17 +22,17 @@ from .base import (
 
 
 class Bernoulli(Likelihood):
-    """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link, g(-f) = 1 - g(f), named by ``link``."""
+    """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link g, g(-f) = 1 - g(f)."""
 
     log_concave = True
 
-    link: ClassVar[str]  # of ``kernels.expectation``
+    link: ClassVar[str]  # name of log g in ``kernels.expectation``
     settings = NODES
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean
-        # takes another factor s.
-        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
+        # E log g(s f) under N(mean, var) is E log g under N(s mean, var), because s^2 = 1; d/dmean
+        # therefore has a factor s.
+        sign = 2 * as_targets(Y, f.mean.dtype) - 1
         value, d_mean, d_var = kernels.expectation(
             self.link, sign * f.mean, f.var, self.num_nodes, need
         )
@@ -46,7 +46,7 @@ class Bernoulli(Likelihood):
         )
 
     def check_targets(self, Y, name="Y"):
-        Y = in_numbers(Y)
+        Y = as_targets(Y)
         advice = (
             "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
         )
@@ -55,16 +55,16 @@ class Bernoulli(Likelihood):
 
 @record
 class BernoulliProbit(Bernoulli):
-    """p(y = 1 | f) = Phi(f), labels 0 and 1; Phi is the normal distribution function, with nothing added to it.
+    """p(y = 1 | f) = Phi(f), labels 0 and 1; Phi is the standard normal CDF, without an offset.
 
-    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``. With 20 nodes its error is
     2e-10 at marginal variance 1 and 5e-6 at 4. Predictions are in closed form: P(y = 1) = Phi(mean
     / sqrt(1 + var)).
 
     Parameters
     ----------
     num_nodes : int
-        Of the Gauss-Hermite rule.
+        Number of nodes of the Gauss-Hermite rule.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class BernoulliProbit(Bernoulli):
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
+        sign = 2 * as_targets(Y, f.mean.dtype) - 1
         return sum_outputs(scipy.special.log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
 
 
@@ -89,14 +89,14 @@ class BernoulliProbit(Bernoulli):
 class BernoulliLogit(Bernoulli):
     """p(y = 1 | f) = 1 / (1 + exp(-f)), labels 0 and 1.
 
-    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``. With 20 nodes its error is
     2e-10 at marginal variance 1 and 5e-6 at 4. Predictions do not use these nodes: P(y = 1) and its
     logarithm have a relative error of 1e-13 at any mean and variance.
 
     Parameters
     ----------
     num_nodes : int
-        Of the Gauss-Hermite rule.
+        Number of nodes of the Gauss-Hermite rule.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class BernoulliLogit(Bernoulli):
         return np.where(f.mean > 0, 1 - q, q), q * (1 - q)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * in_numbers(Y, np.float64) - 1
+        sign = 2 * as_targets(Y, np.float64) - 1
         return sum_outputs(in_chunks(_log_density, sign, f))
 
 
@@ -125,14 +125,15 @@ def _log_density(sign, mean, var):
 
 
 def _log_minority(_, mean, var):
-    """log E sigmoid(f), f ~ N(-|mean|, var): of the label that the sign of the mean speaks against."""
-    # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it, and on [0,
-    # 1] 1 / (1 + x) is a polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j
-    # f); f < 0] and E[exp(-j f); f > 0] are
-    #   T(m, j) = exp(j m + j^2 v / 2) Phi(-(m + j v) / s) = exp(-m^2 / (2 v)) erfcx(z) / 2,   z = (m + j v) / (s sqrt 2),
+    """log E sigmoid(f), f ~ N(-|mean|, var): of the less likely label, by the sign of the mean."""
+    # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it. On [0, 1]
+    # 1 / (1 + x) is a polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j f); f
+    # < 0] and E[exp(-j f); f > 0] are
+    #   T(m, j) = exp(j m + j^2 v / 2) Phi(-(m + j v) / s) = exp(-m^2 / (2 v)) erfcx(z) / 2,
+    #   z = (m + j v) / (s sqrt 2),
     # with m = -|mean| and, on the right, m = |mean|, where z >= 0. For z < 0, erfcx(z) = 2 exp(z^2)
-    # - erfcx(-z) overflows before the product does: T = exp(j m + j^2 v / 2) - exp(-m^2 / (2 v))
-    # erfcx(-z) / 2. All is relative to exp(top), which is about the largest term.
+    # - erfcx(-z) overflows before the product does, so T = exp(j m + j^2 v / 2) - exp(-m^2 / (2 v))
+    # erfcx(-z) / 2. All terms are relative to exp(top), which is about the largest of them.
     m = -np.absolute(mean, dtype=np.float64)
     v = np.maximum(var, SMALLEST, dtype=np.float64)
     peak = -0.5 * m * m / v
@@ -143,7 +144,7 @@ def _log_minority(_, mean, var):
         j = k + 1
         z = (m + j * v) / root
         left = half * scipy.special.erfcx(np.absolute(z))
-        # a bound where it is not used: z > 0
+        # the minimum only acts where ``body`` is not used: z > 0
         body = np.exp(np.minimum(j * m + (0.5 * j * j) * v - top, 1))
         left = np.where(z > 0, left, body - left)
         total = total + a * (left + half * scipy.special.erfcx((k * v - m) / root))
@@ -152,10 +153,10 @@ def _log_minority(_, mean, var):
 
 @functools.cache
 def _reciprocal(degree=17):
-    """Coefficients a_k of the polynomial of this degree with the least relative error to 1 / (1 + x) on [0, 1].
+    """Coefficients a_k of the polynomial with the least relative error to 1 / (1 + x) on [0, 1].
 
-    (1 + x) times it is 1 - T(1 - 2 x) / T(3) with T the Chebyshev polynomial of one degree more:
-    3e-14 from 1 (Cohen, Rodriguez Villegas & Zagier 2000, whose recursion this is).
+    (1 + x) times the polynomial is 1 - T(1 - 2 x) / T(3), with T the Chebyshev polynomial of one
+    degree more: 3e-14 from 1. The recursion is that of Cohen, Rodriguez Villegas & Zagier (2000).
     """
     n = degree + 1
     largest = (3 + 8**0.5) ** n

@@ -1,7 +1,7 @@
 """Gaussian noise."""
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, leaf, record
@@ -13,12 +13,12 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @record
 class Gaussian(Likelihood):
-    """y = f + noise, noise ~ N(0, variance); everything in closed form.
+    """y = f + noise, noise ~ N(0, variance); all expectations are in closed form.
 
     Parameters
     ----------
     variance : ()
-        Positive, shared by all outputs. Default 1.
+        Noise variance, shared by all outputs. Positive; default 1.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Laplace noise: robust, and in closed form throughout."""
+"""Laplace noise: robust, with all expectations in closed form."""
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
 from ..records.typed import Number
@@ -19,21 +19,21 @@ from .base import (
 )
 from .quantiles import symmetric_quantiles
 
-SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
+SMALLEST = 1e-30  # lower limit of variances that are divided by
 
 
 @record
 class Laplace(Likelihood):
     """``p(y | f) = exp(-|y - f| / scale) / (2 scale)``.
 
-    Nothing is approximated: the mean of ``|y - f|`` is that of a folded normal, and y is
-    normal-Laplace under q(f). The derivative in the variance grows like var^(-1/2) at a target that
-    the mean hits exactly.
+    All results are exact: the mean of ``|y - f|`` is that of a folded normal, and y is
+    normal-Laplace under q(f). Where the mean equals the target, the derivative in the variance
+    grows like var^(-1/2).
 
     Parameters
     ----------
     scale : ()
-        Positive, shared by all outputs.
+        Noise scale, shared by all outputs. Positive.
 
     Examples
     --------
@@ -48,8 +48,10 @@ class Laplace(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # With d = mean - y, s = sqrt(var), t = d / s and A = E|f - y|:
         #   A = s sqrt(2 / pi) exp(-t^2 / 2) + d erf(t / sqrt 2)
-        #   dA/dd = erf(t / sqrt 2)  (two terms with exp cancel),  dA/ds = sqrt(2 / pi) exp(-t^2 / 2),  dA/dvar = dA/ds / (2 s)
-        #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b        (with weights both are sums of these)
+        #   dA/dd = erf(t / sqrt 2)  (two terms with exp cancel)
+        #   dA/ds = sqrt(2 / pi) exp(-t^2 / 2),   dA/dvar = dA/ds / (2 s)
+        #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b
+        # With weights, N is their sum, and the sum of A is weighted.
         b, dtype = number(self.scale), f.mean.dtype
         d = np.subtract(f.mean, Y, dtype=np.float64)
         s = np.sqrt(np.maximum(f.var, SMALLEST, dtype=np.float64))

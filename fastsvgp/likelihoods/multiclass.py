@@ -1,4 +1,4 @@
-"""Integer labels 0 ... C - 1 with one latent function per class."""
+"""Likelihoods of integer labels 0 ... C - 1, with one latent function per class."""
 
 import math
 from typing import ClassVar
@@ -10,21 +10,21 @@ from ..records import Marginals, record, static
 from .base import (
     NODES,
     Likelihood,
-    in_numbers,
+    as_targets,
     log_sum_exp,
     not_whole,
     refuse,
     size,
     total,
     weighted,
-    whole,
+    whole_number,
 )
 
-CHUNK = 256  # data whose (classes, samples, data) temporaries exist at one time
+CHUNK = 256  # data per chunk of (classes, samples, data) temporaries
 
 
 class Multiclass(Likelihood):
-    """What the two share: ``f`` (C, N), labels ``Y`` (N,), predictions as class probabilities (C, N) that sum to one."""
+    """Base of both: ``f`` (C, N), labels ``Y`` (N,), predicted class probabilities (C, N)."""
 
     @property
     def num_latent(self):
@@ -34,13 +34,13 @@ class Multiclass(Likelihood):
         raise NotImplementedError
 
     def predict_mean_and_var(self, f):
-        """Probabilities p of the classes, (C, N), and the variances p (1 - p) of their indicators."""
+        """Class probabilities p (C, N), which sum to one, and the variances p (1 - p)."""
         p = self._probabilities(f)
         return p, p * (1 - p)
 
     def check_targets(self, Y, name="Y"):
-        Y, C = in_numbers(Y), self.num_classes
-        advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1] does."
+        Y, C = as_targets(Y), self.num_classes
+        advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1]."
         what = f"integer labels 0 ... {C - 1} (num_classes={C})"
         refuse(name, Y, not_whole(Y), what, advice)
         refuse(name, Y, (Y < 0) | (Y >= C), what, advice)
@@ -48,23 +48,23 @@ class Multiclass(Likelihood):
 
 @record
 class RobustMax(Multiclass):
-    """p(y | f) = 1 - epsilon for the class with the largest f, epsilon / (C - 1) for each other one.
+    """p(y | f) = 1 - epsilon for the class with the largest f, epsilon / (C - 1) for each other.
 
-    The probability that a class is the largest, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c) /
-    sd_c), is a one-dimensional Gauss-Hermite rule of ``num_nodes`` over f_y. Only differences of
-    means count, and only variances relative to one another: its error with 20 nodes is about 1e-5
-    at equal variances, however large, but 1e-3 where those of the classes differ 10 times, 2e-2
-    where 100 times; so are the errors of predicted probabilities. Predictions rescale the P_c to
-    sum to one. Cost num_nodes C per datum, predictions C times that.
+    The probability that class y has the largest f, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c)
+    / sd_c), is a one-dimensional Gauss-Hermite rule of ``num_nodes`` over f_y. Its error depends
+    on differences of means and ratios of variances only. With 20 nodes it is about 1e-5 at equal
+    variances of any size, 1e-3 if the variances differ by a factor of 10, and 2e-2 at a factor of
+    100. Predicted probabilities have the same errors. Predictions rescale the P_c to sum to one.
+    The cost is num_nodes C per datum; predictions cost C times that.
 
     Parameters
     ----------
     num_classes : int
-        C, at least 2; labels are 0 ... C - 1.
+        Number C of classes, at least 2; labels are 0 ... C - 1.
     epsilon : float
-        Between 0 and 1.
+        Probability of all other classes together. Between 0 and 1.
     num_nodes : int
-        Of the Gauss-Hermite rule.
+        Number of nodes of the Gauss-Hermite rule.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class RobustMax(Multiclass):
     epsilon: float = static(default=1e-3)
     num_nodes: int = static(default=20)
     settings = NODES | {
-        "num_classes": whole(2),
+        "num_classes": whole_number(2),
         "epsilon": (lambda value: 0 < value < 1, "between 0 and 1"),
     }
 
@@ -106,7 +106,7 @@ class RobustMax(Multiclass):
 
     def predict_log_density(self, Y, f):
         return np.log(
-            np.take_along_axis(self._probabilities(f), in_numbers(Y, np.intp)[None], axis=0)[0]
+            np.take_along_axis(self._probabilities(f), as_targets(Y, np.intp)[None], axis=0)[0]
         )
 
 
@@ -114,22 +114,23 @@ class RobustMax(Multiclass):
 class Softmax(Multiclass):
     """p(y | f) = exp(f_y) / sum_c exp(f_c).
 
-    E log p(y | f) = mean_y - E log sum_c exp(f_c); the second term is an average over
+    E log p(y | f) = mean_y - E log sum_c exp(f_c). The second term is an average over
     ``num_samples`` reparameterised quasi-random points, the same for every datum (see
-    ``kernels.normal_points``), and the derivatives are exactly those of the average. ``rng``: an
-    integer seed, a Generator (new points at each call), or None for a fixed seed, so that value and
-    gradient agree from call to call. Error per datum with 128 samples, 10 classes: 5e-4 at marginal
-    variances around 0.3, 1e-2 around 3. Predicted probabilities are averages over the same points:
-    root mean square errors 8e-4 at variances around 1, 3e-3 around 3, 1e-2 around 50, with 1,024
-    samples 3e-4, 7e-4 and 3e-3. ``num_samples`` is a power of two, at least 4 C for the full
-    accuracy. Cost num_samples C per datum.
+    ``kernels.normal_points``). The derivatives are exact derivatives of the average. ``rng`` can be
+    an integer seed, a Generator (new points per call), or None for a fixed seed, with which value
+    and gradient agree from call to call. The cost is num_samples C per datum.
+
+    With 128 samples and 10 classes, the error per datum is 5e-4 at marginal variances around 0.3
+    and 1e-2 around 3. Predicted probabilities are averages over the same points. Their root mean
+    square errors are 8e-4 at variances around 1, 3e-3 around 3, and 1e-2 around 50; with 1,024
+    samples they are 3e-4, 7e-4 and 3e-3.
 
     Parameters
     ----------
     num_classes : int
-        C, at least 2; labels are 0 ... C - 1.
+        Number C of classes, at least 2; labels are 0 ... C - 1.
     num_samples : int
-        A power of two.
+        Number of points: a power of two, at least 4 C for full accuracy.
 
     Examples
     --------
@@ -144,7 +145,7 @@ class Softmax(Multiclass):
     num_classes: int = static()
     num_samples: int = static(default=128)
     settings = {
-        "num_classes": whole(2),
+        "num_classes": whole_number(2),
         "num_samples": (
             lambda value: value >= 2 and math.frexp(value)[0] == 0.5,
             "a power of two, at least 2",
@@ -152,9 +153,9 @@ class Softmax(Multiclass):
     }
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
-        # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with
-        # nothing left to cancel.
-        Y = in_numbers(Y, np.intp)
+        # Latents relative to that of the label: the log-sum-exp is then -log p itself, without
+        # cancellation.
+        Y = as_targets(Y, np.intp)
         relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
         points = kernels.normal_points(self.num_classes, self.num_samples, rng, f.mean)
         value, d_mean, d_var = kernels.expected_logsumexp(relative, f.var, points, need)
@@ -172,9 +173,9 @@ class Softmax(Multiclass):
         return kernels.expected_logsumexp(f.mean - f.mean.max(axis=0), f.var, points)[1]
 
     def predict_log_density(self, Y, f):
-        # The logarithm of the average softmax at the points of ``_probabilities``, which underflow
-        # far from the label.
-        Y = in_numbers(Y, np.intp)
+        # The logarithm of the average softmax, at the points of ``_probabilities``. The
+        # probabilities themselves underflow far from the label.
+        Y = as_targets(Y, np.intp)
         points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean).T[
             :, :, None
         ]

@@ -1,7 +1,7 @@
-"""Counts."""
+"""Poisson likelihood of counts."""
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ..records import Marginals, record, static
 from .base import (
@@ -10,8 +10,8 @@ from .base import (
     POSITIVE,
     SMALLEST,
     Likelihood,
+    as_targets,
     in_chunks,
-    in_numbers,
     not_whole,
     refuse,
     sum_outputs,
@@ -21,28 +21,29 @@ from .base import (
 from .quantiles import count_quantiles
 
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
-# its nodes gather towards a point this far to the right of the mode, in units of the right end
+# the nodes accumulate at a point this far to the right of the mode, in units of the right end
 BEYOND = 1.15
 
 
 @record
 class Poisson(Likelihood):
-    """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...; the expected log density and the predictive moments are closed forms.
+    """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...
 
-    Where exp(mean + var / 2) overflows float64 (mean beyond 709), the expected log density is -inf,
-    and so are its derivatives: never NaN.
+    The expected log density and the predictive moments are in closed form. Where exp(mean + var /
+    2) overflows float64 (mean beyond 709), the expected log density and its derivatives are -inf,
+    never NaN.
 
     The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1 nodes around the mode of
-    the integrand, closest where the rate sets in. With 20 its error is 1e-9 (a relative 1e-13 for
-    densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal variances up to 100; 1e-8
-    at 300 and 1e-6 at 1,000.
+    the integrand, densest where the rate sets in. With ``num_nodes=20`` its error is 1e-9 (a
+    relative 1e-13 for densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal
+    variances up to 100. It is 1e-8 at variance 300 and 1e-6 at 1,000.
 
     Parameters
     ----------
     exposure : float
-        Positive; multiplies the rate of every datum.
+        Factor on the rate of every datum. Positive.
     num_nodes : int
-        Of the rule of the predictive log density.
+        Sets the number of nodes for the predictive log density.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class Poisson(Likelihood):
         # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
         rate, dtype = self._rate(f), f.mean.dtype
         if weights is not None:
-            rate = np.where(weights > 0, rate, 0)  # it may be infinite
+            rate = np.where(weights > 0, rate, 0)  # the rate can be infinite
         ell = total(
             Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0),
             weights,
@@ -80,8 +81,8 @@ class Poisson(Likelihood):
             return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
-        # var y = E rate + var rate, and var rate = c^2 exp(2 mean + var) (exp(var) - 1), in
-        # logarithms: no inf * 0
+        # var y = E rate + var rate, with var rate = c^2 exp(2 mean + var) (exp(var) - 1).
+        # Logarithms avoid inf * 0
         rate, var = self._rate(f), f.var.astype(np.float64, copy=False)
         doubled = 2 * (f.mean + float(np.log(self.exposure))) + 2 * var
         with np.errstate(over="ignore"):
@@ -96,7 +97,7 @@ class Poisson(Likelihood):
     def _log_density(self, y, mean, var):
         # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode
         # f = mean + d solves y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean
-        # + v y (Wright's omega). There the first derivatives cancel, so
+        # + v y (Wright's omega). The first derivative is zero at the mode, so
         #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
         y, mean, v = (
             y.astype(np.float64),
@@ -106,7 +107,7 @@ class Poisson(Likelihood):
         log_rate = mean + float(np.log(self.exposure))
         d = v * y - wright_omega(np.log(v) + log_rate + v * y)
         rate = np.exp(log_rate + d)
-        d += (y - rate - d / v) / (rate + 1 / v)  # a step of Newton's, for what the difference lost
+        d += (y - rate - d / v) / (rate + 1 / v)  # one Newton step restores digits lost in d
         log_rate += d
         rate = np.exp(log_rate)
         peak = y * log_rate - rate - scipy.special.gammaln(y + 1) - 0.5 * d * d / v
@@ -119,10 +120,10 @@ class Poisson(Likelihood):
         return count_quantiles(levels, f, float(np.log(self.exposure)), self._cdf, CHUNK // 4)
 
     def _cdf(self, y, mean, var):
-        # y <= k where a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), two
+        # y <= k if a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), with
         # independent smooth variables of widths (k + 1)^(-1/2) and sd(f). The trapezoidal rule runs
-        # over f where that is much the narrower, so that it sees a smooth function, and else over
-        # log G, for which the integrand is cheaper.
+        # over f where f is much the narrower, so that the integrand is smooth. Elsewhere it runs
+        # over log G, for which the integrand is cheaper.
         k = np.maximum(y.astype(np.float64), 0)
         x, sd = (
             float(np.log(self.exposure)) + mean.astype(np.float64),
@@ -136,19 +137,20 @@ class Poisson(Likelihood):
         return np.where(y < 0, 0, p)
 
     def check_targets(self, Y, name="Y"):
-        Y = in_numbers(Y)
+        Y = as_targets(Y)
         refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
 
 
 def _log_mass(v, rate, num):
-    """log of the integral of exp(-fall(x)) over all x, for fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x)."""
-    # On the left exp(-fall) is as wide as q(f), on the right it ends within a unit of where rate
-    # exp(x) reaches one. With x = A (1 - exp u) for a point A a little beyond the right end it is
-    # about as wide on either side, smooth on the scale of that width, and the smallest steps are on
-    # the right: the trapezoidal rule in u converges geometrically. Here e is exp(u).
-    # beyond the ends, relative to the peak: exp(-lost). Few nodes are not spread as far
+    """log int exp(-fall(x)) dx, for fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x)."""
+    # On the left exp(-fall) is as wide as q(f); on the right it ends within a unit of where rate
+    # exp(x) reaches one. Substitute x = A (1 - exp u), with A a little beyond the right end. Then
+    # the integrand is about as wide on either side and smooth on the scale of that width, and the
+    # smallest steps are on the right: the trapezoidal rule in u converges geometrically. Here e is
+    # exp(u).
+    # The integrand at the ends is exp(-lost) of its peak. A few nodes cover a shorter interval
     lost = min(LOST, 3.0 * num)
     right, left = _ends(v, np.maximum(rate, SMALLEST), lost)
     A = BEYOND * right
@@ -163,7 +165,10 @@ def _log_mass(v, rate, num):
 
 
 def _ends(v, rate, lost):
-    """Positive (right, left) with fall(right) and fall(-left) about ``lost``, not below it: a step of Newton's from a bound."""
+    """Positive (right, left) with fall(right) and fall(-left) about ``lost``, and not below it.
+
+    Each takes one Newton step from a bound.
+    """
     # exp(x) - 1 - x is at least x^2 / 2 and, from 1.26, (exp(x) - 1) / 2; exp(-x) - 1 + x is at
     # least x^2 / (2 + x)
     right = np.minimum(
@@ -181,11 +186,11 @@ def _ends(v, rate, lost):
 
 
 def wright_omega(x):
-    """w > 0 with w + log w = x, elementwise on any device; relative error of some eps times max(1, |log w|).
+    """Solve w + log w = x for w > 0, elementwise on any device.
 
-    Starts from exp(x) on the left and x - log x on the right. A step of Fritsch, Shafer and Crowley
-    (1973, algorithm 443) raises the error to the fourth power. It is taken in log w, so that
-    nothing is lost where w is tiny.
+    The relative error is a few eps times max(1, |log w|). Starts from exp(x) on the left and x -
+    log x on the right. A step of Fritsch, Shafer and Crowley (1973, algorithm 443) raises the error
+    to the fourth power. Taking it in log w keeps full accuracy where w is tiny.
     """
     right = np.maximum(x, 1)
     log_w = np.where(
@@ -202,7 +207,7 @@ def wright_omega(x):
 
 
 def _over_rates(a, x, sd):
-    """P(G > exp(x + sd z)), G ~ Gamma(a), z ~ N(0, 1), over nodes of z; for sd up to a^(-1/2) / 3."""
+    """P(G > exp(x + sd z)), G ~ Gamma(a), z ~ N(0, 1), by nodes of z; for sd <= a^(-1/2) / 3."""
     z = (0.7 * (np.arange(23, like=x) - 11))[:, None]
     weight = np.exp(-0.5 * z * z)
     with np.errstate(over="ignore"):
@@ -210,7 +215,10 @@ def _over_rates(a, x, sd):
 
 
 def _over_gammas(a, x, sd):
-    """The same over nodes of log G = log a + u, whose density is a multiple of exp(a (u - exp u)); for sd from a^(-1/2) / 3."""
+    """The same by nodes of log G = log a + u; for sd >= a^(-1/2) / 3.
+
+    The density of u is a multiple of exp(a (u - exp u)).
+    """
     top, bottom = np.log1p(8 / np.sqrt(a) + 32 / a), -32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
     u = bottom + (top - bottom) * (np.arange(112, like=x) / 111)[:, None]
     weight = np.exp(a * (u - np.expm1(u)))

@@ -1,37 +1,36 @@
-"""Inverting predictive distribution functions: of symmetric noise added to f, and of counts.
+"""Predictive quantiles: inverses of distribution functions for symmetric noise and for counts.
 
-Both begin from a bracket that holds for certain, so the search cannot leave it and needs no luck.
-``levels`` are Python floats, strictly between 0 and 1; everything else may live on any device.
+Both searches start from a bracket that is guaranteed to hold the quantile, and stay inside it.
+``levels`` are Python floats strictly between 0 and 1; arrays can be on any device.
 """
 
 import itertools
 import math
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .base import in_chunks
 
-ITERATIONS = 80  # Newton takes four to eight; halving the bracket alone would take some fifty
-HUGE = 1e130  # a quantile beyond that is infinite: its square has to be a number
-SLACK = 1e-8  # of the bracket: what the quantiles of the noise may be off by
+ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
+HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
+SLACK = 1e-8  # widens the bracket by the error of the noise quantiles
 
 
 def symmetric_quantiles(levels, f, halves, noise, size):
-    """Quantiles (K, ...) of y = f + noise that is symmetric and unimodal.
+    """Compute quantiles (K, ...) of y = f + noise, for symmetric and unimodal noise.
 
     Parameters
     ----------
     levels : K floats
     f : Marginals (...)
     halves : function
-        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond it, and the
-        density there.
+        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``, and
+        density at ``r``.
     noise : function
-        ``tail`` -> the distance from its centre beyond which the noise alone has this mass: a
-        float.
+        ``tail`` -> the distance from its centre beyond which the noise has this mass: a float.
     size : int
-        Data at a time.
+        Number of data per chunk.
     """
     out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
     distance = {}
@@ -49,10 +48,10 @@ def symmetric_quantiles(levels, f, halves, noise, size):
 
 
 def _distance(tail, var, halves, noise):
-    # A sum is more spread out than either part (both are symmetric and unimodal), and beyond a + b
-    # only where one part is beyond its own a or b: the bracket. Newton's iteration is for log(mass
-    # within / mass beyond) as a function of log r, which is nearly straight about the centre (where
-    # the mass within is r times the density) and in tails of any weight.
+    # The bracket: a sum is more spread out than either part (both are symmetric and unimodal), and
+    # it exceeds a + b only where one part exceeds its own a or b. Newton's iteration solves for
+    # log(mass within / mass beyond) as a function of log r. That function is nearly linear near the
+    # centre (where the mass within is r times the density) and in tails of any weight.
     sd = np.sqrt(var, dtype=np.float64)
     low = np.maximum(sd * -float(scipy.special.ndtri(tail)), noise(tail))
     high = sd * -float(scipy.special.ndtri(tail / 2)) + noise(tail / 2)
@@ -66,7 +65,7 @@ def _distance(tail, var, halves, noise):
         excess = np.log(within) - np.log(beyond) - goal
         low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
         newton = x - excess * 2 * within * (beyond / (r * np.maximum(density, 1e-300)))
-        # beyond that the mass is rounding
+        # a smaller mass is rounding error
         useful = (newton > low) & (newton < high) & (beyond > 1e-14)
         done = abs(excess) <= 1e-14 / tail
         x = np.where(done, x, np.where(useful, newton, 0.5 * (low + high)))
@@ -76,10 +75,11 @@ def _distance(tail, var, halves, noise):
 
 
 def count_quantiles(levels, f, log_exposure, cdf, size):
-    """Quantiles (K, ...) of counts y ~ Poisson(exp(log_exposure + f)): the smallest y whose distribution function is a level.
+    """Compute quantiles (K, ...) of counts y ~ Poisson(exp(log_exposure + f)).
 
-    Counts above 2^52, which float64 does not tell apart, are those of the rate: the noise of a
-    Poisson law, some 1e-8 of such a count, is left out.
+    A quantile is the smallest y whose distribution function reaches the level. Above 2^52 float64
+    cannot represent every count, so the quantile of the rate is returned: the Poisson noise, about
+    1e-8 of such a count, is neglected.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def count_quantiles(levels, f, log_exposure, cdf, size):
     cdf : function
         ``(y, mean, var)``, all (n,) -> P(count <= y), 0 for y < 0.
     size : int
-        Data at a time.
+        Number of data per chunk.
     """
     rows = [
         in_chunks(
@@ -104,9 +104,9 @@ def count_quantiles(levels, f, log_exposure, cdf, size):
 
 
 def _smallest_count(level, mean, var, log_exposure, cdf):
-    # y <= k only where the rate is below a, or a Poisson count of rate a is at most k; likewise
-    # above. With half the level for each, and Bernstein's bounds on the tails of a Poisson law,
-    # that makes the bracket: F(low) < level <= F(high).
+    # y <= k only if the rate is below a, or a Poisson count of rate a is at most k; likewise
+    # above. Half the level for each, and Bernstein's bounds on Poisson tails, give the bracket
+    # F(low) < level <= F(high).
     sd = np.sqrt(var, dtype=np.float64)
     least, most = -math.log(level / 2), -math.log((1 - level) / 2)
 
@@ -119,12 +119,12 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
     a, b = np.where(fine, a, 0), np.where(fine, b, 0)
     low = np.maximum(np.floor(a - np.sqrt(2 * least * a)) - 1, -1)
     high = np.floor(b + most / 3 + np.sqrt(most * most / 9 + 2 * most * b)) + 2
-    # The guesses are Newton's for a normal law of this spread; each third one halves the bracket,
-    # so that the search ends.
+    # Guesses are Newton steps for a normal distribution of this spread. Every third step bisects
+    # the bracket, so the search terminates.
     goal, centre = float(scipy.special.ndtri(level)), np.where(fine, rate(0), 0)
     guess = centre + goal * np.sqrt(centre + (sd * centre) ** 2)
     for turn in itertools.count():
-        at = np.argwhere(high - low > 1)[:, 0]  # the others are neighbours
+        at = np.argwhere(high - low > 1)[:, 0]  # brackets that are still open
         if not at.size:
             break
         a, b = low[at], high[at]

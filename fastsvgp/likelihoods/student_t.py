@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
@@ -26,9 +26,9 @@ from .base import (
 )
 from .quantiles import HUGE, symmetric_quantiles
 
-NORMAL = 1e100  # degrees of freedom beyond which nothing changes in float64
-LARGE = 32  # where four terms of the series for the gamma function are exact in float64
-NODES_AT_ONCE = 1024  # of the predictive rule
+MAX_DF = 1e100  # upper limit of ``df``: larger values give the same results in float64
+SERIES_FROM = 32  # from here four terms of the series for the gamma function are exact in float64
+NODES_AT_ONCE = 1024  # nodes of the predictive rule per chunk
 
 
 @record
@@ -36,27 +36,27 @@ class StudentT(Likelihood):
     """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom.
 
     The expected log density is a Gauss-Hermite rule of ``num_nodes``. The density has a feature of
-    width scale: where q(f) is wider than that, the default of 20 nodes is coarse (error of the
-    expected log density 3e-3 at marginal variance 1 and scale 0.4, 5e-2 at variance 4);
-    ``num_nodes=100`` costs five times as much. Value and gradient agree exactly for any number. The
-    predictive log density does not use these nodes: its error is 1e-10 (a relative 1e-12 for
-    densities below exp(-100)) for any scale, variance and df. It takes some 40 nodes in q(f) or the
-    noise, whichever is wider, and more for a target far outside both: at worst about as many as
-    that is scales away.
+    width ``scale``, so the default of 20 nodes is coarse if q(f) is wider: the error of the
+    expected log density is 3e-3 at marginal variance 1 and scale 0.4, and 5e-2 at variance 4.
+    ``num_nodes=100`` costs five times as much. The gradient is exact for the computed value at any
+    number of nodes.
 
-    Any ``df`` will do: small differences of large terms, in the normaliser too, are series where
-    ``df`` is large.
+    The predictive log density does not use these nodes. Its error is 1e-10 (a relative 1e-12 for
+    densities below exp(-100)) for any scale, variance and ``df``. It takes about 40 nodes in q(f)
+    or the noise, whichever is wider. A target far outside both takes more nodes: at worst about as
+    many as its distance in scales.
 
-    The density is not log-concave: derivatives in the variance may be positive.
+    Any positive ``df`` works: for large ``df``, series replace small differences of large terms, in
+    the normaliser too. The density is not log-concave: derivatives in the variance can be positive.
 
     Parameters
     ----------
     scale : ()
-        Positive, shared by all outputs.
+        Noise scale, shared by all outputs. Positive.
     df : float
         Degrees of freedom, positive.
     num_nodes : int
-        Of the Gauss-Hermite rule.
+        Number of nodes of the Gauss-Hermite rule.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class StudentT(Likelihood):
     settings = NODES | {"df": POSITIVE}
 
     def _df(self):
-        return min(float(self.df), NORMAL)
+        return min(float(self.df), MAX_DF)
 
     def _log_normaliser(self):
         return _log_ratio(0.5 * self._df()) - 0.5 * math.log(2 * math.pi) - log(number(self.scale))
@@ -79,7 +79,8 @@ class StudentT(Likelihood):
         # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and
         # log p = const - (df + 1) / 2 log(1 + r^2). With R the expectation of that logarithm, R_m
         # and R_v its derivatives at (m, v):
-        #   d/dmean = R_m / c,   d/dvar = R_v / c^2,   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
+        #   d/dmean = R_m / c,   d/dvar = R_v / c^2,
+        #   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
         df = self._df()
         c, half = number(self.scale) * math.sqrt(df), -0.5 * (df + 1)
         m, v = (
@@ -104,44 +105,47 @@ class StudentT(Likelihood):
         )
 
     def predict_mean_and_var(self, f):
-        """Mean and variance of y; the variance is infinite for ``df`` <= 2, the "mean" is the centre for ``df`` <= 1."""
+        """Mean and variance of y.
+
+        The variance is infinite for ``df`` <= 2; the "mean" is the centre for ``df`` <= 1.
+        """
         noise = self.scale * self.scale * (self.df / (self.df - 2)) if self.df > 2 else np.inf
         return f.mean, f.var + in_dtype(noise, f.mean.dtype)
 
     def predict_log_density(self, Y, f):
-        return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # some hundred nodes
+        return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # about 100 nodes each
 
     def _log_density(self, y, mean, var):
         # A Student-t is a normal of random precision: with r = y - mean, a = df / 2 and T = var +
         # scale^2 exp(-u),
         #   E p(y | f) = int Gamma(exp u; a, a) N(r; 0, T) exp(u) du,
-        # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a) however sharp the density
-        # is beside q(f): the trapezoidal rule converges geometrically. At a mode the curvature is
-        # at most 2 a + 1, and
+        # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a), however sharp the
+        # density is compared with q(f): the trapezoidal rule converges geometrically. At a mode the
+        # curvature is at most 2 a + 1, and
         #   a (1 - exp u) = (x / 2) (r^2 / T - 1) with x = scale^2 exp(-u) / T,
-        # so that exp(-u) <= 1 + r^2 / (df scale^2), and 1 - exp(u) <= r^2 / (8 a var) since x (1 -
-        # x) <= 1/4. It falls off like exp((a + 1/2) u) on the left, exp(a (u - exp u)) on the
-        # right, and not before exp(-a u^2 / 2): cut at exp(-32).
+        # so that exp(-u) <= 1 + r^2 / (df scale^2), and 1 - exp(u) <= r^2 / (8 a var) because
+        # x (1 - x) <= 1/4. The integrand falls off like exp((a + 1/2) u) on the left and exp(a (u -
+        # exp u)) on the right, and not before exp(-a u^2 / 2). It is cut at exp(-32).
         a, scale = 0.5 * self._df(), number(self.scale)
         square = np.subtract(y, mean, dtype=np.float64) ** 2
         near = square / (8 * a * np.maximum(var, SMALLEST, dtype=np.float64))
         beyond = square / (2 * a * scale * scale)
         beyond = np.where(near < 0.5, np.minimum(beyond, 2 * near), beyond)
         top = math.log1p(8 / math.sqrt(a) + 32 / a)
-        # (on a device, a copy to the host that predictions need beside that of their checks, one
-        # for each piece of the data)
+        # On a device this copies to the host: one synchronisation per chunk, besides the deferred
+        # checks
         bottom = -math.log1p(float(beyond.max())) - 32 / (a + 0.5) - 8 / math.sqrt(a + 0.5)
         step = 0.4 / math.sqrt(1 + 0.5 * a)
         count, total = 2 + int((top - bottom) / step), -np.inf
-        for first in range(0, count, NODES_AT_ONCE):  # they may be many
-            # the same nodes however the data are cut in pieces
+        for first in range(0, count, NODES_AT_ONCE):  # there can be many nodes
+            # node positions do not depend on how the data are split into chunks
             u = top - step * np.arange(first, min(count, first + NODES_AT_ONCE), like=mean)[:, None]
             T = var + scale * scale * np.exp(-u)
             total = np.logaddexp(
-                total, log_sum_exp(-a * _exp_less_line(u) - 0.5 * (np.log(T) + square / T))
+                total, log_sum_exp(-a * _exp_remainder(u) - 0.5 * (np.log(T) + square / T))
             )
-        # a log(a) - a - log Gamma(a) = log(a / (2 pi)) / 2 - remainder; with 1 / sqrt(2 pi) from
-        # the normal density
+        # a log(a) - a - log Gamma(a) = log(a / (2 pi)) / 2 - remainder; the normal density adds a
+        # factor of 1 / sqrt(2 pi)
         return total + (
             math.log(step) + 0.5 * math.log(a) - math.log(2 * math.pi) - _stirling_remainder(a)
         )
@@ -163,21 +167,21 @@ class StudentT(Likelihood):
     def _halves(self, r, var):
         # The mixture of ``_log_density``, of distribution functions:
         #   P(0 < y - mean < r) = 1/2 int Gamma(exp u; a, a) erf(r / sqrt(2 T)) exp(u) du
-        # falls off on the left like the density does, since erf(x) ~ x, and has the same nodes.
-        # Their weights sum to one but for what lies left of them, where erf is nothing; only a
-        # large a leaves nothing there, and spares the differences of lgamma.
+        # falls off on the left like the density does, because erf(x) ~ x, and has the same nodes.
+        # The weights sum to one except for the mass left of the nodes, where erf is negligible. For
+        # large a that mass is negligible too: normalising the weights then avoids differences of
+        # lgamma.
         a, scale = 0.5 * self._df(), number(self.scale)
         r, top = np.minimum(r, HUGE), float(np.log1p(8 / np.sqrt(a) + 32 / a))
-        # (on a device, a copy to the host)
+        # on a device this copies to the host
         far = float(r.max()) / (float(np.sqrt(2 * a)) * float(scale))
         bottom = -2 * float(np.log(max(far, 1))) - 1 - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
-        # further left the weights alone are below exp(-40), since exp(u) - 1 - u > u^2 / 3 from -1
-        # to 0
+        # further left the weights are below exp(-40), because exp(u) - 1 - u > u^2 / 3 from -1 to 0
         if a > 120:
             bottom = max(bottom, -math.sqrt(120 / a))
         step = 0.3 / float(np.sqrt(1 + 0.25 * a))
         u = top - step * np.arange(2 + int((top - bottom) / step), like=r)[:, None]
-        weight = np.exp(-a * _exp_less_line(u))
+        weight = np.exp(-a * _exp_remainder(u))
         if a < 8:
             weight *= step * float(np.exp(a * np.log(a) - a - math.lgamma(a)))
         else:
@@ -189,8 +193,8 @@ class StudentT(Likelihood):
 
 
 def _log_ratio(a):
-    """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2, which is -1 / (8 a) + ... for large a."""
-    if a < LARGE:
+    """log Gamma(a + 1/2) - log Gamma(a) - log(a) / 2; it is -1 / (8 a) + ... for large a."""
+    if a < SERIES_FROM:
         return math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * math.log(a)
     x = 1 / a
     return -x / 8 + x**3 / 192 - x**5 / 640 + 17 * x**7 / 14336
@@ -198,13 +202,13 @@ def _log_ratio(a):
 
 def _stirling_remainder(a):
     """log Gamma(a) - ((a - 1/2) log(a) - a + log(2 pi) / 2)."""
-    if a < LARGE:
+    if a < SERIES_FROM:
         return math.lgamma(a) - ((a - 0.5) * math.log(a) - a + 0.5 * math.log(2 * math.pi))
     x = 1 / a
     return x / 12 - x**3 / 360 + x**5 / 1260 - x**7 / 1680
 
 
-def _exp_less_line(u):
-    """exp(u) - 1 - u; the series where that would cancel."""
+def _exp_remainder(u):
+    """exp(u) - 1 - u; a series near 0 avoids cancellation."""
     series = 0.5 * u * u * (1 + u / 3 * (1 + u / 4 * (1 + u / 5 * (1 + u / 6 * (1 + u / 7)))))
     return np.where(np.absolute(u) < 0.02, series, np.expm1(u) - u)

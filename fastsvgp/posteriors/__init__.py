@@ -1,4 +1,4 @@
-"""Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
+"""Variational posteriors q(u): marginals and KL divergences from covariance blocks; gradients."""
 
 from .base import Pass, Posterior
 from .decoupled import Decoupled

@@ -1,4 +1,4 @@
-"""What every posterior offers to the bounds: a record of its parameters, and passes through a bound."""
+"""Base classes of posteriors: records of their parameters, and passes through a bound."""
 
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -13,14 +13,14 @@ PosteriorT = TypeVar("PosteriorT", bound="Posterior")
 
 
 class Projection(NamedTuple):
-    """What ``Pass.project`` gives: the latent function at a run of rows.
+    """Result of ``Pass.project``: the latent function at a chunk of rows.
 
     Parameters
     ----------
     f : Marginals
-        (..., N).
+        Marginals of the function, (..., N).
     rows
-        What ``Pass.pull`` needs of these rows.
+        Residuals of these rows for ``Pass.pull``.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Projection(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What ``Pass.joint`` gives: the latent function at N inputs jointly.
+    """Result of ``Pass.joint``: the joint distribution of the latent function at N inputs.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ class Joint(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """What ``Pass.finish`` gives: cotangents at the end of a pass.
+    """Result of ``Pass.finish``: cotangents at the end of a pass.
 
     Parameters
     ----------
     posterior : record
-        Of the posterior's class; fields that nobody needs are None.
+        Cotangents in a record of the posterior's class; fields that are not needed are None.
     Kuu : (M, M) array, or None
-        Symmetric.
+        Cotangent of Kuu, symmetric.
 
     Examples
     --------
@@ -70,12 +70,12 @@ class Bars(NamedTuple):
     Kuu: Any
 
 
-class once:
-    """A method without arguments as an attribute, computed where it is first asked for.
+class cached_attribute:
+    """Cached attribute: calls the method at its first use and stores the result.
 
-    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns
-    at it, and a child forked meanwhile waits for it for ever. A pass belongs to one thread, and
-    needs none.
+    On Python 3.11 ``functools.cached_property`` has one lock for all instances: threads wait for
+    each other, and a child process forked meanwhile can deadlock. A pass belongs to one thread and
+    needs no lock.
     """
 
     def __init__(self, method):
@@ -84,38 +84,40 @@ class once:
     def __get__(self, instance, owner=None):
         if instance is None:
             return self
-        # found before this from then on
+        # later look-ups find the value in the instance's dictionary first
         value = instance.__dict__[self.method.__name__] = self.method(instance)
         return value
 
 
 class Factor:
-    """L (M, M), a lower factor, and its ``inverse``, computed where it is first asked for."""
+    """A lower factor L (M, M), and its ``inverse``, computed at first use."""
 
     def __init__(self, L):
         self.L = L
 
-    @once
+    @cached_attribute
     def inverse(self):
         return kernels.inverse_triangular(self.L)
 
 
-class Prior:
-    """What depends on Kuu alone; passes with other parameters may share one.
+class PriorFactor:
+    """Kuu and its Cholesky factor; passes with different parameters can share it.
 
-    Kuu : (M, M), without jitter; jitter : the absolute amount added to its diagonal
-    L : chol(Kuu + jitter I); inverse : of L. Both computed where they are first asked for.
-    factor : the two without Kuu, for a pass that holds them and lets Kuu go
+    Kuu : (M, M), without jitter
+    jitter : absolute amount added to the diagonal of Kuu
+    L : chol(Kuu + jitter I), computed at first use
+    inverse : L^-1, computed at first use
+    factor : L and its inverse without Kuu, for a pass that does not keep Kuu in memory
     """
 
     def __init__(self, Kuu, jitter):
         self.Kuu, self.jitter = Kuu, jitter
 
-    @once
+    @cached_attribute
     def L(self):
         return prior_factor(self.Kuu, self.jitter)
 
-    @once
+    @cached_attribute
     def factor(self):
         return Factor(self.L)
 
@@ -125,15 +127,18 @@ class Prior:
 
 
 class Pass:
-    """One way through a bound: forward by ``project``, run of rows by run of rows (at least one, which may be empty), back by
-    ``pull``, and ``finish``.
+    """One forward and backward pass through a bound.
 
-    A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on
-    Kuu alone is in the ``Prior`` that it began with, what belongs to one run of rows in the
-    ``rows`` of its ``Projection``. Runs are pulled in any order, each once, and before ``finish``
-    or ``natural_step``; ``kl`` may be called at any time.
+    The forward pass calls ``project`` for each chunk of rows (at least one chunk, which can be
+    empty). The backward pass calls ``pull`` for each chunk, in any order, each once, and then
+    ``finish`` or ``natural_step``. ``kl`` can be called at any time.
 
-    clamped : number of marginal variances so far that rounding had driven below eps kff, and that were raised to it
+    A pass holds the parameters in the form that its algebra needs, and the sums over chunks. Its
+    ``PriorFactor`` holds what depends on Kuu only; the ``rows`` of a ``Projection`` hold what
+    belongs to one chunk.
+
+    clamped : number of marginal variances so far that rounding drove below eps kff and that were
+        raised to it
 
     Examples
     --------
@@ -145,25 +150,28 @@ class Pass:
     """
 
     clamped: Any = 0
-    # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
+    # whether passes with one prior share ``rows``: see ``WhitenedPass.project_rows``
     shares_rows: ClassVar[bool] = False
 
     def count_clamped(self, raised):
-        """Add what ``raise_to_floor`` returned; on a device the first count is no sum."""
+        """Add a result of ``raise_to_floor``; the first count on a device needs no addition."""
         self.clamped = (
             raised if isinstance(self.clamped, int) and self.clamped == 0 else self.clamped + raised
         )
 
     def project(self, Kuf, kff) -> Projection:
-        """Marginals (..., N) at a run of rows, for Kuf (M, N), kff (N,)."""
+        """Compute marginals (..., N) at a chunk of rows, from Kuf (M, N) and kff (N,)."""
         raise NotImplementedError
 
     def joint(self, Kuf, Kff) -> Joint:
-        """For predictions, from Kuf (M, N), Kff (N, N)."""
+        """Compute the joint distribution at N inputs, from Kuf (M, N) and Kff (N, N)."""
         raise NotImplementedError
 
     def pull(self, rows, f_bar):
-        """Take in the cotangents of the marginals at these rows; ``Kuf_bar`` (M, N) if "blocks" are needed. Consumes ``rows``."""
+        """Accumulate the cotangents of the marginals at these rows.
+
+        Returns ``Kuf_bar`` (M, N) if "blocks" are needed. Consumes ``rows``.
+        """
         raise NotImplementedError
 
     def kl(self):
@@ -171,30 +179,34 @@ class Pass:
         raise NotImplementedError
 
     def natural_sums(self):
-        """What ``natural_step`` knows of the rows, for sums over several ranks to be written into: Lam a (P, M), and G (P, M, M),
-        of which the lower triangles count.
+        """The sums over rows that ``natural_step`` uses: Lam a (P, M), and G (P, M, M).
+
+        Of G only the lower triangles are read. Several ranks write their all-reduced sums into
+        these arrays.
         """
         return self.Lam_a, self.G
 
     def finish(self, kl_bar) -> Bars:
-        """Cotangents of what all rows share, the KL term with its own ``kl_bar``.
+        """Compute the cotangents of everything that all rows share; that of the KL is ``kl_bar``.
 
         Consumes the sums.
         """
         raise NotImplementedError
 
     def natural_step(self, step_size):
-        """The posterior after one natural-gradient step of the bound, KL included; the pass began with that need. Keeps the sums.
+        """Compute the posterior after one natural-gradient step of the bound, KL included.
 
-        Raises ``NotPositiveDefinite`` where the step leaves the cone.
+        The pass must have been started with "natural_step" in ``need``. Keeps the sums. Raises
+        ``NotPositiveDefinite`` if the new precision is not positive definite.
         """
         raise NotImplementedError
 
 
-class WhiteningPass(Pass):
-    """A pass that takes Kuf through L^-1: by solves, or by products with the inverse where these are the better choice.
+class CholeskyPass(Pass):
+    """A pass that computes L^-1 Kuf: by solves, or by products with L^-1 where these are faster.
 
-    L : (M, M); by_inverse : whether they are, for so many columns
+    L : (M, M)
+    by_inverse : whether products are faster, given the number of columns
     """
 
     def __init__(self, prior, columns):
@@ -203,7 +215,7 @@ class WhiteningPass(Pass):
 
     @property
     def inverse(self):
-        """L^-1, or None. Made where it is first used: a KL term alone has nothing to multiply."""
+        """L^-1, or None. Computed at first use: a pass for the KL only never needs it."""
         return self._factor.inverse if self.by_inverse else None
 
     def _solve(self, B, transpose=False, overwrite_b=False):
@@ -217,9 +229,8 @@ class WhiteningPass(Pass):
 class Posterior:
     """Base of Gaussian posteriors q(u) over M inducing variables.
 
-    A member provides ``check_size`` and ``start_from``.
-
-    docs/posterior.md adds one, step by step.
+    A subclass provides ``check_size`` and ``start_from``. docs/posterior.md shows how to add a
+    posterior, step by step.
 
     Examples
     --------
@@ -227,35 +238,38 @@ class Posterior:
     True
     """
 
-    num_sets: ClassVar[int] = 1  # of inducing inputs: 2 for an ``InducingPair``
-    natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves
-    no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
-    # whether ``fit`` takes natural steps unless it is told otherwise
+    num_sets: ClassVar[int] = 1  # number of sets of inducing inputs: 2 for an ``InducingPair``
+    natural_fields: ClassVar[tuple[str, ...]] = ()  # fields that a natural step updates
+    no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # the reason, if so
+    # whether ``fit`` takes natural steps by default
     natural_by_default: ClassVar[bool] = False
     kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
-    held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
-    starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` makes one
-    # a factor of an inverse, which training keeps one: see ``inverse_of``
+    held_fields: ClassVar[tuple[str, ...]] = ()  # fields that first-order steps of ``fit`` keep
+    starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` can construct one
+    # field with a factor of an inverse, which training refreshes: see ``inverse_of``
     inverse_field: ClassVar[str | None] = None
-    # of steps that are no gradients, which ``start_from`` takes as ``direction=``
+    # step directions other than the gradient; ``start_from`` takes one as ``direction=``
     directions: ClassVar[tuple[str, ...]] = ()
-    # names of what ``start_from`` takes beside; ``draw`` makes it
+    # names of random arguments of ``start_from``, which ``draw`` makes
     random_quantities: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls):
         models.RANDOM_QUANTITIES.update(cls.random_quantities)
 
     def check_size(self, M):
-        """Raise ``ValueError`` unless the fields fit M inducing variables (one argument a set); returns their leading axes."""
+        """Return the leading axes of the fields; raise ``ValueError`` unless they fit M.
+
+        M : number of inducing variables, one argument per set.
+        """
         raise NotImplementedError
 
     def set_sizes(self, M):
-        """How M inducing variables, all sets together, divide into sets: the arguments of ``check_size``."""
+        """Split M, the total number of inducing variables, into the arguments of ``check_size``."""
         return (M,)
 
     def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
-        """Begin a pass by itself, from Kuu (M, M); all else as for ``start_from``."""
-        return self.start_from(Prior(Kuu, jitter), columns, need, **more)
+        """Begin a pass from Kuu (M, M); other arguments as for ``start_from``."""
+        return self.start_from(PriorFactor(Kuu, jitter), columns, need, **more)
 
     def start_from(self, prior, columns=0, need=(), **more) -> Pass:
         """Begin a pass.
@@ -264,31 +278,34 @@ class Posterior:
         ----------
         prior : Prior
         columns : int
-            How many data will be pulled: it decides on the cheapest form.
+            Number of data that will be pulled; used to choose the cheapest form.
         need : tuple of str
-            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks" or
-            one of them ("blocks.Kuf", "blocks.Kuu"), "natural_step".
+            Requested results: "posterior" or single fields ("posterior.mean"), "blocks" or one of
+            them ("blocks.Kuf", "blocks.Kuu"), "natural_step".
         **more
             Random quantities as ``draw`` made them; ``direction``, one of ``directions``.
         """
         raise NotImplementedError
 
     def draw(self, name, value, M, dtype, rng):
-        """The random quantity that an argument of a bound stands for: drawn, or checked where it is given."""
+        """Draw the random quantity ``name`` of a bound, or check a given value of it."""
         raise NotImplementedError
 
     def inverse_of(self, Kuu, jitter):
-        """``(A, smallest)``: L L' = A^-1 is wanted of L, the field ``inverse_field``; a lower bound of the eigenvalues of A."""
+        """``(A, smallest)``: the field L = ``inverse_field`` should satisfy L L' = A^-1.
+
+        smallest : a lower bound of the eigenvalues of A
+        """
         raise NotImplementedError
 
 
 def over_outputs(var_bar):
-    """Cotangents of kff (N,), which all outputs share, from those of the variances (..., N)."""
+    """Sum cotangents of the variances (..., N) over outputs: the cotangents of kff (N,)."""
     return var_bar if var_bar.ndim == 1 else var_bar.sum(axis=0)
 
 
 def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
-    """``check_size`` for a field (..., M), such as a mean, and another (..., M, M), such as a factor."""
+    """``check_size`` for a field (..., M), such as a mean, and a field (..., M, M), a factor."""
     vector, matrix = np.shape(getattr(q, first)), np.shape(getattr(q, second))
     if len(vector) not in (1, 2) or vector[-1] != M or vector[0] == 0 or matrix != vector + (M,):
         raise ValueError(
@@ -302,7 +319,7 @@ def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
 def prior_factor(Kuu, jitter):
     """L = chol(Kuu + jitter I).
 
-    Without jitter, pivots are refused too that may be nothing but rounding: of duplicated inputs.
+    Without jitter, refuse pivots of the size of rounding errors, as duplicated inputs give.
     """
     L = kernels.cholesky(Kuu, jitter)
     if jitter == 0:
@@ -317,14 +334,14 @@ raise_to_floor = kernels.raise_to_floor
 
 
 def add_to_diagonals(A, amount):
-    """In place, for matrices A (..., M, M), C-contiguous; returns A."""
+    """Add to the diagonals of A (..., M, M), C-contiguous, in place; return A."""
     M = A.shape[-1]
     A.reshape(-1, M * M)[:, :: M + 1] += amount
     return A
 
 
 def identities(mean):
-    """A factor I (..., M, M) for each mean (..., M)."""
+    """Identity factors (..., M, M), one per mean (..., M)."""
     return add_to_diagonals(np.zeros((*mean.shape, mean.shape[-1]), mean.dtype, like=mean), 1)
 
 
@@ -334,12 +351,12 @@ def solve_vectors(L, vectors, transpose=False):
 
 
 def wanted(need, name, root="posterior"):
-    """Whether ``need`` holds all of ``root``, or this of it."""
+    """Whether ``need`` holds ``root`` or ``root.name``."""
     return root in need or f"{root}.{name}" in need
 
 
 def gradient(q, **bars):
-    """A record like a posterior, with these cotangents in its fields and None in the others."""
+    """A record of the type of ``q`` with these cotangents, and None in the other fields."""
     return type(q)(
         **{
             name: getattr(q, name) if kind == "static" else bars.get(name)

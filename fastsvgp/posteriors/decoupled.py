@@ -1,15 +1,17 @@
-"""Decoupled inducing inputs (ODVGP): SOLVE-GP whose q(v) keeps the prior covariance C_vv, so that O serves the mean alone.
+"""Decoupled inducing inputs (ODVGP): SOLVE-GP with the prior covariance C_vv in q(v).
 
-Names as in ``orthogonal``: K is the Kuu of the stack, L its factor, M_v the mean of v, m_v =
-L_vv^-1 M_v. With S_v = C_vv the whitened factor of v is the identity: v has no part in the
-variance, and what is left is ``Marginal`` on Z with a mean function,
+The inducing inputs O then affect the mean only. Names as in ``orthogonal``: K is the Kuu of the
+stack, L its factor, M_v the mean of v, m_v = L_vv^-1 M_v. With S_v = C_vv the whitened factor of v
+is the identity: v has no effect on the variance. The rest is ``Marginal`` on Z with a mean
+function,
 
-    f  = that of ``Marginal`` on Z  +  Kuf' e,    K e = (0, M_v)        C_fv C_vv^-1 M_v = Kuf' (-Kuu^-1 K_uv; I) C_vv^-1 M_v
-    KL = that of ``Marginal`` on Z  +  |m_v|^2 / 2                      M_v' C_vv^-1 M_v = |m_v|^2 = e' K e
+    f  = f of ``Marginal`` on Z  +  Kuf' e,    K e = (0, M_v)
+    KL = KL of ``Marginal`` on Z  +  |m_v|^2 / 2
 
-so that the batch meets O in products with vectors only. Reverse, with a the cotangents of the mean,
-kappa that of the KL, and beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta: from de = -K^-1 dK e
-and d(e' K e) = -e' dK e at fixed M_v
+because C_fv C_vv^-1 M_v = Kuf' (-Kuu^-1 K_uv; I) C_vv^-1 M_v = Kuf' e, and M_v' C_vv^-1 M_v =
+|m_v|^2 = e' K e. The batch enters terms of O only in products with vectors. Reverse, with a the
+cotangents of the mean, kappa that of the KL, and beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta:
+from de = -K^-1 dK e and d(e' K e) = -e' dK e at fixed M_v
 
     Kuf_bar = that of ``Marginal`` in the first rows  +  e a'
     Kuu_bar = that of ``Marginal`` in the first block  -  sym((gamma + kappa e / 2) e')
@@ -24,7 +26,17 @@ import numpy as np
 from .. import kernels
 from ..records import Marginals, leaf, record
 from ..records.typed import Array
-from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
+from .base import (
+    Bars,
+    Joint,
+    Pass,
+    PriorFactor,
+    Projection,
+    gradient,
+    identities,
+    solve_vectors,
+    wanted,
+)
 from .marginal import Marginal
 from .orthogonal import UnwhitenedSets
 from .orthogonal_pass import NaturalStackedPass
@@ -43,7 +55,7 @@ class Decoupled(UnwhitenedSets):
 
     Notes
     -----
-    Value and all gradients cost what ``Marginal`` on Z costs, and (M + M2)^3 / 3 flops. Source:
+    Value and all gradients cost (M + M2)^3 / 3 flops more than those of ``Marginal`` on Z. Source:
     Salimbeni et al. 2018.
 
     Examples
@@ -78,7 +90,7 @@ class Decoupled(UnwhitenedSets):
 
 
 class DecoupledPass(Pass):
-    """The pass of ``Marginal`` on Z, and what O adds to it.
+    """The pass of ``Marginal`` on Z, plus the terms of O.
 
     L : (M, M), of the stack; m_v : (P, M2); e : (P, M); u, v : the sets as slices of the stack
     """
@@ -87,7 +99,7 @@ class DecoupledPass(Pass):
         self.q, self.need, self.L, self.batch = q, need, prior.L, q.mean_u.shape[:-1]
         M, (size, _) = len(self.L), q.set_sizes(len(self.L))
         self.u, self.v = slice(0, size), slice(size, M)
-        on_Z = Prior(_block(prior.Kuu, self.u), prior.jitter)
+        on_Z = PriorFactor(_block(prior.Kuu, self.u), prior.jitter)
         on_Z.L, self.L_v = _block(self.L, self.u), _block(self.L, self.v)
         own = {
             "posterior.mean_u": "posterior.mean",

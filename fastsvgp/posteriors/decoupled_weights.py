@@ -1,8 +1,8 @@
 """Decoupled inducing inputs by the weights of the mean: ODVGP at a cost linear in the size of O.
 
-``Decoupled`` with m_v = C_vv w: its mean has C_vv^-1 m_v = w in it, which then is a parameter, and
-C_vv is not factorised. What takes them through a bound without any matrix of M2 x M2 is
-``bounds.decoupled``. At the level of blocks, where K_vv is given, it is the algebra of
+This is ``Decoupled`` with m_v = C_vv w: its mean contains C_vv^-1 m_v = w, which becomes a
+parameter, so that C_vv is not factorised. ``bounds.decoupled_pass`` computes bounds without any
+matrix of M2 x M2. At the level of blocks, where K_vv is given, the algebra is that of
 ``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_vv Phi(E), E = L^-1 dK L^-T, hence
 
     dm_v' = Phi(E)_vv' m_v',    so    C_vv -= m_v' m_v'_bar',    w_bar = L_vv m_v'_bar.
@@ -19,7 +19,9 @@ from .orthogonal_pass import stacked_pass
 
 @record
 class DecoupledWeights(OrthogonalSets):
-    """q(u') N(v | C_vv weights_v, C_vv) with u = chol(Kuu) u', v = f(O) - E[f(O) | u], for ``inducing=InducingPair(Z, O)``.
+    """q(u') N(v | C_vv weights_v, C_vv), for ``inducing=InducingPair(Z, O)``.
+
+    Here u = chol(Kuu) u' and v = f(O) - E[f(O) | u].
 
     Parameters
     ----------
@@ -30,11 +32,11 @@ class DecoupledWeights(OrthogonalSets):
 
     Notes
     -----
-    Value and all gradients cost those of ``Whitened`` on Z and about 6 D + 20 flops for each of the
-    M2 (M + B) covariances of O with Z and with the batch, and for those of O with itself, M2^2 of
-    them, or S M2 with ``sampled=S``: wherever a KL term is computed the quadratic form w' K_vv w is
-    then estimated, without bias, from S of its columns. Two (M2, B), (M2, M) and (M2, S) arrays at
-    a time. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
+    Value and all gradients cost those of ``Whitened`` on Z, and about 6 D + 20 flops per covariance
+    of O: M2 (M + B) of O with Z and with the batch, and M2^2 of O with itself. With ``sampled=S``
+    the last number is S M2: the quadratic form w' K_vv w of the KL term is then estimated, without
+    bias, from S columns of K_vv. At most two (M2, B), (M2, M) and (M2, S) arrays exist at a time.
+    Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
 
     Examples
     --------
@@ -57,7 +59,7 @@ class DecoupledWeights(OrthogonalSets):
     def start_from(self, prior, columns=0, need=(), sampled=None):
         if sampled is not None:
             raise TypeError(
-                "`sampled` saves columns of K_vv from being computed, and blocks have all of them:"
+                "`sampled` avoids computing all columns of K_vv, but blocks already hold them;"
                 " leave it out"
             )
         return stacked_pass(self, prior, columns, need)
@@ -76,7 +78,10 @@ class DecoupledWeights(OrthogonalSets):
         return kernels.multiply_triangular(L, one.mean_bar[..., None])[..., 0], one.tril_bar
 
     def draw(self, name, value, M, dtype, rng):
-        """``sampled``: columns of K_vv, (S,) numbers on the host, drawn without replacement where it is the number S."""
+        """``sampled``: indices (S,) of columns of K_vv, on the host.
+
+        A number S is replaced by S indices drawn without replacement.
+        """
         M2, given = self.weights_v.shape[-1], check.as_array(name, value)
         if given.ndim == 0:
             S = check.whole(name, value)

@@ -1,55 +1,59 @@
-"""t-SVGP: q(u) as the prior times Gaussian sites, tied in what the inducing variables see of them.
+"""t-SVGP: q(u) is the prior times Gaussian sites, tied by their projections to u.
 
-Each datum has a site exp(lambda_1 f - lambda_2 f^2 / 2); projected to u they add up to one in
-natural parameters, (l, Lam_2). Two ways to hold them: absorbed, with the flanks Kuu^-1 taken in,
-and dual, without. With L = chol(Kuu), u = L u', both are
+Each datum has a site exp(lambda_1 f - lambda_2 f^2 / 2). Projected to u, the sites add up to one
+site in natural parameters, (l, Lam_2). It is stored in one of two forms: absorbed, with the outer
+factors Kuu^-1 included, and dual, without them. With L = chol(Kuu), u = L u', both are
 
     absorbed: A = L' Lam_2 L,       t = L' l           q(u) = N(S l, S),    S = (Kuu^-1 + Lam_2)^-1
     dual:     A = L^-1 Lam_2 L^-T,  t = L^-1 l         S = Kuu (Kuu + Lam_2)^-1 Kuu
 
     B = I + A = C C',    q(u') = N(m, B^-1),    m = B^-1 t
 
-so a pass is that of ``whitening`` with this mean, and C^-1 in the place of W'; valid sites are
-those for which B is positive definite, not only positive semi-definite Lam_2. The passes collect
-Lam a and G = Lam diag(b) Lam', a, b the cotangents of mean and var.
+so a pass is that of ``whitened_pass`` with this mean, and C^-1 in the place of W'. Sites are valid
+if B is positive definite; Lam_2 need not be positive semi-definite. The passes collect Lam a and G
+= Lam diag(b) Lam', with a, b the cotangents of mean and var.
 
 Reverse, kappa the cotangent of the KL, H = I - B^-1, X = G + kappa / 2 I, d = Lam a + kappa m, the
-cotangent of m:
+cotangent of m; from d B^-1 = -B^-1 dA B^-1 and dm = B^-1 (dt - dA m):
 
-    g     = B^-1 d                                                           t_bar
-    A_bar = -B^-1 X B^-1 + kappa / 2 B^-1 - sym(g m')                        d B^-1 = -B^-1 dA B^-1,  dm = B^-1 (dt - dA m)
+    g     = B^-1 d                                                           (t_bar)
+    A_bar = -B^-1 X B^-1 + kappa / 2 B^-1 - sym(g m')
     absorbed:  l_bar = L g,       Lam_2_bar = L A_bar L'
     dual:      l_bar = L^-T g,    Lam_2_bar = L^-T A_bar L^-1
 
-Kuf_bar is that of ``whitening``. Kuu, dual: Lam, t and A all come of L^-1, A from both sides, so
-the whitening lemma holds with
+Kuf_bar is that of ``whitened_pass``. Kuu, dual: Lam, t and A all depend on L^-1, A from both sides,
+so the whitening lemma holds with
 
     C = Lam_bar Lam' + g t' + 2 A_bar A,    Lam_bar Lam' = m (Lam a)' - 2 H G
 
-Absorbed: in K = Kuu itself, q is K^-1 + Lam_2 and l, and with psi = K^-1 Kuf, dpsi = -K^-1 dK psi,
+Absorbed: in terms of K = Kuu itself, q has K^-1 + Lam_2 and l, and with psi = K^-1 Kuf, dpsi =
+-K^-1 dK psi,
 
-    mean = psi' S l,    var = kff - Kfu psi + psi' S psi,    dS = S K^-1 dK K^-1 S,    K^-1 S = L^-T B^-1 L'
+    mean = psi' S l,    var = kff - Kfu psi + psi' S psi
+    dS = S K^-1 dK K^-1 S,    K^-1 S = L^-T B^-1 L'
     Kuu_bar = L^-T [H X H - sym(H d m') + kappa / 2 m m'] L^-1
 
-*Held form* of that, absorbed, for gradients that leave the sites out. With w = L^-T m, F = L^-T H and E = F Lam,
+*Fixed-site form* of that, absorbed, for gradients without those of the sites. With w = L^-T m, F =
+L^-T H and E = F Lam,
 
     mean = Kuf' w,    var = kff - colsum(Kuf * E),    Kuf_bar = w a' - 2 E diag(b)
     Kuu_bar = E diag(b) E' + kappa / 2 (F F' + w w') - sym(F d w')
 
-(1 + 3 P) M^2 B and (1/3 + 4 P) M^3. With D = F L^-1, formed once, E = D Kuf needs no Lam; measured,
-that is 5 % faster and loses up to five digits of the value in float64 (an error of 1e-7 at M = 200,
-jitter 1e-6).
+It costs (1 + 3 P) M^2 B and (1/3 + 4 P) M^3 flops. Forming D = F L^-1 once would make E = D Kuf
+without Lam. Measured, that is 5 % faster and loses up to five digits of the value in float64 (an
+error of 1e-7 at M = 200, jitter 1e-6).
 
 E-step of size r, the natural gradient step in q: with 2 G = G_2
 
     A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m)
 
-which is linear, so Lam_2 and l get what -r G_2 and r (Lam a - G_2 m) are in their coordinates. B
-stays positive definite where B was, r <= 1 and b <= 0; else a factor tells.
+The step is linear, so the changes of Lam_2 and l are -r G_2 and r (Lam a - G_2 m) in their
+coordinates. B stays positive definite if B was, r <= 1 and b <= 0; otherwise a Cholesky
+factorisation checks it.
 
 Source: Adam et al., "Dual Parameterization of Sparse Variational Gaussian Processes" (2021),
-section 4, equations 21 to 24; which tying has the tighter bound while the sites are held and the
-prior moves: docs.
+section 4, equations 21 to 24. docs/dual.md compares the bounds of both tyings while the sites are
+fixed and the prior moves.
 """
 
 from typing import ClassVar
@@ -61,7 +65,7 @@ from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
 from ..records.typed import Array
 from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
-from .whitened_pass import GramWhitening, LongWhitening
+from .whitened_pass import GramWhitenedPass, LongWhitenedPass
 
 
 @record
@@ -72,7 +76,7 @@ class DualTying(Posterior):
     held_fields = ("lambda1", "lambda2")
     natural_by_default = True
     starts_at_prior = True
-    absorbed: ClassVar[bool] = False  # whether A and t have factors L in them, or come of L^-1
+    absorbed: ClassVar[bool] = False  # whether A and t contain factors L, or else L^-1
 
     def check_size(self, M):
         return check_vector_and_matrix(self, M, "lambda1", "lambda2")
@@ -87,12 +91,12 @@ class DualTying(Posterior):
         raise NotImplementedError
 
     def precision(self, L):
-        """``(B, t)``, of B a lower triangle to write to."""
+        """``(B, t)``; the caller can overwrite B, and reads its lower triangle only."""
         A, t = self.whitened_sites(L)
         return add_to_diagonals(A.copy(), 1), t
 
     def from_whitened(self, L, A, t):
-        """The posterior whose ``whitened_sites`` these are. Overwrites both."""
+        """The posterior with these ``whitened_sites``. Overwrites both."""
         raise NotImplementedError
 
     def whitened_sites_vjp(self, L, A_bar, t_bar):
@@ -102,7 +106,7 @@ class DualTying(Posterior):
 
 @record
 class AbsorbedDualSites(DualTying):
-    """q(u) = N(S lambda1, S), S = (Kuu^-1 + lambda2)^-1: sites that hold where the covariance moves.
+    """q(u) = N(S lambda1, S), S = (Kuu^-1 + lambda2)^-1: sites with the factors Kuu^-1 absorbed.
 
     Parameters
     ----------
@@ -113,9 +117,9 @@ class AbsorbedDualSites(DualTying):
 
     Notes
     -----
-    Zeros are the prior. A bound raises ``ValueError`` where the sites are not valid. An E-step,
+    Zeros are the prior. A bound raises ``ValueError`` if the sites are invalid. An E-step,
     ``natural_step``, costs (1 + 2 P) M^2 B + 1/3 M^3 + 8/3 P M^3 flops. Source: Adam et al. 2021;
-    the form of their program.
+    this is the form of their program.
 
     Examples
     --------
@@ -134,7 +138,7 @@ class AbsorbedDualSites(DualTying):
         of_sites = any(wanted(need, name) for name in self.natural_fields)
         held = wanted(need, "Kuf", "blocks") and not of_sites
         return (
-            HeldSitesPass(self, prior, columns, need)
+            FixedSitesPass(self, prior, columns, need)
             if held
             else super().start_from(prior, columns, need)
         )
@@ -165,7 +169,7 @@ class AbsorbedDualSites(DualTying):
 
 @record
 class DualSites(DualTying):
-    """q(u) = N(S Kuu^-1 lambda1, S), S = Kuu (Kuu + lambda2)^-1 Kuu: the tied sites of the paper's equations 21 to 24.
+    """q(u) = N(S Kuu^-1 lambda1, S), S = Kuu (Kuu + lambda2)^-1 Kuu: tied sites of Adam et al.
 
     Parameters
     ----------
@@ -175,9 +179,10 @@ class DualSites(DualTying):
 
     Notes
     -----
-    Zeros are the prior. ``AbsorbedDualSites`` has the tighter bound where the variance of the prior
-    moves, and is the one to take in float32: lambda2 here grows with the number of data, and its
-    rounding passes the least eigenvalue of Kuu at some thousand.
+    Zeros are the prior. ``AbsorbedDualSites`` has the tighter bound if the variance of the prior
+    moves. Use it in float32 too: lambda2 here grows with the number of data, and from a few
+    thousand data its rounding error exceeds the least eigenvalue of Kuu. Source: Adam et al. 2021,
+    equations 21 to 24.
 
     Examples
     --------
@@ -206,10 +211,10 @@ class DualSites(DualTying):
 
 @record
 class WhitenedState(DualTying):
-    """Sites in whitened coordinates, t and A themselves, of which the projections Lam are known elsewhere.
+    """Sites in whitened coordinates, t and A themselves, made of projections Lam held elsewhere.
 
-    Its gradients are those of t and A, and that of Kuu counts that both are made of Lam: of A = Lam
-    diag(lambda_2) Lam' and t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam
+    Its gradients are those of t and A. The gradient of Kuu includes that both depend on Lam: from A
+    = Lam diag(lambda_2) Lam' and t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam
     diag(lambda_2), and C = Lam_bar Lam' is that of dual sites.
     """
 
@@ -265,9 +270,8 @@ def factors(q, L):
             f"`posterior.lambda2` holds no valid sites: {flanked} + lambda2 is not positive"
             " definite"
             + (f" (output {error.batch[0]})" if error.batch and len(t) > 1 else "")
-            + ". Zeros are the prior, and natural_step keeps valid sites valid; after the prior has"
-            " moved a smaller step may be needed, or float64 (DualSites with many data), or"
-            " AbsorbedDualSites"
+            + ". Start from zeros, the prior, and update by natural_step; if the prior has moved,"
+            " try a smaller step, float64 (DualSites with many data), or AbsorbedDualSites"
         ) from error
     means = _vectors(
         kernels.multiply_triangular,
@@ -278,13 +282,14 @@ def factors(q, L):
     return t, inverses, means
 
 
-class Sites:
-    """What both whitened passes have: parameters that are sites, steps and cotangents in them.
+class SitesMixin:
+    """Mixin of the whitened passes whose parameters are sites.
 
-    t : (P, M); trils : (P, M, M), C^-1, where that of ``Whitening`` is W: B^-1 = trils' trils
+    t : (P, M)
+    trils : (P, M, M), C^-1 in the place of W of ``WhitenedPass``: B^-1 = trils' trils
     """
 
-    concave = True  # what has been pulled: no step of at most 1 leaves the cone
+    concave = True  # for all pulled rows b <= 0: a step of at most 1 keeps B positive definite
 
     def _whitened(self):
         self.t, inverses, means = factors(self.q, self.L)
@@ -311,11 +316,11 @@ class Sites:
         self.need_sites = need_first or need_second
 
     def natural_step(self, step_size):
-        """The E-step of the module's text."""
+        """The E-step of the module docstring."""
         r, G, q = step_size, kernels.symmetrise(self.G), self.q  # of 2 b
         if not (self.concave and r <= 1):
             B, _ = q.precision(self.L)
-            # refuses a step out of the cone
+            # raises if the new B is not positive definite
             kernels.cholesky(add_to_diagonals((1 - r) * B - r * G, r), overwrite_a=True)
         t = r * (self.Lam_a - kernels.matmul(G, self.means[..., None])[..., 0])
         change = q.from_whitened(self.L, -r * G, t)
@@ -367,16 +372,16 @@ class Sites:
         return Bars(gradient(self.q, lambda1=lambda1_bar, lambda2=lambda2_bar), Kuu_bar)
 
 
-class SitesPass(Sites, GramWhitening):
-    """Without cotangents of Kuf."""
+class SitesPass(SitesMixin, GramWhitenedPass):
+    """Pass without cotangents of Kuf, in the Gram form."""
 
 
-class LongSitesPass(Sites, LongWhitening):
-    """With them; in the long form, which holds B^-1 - I."""
+class LongSitesPass(SitesMixin, LongWhitenedPass):
+    """Pass with cotangents of Kuf, in the long form, which holds B^-1 - I."""
 
 
-class HeldSitesPass(SitesPass):
-    """The M-step of absorbed sites, in the form for it."""
+class FixedSitesPass(SitesPass):
+    """M-step of absorbed sites, in the fixed-site form."""
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)

@@ -1,11 +1,13 @@
-"""A whitened bound from matrix products alone: R, with R R' about Kuu^-1, takes the place of a Cholesky factor.
+"""A whitened bound from matrix products only: R R', about Kuu^-1, replaces a Cholesky factor.
 
 Write K for Kuu with its jitter, T for one implicit natural-gradient (Newton-Schulz) step from R,
+Phi(X) for the lower triangle of X with half the diagonal,
 
-    T = R F,    F = I - Phi(D0),    D0 = R' K R - I,    D = T' K T - I        (Phi: lower triangle, half the diagonal)
+    T = R F,    F = I - Phi(D0),    D0 = R' K R - I,    D = T' K T - I
 
-and, as in ``whitening``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D - I +
-S) T' K); both D and the step count as functions of K, R is a parameter of its own. Then
+and, as in ``whitened_pass``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D -
+I + S) T' K). Both D and the step are differentiated as functions of K; R is an independent
+parameter. Then
 
     mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(Lam * (C Lam)),    C = S + D,
 
@@ -15,23 +17,27 @@ and KL[q(u) || p(u)] is at most (the paper's bound at A = I + D; tr((S - 3 I + A
     KL = (|m|^2 + m' D m + |W|_F^2 + <C, D> - M - tr D) / 2 - sum log W_ii + KL[N(0, T T') || N(0,
     K^-1)].
 
-Of the last term, (tr D - log|I + D|) / 2, only products of D are at hand: the bound rho = (-d -
-log(1 - d)) / 2, d = |D|_F < 1, takes its place (x - log(1 + x) <= x^2 (-d - log(1 - d)) / d^2 for
-|x| <= d). So the value stays a lower bound of the evidence. At R = chol(K^-1) D is zero: value and
-gradients are those of the whitened bound whose whitening matrix is chol(K^-1). The implicit step
-makes them so: dT = T dF there, which is the derivative of chol(K^-1), while without the step T
-would be held. And D is quadratic in D0, |D| <= |D0|^2 (1.92 + |D0| / 2).
+The last term is (tr D - log|I + D|) / 2, and its determinant would need a factorisation. It is
+replaced by its bound rho = (-d - log(1 - d)) / 2, d = |D|_F < 1 (x - log(1 + x) <= x^2 (-d - log(1
+- d)) / d^2 for |x| <= d), so the value stays a lower bound of the evidence. At R = chol(K^-1) D is
+zero: value and gradients are those of the whitened bound whose whitening matrix is chol(K^-1). The
+gradients agree because of the implicit step: dT = T dF there, which is the derivative of
+chol(K^-1), while without the step T would be constant. And D is quadratic in D0, |D| <= |D0|^2
+(1.92 + |D0| / 2).
 
 Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b;
-sums over outputs p are understood, and one KL for each. With Lam, D, m and W as if they were
+sums over outputs p are implied, with one KL per output. With Lam, D, m and W as if they were
 independent, and G = (Lam * 2b) Lam',
 
-    d mean = dLam' m + Lam' dm,    d var = -2 colsum(Lam * dLam) + 2 colsum(C Lam * dLam) + colsum(Lam * ((dS + dD) Lam))
-    d KL   = (m + D m)' dm + <m m' + S + 2 D - I + D / (1 - d), dD> / 2 + <I + D, dS> / 2 - sum dW_ii / W_ii
+    d mean = dLam' m + Lam' dm
+    d var  = -2 colsum(Lam * dLam) + 2 colsum(C Lam * dLam) + colsum(Lam * ((dS + dD) Lam))
+    d KL   = (m + D m)' dm + <m m' + S + 2 D - I + D / (1 - d), dD> / 2 + <I + D, dS> / 2
+             - sum dW_ii / W_ii
              (<C, D> = <S, D> + |D|^2;  d rho = (1 / (1 - d) - 1) dd / 2 = <D, dD> / (2 (1 - d)))
     Lam_bar = m a' + 2 (C Lam - Lam) * b
     m_bar   = Lam a + kappa (m + D m)
-    W_bar   = tril((G + kappa (I + D)) W) - kappa diag(1 / W_ii)                 (<X, dS> / 2 = <X W, dW> for symmetric X)
+    W_bar   = tril((G + kappa (I + D)) W) - kappa diag(1 / W_ii)
+              (<X, dS> / 2 = <X W, dW> for symmetric X)
     D_bar   = (G + kappa (m m' + S + 2 D - I + D / (1 - d))) / 2
 
 and then through Lam = T' Kuf and D = T' K T - I, dD = dT' K T + T' dK T + T' K dT, to T and on to R
@@ -39,11 +45,12 @@ and K:
 
     Kuf_bar = T Lam_bar,    kff_bar = b
     T_bar   = tril(Kuf Lam_bar' + 2 K T D_bar)
-    K_bar   = T D_bar T' + A_bar,    (A_bar, R_bar) the reverse rule of the step at T_bar (see ``newton_schulz_step_vjp``)
+    K_bar   = T D_bar T' + A_bar
+
+where (A_bar, R_bar) are the cotangents of the step at T_bar (see ``newton_schulz_step_vjp``).
 
 Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and
-appendix S4, for the bound at T; the implicit step, and the bound of the last term, are added to it
-here.
+appendix S4, for the bound at T. The implicit step and the bound of the last term are our additions.
 """
 
 from dataclasses import dataclass
@@ -71,7 +78,10 @@ from .pseudo_targets import with_noise
 
 @record
 class InverseFreeWhitened(Posterior):
-    """About q(v) = N(mean, scale_tril scale_tril') with u = Kuu R v, R R' about Kuu^-1: no decomposition, no solve.
+    """Whitened posterior without factorisations: u = Kuu R v, with R R' about Kuu^-1.
+
+    Approximately q(v) = N(mean, scale_tril scale_tril'). Bounds need no decomposition and no
+    triangular solve.
 
     Parameters
     ----------
@@ -79,23 +89,33 @@ class InverseFreeWhitened(Posterior):
     scale_tril : (..., M, M)
         Lower triangular, positive diagonal; the strict upper triangle is never read.
     inverse_root : (M, M)
-        R, lower triangular, positive diagonal: ``inverse_factor(Kuu + jitter I)``, and the same
-        from the last R whenever Kuu has moved. Shared by all outputs.
+        R, lower triangular, positive diagonal; shared by all outputs. Compute it by
+        ``inverse_factor(Kuu + jitter I)``, and refresh it from the last R whenever Kuu has moved.
 
     Notes
     -----
-    The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T
-    that it takes from R; elsewhere its value is a ``ValueError``, while predictions still have
-    variances that are too large, never too small. At R = chol(Kuu^-1) it is the whitened bound,
-    value and gradients, and the gradient of R is zero. Value and all gradients but R's cost (6 B +
-    8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products.
+    The bound takes one Newton-Schulz step from R to T. For every R with ||T' Kuu T - I||_F < 1 it
+    is a lower bound of the evidence. For other R it raises ``ValueError``, while predictive
+    variances are still too large, never too small. At R = chol(Kuu^-1) value and gradients are
+    those of the whitened bound, and the gradient of R is zero. Value and all gradients except R's
+    cost (6 B + 8 M) M^2 flops for one output; R's costs another 5/3 M^3. All of them are products.
 
-    In float32 the gradient of the inducing inputs needs a good condition. D, the difference of R'
-    Kuu R and I, is rounding there, about 1e-8 cond(Kuu), and it enters that gradient to first
-    order. Measured (RBF, D = 2, M = 60 and 100), relative to the norm, in the median and at worst:
-    0.2 and 0.5 % at cond(Kuu) = 1e4 to 2e4, 0.7 and 2 % up to 4e4, 2 and 4 % up to 6.5e4, 3 and 9 %
-    up to 1e5. ``Whitened`` has 1e-4 there, as have lengthscales in both. Exact sums in D would
-    leave a third of it, the part that rounding Kuu makes: take more jitter, float64, or
+    In float32 the gradient of the inducing inputs needs a well-conditioned Kuu. D, the difference
+    of R' Kuu R and I, is rounding error there, about 1e-8 cond(Kuu), and enters that gradient to
+    first order. The table shows its measured error (RBF, D = 2, M = 60 and 100), relative to the
+    norm:
+
+    =============  ======  =====
+    cond(Kuu)      median  worst
+    =============  ======  =====
+    1e4 to 2e4     0.2 %   0.5 %
+    up to 4e4      0.7 %   2 %
+    up to 6.5e4    2 %     4 %
+    up to 1e5      3 %     9 %
+    =============  ======  =====
+
+    ``Whitened`` has 1e-4 there, and so have lengthscales in both posteriors. Exact sums in D would
+    leave a third of the error, the part due to rounding Kuu. Use more jitter, float64, or
     ``Whitened``.
 
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", appendix S4.
@@ -114,17 +134,15 @@ class InverseFreeWhitened(Posterior):
     inverse_root: Array = leaf("tril")
 
     inverse_field = "inverse_root"
-    no_natural_step = (
-        "it would factorise the precision of q, which this posterior is there to avoid"
-    )
+    no_natural_step = "it would factorise the precision of q, which this posterior avoids"
 
     def check_size(self, M):
         outputs = check_vector_and_matrix(self, M)
         if np.shape(self.inverse_root) != (M, M):
             raise ValueError(
                 f"`posterior` has inverse_root {np.shape(self.inverse_root)}, but there are {M}"
-                f" inducing inputs: use ({M}, {M}), a factor of the inverse of Kuu such as"
-                " inverse_factor makes"
+                f" inducing inputs: use ({M}, {M}), a factor of the inverse of Kuu by"
+                " inverse_factor"
             )
         return outputs
 
@@ -136,8 +154,8 @@ class InverseFreeWhitened(Posterior):
 
 
 @dataclass(slots=True)
-class Rows:
-    """What the reverse pass needs of one run of rows: Kuf and Lam (M, N), and C Lam (M, N) of each output."""
+class Residuals:
+    """Residuals of one chunk of rows: Kuf and Lam (M, N), and C Lam (M, N) per output."""
 
     Kuf: Any
     Lam: Any
@@ -145,7 +163,7 @@ class Rows:
 
 
 class InverseFreePass(Pass):
-    """K, R, D0, T, D and C of the module's text, and the sums that ``pull`` collects."""
+    """K, R, D0, T, D and C of the module docstring, and the sums of ``pull``."""
 
     def __init__(self, q, prior, need):
         M = len(prior.Kuu)
@@ -165,7 +183,7 @@ class InverseFreePass(Pass):
         self.Lam_a = self.G = self.T_bar = None
 
     def project(self, Kuf, kff):
-        """M^2 N flops, and 2 M^2 N an output."""
+        """M^2 N flops, and 2 M^2 N per output."""
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         P, N = len(self.means), Lam.shape[1]
         mean, var, C_Lam = (
@@ -180,7 +198,7 @@ class InverseFreePass(Pass):
         self.clamped += raise_to_floor(var, kff)
         return Projection(
             Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)),
-            Rows(Kuf, Lam, C_Lam),
+            Residuals(Kuf, Lam, C_Lam),
         )
 
     def joint(self, Kuf, Kff):
@@ -198,7 +216,7 @@ class InverseFreePass(Pass):
         )
 
     def kl(self):
-        """The bound of KL[q(u) || p(u)] of the module's text, summed over outputs."""
+        """The bound of KL[q(u) || p(u)] of the module docstring, summed over outputs."""
         d = self._distance()
         P = len(self.means)
         squares = np.sum(np.square(self.means, dtype=float)) + kernels.tril_sum_of_squares(
@@ -225,7 +243,7 @@ class InverseFreePass(Pass):
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if through_T:
                 self.T_bar = kernels.empty((M, M), Lam)
-            if through_T or self.need_tril:  # the sum over outputs will do for D_bar
+            if through_T or self.need_tril:  # D_bar only needs the sum over outputs
                 self.G = kernels.empty((P if self.need_tril else 1, M, M), Lam)
         if through_T or self.need_Kuf:
             Lam_bar = None
@@ -252,7 +270,7 @@ class InverseFreePass(Pass):
         )
 
     def finish(self, kl_bar):
-        if self.G is not None:  # summed as lower triangles
+        if self.G is not None:  # only lower triangles were summed
             kernels.symmetrise(self.G)
         mean_bar = tril_bar = root_bar = Kuu_bar = None
         if self.need_mean:
@@ -267,7 +285,7 @@ class InverseFreePass(Pass):
         )
 
     def _tril_bar(self, kl_bar):
-        """(P, M, M), lower. Consumes the sums G: the last of the three."""
+        """(P, M, M), lower. Consumes the sums G, so it is called last."""
         bar = kernels.empty(self.trils.shape, self.D)
         for G, W, out in zip(self.G, self.trils, bar, strict=True):
             G += kl_bar * self.D
@@ -299,13 +317,13 @@ class InverseFreePass(Pass):
         return K_bar, R_bar
 
     def _distance(self):
-        """|D|_F, where it is less than one."""
+        """|D|_F, checked to be less than one."""
         if not deferred_checks.none(self.d >= 1):
             raise ValueError(
                 "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a"
                 f" Newton-Schulz step |R' Kuu R - I| is {float(self.d):.3g}, and the bound needs"
-                " less than 1; take inverse_factor(Kuu + jitter I, inverse_root), and where"
-                " rounding keeps that from coming nearer, more jitter or float64"
+                " less than 1; use inverse_factor(Kuu + jitter I, inverse_root); if rounding limits"
+                " it, more jitter or float64"
             )
-        # on a device the verdict is read later, and logarithms are taken before
+        # on a device the check is read later, after the logarithms
         return np.minimum(self.d, 1 - 1e-15)

@@ -1,15 +1,16 @@
-"""L-SVGP: q(u) as the prior times a Gaussian likelihood of independent pseudo-observations, S = (Kuu^-1 + S~^-1)^-1.
+"""L-SVGP: q(u) is the prior times a Gaussian likelihood of independent pseudo-observations.
 
-Panos et al. 2018; Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section
-2 and, for the preconditioned mean, 3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each
-output p, w = J m~ (plain: w = m~):
+The covariance of q is S = (Kuu^-1 + S~^-1)^-1. Sources: Panos et al. 2018; Cortinovis et al.,
+"Inverse-Free Sparse Variational Gaussian Processes", section 2 and, for the preconditioned mean,
+3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each output p, w = J m~ (plain: w = m~):
 
-    mean = Kfu w,    var = kff - diag(Kfu J Kuf),    KL = (s' diag(J) - M + log det K~ - sum log s + w' Kuu w) / 2.
+    mean = Kfu w,    var = kff - diag(Kfu J Kuf)
+    KL   = (s' diag(J) - M + log det K~ - sum log s + w' Kuu w) / 2.
 
 Only K~, whose eigenvalues are at least min(s), is factorised: K~ = L L', X = L^-1, J = X'X. With
 Lam = X Kuf and beta = X m~ (plain: L' w) the mean is Lam' beta and the variance kff -
-colsum(Lam^2): a difference of positive numbers that is not formed through J, so float32 loses
-cond(L), not cond(K~).
+colsum(Lam^2). This difference is not formed through J, so float32 loses digits by cond(L), not by
+cond(K~).
 
 Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the
 KL, K = Kuu, Psi = J Kuf.
@@ -18,17 +19,18 @@ KL, K = Kuu, Psi = J Kuf.
     d var = dkff - 2 colsum(Psi dKuf) + colsum(Psi (dK~ Psi))
     d w = J dm~ - J dK~ w                                         (plain: dm~)
     w_bar   = Kuf a + kappa K w,    m~_bar = J w_bar              (plain: w_bar)
-    K~_bar  = Psi diag(b) Psi' + kappa P/2 (J - J S~ J) - sym((J w_bar) w')       (plain: without the last term)
+    K~_bar  = Psi diag(b) Psi' + kappa P/2 (J - J S~ J) - sym((J w_bar) w')
+              (plain: without the last term)
     Kuu_bar = K~_bar + kappa/2 w w'
     s_bar   = diag(K~_bar) + kappa P/2 (diag(J) - 1/s)
     Kuf_bar = w a' - 2 Psi diag(b)
 
-Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix, 3 M^2
-B. Factor, inverse, X'X and J S~ J: 1/3 + 1/3 + 1/3 + 1 M^3.
+Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix take 3
+M^2 B flops. Factor, inverse, X'X and J S~ J take 1/3 + 1/3 + 1/3 + 1 M^3.
 
-In float64, where J is needed for the gradient anyway, Psi = J Kuf is one whole product in place of
-two triangular ones (as many flops, a tenth faster), and the variance kff - colsum(Kuf * Psi).
-Measured at cond(K~) up to 1e8: gradients as accurate as the others, the value to 1e-9 or better.
+In float64, if the gradient needs J anyway, Psi = J Kuf is one full product in place of two
+triangular ones (the same flops, 10 % faster), and the variance is kff - colsum(Kuf * Psi). Measured
+at cond(K~) up to 1e8, the gradients are as accurate, and the value is accurate to 1e-9 or better.
 """
 
 import numpy as np
@@ -36,7 +38,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Array
-from .base import once
+from .base import cached_attribute
 from .pseudo_targets import (
     PseudoData,
     PseudoPass,
@@ -48,22 +50,22 @@ from .pseudo_targets import (
 
 @record
 class LikelihoodForm(PseudoData):
-    """q(u) proportional to p(u) N(m~ | u, S~), up to its mean: covariance (Kuu^-1 + S~^-1)^-1, mean Kuu w.
+    """q(u) = N(Kuu w, (Kuu^-1 + S~^-1)^-1): the covariance of p(u) N(m~ | u, S~), normalised.
 
     Parameters
     ----------
     mean : (..., M)
         m~. Preconditioned: w = (Kuu + S~)^-1 m~, so that m~ are pseudo-targets. Plain: w = m~.
     variance : (M,)
-        Diagonal of S~, positive: the noise of the pseudo-targets, shared by all outputs.
+        Diagonal of S~: the noise of the pseudo-targets, shared by all outputs. Positive.
     preconditioned : bool
-        Static. Plain trains far more slowly.
+        Whether the mean is preconditioned. Static. The plain form trains far more slowly.
 
     Notes
     -----
-    Value and all gradients cost 3 M^2 B + 2 M^3 flops, whatever the number of outputs; the value
-    alone M^2 B + 2/3 M^3. The jitter is added to Kuu, as for every posterior; S~ keeps the
-    factorisation safe without it.
+    Value and all gradients cost 3 M^2 B + 2 M^3 flops for any number of outputs; the value only
+    costs M^2 B + 2/3 M^3. The jitter is added to Kuu, as for every posterior; with S~ the
+    factorisation is safe without it.
 
     Source: Panos, Dellaportas and Titsias 2018; Cortinovis et al., sections 2 and 3.2.
 
@@ -83,16 +85,18 @@ class LikelihoodForm(PseudoData):
 
 
 class InversePass(PseudoPass):
-    """The reverse rule above, for a pass that has
+    """Base with the reverse rule above; subclasses provide J, J_diagonal and times_J.
 
-    J : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
-    H : K~_bar of the rows so far, or its diagonal where nobody asks for more
+    J : K~^-1 (M, M), symmetric
+    J_diagonal : (M,)
+    times_J(vectors) : J v for each of the vectors (P, M)
+    H : K~_bar of the rows so far, or only its diagonal if that is enough
     """
 
     H = None
 
     def project(self, Kuf, kff):
-        """Rows: Kuf, Psi. 2 M^2 N flops."""
+        """Residuals: Kuf, Psi. 2 M^2 N flops."""
         Psi = kernels.matmul(self.J, Kuf)
         mean, explained = kernels.column_moments(Kuf, self.w[0], Psi)
         if self.P > 1:
@@ -100,7 +104,7 @@ class InversePass(PseudoPass):
         return self.projection(mean, kff - explained, kff, Kuf, Psi)
 
     def Psi(self, saved):
-        """J Kuf from what ``project`` put into its rows beside Kuf; it is consumed."""
+        """J Kuf from the second residual of ``project``, which is consumed."""
         return saved
 
     def pull(self, rows, f_bar):
@@ -125,7 +129,7 @@ class InversePass(PseudoPass):
             outer = outer - mean_bar
         if not self.need_Kuu and not self.need_variance:
             return self.bars(mean_bar, None, None)
-        # taken, for ``kl`` too, before J is overwritten
+        # read J_diagonal (``kl`` needs it too) before J is overwritten
         c, J_diagonal = 0.5 * kl_bar * self.P, self.J_diagonal
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
@@ -149,7 +153,7 @@ class InversePass(PseudoPass):
 
 
 class LikelihoodPass(InversePass):
-    """One pass through a bound: X = chol(K~)^-1 (M, M), the weights, and the sums that ``pull`` collects."""
+    """Pass with X = chol(K~)^-1 (M, M)."""
 
     def __init__(self, q, prior, need):
         super().__init__(q, need)
@@ -165,13 +169,13 @@ class LikelihoodPass(InversePass):
             w = kernels.matmul(self.beta, self.X)
         self.w, self.Kw = w, times_Kuu(w, prior)
 
-    @once
+    @cached_attribute
     def J_diagonal(self):
         return (
             self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
         )
 
-    @once
+    @cached_attribute
     def J(self):
         return kernels.symmetrise(kernels.tril_gram(self.X))
 
@@ -186,7 +190,7 @@ class LikelihoodPass(InversePass):
         )
 
     def project(self, Kuf, kff):
-        """By J; or rows Kuf, Lam, in M^2 N flops."""
+        """By J if ``by_J``; else the residuals are Kuf, Lam. M^2 N flops."""
         if self.by_J:
             return super().project(Kuf, kff)
         Lam = kernels.multiply_triangular(self.X, Kuf)

@@ -1,11 +1,12 @@
-"""Unwhitened SVGP, q(u) = N(m, W W'), through the whitened algebra at m' = L^-1 m, W' = L^-1 W (L = chol(Kuu)).
+"""Unwhitened SVGP, q(u) = N(m, W W'), by the whitened algebra at m' = L^-1 m, W' = L^-1 W.
 
-KL[N(m, W W') || N(0, L L')] is the whitened one: both log-determinants carry the same log det L.
+L = chol(Kuu). KL[N(m, W W') || N(0, L L')] equals the whitened KL: both log-determinants contain
+the same log det L.
 
-Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: the batch, the mean
-and the factor,
+Reverse. The whitening lemma covers everything that depends on Kuu through L^-1: the batch, the mean
+and the factor. With ' for whitened parameters,
 
-    m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'^T + W'_bar W'^T    (here ' marks the whitened ones)
+    m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'^T + W'_bar W'^T
 """
 
 from .. import kernels
@@ -27,7 +28,7 @@ class Marginal(GaussianFactor):
 
     Notes
     -----
-    Costs 7/3 M^3 flops an output more than ``Whitened``, for the value and all gradients. Source:
+    Value and all gradients cost 7/3 M^3 flops per output more than those of ``Whitened``. Source:
     Hensman et al. 2013, 2015.
 
     Examples

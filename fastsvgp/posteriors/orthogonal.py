@@ -1,16 +1,16 @@
-"""SOLVE-GP: a second set O of inducing inputs for what the first, Z, leaves over.
+"""SOLVE-GP: a second set O of inducing inputs for the part of f that is independent of f(Z).
 
-The process is split into what u = f(Z) tells of it and an independent rest, of which v = f(O) -
-E[f(O) | u] is known; v has the prior covariance C_vv = K_vv - K_vu Kuu^-1 K_uv, and q(u, v) = q(u)
-q(v) with N(m_u, S_u) and N(m_v, S_v), S = W W'. Let K be the Kuu of the stack (Z, O), jitter
-included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv = chol(C_vv), so
+The process is the sum of its projection on u = f(Z) and an independent residual, whose inducing
+variables are v = f(O) - E[f(O) | u]. v has the prior covariance C_vv = K_vv - K_vu Kuu^-1 K_uv, and
+q(u, v) = q(u) q(v) with N(m_u, S_u) and N(m_v, S_v), S = W W'. Let K be the Kuu of the stack (Z,
+O), jitter included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv =
+chol(C_vv), so
 
     u = L_uu u',    v = L_vv v',    f(Z, O) = L (u', v'),
 
-and SOLVE-GP is the whitened bound of the stack (see ``whitened_pass``) with the mean (m_u', m_v') and
-the factor diag(W_u', W_v'), each whitened by its own block, m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s.
-
-``orthogonal_pass`` has the bound, its gradient and the natural step.
+and SOLVE-GP is the whitened bound of the stack (see ``whitened_pass``) with the mean (m_u', m_v')
+and the factor diag(W_u', W_v'). Each set is whitened by its own block, m_s' = L_ss^-1 m_s, W_s' =
+L_ss^-1 W_s. ``orthogonal_pass`` has the bound, its gradient and the natural step.
 
 Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes"
 (2020), section 3, appendix F.
@@ -31,10 +31,10 @@ LONG_FROM = 2  # data per inducing input of all sets
 
 @record
 class OrthogonalSets(Posterior):
-    """Posteriors with a mean and a lower factor for each of several sets; ``names`` are the ends of their fields' names."""
+    """Base of posteriors with a mean and a lower factor per set; ``names`` are field suffixes."""
 
     names: ClassVar[tuple[str, ...]] = ("u", "v")
-    unwhitens: ClassVar[bool] = False  # whether the fields are those of u and v themselves
+    unwhitens: ClassVar[bool] = False  # whether the fields are moments of u and v themselves
     num_sets = 2
     starts_at_prior = True
     natural_fields: ClassVar[tuple[str, ...]] = ("mean_u", "scale_tril_u", "mean_v", "scale_tril_v")
@@ -54,7 +54,7 @@ class OrthogonalSets(Posterior):
         return batch
 
     def fields_of(self, name):
-        """The names of one set's fields: of the mean, and of the factor if it has one."""
+        """Names of the fields of one set: the mean, and the factor if there is one."""
         return tuple(
             f"{field}_{name}"
             for field in ("mean", "scale_tril")
@@ -72,15 +72,18 @@ class OrthogonalSets(Posterior):
         return (LongStackedPass if long else stacked_pass)(self, prior, columns, need)
 
     def whitened(self, name, L):
-        """``(m', W')`` (..., M), (..., M, M) of one set, whose block of the factor is L."""
+        """``(m', W')`` (..., M), (..., M, M) of one set; L is its diagonal block of the factor."""
         return getattr(self, f"mean_{name}"), getattr(self, f"scale_tril_{name}")
 
     def whitened_vjp(self, one, L, C):
-        """Cotangents of one set's parameters from those of the whitened ones; C, where it is not None, takes in those of L."""
+        """Cotangents of the parameters of one set from those of its whitened parameters.
+
+        If C is not None, the contributions of L are added to it.
+        """
         return one.mean_bar, one.tril_bar
 
     def unwhitened(self, name, L, mean, tril):
-        """One set's fields from the whitened ones. Overwrites ``tril``."""
+        """Fields of one set from its whitened parameters. Overwrites ``tril``."""
         return {f"mean_{name}": mean, f"scale_tril_{name}": tril}
 
 
@@ -99,8 +102,8 @@ class WhitenedOrthogonal(OrthogonalSets):
 
     Notes
     -----
-    It is ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half the
-    parameters. Value and all gradients cost (12 + 6 P) M^2 B + 32/3 M^3 flops for M2 = M and P
+    Equivalent to ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half
+    the parameters. Value and all gradients cost (12 + 6 P) M^2 B + 32/3 M^3 flops for M2 = M and P
     outputs; for one output and B > 4 M, 14 M^2 B + 79/3 M^3. Source: Shi et al. 2020, appendix F.
 
     Examples
@@ -121,7 +124,7 @@ class WhitenedOrthogonal(OrthogonalSets):
 
 @record
 class UnwhitenedSets(OrthogonalSets):
-    """Those whose fields are moments of u and v themselves."""
+    """Base of posteriors whose fields are moments of u and v themselves."""
 
     unwhitens = True
 
@@ -164,8 +167,8 @@ class Orthogonal(UnwhitenedSets):
 
     Notes
     -----
-    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section
-    3.
+    Value and all gradients cost 14/3 P M^3 flops more than those of ``WhitenedOrthogonal``, for M2
+    = M. Source: Shi et al. 2020, section 3.
 
     Examples
     --------

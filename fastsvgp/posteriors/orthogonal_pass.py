@@ -1,23 +1,28 @@
-"""The pass of SOLVE-GP: the whitened bound of a stack of sets, whose q has a block-diagonal factor.
+"""Pass of SOLVE-GP: the whitened bound of a stack of sets, with a block-diagonal factor of q.
 
 As in ``orthogonal``, K is the Kuu of the stack and L its factor. m and W are the whitened
 parameters, ' is a transpose, Lam = L^-1 Kuf, Lam_s its rows of set s, V_s = W_s' Lam_s. Sums over
-sets s are understood:
+sets s are implied:
 
-    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V_s^2),    KL = sum_s KL[N(m_s, W_s W_s') || N(0, I)].
+    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V_s^2)
+    KL   = sum_s KL[N(m_s, W_s W_s') || N(0, I)].
 
 Reverse, with a, b the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b:
 
     Lam_bar_s = m_s a' + 2 (W_s V_s - Lam_s) * b,    Kuf_bar = L^-T Lam_bar,    kff_bar = b
     m_s_bar   = Lam_s a + kappa m_s
     W_s_bar   = tril(2 (Lam_s * b) V_s') + kappa (W_s - diag(1 / W_s,ii))
-    Kuu_bar   = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,    C = Lam_bar Lam'      (whitening lemma: K enters through Lam alone)
+    Kuu_bar   = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,    C = Lam_bar Lam'
 
-Unwhitened parameters see K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK
-L^-T, and, Phi(E) being lower triangular, its block L_ss by L_ss Phi(E)_ss; so x = L_ss^-1 y moves
-by -Phi(E)_ss x, and the lemma holds with
+(the whitening lemma: K enters through Lam only).
 
-    C_ss += m_s_bar m_s' + W_s_bar W_s',    and L_ss^-T m_s_bar, tril(L_ss^-T W_s_bar) for the fields.
+Unwhitened parameters depend on K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1
+dK L^-T, and, because Phi(E) is lower triangular, its block L_ss by L_ss Phi(E)_ss. So x = L_ss^-1 y
+moves by -Phi(E)_ss x, and the lemma holds with
+
+    C_ss += m_s_bar m_s' + W_s_bar W_s'
+
+The fields have the cotangents L_ss^-T m_s_bar and tril(L_ss^-T W_s_bar).
 
 Natural step of size g, in whitened coordinates, with G = (Lam * 2b) Lam': q(u, v) is a Gaussian
 with one mean and a block-diagonal covariance. Its covariances move block by block, S_s,new^-1 = (1
@@ -25,20 +30,22 @@ with one mean and a block-diagonal covariance. Its covariances move block by blo
 
     R m_new = (1 - g) S^-1 m + g (Lam a - G m),    R = (1 - g) diag(S_s^-1) + g (I - G),
 
-so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone
-is not.
+so that a unit step on all data with Gaussian noise is the optimum. Separate steps of each block do
+not give the optimum.
 
-*Batch form* as it stands: solve, products with W by blocks, solve, C: for M2 = M and P outputs (12 + 6 P) M^2 B + 32/3 M^3 flops.
+*Batch form*, the formulas above: solve, products with W by blocks, solve, C. For M2 = M and P
+outputs it takes (12 + 6 P) M^2 B + 32/3 M^3 flops.
 
-*Long form*, for long batches and one output, as in ``whitened_pass``: with H_s = W_s W_s' - I, Q = L^-T diag(H_s), which is block
-upper triangular, alpha = L^-T m and E = Q Lam,
+*Long form*, for long batches and one output, as in ``whitened_pass``: with H_s = W_s W_s' - I, Q =
+L^-T diag(H_s), which is block upper triangular, alpha = L^-T m and E = Q Lam,
 
     mean = Kuf' alpha,    var = kff + colsum(Kuf * E),    Kuf_bar = alpha a' + E * 2b,
 
-W_s_bar and the diagonal blocks of C from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s (Lam_s a)'
-+ H_s G_ss, and the blocks between sets from the batch: Lam_bar = L' Kuf_bar, and for the last set o
-that is L_oo' times its rows, so that with two sets C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 79/3
-M^3 flops for M2 = M; measured, the two are even at about B = 4 M.
+W_s_bar and the diagonal blocks of C follow from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s
+(Lam_s a)' + H_s G_ss. The blocks between sets follow from the batch: Lam_bar = L' Kuf_bar, and for
+the last set o that is L_oo' times its rows, so that with two sets C_vu = L_vv' (Kuf_bar_v Lam_u').
+It takes 14 M^2 B + 79/3 M^3 flops for M2 = M; measured, both forms take equal times at about B = 4
+M.
 
 Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes"
 (2020), section 3, appendix F.
@@ -52,44 +59,47 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, replace
-from .base import Bars, Joint, Projection, WhiteningPass, gradient, raise_to_floor, wanted
+from .base import Bars, CholeskyPass, Joint, Projection, gradient, raise_to_floor, wanted
 
 
 def stacked_pass(q, prior, columns, need):
-    """The pass in the form for what is needed: a natural step sums Gram matrices, gradients do not."""
+    """Choose the pass by ``need``: natural steps sum Gram matrices, gradients do not."""
     form = NaturalStackedPass if "natural_step" in need else StackedPass
     return form(q, prior, columns, need)
 
 
 @dataclass(slots=True)
 class InducingSet:
-    """One set in a pass: where it stands in the stack, its whitened parameters, and the sums of its factor's gradient."""
+    """One set in a pass: its position in the stack, whitened parameters, and gradient sums."""
 
     name: str
     at: slice
     means: Any  # (P, M_s)
     trils: Any  # (P, M_s, M_s)
-    need_tril: bool  # somebody asks for its gradient
-    sum_trils: bool  # it is summed, for those or for the gradient of Kuu
+    need_tril: bool  # the gradient of the factor is requested
+    sum_trils: bool  # it is summed, because it is requested or for the gradient of Kuu
     mean_bar: Any = None
     tril_bar: Any = None
 
 
 @dataclass(slots=True)
-class Projected:
-    """What ``pull`` needs of a run of rows: Lam (M, N), and V_s (M_s, N) for each output and set."""
+class Residuals:
+    """Residuals of a chunk of rows: Lam (M, N), and V_s (M_s, N) for each output and set."""
 
     Lam: Any
     V: list
 
 
-class StackedPass(WhiteningPass):
-    """The factor of the stacked Kuu, the sets, and the sums that ``pull`` collects.
+class StackedPass(CholeskyPass):
+    """Pass in the batch form.
 
-    L : (M, M); means : (P, M), of all sets; batch : the leading axes of the parameters, (P,) or ()
+    L : (M, M), factor of the stacked Kuu
+    sets : the ``InducingSet`` records
+    means : (P, M), of all sets
+    batch : leading axes of the parameters, (P,) or ()
     """
 
-    sums_trils: ClassVar[bool] = True  # the gradients of factors are summed where they are needed
+    sums_trils: ClassVar[bool] = True  # whether gradients of factors are summed if needed
 
     def __init__(self, q, prior, columns, need):
         super().__init__(prior, columns)
@@ -132,7 +142,7 @@ class StackedPass(WhiteningPass):
                 var[p] += kernels.column_moments(v, one.means[p])[1]
         self.clamped += raise_to_floor(var, kff)
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
-        return Projection(f, Projected(Lam, V))
+        return Projection(f, Residuals(Lam, V))
 
     @staticmethod
     def _half(one, p, Lam):
@@ -191,7 +201,7 @@ class StackedPass(WhiteningPass):
             one.tril_bar = kernels.empty(one.trils.shape, Lam) if one.sum_trils else None
 
     def _through_factors(self, p, Lam, V, b2, add):
-        """W_s V_s * 2b of all sets (M, N) if cotangents of Kuf are needed; adds to the sums of W_s_bar."""
+        """W_s V_s * 2b of all sets (M, N) if cotangents of Kuf are needed; sums W_s_bar."""
         if not (self.need_Kuf or any(one.sum_trils for one in self.sets)):
             return None
         T = kernels.empty(Lam.shape, Lam)
@@ -201,7 +211,7 @@ class StackedPass(WhiteningPass):
                 kernels.tril_product(Lam[one.at], part, out=one.tril_bar[p], add=add)
             if self.need_Kuf:
                 product = kernels.multiply_triangular(one.trils[p], part, overwrite_b=True)
-                if product is not part:  # a device has it elsewhere
+                if product is not part:  # on a device the product has new memory
                     part[...] = product
         return T
 
@@ -216,7 +226,7 @@ class StackedPass(WhiteningPass):
         return Bars(gradient(self.q, **bars), Kuu_bar)
 
     def _field_bars(self, one, kl_bar):
-        """Cotangents of the fields of one set, None for those that nobody needs; C takes in its part."""
+        """Cotangents of the fields of one set, None if not needed; its part is added to C."""
         if one.sum_trils:
             for bar, W in zip(one.tril_bar, one.trils, strict=True):
                 kernels.tril_update(bar, W, kl_bar, out=bar)
@@ -228,7 +238,7 @@ class StackedPass(WhiteningPass):
 
 
 class NaturalStackedPass(StackedPass):
-    """The pass of a natural step: ``pull`` sums G of each output too, and no gradient of a factor."""
+    """Pass of a natural step: ``pull`` sums G per output, and no gradients of factors."""
 
     sums_trils = False
 
@@ -244,7 +254,7 @@ class NaturalStackedPass(StackedPass):
         return super().pull(rows, f_bar)
 
     def natural_step(self, step_size):
-        """By the last formulas of the module's text; each S_s^-1 enters with the weight 1 - g alone."""
+        """The natural step of the module docstring; each S_s^-1 only enters with weight 1 - g."""
         means = np.empty(self.means.shape, self.means.dtype, like=self.means)
         precisions = [kernels.empty(one.trils.shape, one.trils) for one in self.sets]
         for p in range(len(means)):
@@ -276,7 +286,7 @@ class NaturalStackedPass(StackedPass):
 
 
 class LongStackedPass(StackedPass):
-    """The pass in the long form: two sets, one output. Rows: Kuf, Lam and E."""
+    """Pass in the long form: two sets, one output. Residuals: Lam and E."""
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
@@ -335,7 +345,7 @@ class LongStackedPass(StackedPass):
         return super().finish(kl_bar)
 
     def _from_gram(self, one, H, G):
-        """One set's gradient of the factor, and its block of C."""
+        """Compute the gradient of one set's factor, and its block of C."""
         if one.sum_trils:
             # transposed: W' G
             GW = kernels.multiply_triangular(one.trils[0], G, transpose=True)

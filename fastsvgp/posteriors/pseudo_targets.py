@@ -1,6 +1,6 @@
-"""What posteriors in the form of a likelihood share: u is seen through pseudo-observations m~ with noise S~ = diag(s).
+"""Shared parts of posteriors in likelihood form: pseudo-observations m~ of u, noise S~ = diag(s).
 
-All outputs share s, and with it the variances; the means are their own.
+All outputs share s, and therefore the variances; each output has its own mean.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_f
 
 @record
 class PseudoData(Posterior):
-    """Posteriors with a ``mean`` (..., M) and a ``variance`` (M,) that all outputs share."""
+    """Base of posteriors with a ``mean`` (..., M), and a ``variance`` (M,) for all outputs."""
 
     no_natural_step = "it would not keep S~ diagonal"
 
@@ -33,11 +33,11 @@ class PseudoData(Posterior):
 
 
 class PseudoPass(Pass):
-    """What the passes of these posteriors have in common.
+    """Base of the passes of these posteriors.
 
     means : (P, M); s : (M,); batch : leading axes of the mean, (P,) or ()
-    w : (P, M), with f = Kfu w in the mean; Kw : (P, M), Kuu times it
-    Kuf_a : (P, M), the sum of Kuf a over the runs of rows
+    w : (P, M), with E f = Kfu w; Kw : (P, M), Kuu w
+    Kuf_a : (P, M), the sum of Kuf a over chunks of rows
     """
 
     def __init__(self, q, need):
@@ -64,7 +64,7 @@ class PseudoPass(Pass):
         return len(self.means)
 
     def projection(self, mean, var, kff, *rows):
-        """``Projection`` from means (P, N) and variances (N,), which are raised to their floor."""
+        """``Projection`` from means (P, N) and variances (N,); clips the variances."""
         self.clamped += raise_to_floor(var, kff)
         shape = (*self.batch, len(var))
         return Projection(
@@ -79,7 +79,7 @@ class PseudoPass(Pass):
         return Joint(mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy())
 
     def cotangents(self, f_bar):
-        """Those of the means (P, N), and of the variances (N,), summed over outputs."""
+        """Cotangents of the means (P, N), and of the variances (N,) summed over outputs."""
         N = f_bar.var.shape[-1]
         return f_bar.mean.reshape(self.P, N), f_bar.var.reshape(self.P, N).sum(axis=0)
 
@@ -92,13 +92,13 @@ class PseudoPass(Pass):
         return self.Kuf_a + kl_bar * self.Kw
 
     def bars(self, mean_bar, variance_bar, Kuu_bar, **others):
-        """``Bars`` of a mean's cotangent (P, M) and the others, None for what is not needed."""
+        """``Bars`` from the cotangent of the mean (P, M) and the others, None if not needed."""
         mean_bar = mean_bar.reshape(self.q.mean.shape) if self.need_mean else None
         return Bars(gradient(self.q, mean=mean_bar, variance=variance_bar, **others), Kuu_bar)
 
 
 def times_Kuu(w, prior):
-    """Kuu w, with its jitter, for each of the vectors (P, M)."""
+    """(Kuu + jitter I) w for each of the vectors (P, M)."""
     return kernels.matmul(w, prior.Kuu) + prior.jitter * w
 
 

@@ -1,4 +1,7 @@
-"""R-SVGP: the bound of L-SVGP with a factor of T, about (Kuu + S~)^-1, in place of the inverse: matrix products alone."""
+"""R-SVGP: the bound of L-SVGP from matrix products only.
+
+A factor of T, about (Kuu + S~)^-1, replaces the inverse.
+"""
 
 import numpy as np
 
@@ -14,30 +17,32 @@ from .trace_estimates import SampledPass
 
 @record
 class Relaxed(PseudoData):
-    """``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T, T = L L', for the inverse: no decomposition, no triangular solve.
+    """``LikelihoodForm`` without factorisations: P = 2 T - T (Kuu + S~) T replaces the inverse.
+
+    Here T = L L'. Bounds need no decomposition and no triangular solve.
 
     Parameters
     ----------
     mean : (..., M)
         m~. Preconditioned: w = P m~ in the mean Kuu w of u. Plain: w = m~.
     variance : (M,)
-        Diagonal of S~, positive, shared by all outputs.
+        Diagonal of S~, shared by all outputs. Positive.
     inverse_tril : (M, M)
-        L, lower triangular, positive diagonal; the strict upper triangle is never read. Keep it
-        near a factor of the inverse:
-        ``inverse_factor(Kuu + diag(variance + jitter), inverse_tril)`` whenever the others have
-        moved, and hold it fixed in between. Shared by all outputs.
+        L, lower triangular, positive diagonal; the strict upper triangle is never read. Shared by
+        all outputs. Keep it near a factor of the inverse: compute
+        ``inverse_factor(Kuu + diag(variance + jitter), inverse_tril)`` whenever the other
+        parameters have moved, and hold it fixed in between.
     preconditioned : bool
-        Static.
+        Whether the mean is preconditioned. Static.
 
     Notes
     -----
-    The value is a lower bound of the evidence for every L, and that of ``LikelihoodForm`` at L L' =
-    (Kuu + S~)^-1; there, with L held fixed, all other gradients are its gradients too. Value and
+    The value is a lower bound of the evidence for every L. At L L' = (Kuu + S~)^-1 it is the value
+    of ``LikelihoodForm``, and with L held fixed the other gradients agree as well. Value and
     gradients cost 5 M^2 B + 8/3 M^3 flops with exact traces (plus M^2 B + 3 M^3 for
-    ``inverse_tril``), 7 M^2 B + 9 M^2 K with K probes; ``likelihood_direction`` 3 M^2 B + 3 M^3. By
-    flops that is more than ``LikelihoodForm``: it is meant for devices whose products are much
-    faster than factorisations.
+    ``inverse_tril``), and 7 M^2 B + 9 M^2 K with K probes. ``likelihood_direction`` costs 3 M^2 B +
+    3 M^3. This is more flops than ``LikelihoodForm`` needs: use it on devices whose products are
+    much faster than factorisations.
 
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), (4)
     and (7).
@@ -65,12 +70,12 @@ class Relaxed(PseudoData):
             raise ValueError(
                 f"`posterior` has inverse_tril {np.shape(self.inverse_tril)}, but there are {M}"
                 f" inducing inputs: use ({M}, {M}), a factor of the inverse of Kuu + diag(variance)"
-                " such as inverse_factor makes"
+                " by inverse_factor"
             )
         return batch
 
     def start_from(self, prior, columns=0, need=(), probes=None, direction=None):
-        """As for every posterior; ``probes`` (M, K) of +-1 estimate the traces of the KL divergence."""
+        """Begin a pass; ``probes`` (M, K) of +-1 estimate the traces of the KL divergence."""
         if probes is not None:
             return SampledPass(self, prior, need, probes)
         relaxation = Relaxation(self, prior, need)
@@ -79,7 +84,7 @@ class Relaxed(PseudoData):
         return RelaxedPass(self, need, relaxation)
 
     def draw(self, name, value, M, dtype, rng):
-        """``probes``: an (M, K) array of +-1, drawn where it is the number K."""
+        """``probes``: an (M, K) array of +-1. A number K is replaced by K drawn probes."""
         array = check.as_array(name, value)
         if array.ndim == 0:
             drawn = (
@@ -95,7 +100,7 @@ class Relaxed(PseudoData):
         one_device((name, array), ("posterior.mean", self.mean))
         if not deferred_checks.none(abs(array) != 1):
             raise ValueError(
-                "`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them"
+                "`probes` must hold +1 and -1 only: draw them by rng.choice([-1.0, 1.0], (M, K))"
             )
         return array.astype(dtype, copy=False)
 

@@ -1,39 +1,41 @@
-"""The pass of R-SVGP with exact traces, in the coordinates of L: everything M x M is a triangular or symmetric product.
+"""Pass of R-SVGP with exact traces, in the coordinates of L.
 
-T = L L', K~ = Kuu + S~, K = Kuu. With E = L' K~ L, D = E - I, N = 2 I - E, R = L' S~ L and Lam = L'
-Kuf it is P = 2 T - T K~ T = L N L', and the bound of the paper, eq. (3), (4) and (7), becomes, with
-w = P m~ = L y, y = N L' m~ (plain: w = m~),
+Every M x M operation is a triangular or symmetric product. T = L L', K~ = Kuu + S~, K = Kuu. With E
+= L' K~ L, D = E - I, N = 2 I - E, R = L' S~ L and Lam = L' Kuf, P = 2 T - T K~ T = L N L'. The
+bound of the paper, eq. (3), (4) and (7), becomes, with w = P m~ = L y, y = N L' m~ (plain: w = m~),
 
     mean = Kfu w,    var = kff - colsum(Lam * (N Lam)),
     KL   = (-tr(P K) + tr(K~ T) - M - log det T - sum log s + w' K w) / 2
          = (|D|_F^2 + tr D + s' diag(P) - M - 2 sum log L_ii - sum log s + w' K w) / 2,
 
-for each output: P K has the trace of N L' K L = N (E - R), and tr(N E) = tr((I - D)(I + D)) = M -
+per output: P K has the trace of N L' K L = N (E - R), and tr(N E) = tr((I - D)(I + D)) = M -
 |D|_F^2.
 
 Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the
 KL, c = kappa P / 2. As a function of E and R the traces are f = tr(E E) - tr E + 2 tr R - tr(E R),
 so df = <2 E - I - R, dE> + <N, dR>.
 
-    w_bar   = Kuf a + kappa K w,    omega = L' w_bar,    m~_bar = P w_bar = L N omega     (plain: w_bar)
-    C       = E_bar = Lam diag(b) Lam' + c (3 I - 2 N - R) - sym(omega (L' m~)')            dy = -dE L' m~ (plain: no such term)
+    w_bar   = Kuf a + kappa K w,    omega = L' w_bar
+    m~_bar  = P w_bar = L N omega                                           (plain: w_bar)
+    C       = E_bar = Lam diag(b) Lam' + c (3 I - 2 N - R) - sym(omega (L' m~)')
     K~_bar  = L C L',    Kuu_bar = K~_bar + kappa/2 w w'
-    s_bar   = diag(K~_bar) + c (diag(P) - 1/s)                                                 R_bar = c N, L N L' = P
+    s_bar   = diag(K~_bar) + c (diag(P) - 1/s)                              R_bar = c N, L N L' = P
     Kuf_bar = w a' - 2 L (N Lam) diag(b)
-    L_bar   = tril(Kuf (-2 N Lam diag(b))' + 2 K~ L C + 2 c S~ L N + w_bar y' + m~ (N omega)') - 2 c diag(1 / L_ii)
+    L_bar   = tril(Kuf (-2 N Lam diag(b))' + 2 K~ L C + 2 c S~ L N + w_bar y' + m~ (N omega)')
+              - 2 c diag(1 / L_ii)
 
-The last two products of L_bar come from w = L N L' m~ through both L's (plain: none). diag(P) needs
-no P: with S = B + B', B the lower triangle of S with half its diagonal, diag(L S L') = 2 rowsum(L *
-(L B)).
+The last term of C comes from dy = -dE L' m~ (plain: no such term). The last two products of L_bar
+come from w = L N L' m~ through both factors L (plain: none). diag(P) does not need P: with S = B +
+B', B the lower triangle of S with half its diagonal, diag(L S L') = 2 rowsum(L * (L B)).
 
 Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1, L (N Lam) 1 M^2 B.
-(The recipe in the coordinates of u takes 13/3 M^3.)
+(The same in the coordinates of u takes 13/3 M^3.)
 """
 
 import numpy as np
 
 from .. import kernels
-from .base import once, wanted
+from .base import cached_attribute, wanted
 from .likelihood_form import InversePass
 from .pseudo_targets import (
     PseudoPass,
@@ -45,16 +47,18 @@ from .pseudo_targets import (
 
 
 class Relaxation:
-    """What both passes below begin with: the factor, and what follows from it, Kuu and the parameters.
+    """Shared start of both passes below: matrices and vectors from the factor, Kuu and parameters.
 
-    L : (M, M), zeros above the diagonal; N : (M, M), symmetric; K : (M, M), K~ where the gradient of L is needed
+    L : (M, M), zeros above the diagonal
+    N : (M, M), symmetric
+    K : (M, M), K~, or None if the gradient of L is not needed
     distance : d = ||L' K~ L - I||_F
-    whitened, y, w : (P, M); the first two None where the mean is plain
+    whitened, y, w : (P, M); the first two are None if the mean is plain
     """
 
     def __init__(self, q, prior, need):
         means, self.whitened, self.y = q.mean.reshape(-1, q.mean.shape[-1]), None, None
-        self.L = clean(q.inverse_tril)
+        self.L = tril_copy(q.inverse_tril)
         K = with_noise(prior.Kuu, q.variance, prior.jitter)
         self.N, (self.distance, _, _, self.trace) = kernels.newton_schulz_gram(K, self.L)
         self.K = K if wanted(need, "inverse_tril") else None
@@ -63,9 +67,9 @@ class Relaxation:
         kernels.symmetrise(self.N)
         self.w = means
         if q.preconditioned:
-            self.whitened = times(self.L, means, transpose=True)
+            self.whitened = multiply_vectors(self.L, means, transpose=True)
             self.y = kernels.matmul(self.whitened, self.N)
-            self.w = times(self.L, self.y)
+            self.w = multiply_vectors(self.L, self.y)
         self.Kw = times_Kuu(self.w, prior)
 
     def kl(self, work, P_diagonal):
@@ -75,14 +79,14 @@ class Relaxation:
 
 
 class RelaxedPass(PseudoPass):
-    """Forward and reverse as above."""
+    """Forward and backward pass of the module docstring."""
 
     def __init__(self, q, need, relaxation):
         super().__init__(q, need)
         self.relaxation, self.w, self.Kw = relaxation, relaxation.w, relaxation.Kw
         self.C = self.L_bar = None
 
-    @once
+    @cached_attribute
     def P_diagonal(self):
         return congruence_diagonal(self.relaxation.L, self.relaxation.N)
 
@@ -90,7 +94,7 @@ class RelaxedPass(PseudoPass):
         return self.relaxation.kl(self, self.P_diagonal)
 
     def project(self, Kuf, kff):
-        """Rows: Kuf, Lam, N Lam. 3 M^2 N flops."""
+        """Residuals: Kuf, Lam, N Lam. 3 M^2 N flops."""
         Lam = kernels.multiply_triangular(self.relaxation.L, Kuf, transpose=True)
         G = kernels.matmul(self.relaxation.N, Lam)
         mean, explained = kernels.column_moments(
@@ -129,9 +133,9 @@ class RelaxedPass(PseudoPass):
         mean_bar = w_bar = self.weights_bar(kl_bar)
         omega = N_omega = None
         if self.preconditioned:
-            omega = times(self.relaxation.L, w_bar, transpose=True)
+            omega = multiply_vectors(self.relaxation.L, w_bar, transpose=True)
             N_omega = kernels.matmul(omega, self.relaxation.N)
-            mean_bar = times(self.relaxation.L, N_omega)
+            mean_bar = multiply_vectors(self.relaxation.L, N_omega)
         if not (self.need_Kuu or self.need_variance or self.need_tril):
             return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
@@ -174,7 +178,10 @@ class RelaxedPass(PseudoPass):
 
 
 class DirectionPass(InversePass):
-    """Forward the bound of a ``RelaxedPass``, in reverse the rule of L-SVGP with J := P = L N L'. 3 M^2 B + 3 M^3 flops."""
+    """Bound of a ``RelaxedPass``, with the backward pass of L-SVGP at J := P = L N L'.
+
+    3 M^2 B + 3 M^3 flops.
+    """
 
     def __init__(self, q, need, relaxation):
         super().__init__(q, need)
@@ -193,20 +200,20 @@ class DirectionPass(InversePass):
         return super().bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=None)
 
 
-def clean(L):
-    """A copy with zeros above the diagonal."""
+def tril_copy(L):
+    """Copy L with zeros above the diagonal."""
     copy = kernels.empty(L.shape, L)
     copy[...] = L
     return kernels.tril(copy)
 
 
-def times(L, vectors, transpose=False):
-    """``L v``, or ``L' v``, for each of the vectors (P, M); zeros above the diagonal of L are read."""
+def multiply_vectors(L, vectors, transpose=False):
+    """``L v``, or ``L' v``, for each of the vectors (P, M); L has zeros above its diagonal."""
     return kernels.matmul(vectors, L, transpose_b=not transpose)
 
 
 def congruence_diagonal(L, S):
-    """diag(L S L') for a symmetric S, lower triangle read. M^3 / 3 flops."""
+    """diag(L S L') for a symmetric S, of which the lower triangle is read. M^3 / 3 flops."""
     rest = kernels.newton_schulz_update(L, S, 1.0)  # L - L B
     np.subtract(L, rest, out=rest)
     rest *= L

@@ -1,22 +1,25 @@
-"""The pass of R-SVGP with traces by Hutchinson: K probes z of +-1, and only products with thin matrices, (B + K) M^2.
+"""Pass of R-SVGP with Hutchinson trace estimates: K probes z of +-1.
 
-Names as in ``relaxation``: T = L L', E = L' K~ L, R = L' S~ L. There the traces of the KL bound are
+All products are with thin matrices, (B + K) M^2 flops. Names as in ``relaxed_pass``: T = L L', E =
+L' K~ L, R = L' S~ L. There the traces of the KL bound are
 
-    tr(K~ T) - tr(P Kuu) = f(E, R) = tr(E E) - tr E + 2 tr R - tr(E R),
+    tr(K~ T) - tr(P Kuu) = f(E, R) = tr(E E) - tr E + 2 tr R - tr(E R).
 
-and z' (...) z in the place of each trace, averaged over the probes, estimates it without bias: E z
-z' = I. With orthogonal probes (the columns of a Hadamard matrix) estimates are exact. In the
-coordinates of L, rather than of u, K probes cost 9 in place of 14 M^2 K flops, and the gradient
-varies less (of a lengthscale, M = 150: standard deviation 18 against 24 where S~ is about 0.1, 45
-against 112 where it is about 0.001). For one probe, with
+z' (...) z in place of each trace, averaged over the probes, is an unbiased estimate, because the
+expectation of z z' is I. With orthogonal probes (the columns of a Hadamard matrix) estimates are
+exact. In the coordinates of L, K probes cost 9 M^2 K flops, compared with 14 in those of u, and the
+gradient varies less. Standard deviations of the gradient of a lengthscale at M = 150: 18 against 24
+for S~ about 0.1, and 45 against 112 for S~ about 0.001. For one probe, with
 
-    u = L z,    v = K~ u,    r = L' v = E z,    rho = L' (s u) = R z:    f ~ |r|^2 - z'r - r'rho + 2 z'rho
+    u = L z,    v = K~ u,    r = L' v = E z,    rho = L' (s u) = R z
+    f  ~ |r|^2 - z'r - r'rho + 2 z'rho
     df ~ e' dE z + (2 z - r)' dR z,    e = 2 r - rho - z
 
-Reverse: gradients of the estimate. a, b, kappa and c = kappa P / 2 as in ``relaxation``; averages
-over the probes understood.
+Reverse: gradients of the estimate. a, b, kappa and c = kappa P / 2 as in ``relaxed_pass``; averages
+over the probes are implied.
 
-    K~_bar  = (T Kuf) diag(b) (T Kuf)' + c sym((L e) u') - sym((T w_bar) (T m~)')                (plain: without the last term)
+    K~_bar  = (T Kuf) diag(b) (T Kuf)' + c sym((L e) u') - sym((T w_bar) (T m~)')
+              (plain: without the last term)
     s_bar   = diag(K~_bar) + c (2 u - L r) * u - c / s
     Kuf_bar = w a' - 2 (P Kuf) diag(b),    P Kuf = 2 U - L L' V,    U = T Kuf,    V = K~ U
     L_bar   = tril(2 V diag(b) Lam' + 2 Kuf ((L' V - 2 Lam) diag(b))'
@@ -34,15 +37,15 @@ import numpy as np
 
 from .. import kernels
 from .pseudo_targets import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
-from .relaxed_pass import clean, log_dets, times
+from .relaxed_pass import log_dets, multiply_vectors, tril_copy
 
 
 class SampledPass(PseudoPass):
-    """One pass through a bound; arrays of the probes are (M, K)."""
+    """Pass with K probes; arrays of the probes are (M, K)."""
 
     def __init__(self, q, prior, need, Z):
         super().__init__(q, need)
-        self.L, self.Kuu, self.Z = clean(q.inverse_tril), prior.Kuu, Z
+        self.L, self.Kuu, self.Z = tril_copy(q.inverse_tril), prior.Kuu, Z
         self.noise = self.s + self.s.dtype.type(prior.jitter)
         w = self.means
         if self.preconditioned:
@@ -70,12 +73,12 @@ class SampledPass(PseudoPass):
 
     def _preconditioned(self, vectors):
         """``T x``, ``2 x - K~ T x`` and ``P x`` for each of the vectors (P, M)."""
-        T_x = times(self.L, times(self.L, vectors, transpose=True))
+        T_x = multiply_vectors(self.L, multiply_vectors(self.L, vectors, transpose=True))
         rest = 2 * vectors - self._times_K(T_x.T).T
-        return T_x, rest, times(self.L, times(self.L, rest, transpose=True))
+        return T_x, rest, multiply_vectors(self.L, multiply_vectors(self.L, rest, transpose=True))
 
     def project(self, Kuf, kff):
-        """Rows: Kuf, Lam, T Kuf, K~ T Kuf. 4 M^2 N flops."""
+        """Residuals: Kuf, Lam, T Kuf, K~ T Kuf. 4 M^2 N flops."""
         Lam = self._times_L(Kuf, transpose=True)
         U = self._times_L(Lam)
         V = self._times_K(U)
@@ -169,7 +172,10 @@ class SampledPass(PseudoPass):
             K_T_bar = 2 * w_bar - bar_rest  # K~ T w_bar
             for x, y in ((w_bar, self.rest), (-K_T_bar, self.means)):
                 left += [x.T, y.T]
-                right += [times(self.L, y, transpose=True).T, times(self.L, x, transpose=True).T]
+                right += [
+                    multiply_vectors(self.L, y, transpose=True).T,
+                    multiply_vectors(self.L, x, transpose=True).T,
+                ]
         if left:
             kernels.tril_product(
                 np.concatenate(left, axis=1),

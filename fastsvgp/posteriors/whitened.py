@@ -1,4 +1,4 @@
-"""Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). The derivation stands in ``whitening``."""
+"""Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). ``whitened_pass`` has the derivation."""
 
 from typing import ClassVar
 
@@ -20,8 +20,9 @@ class Whitened(GaussianFactor):
     Notes
     -----
     Value and all gradients cost min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one
-    output; up to M = 256 another 4/3 M^3, which products with L^-1 in place of solves win back.
-    Source: Tiao, A Handbook for Sparse Variational Gaussian Processes; Hensman et al. 2015.
+    output. Up to M = 256 an explicit L^-1 costs another 4/3 M^3, and products with it are enough
+    faster than solves to save time in total. Source: Tiao, A Handbook for Sparse Variational
+    Gaussian Processes; Hensman et al. 2015.
 
     Examples
     --------

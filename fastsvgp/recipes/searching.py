@@ -362,7 +362,7 @@ def _covariance(covariance, rows, ard, rng):
     scales = (
         median_lengthscales(X, rng=rng, ard=ard)
         if len(X) > FEW
-        else lengthscales.medians(X, shares, ard)
+        else lengthscales.all_pairs_lengthscales(X, shares, ard)
     )
     return kind(variance=1.0, lengthscales=scales)
 

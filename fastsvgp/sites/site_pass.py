@@ -12,7 +12,7 @@ from ..bounds.layer_pass import LayerParts, LayerPass
 from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..errors import InvalidSites
 from ..likelihoods.base import total
-from ..posteriors.base import Prior, prior_factor
+from ..posteriors.base import PriorFactor, prior_factor
 from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, replace
 from ..records.inducing_sets import naming_repeated
@@ -120,7 +120,7 @@ class SparseSites:
         self.model, self.X, self._prior = (
             model,
             X,
-            Prior(model.covariance.Kuu(model.inducing), jitter),
+            PriorFactor(model.covariance.Kuu(model.inducing), jitter),
         )
         self._state, self._of_all = held_layer(model, X, jitter).posterior, []
         self._of_rows, self._moves = [], 0

@@ -27,7 +27,7 @@ from ..errors import BadEntry, Diverged
 from ..optim.natural.backtracking import NaturalStepInfo, halved, no_lower
 from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
-from ..posteriors.base import Prior
+from ..posteriors.base import PriorFactor
 from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
@@ -204,7 +204,7 @@ class Walk:
         checked, *_, dtype = weighing.svgp(model, X, Y, weights)
         jitter = check.jitter_amount(jitter, dtype)
         self._model, self._rng, self._scale = model, rng, DataScale(num_data)
-        self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
+        self._prior = PriorFactor(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
         finite_sums(self._state)  # on a device, the verdict on Kuu: each step begins anew

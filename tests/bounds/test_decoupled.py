@@ -264,7 +264,7 @@ def test_bad_input(rng):
         (lambda: fs.natural_step(whitened, X, Y, sampled=2), TypeError, "`sampled` is no random quantity of a Whitened"),
         (lambda: fs.fit(whitened, X, Y, steps=2, sampled=2), TypeError, "`sampled` is no random quantity of a Whitened"),
         (lambda: fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, sampled=2), TypeError,
-         "`sampled` saves columns of K_vv from being computed, and blocks have all of them"),
+         "`sampled` avoids computing all columns of K_vv, but blocks already hold them"),
         (lambda: fs.elbo(fs.replace_at(model, "inducing.O", model.inducing.O[:3]), X, Y), ValueError,
          r"`posterior` has weights_v \(4,\), but that set has 3 inducing inputs"),
     ):  # fmt: skip

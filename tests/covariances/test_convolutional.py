@@ -1,4 +1,4 @@
-"""Convolutional covariances against loops over all pairs of patches, alone and in models."""
+"""Compare convolutional covariances with loops over all pairs of patches, alone and in models."""
 
 import tracemalloc
 
@@ -85,7 +85,7 @@ def test_blocks(rng, name, dtype):
 @everything
 @pytest.mark.parametrize("scalar", [True, False])
 def test_each_block_reversed(rng, name, scalar, monkeypatch):
-    """Every field and every input, chunk by chunk, by differences of the definition; what is asked for alone is the same."""
+    """Check every field and input by differences of the definition, in chunks and singly."""
     monkeypatch.setattr(convolutional_sums, "CHUNK", 3 * D)
     monkeypatch.setattr(convolutional_sums, "SIDE", 4)
     covariance, Z, V, X, Y = problem(rng, name, scalar)
@@ -187,7 +187,7 @@ def test_no_images_and_two_sets(rng, name):
 @pytest.mark.parametrize(
     "patch", [fs.RBF(1.2, 3.0), fs.Matern12(0.8, 2.0), fs.RBF(1.1, 2.0) * fs.Linear(0.3)], ids=str
 )
-def test_one_patch_as_large_as_the_image_is_the_plain_covariance(rng, patch):
+def test_patch_of_image_size_gives_the_patch_covariance(rng, patch):
     covariance = fs.Convolutional(patch, 1.0, image_shape=(3, 4), patch_shape=(3, 4))
     Z, X = rng.standard_normal((M, D)), rng.standard_normal((N, D))
     ours, plain = covariance.blocks(Z, X, full_cov=True), patch.blocks(Z, X, full_cov=True)
@@ -206,7 +206,7 @@ def test_one_patch_as_large_as_the_image_is_the_plain_covariance(rng, patch):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-# --- in models ----------------------------------------------------------------------------------------------------------------
+# --- in models ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("posterior", problems.ROWS)
@@ -288,12 +288,17 @@ def test_predictions_files_and_training(rng, tmp_path):
 
 @pytest.mark.parametrize("name", ["rbf", "sum", "rbf, places"])
 def test_memory_does_not_grow_with_the_patches(rng, name):
-    """2^21 numbers beside X and the blocks, where N P M are nearly twice that, and P P more."""
+    """Memory is 2^21 numbers besides X and blocks; N P M is nearly twice that, and P P more."""
     _, location = TABLE[name]
     windows = 39 * 39
     place = location and fs.Matern52(1.3, 2.0)
-    covariance = fs.Convolutional(fs.RBF(1.2, 3.0) if name != "sum" else fs.RBF(1.2, 3.0) + fs.Linear(), 1.0, place,
-                                  image_shape=(40, 41), patch_shape=(2, 3))  # fmt: skip
+    covariance = fs.Convolutional(
+        fs.RBF(1.2, 3.0) if name != "sum" else fs.RBF(1.2, 3.0) + fs.Linear(),
+        1.0,
+        place,
+        image_shape=(40, 41),
+        patch_shape=(2, 3),
+    )
     Z, X = rng.standard_normal((260, 8 if place else 6)), rng.standard_normal((10, 40 * 41))
     assert 260 * 10 * windows > 1.8 * 2**21 and windows**2 > 2**21
 
@@ -312,7 +317,7 @@ def test_memory_does_not_grow_with_the_patches(rng, name):
     assert peak < 2**21 + 4 * (260 * 260 + 260 * 10)
 
 
-# --- where to start, and what is refused --------------------------------------------------------------------------------------
+# --- initial values and errors ------------------------------------------------------------------
 
 
 def test_inducing_patches_are_distinct(rng):
@@ -386,7 +391,7 @@ def bad(**changes):
         (
             dict(location_covariance=fs.RBF()),
             ValueError,
-            "`inducing` has 12 columns, .* = 12 numbers and 2 for its place",
+            "`inducing` has 12 columns, .* = 12 numbers and 2 for its location",
         ),
         (dict(stride=0), ValueError, "`stride` must be a whole number of at least 1, got 0"),
         (
@@ -416,7 +421,7 @@ def test_bad_models_are_named(rng, changes, kind, message):
         fs.elbo(model, rng.standard_normal((N, COLUMNS)), np.zeros(N))
 
 
-def test_what_does_not_go_together(rng):
+def test_mismatched_shapes_are_refused(rng):
     covariance, Z, _, X, _ = problem(rng, "rbf")
     q = fs.Whitened(np.zeros(M), np.eye(M))
     model = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1))
@@ -440,15 +445,15 @@ def test_what_does_not_go_together(rng):
     with pytest.raises(ValueError, match="`Xs` has 69 columns where an image"):
         fs.predict_f(model, X[:, 1:])
     with pytest.raises(
-        TypeError, match="inducing inputs are patches, no rows of X; use fastsvgp.patch_inducing"
+        TypeError, match="inducing inputs are patches, not rows of X; use fastsvgp.patch_inducing"
     ):
         fs.greedy_variance_inducing(X, 2, covariance)
     with pytest.raises(ValueError, match="`X` has 69 columns, but an image of `image_shape`"):
         fs.extract_patches(X[:, 1:], (7, 5, 2), (3, 2))
 
 
-def test_the_definition_of_the_tests_is_that_of_one_pair(rng):
-    """The oracle's own loops, for one image of two patches, written out."""
+def test_oracle_matches_one_image_written_out(rng):
+    """Write out the loops of the oracle for one image of two patches."""
     covariance = fs.Convolutional(
         fs.RBF(1.3, 2.0), np.array([0.5, 2.0]), image_shape=(1, 3), patch_shape=(1, 2)
     )

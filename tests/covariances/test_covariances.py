@@ -1,4 +1,6 @@
-"""What every covariance promises, over one table: a new member adds one row (and, if it is new mathematics, its definition)."""
+"""Contract of every covariance, over one table.
+
+A new covariance adds one row and, if needed, its definition to the oracles."""
 
 import numpy as np
 import pytest
@@ -49,7 +51,7 @@ def cast(covariance, dtype):
 
 
 def inputs(rng, N1, N2, D, dtype=np.float64):
-    """Inputs whose pairs keep a distance from each other: no difference is taken across a kink."""
+    """Inputs whose pairs keep a distance, so that no difference is taken across a kink."""
     X = rng.permutation(N1 + N2)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(
         -0.03, 0.03, (N1 + N2, D)
     )
@@ -63,7 +65,7 @@ def symmetric(rng, N):
 
 
 def assert_same(a, b):
-    """Two cotangents of one thing, record or array, agree."""
+    """Check that two cotangents agree, records or arrays."""
     for u, v in zip(
         *([w for _, _, w in leaves(x)] if is_record(x) else [x] for x in (a, b)), strict=True
     ):
@@ -99,7 +101,7 @@ def test_matrix_and_diag(rng, name, D, dtype):
 @everything
 @pytest.mark.parametrize("D", DIMENSIONS)
 def test_blocks_reversed(rng, name, D):
-    """Every field and every input, each along a direction of its own, by differences of the dense definition."""
+    """Check each field and input along a random direction by differences of the definition."""
     covariance = TABLE[name](rng, D)
     Z, X = inputs(rng, 17, 65, D)
     blocks = covariance.blocks(Z, X, full_cov=True)
@@ -139,7 +141,7 @@ def test_blocks_reversed(rng, name, D):
 
 
 @everything
-def test_only_what_is_needed_and_only_what_is_there(rng, name):
+def test_cotangents_are_none_unless_needed(rng, name):
     covariance = TABLE[name](rng, 3)
     Z, X = inputs(rng, 5, 7, 3)
     blocks = covariance.blocks(Z, X)
@@ -163,7 +165,7 @@ def test_only_what_is_needed_and_only_what_is_there(rng, name):
 
 @everything
 def test_single_fields(rng, name):
-    """A dotted name gets that field, or all below it, and nothing else; inputs may be asked for beside it."""
+    """A dotted name gives that field, or all fields below it, and requested inputs."""
     covariance = TABLE[name](rng, 3)
     Z, X = inputs(rng, 5, 7, 3)
     blocks = covariance.blocks(Z, X)
@@ -191,7 +193,7 @@ def test_single_fields(rng, name):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What each call of the reverse kernels of stationary and linear covariances was asked for."""
+    """Record ``need`` of each call of the reverse kernels of stationary and linear covariances."""
     calls = []
     for name in ("stationary_vjp", "inner_vjp"):
         plain = getattr(kernels, name)
@@ -244,7 +246,7 @@ def test_matrix_reversed_without_the_matrix(rng, name):
         assert_same(a, b)
 
 
-# --- blocks by name -------------------------------------------------------------------------------------------------------
+# --- blocks by name -----------------------------------------------------------------------------
 
 
 def pair_of(Z, first):
@@ -270,14 +272,18 @@ def test_blocks_by_name_are_those_of_matrix_and_diag(rng, name):
     ):
         np.testing.assert_array_equal(ours, theirs)
     blocks = covariance.blocks(Z, X, full_cov=True)
-    for ours, theirs in ((blocks.Kuu, covariance.Kuu(Z)), (blocks.Kuf, covariance.Kuf(Z, X)), (blocks.kff, covariance.kff(X)),
-                         (blocks.Kff, covariance.Kff(X))):  # fmt: skip
+    for ours, theirs in (
+        (blocks.Kuu, covariance.Kuu(Z)),
+        (blocks.Kuf, covariance.Kuf(Z, X)),
+        (blocks.kff, covariance.kff(X)),
+        (blocks.Kff, covariance.Kff(X)),
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 @everything
 def test_each_block_reversed(rng, name):
-    """With other inputs too: every field and every input, by differences of the dense definition."""
+    """Check every field and input by differences of the definition, with other inputs too."""
     covariance = TABLE[name](rng, 3)
     (Z, Z2), (X, X2) = (
         np.split(A, [n]) for A, n in zip(inputs(rng, 9, 13, 3), (5, 7), strict=True)
@@ -343,7 +349,7 @@ def test_each_block_gives_what_is_needed_alone(rng, name):
 @everything
 @pytest.mark.parametrize("first", [1, 3])
 def test_a_pair_of_inducing_inputs_is_stacked(rng, name, first):
-    """Kuu and Kuf are those of one array, and their reverse rules give a pair."""
+    """Kuu and Kuf are those of one stacked array, and their reverse rules return a pair."""
     covariance = TABLE[name](rng, 3)
     (Z, X), (Z2, _) = inputs(rng, 5, 7, 3), inputs(rng, 4, 0, 3)
     pair, other = pair_of(Z, first), pair_of(Z2, 2)
@@ -396,7 +402,7 @@ def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("family", [RBF, Matern12, Matern32, Matern52])
 def test_lengthscales_may_be_tiny(rng, family, dtype, D):
-    """As long as they are positive: no overflow (a warning would be an error), and only equal points are related."""
+    """No overflow (a warning would be an error), and only equal points are correlated."""
     Z, X = inputs(rng, 5, 7, D, dtype)
     X[3] = Z[2]
     bar = Blocks(
@@ -460,7 +466,7 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
     ):
         assert type(found) is kind and tuple(map(type, found.parts)) == order
         constant, *_ = (part for part in found.parts if type(part) is Constant)
-        # weak: float32 models stay in float32
+        # a Python number: float32 models stay in float32
         assert type(constant.variance) is float and constant.variance == 2.0
     np.testing.assert_allclose((two * a + 0.5).matrix(X), 2 * a.matrix(X) + 0.5, rtol=1e-14)
     assert (two * cast(a, np.float32)).matrix(X.astype(np.float32)).dtype == np.float32
@@ -481,7 +487,7 @@ def test_a_number_beside_a_covariance_is_a_constant(rng, two):
         (np.ones((2, 2)), TypeError, r"must be a number, got an array of shape \(2, 2\)"),
     ],
 )
-def test_what_is_no_variance_of_a_constant_is_refused_beside_a_covariance(wrong, error, message):
+def test_invalid_constants_beside_covariances_are_refused(wrong, error, message):
     for combine in (
         lambda a: a + wrong,
         lambda a: wrong + a,

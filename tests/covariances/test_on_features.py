@@ -1,4 +1,4 @@
-"""Covariances of a network's features against their definition, alone and in models."""
+"""Compare covariances of the features of a network with their definition, alone and in models."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def test_blocks(rng, network, inner, dtype):
 
 @everything
 def test_each_block_reversed(rng, network, inner):
-    """Every field and input against the definition; what is asked for alone is the same."""
+    """Compare every field and input with the definition; single requests give the same."""
     covariance = covariance_of(rng, network, inner)
     (Z, X), (V, Y) = inputs(rng, covariance), inputs(rng, covariance, M - 1)
     paths, _, fields = zip(*leaves(covariance), strict=True)
@@ -182,7 +182,7 @@ def test_bound_and_gradient(rng, posterior, weighted):
     value, grad, X_bar = fs.elbo_and_grad(
         model, X, Y, num_data=9.0, jitter=problems.JITTER, inputs=True, weights=weights, **more
     )
-    if weighted:  # each target as often as its weight says
+    if weighted:  # a weight is equivalent to repeating the target
         doubled = fs.elbo(
             model, np.vstack([X, X]), np.append(Y, Y), jitter=problems.JITTER, **more,
             weights=np.append(weights, weights) / 2, num_data=18.0,
@@ -220,7 +220,7 @@ def test_bound_of_two_sets(rng, posterior):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_natural_step_and_grad(rng, outputs):
-    """Natural steps share rows with the gradient after them, and agree with two passes."""
+    """Natural steps share rows with the gradient that follows, and agree with two passes."""
     model, X, Y = svgp(rng, outputs=outputs)
     stepped, _, value, grad = fs.natural_step_and_grad(model, X, Y, step_size=0.5)
     again, _ = fs.natural_step(model, X, Y, step_size=0.5)
@@ -258,7 +258,7 @@ def test_the_network_runs_once_per_pass(rng, posterior, monkeypatch):
 
 def test_collapsed_bound(rng):
     model, X, Y = svgp(rng, "relu")
-    # relu makes features of many rows equal: inducing ones have to differ
+    # relu makes features of many rows equal, but inducing features must differ
     Z = model.inducing + 0.5 * rng.standard_normal(model.inducing.shape)
     model = fs.replace(model, inducing=Z)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)

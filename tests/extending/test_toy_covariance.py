@@ -1,4 +1,4 @@
-"""A covariance of one's own that takes a record as inducing inputs: slopes of an RBF process in directions of their own."""
+"""A user-defined covariance whose inducing inputs are a record: directional slopes of an RBF."""
 
 import pathlib
 import subprocess
@@ -36,7 +36,8 @@ class SlopedRBF(fs.Covariance):
 
     With d = x - x', g = v . d / l^2 and h = v' . d / l^2 (v at x, v' at x'):
 
-        cov(v . grad f(x), f(x')) = -k g,    cov(v . grad f(x), v' . grad f(x')) = k (v . v' / l^2 - g h).
+        cov(v . grad f(x), f(x')) = -k g
+        cov(v . grad f(x), v' . grad f(x')) = k (v . v' / l^2 - g h).
     """
 
     variance: Any = fs.leaf("positive", default=1.0)
@@ -168,7 +169,7 @@ def problem(rng, P=None):
 
 
 def test_blocks_are_derivatives_of_the_covariance(rng):
-    """The very covariances of the slopes, by differences of k: what no gradient of the bound could tell."""
+    """Compare covariances of slopes with differences of k; no gradient of a bound tests them."""
     model, X, _ = problem(rng)
     covariance, u = model.covariance, model.inducing
     v = u.directions

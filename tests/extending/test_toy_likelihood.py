@@ -1,4 +1,4 @@
-"""A likelihood of one's own: negative binomial counts, with a parameter to learn, by a Gauss-Hermite rule."""
+"""A user-defined likelihood: negative binomial counts with a parameter, by Gauss-Hermite."""
 
 from typing import Any
 
@@ -148,7 +148,7 @@ def test_single_precision(rng):
 
 
 def test_on_blocks(rng):
-    """The same numbers from a covariance that stays outside."""
+    """A covariance outside the package gives the same numbers."""
     model, X, Y = problem(rng)
     blocks = model.covariance.blocks(model.inducing, X)
     value, (_, _, bar) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)
@@ -179,12 +179,12 @@ def test_bad_targets_and_settings(rng):
         fs.elbo(fs.replace(model, likelihood=NegativeBinomial(1.0, num_nodes=0)), X, Y)
     with pytest.raises(ValueError, match="`dispersion` has shape .* give one number"):
         fs.elbo(fs.replace(model, likelihood=NegativeBinomial(np.ones(2))), X, Y)
-    with pytest.raises(TypeError, match="NegativeBinomial model .* where it defines predict_cdf"):
+    with pytest.raises(TypeError, match="NegativeBinomial model .* must define predict_cdf"):
         fs.predict_cdf(model, X, Y)
 
 
-def test_weights_need_its_help(rng):
-    """It was written without them, and goes on as it is; who gives some is told what to do."""
+def test_weights_need_an_argument_of_the_likelihood(rng):
+    """The likelihood lacks them and works without; giving weights raises an error with advice."""
     model, X, Y = problem(rng)
     message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
@@ -202,7 +202,7 @@ def test_weights_need_its_help(rng):
             call(np.ones(len(X)))
 
 
-def test_a_bug_in_it_surfaces_as_it_is(rng):
+def test_errors_of_the_likelihood_are_raised_unchanged(rng):
     model, X, Y = problem(rng)
 
     @fs.record

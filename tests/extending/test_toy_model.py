@@ -1,4 +1,4 @@
-"""A kind of model of one's own: two processes, one for the mean and one for the log variance of Gaussian noise."""
+"""A user-defined kind of model: one process for the mean, one for the log noise variance."""
 
 import math
 from typing import Any
@@ -175,7 +175,7 @@ def test_bound(rng, posteriors):
     assert_bound(*problem(rng, posteriors), rng)
 
 
-def test_with_a_known_noise_it_is_an_svgp(rng):
+def test_known_noise_gives_an_svgp(rng):
     """A process g without variance and with a constant mean."""
     model, X, Y = problem(rng)
     tiny = fs.replace(
@@ -212,7 +212,7 @@ def test_training_and_files(rng, tmp_path):
 
 
 def test_fit(rng, tmp_path):
-    """On minibatches, with fields that stay; and resumed, it takes the steps of a training that never stopped."""
+    """Train on minibatches with fixed fields; a resumed training takes the same steps."""
     model, X, Y = problem(rng)
     trained = assert_fits(model, X, Y, fixed="signal.inducing", checkpoint=tmp_path / "whole.npz")
     np.testing.assert_array_equal(trained.signal.inducing, model.signal.inducing)
@@ -236,7 +236,7 @@ def test_single_precision(rng):
     assert_single_precision(*problem(rng))
 
 
-def test_what_it_does_not_offer(rng):
+def test_unsupported_functions_are_refused(rng):
     model, X, Y = problem(rng)
     with pytest.raises(
         TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"
@@ -275,7 +275,7 @@ def test_a_derived_class_is_a_kind_of_its_own(rng):
 
     @fs.record
     class QuietPair(NoisePair):
-        """The same."""
+        """A derived class without changes."""
 
     with pytest.raises(
         TypeError, match="elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got QuietPair"

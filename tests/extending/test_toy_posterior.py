@@ -1,4 +1,4 @@
-"""A posterior of one's own: independent values u, whose KL divergence may estimate its trace by random probes."""
+"""A user-defined posterior: independent values u; probes can estimate the trace in the KL."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ class IndependentPass(fs.Pass):
         return (kernels.matmul(self.J, self.probes) * self.probes).mean(1)
 
     def _trace_bar(self):
-        """What tr(J diag(s)) has for a cotangent of Kuu, but for its sign, summed over outputs."""
+        """The cotangent of Kuu through tr(J diag(s)), except for its sign, summed over outputs."""
         s = self.s.sum(0)[:, None]
         if self.probes is None:
             return kernels.matmul(self.J, s * self.J)
@@ -208,7 +208,7 @@ def test_bound_of_counts(rng):
 def test_probes(rng):
     model, X, Y = problem(rng, 2)
     assert_bound(model, X, Y, rng, probes=rng.choice([-1.0, 1.0], (6, 3)))
-    # all there are: no estimate any more
+    # all 2^6 probes: the mean is exact
     everything = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 6)).reshape(6, -1)
     np.testing.assert_allclose(
         fs.elbo(model, X, Y, probes=everything), fs.elbo(model, X, Y), rtol=1e-9
@@ -237,7 +237,7 @@ def test_terms_of_the_bound(rng):
 
 def test_a_batch_in_parts_is_the_sum_of_its_rows(rng):
     model, X, Y = problem(rng)
-    times = 100  # 4000 rows: several parts
+    times = 100  # 4000 rows: several chunks
     value, grad, X_bar = fs.elbo_and_grad(
         model, np.tile(X, (times, 1)), np.tile(Y, times), num_data=len(X) * times, inputs=True
     )

@@ -1,4 +1,4 @@
-"""What every likelihood promises; a new one adds a row to TABLE."""
+"""Contract of every likelihood; a new likelihood adds a row to TABLE."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_value_alone_is_the_same_value(name, rng):
 
 @each
 @pytest.mark.parametrize("shape", [(0,), (2, 0)])
-def test_no_data(name, shape, rng):
+def test_empty_data_sum_to_zero(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
     assert ell == 0 and f_bar.mean.shape == f_bar.var.shape == f.mean.shape
@@ -194,8 +194,8 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [0.0, 1e3, 1e4])
 @pytest.mark.parametrize("var", [0.0, 1e-12, 1.0, 1e3])
-def test_tails(name, dtype, size, var, rng):
-    """No warning (they are errors here), no NaN; infinite only where Poisson's rate overflows."""
+def test_results_in_the_tails_are_not_nan(name, dtype, size, var, rng):
+    """No NaN and no warning (an error here); infinite only if the rate of Poisson overflows."""
     likelihood, Y, f = problem(name, rng, (2, 17))
     mean = (size * np.sign(f.mean)).astype(dtype)
     f = Marginals(mean, np.full_like(mean, var))
@@ -230,7 +230,7 @@ SMOOTH = [name for name in TABLE if name not in ("laplace", "robust_max")]
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_the_derivative_in_the_variance_has_its_limit(name, rng):
-    """d/dvar tends to half the second derivative, at 0 and at everything that rounding makes of it."""
+    """d/dvar tends to half the second derivative, at variance 0 and at rounding errors of 0."""
     likelihood, Y, f = problem(name, rng, (17,))
     zero = np.zeros_like(f.var)
 

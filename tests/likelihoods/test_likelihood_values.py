@@ -1,4 +1,4 @@
-"""Every likelihood against its definition: densities of scipy.stats, adaptive integrals, brute-force sums."""
+"""Compare likelihoods with densities of scipy.stats, adaptive integrals and brute-force sums."""
 
 import math
 
@@ -18,8 +18,8 @@ REAL, LABEL, COUNT = (
     np.array([0.0, 1, 3, 11, 2]),
 )
 
-# likelihood, its log density, targets, and the errors allowed to the expected log density and to
-# the predictive one
+# likelihood, log density, targets, and the errors allowed for the expected log density and for the
+# predictive one
 CASES = {
     "gaussian": (lk.Gaussian(0.3), lambda y, f: oracle.gaussian(y, f, 0.3), REAL, 1e-10, 1e-10),
     "probit": (lk.BernoulliProbit(), oracle.probit, LABEL, 2e-9, 1e-10),
@@ -115,7 +115,7 @@ def test_discrete_moments_are_those_of_the_density(name):
 
 
 def test_the_derivatives_approach_those_of_the_integral(rng):
-    """Bonnet and Price: E f' and E f'' / 2 of log Phi; here the rule has converged."""
+    """By Bonnet and Price they are E f' and E f'' / 2 of log Phi; the rule has converged here."""
     mean, var = rng.standard_normal(7), 0.5 * rng.random(7)
     _, f_bar, _ = lk.BernoulliProbit(num_nodes=60).expected_log_prob(
         np.ones(7), Marginals(mean, var)
@@ -153,7 +153,7 @@ DEGREES = [
 
 @pytest.mark.parametrize("df", DEGREES)
 def test_student_t_with_any_degrees_of_freedom(df):
-    """Value and gradients are those of the rule in long double, from fat tails to a normal distribution."""
+    """Compare with the rule in long double, from fat tails to a normal distribution."""
     z, w = np.polynomial.hermite_e.hermegauss(20)
     z, w = z.astype(np.longdouble), (w / w.sum()).astype(np.longdouble)
     Y, mean = np.array([0.3, 1.0, -7.0, 1e-9]), np.array([0.3, -2.0, 5.0, 0.0])
@@ -206,7 +206,7 @@ def test_student_t_becomes_a_normal_distribution(df, var, rng):
 
 
 def test_log_normal_rate_and_wide_counts():
-    """The rule follows counts far from where q(f) is: errors that a rule over q(f) would put at order one."""
+    """The rule follows counts far from q(f), where a rule over q(f) has errors of order one."""
     likelihood = lk.Poisson()
     for y, m, v in ((100.0, 0.0, 1.0), (1000.0, 3.0, 4.0), (0.0, 3.0, 2.0), (7.0, 2.0, 1e-9)):
         got = likelihood.predict_log_density(
@@ -247,7 +247,7 @@ def test_robust_max():
 )
 @pytest.mark.parametrize("var", [1e-6, 1.0])
 def test_classes_far_from_zero(likelihood, var, rng):
-    """Only differences of the latent functions matter: bit for bit where the shift is exact."""
+    """Only differences of latent functions matter; results are bitwise equal at exact shifts."""
     near = np.round(3 * math.sqrt(var) * rng.standard_normal((3, 17)) * 2**30) / 2**30
     Y, variances = rng.integers(0, 3, 17), var * (0.5 + rng.random((3, 17)))
     results = []
@@ -268,7 +268,7 @@ def test_classes_far_from_zero(likelihood, var, rng):
 
 
 def test_robust_max_far_from_zero():
-    """A label whose lead is many standard deviations is all but certain, wherever the means are."""
+    """A label that leads by many standard deviations is almost certain at any means."""
     mean = 1e4 + np.array([[0.02], [0.0], [-0.01]])
     f = Marginals(mean, np.full((3, 1), 1e-6))
     ell, f_bar, _ = lk.RobustMax(num_classes=3).expected_log_prob(np.array([0]), f)
@@ -372,7 +372,7 @@ def test_softmax_points_follow_the_random_number_generator(rng):
         (lk.Softmax(num_classes=3), ["a", "b"], "got a at index 0"),
     ],
 )
-def test_targets_that_are_none(likelihood, Y, message):
+def test_invalid_targets_are_refused(likelihood, Y, message):
     with pytest.raises(ValueError, match=message):
         likelihood.check_targets(np.array(Y))
 
@@ -406,12 +406,12 @@ def test_targets_that_are_none(likelihood, Y, message):
         ),
     ],
 )
-def test_settings_that_make_no_sense(likelihood, message):
+def test_invalid_settings_are_refused(likelihood, message):
     with pytest.raises(ValueError, match=message):
         likelihood.check_settings()
 
 
-def test_targets_that_are_fine():
+def test_valid_targets_are_accepted():
     lk.BernoulliLogit().check_targets(np.array([True, False]))
     lk.Poisson().check_targets(np.array([0, 3]))
     lk.RobustMax(num_classes=3).check_targets(np.array([0.0, 2.0]))

@@ -1,4 +1,6 @@
-"""Predictive log densities under any q(f), narrow and wide, near and far, against dense sums in long double."""
+"""Compare predictive log densities with dense sums in long double.
+
+q(f) is narrow and wide, near the target and far from it."""
 
 import math
 
@@ -46,7 +48,7 @@ def test_poisson(var, exposure):
 
 @pytest.mark.parametrize("var", [16.0, 50.0])
 def test_poisson_where_the_rate_sets_in_far_from_the_mode(var):
-    """No events under a q(f) whose upper tail alone reaches a rate of one: the integrand has two scales at any distance."""
+    """Zero counts if only the upper tail of q(f) reaches a rate of one: two scales at once."""
     means = np.linspace(-45, 0, 91)
     exact = np.array([exact_poisson(0, m, var, 1.0) for m in means])
     got = lk.Poisson().predict_log_density(np.zeros(91), Marginals(means, np.full(91, var)))
@@ -75,7 +77,7 @@ def test_fewer_nodes_of_poisson_are_a_coarser_rule(num_nodes, error):
 
 
 def test_poisson_probabilities_add_up():
-    """Most of it is the probability of no events: what the others leave for it, it is."""
+    """Most of the mass is the probability of no events; it is one minus the others."""
     Y = np.arange(200_000.0)
     p = np.exp(predicted(lk.Poisson(), Y, -2.0, 4.0))
     assert 0.5 < p[0] < 0.9 and abs(math.fsum(p) - 1) < 1e-9
@@ -95,7 +97,7 @@ def exact_logit(y, mean, var):
 
 @pytest.mark.parametrize("var", [1e-12, 1e-6, 1e-3, 0.1, 1.0, 4.0, 16.0, 50.0, 100.0, 1e4])
 def test_logit(var):
-    """Relative accuracy of both probabilities, however small one is; 1 - p of the larger one is the smaller one."""
+    """Both probabilities have relative accuracy at any size; they sum to one."""
     likelihood = lk.BernoulliLogit()
     means = np.array([-30.0, -7, -2, -0.3, 0, 0.3, 2, 7, 30])
     f = Marginals(means, np.full(9, var))
@@ -131,7 +133,7 @@ def test_logit_in_float32():
 
 
 @pytest.mark.parametrize("num_nodes", [1, 20])
-def test_predictions_of_logit_do_not_depend_on_the_nodes_of_the_bound(num_nodes, rng):
+def test_logit_predictions_do_not_depend_on_num_nodes(num_nodes, rng):
     f = Marginals(rng.standard_normal((2, 17)), 10 * rng.random((2, 17)))
     Y = rng.integers(0, 2, (2, 17))
     one, other = lk.BernoulliLogit(num_nodes=num_nodes), lk.BernoulliLogit(num_nodes=7)
@@ -166,7 +168,7 @@ def test_student_t(df):
 
 
 def test_far_targets_of_student_t_with_many_nodes():
-    """As many nodes as scales between the target and the mean, in several pieces; a density of exp(-2e7) is one too."""
+    """Nodes as many as scales between target and mean, in chunks; also a density of exp(-2e7)."""
     for df, r in ((1e3, 1e5), (1e7, 5e3), (1e8, 1e4)):
         exact = exact_student_t(r, 0.0, 1e-4, 1.0, df)
         np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Predictive distribution functions and quantiles: against averages of the conditional law, simulation, and in the tails."""
+"""Predictive distribution functions and quantiles against averages, simulation, and in tails."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ def repeated(f, at, count):
 
 
 @each
-def test_the_distribution_function_is_the_average_of_the_conditional_one(name, rng):
+def test_cdf_is_the_average_of_conditional_cdfs(name, rng):
     likelihood, conditional = TABLE[name]
     f = marginals(rng, 40)
     Y = f.mean + np.sqrt(f.var + 0.3) * rng.standard_t(2, 40)
@@ -90,7 +90,7 @@ def test_counts_are_the_smallest_that_reach_the_level(rng):
         np.testing.assert_array_equal(sharp, stats.poisson.ppf(LEVELS, 1.7 * np.exp(mean)))
 
 
-def test_counts_that_no_float_tells_apart_and_none_at_all():
+def test_quantiles_of_huge_counts_and_of_no_events():
     likelihood = lk.Poisson()
     q = likelihood.predict_quantiles(
         [0.025, 0.5, 0.975], Marginals(np.array([40.0, 800.0, -800.0]), np.full(3, 0.25))
@@ -99,7 +99,7 @@ def test_counts_that_no_float_tells_apart_and_none_at_all():
         q[:, 0], np.exp(40 + 0.5 * special.ndtri([0.025, 0.5, 0.975])), rtol=1e-12
     )
     assert (q[:, 1] == np.inf).all() and (q[:, 2] == 0).all()
-    # the bracket ends where counts are no longer told apart
+    # the bracket ends where float64 no longer separates counts
     f = Marginals(np.linspace(7.0, 8.0, 9), np.full(9, 33.5))
     q = likelihood.predict_quantiles([1 - 1e-6], f)
     assert (q < 2**52).all() and (q == np.floor(q)).all()
@@ -107,7 +107,7 @@ def test_counts_that_no_float_tells_apart_and_none_at_all():
 
 @each
 def test_intervals_hold_what_they_promise(name, rng):
-    """Nine of ten simulated targets; a Gaussian interval of the same variance holds another share of most of these."""
+    """Intervals hold nine of ten simulated targets; Gaussian ones mostly hold another share."""
     likelihood, _ = TABLE[name]
     f = Marginals(rng.standard_normal(4000), rng.gamma(1.0, 0.3, 4000))
     F = f.mean + np.sqrt(f.var) * rng.standard_normal(4000)
@@ -120,14 +120,14 @@ def test_intervals_hold_what_they_promise(name, rng):
     }[name]()
     low, high = likelihood.predict_quantiles([0.05, 0.95], f)
     share = np.mean((low <= Y) & (Y <= high))
-    # counts are held with their whole probability
+    # an interval holds the full probability of its counts
     assert abs(share - 0.9) < 0.03 or name == "poisson" and 0.88 < share < 0.98
     if name != "poisson":
         assert stats.kstest(likelihood.predict_cdf(Y, f), "uniform").pvalue > 1e-9
 
 
 def test_heavy_tails_stay_heavy():
-    """A Student-t outweighs any f far out; df = 0.01 has quantiles that no float holds."""
+    """Far out the Student-t outweighs f; df = 0.01 has quantiles that overflow."""
     f = Marginals(np.zeros(1), np.ones(1))
     (far,) = lk.StudentT(0.7, df=2.0).predict_quantiles([0.9999], f)
     np.testing.assert_allclose(far, 0.7 * special.stdtrit(2.0, 0.9999), rtol=0.01)
@@ -184,8 +184,8 @@ def test_classes_have_no_quantiles(likelihood):
 
 
 @pytest.mark.parametrize("df", [1e13, 1e100, 1e300])
-def test_student_t_of_very_many_degrees_of_freedom_is_normal(df):
-    """And it takes no more nodes, nor memory, than one of a hundred."""
+def test_student_t_with_large_df_is_normal(df):
+    """It needs no more nodes or memory than df = 100."""
     f = Marginals(np.array([0.3, -2.0]), np.array([1.5, 1e-4]))
     likelihood, sd = lk.StudentT(scale=0.7, df=df), np.sqrt(f.var + 0.49)
     Y = np.array([1.2, -2.5])

@@ -1,4 +1,7 @@
-"""Covariance matrices by their definitions, in whatever dtype comes in (longdouble for truth), with (N1, N2, D) tensors."""
+"""Covariance matrices by definition, with (N1, N2, D) tensors, in the dtype of the arguments.
+
+Long double arguments give the reference values.
+"""
 
 import numpy as np
 
@@ -60,7 +63,7 @@ def stationary(family, X1, X2, variance, lengthscales):
 
 
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales):
-    """Chain rule through r: dr/dx_d = (x_d - x'_d) / (l_d^2 r), dr/dl_d = -(x_d - x'_d)^2 / (l_d^3 r)."""
+    """Chain rule: dr/dx_d = (x_d - x'_d) / (l_d^2 r), dr/dl_d = -(x_d - x'_d)^2 / (l_d^3 r)."""
     r = distance(X1, X2, lengthscales)
     r_bar = K_bar * variance * SLOPE[family](r)
     per_r = np.where(r > 0, r_bar / np.where(r > 0, r, 1), 0)[:, :, None]
@@ -81,7 +84,7 @@ def constant(X1, X2, variance):
     return np.full((len(X1), len(X2)), variance, np.result_type(X1, variance))
 
 
-# --- trees of them: a covariance is known by the name of its class and by its fields ------------------------------------------
+# --- trees of covariances: a covariance is identified by its class name and its fields ----------
 
 
 def features(network, X):

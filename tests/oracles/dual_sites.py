@@ -1,4 +1,4 @@
-"""q(u) from tied sites, by its definition. Imports nothing of the package. Analytic in all of it."""
+"""q(u) from tied sites, by definition. Analytic; imports nothing of the package."""
 
 import numpy as np
 from oracles.linear_algebra import solve

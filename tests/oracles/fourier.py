@@ -1,4 +1,4 @@
-"""Random Fourier features written out: the generator word by word, the spectra, the feature matrix and its products."""
+"""Random Fourier features written out: generator, spectra, feature matrix and products."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ DEGREES = {"rbf": None, "matern12": 1, "matern32": 3, "matern52": 5}
 
 
 def philox(counter, key):
-    """Philox4x32-10 on one counter of four words and a key of two: Python integers, as in Salmon et al. (2011)."""
+    """Philox4x32-10 on a counter of four words and a key of two, as in Salmon et al. (2011)."""
     (a, b, c, d), (k, m) = counter, key
     for _ in range(10):
         p, q = 0xD2511F53 * a, 0xCD9E8D57 * c
@@ -32,7 +32,7 @@ def two_normals(a, b, dtype):
 
 
 def frequency(family, seed, index, D, dtype):
-    """A draw from the spectral density for unit lengthscales: normal, or Student-t with 2 nu degrees of freedom."""
+    """Draw from the spectral density for unit lengthscales: normal, or Student-t with df = 2 nu."""
     normals = []
     for block in range(-(-D // 4)):
         a, b, c, d = words(seed, index, block, 0)
@@ -64,7 +64,7 @@ def features(omega, X, num, variance, lengthscales):
 def gradients(omega, X, U, W, num, variance, lengthscales):
     """Derivatives of sum U * (W Phi') in X, U, W, the variance and the lengthscales."""
     Phi = features(omega, X, num, variance, lengthscales)
-    moved = np.empty_like(Phi)  # what each feature changes by with its phase
+    moved = np.empty_like(Phi)  # derivative of each feature in its phase
     moved[:, ::2], moved[:, 1::2] = -Phi[:, 1::2], Phi[:, ::2]
     slopes = (moved * (U.T @ W)).reshape(len(X), len(omega), 2).sum(2)
     X_bar = slopes @ omega / lengthscales

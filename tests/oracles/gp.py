@@ -1,10 +1,10 @@
-"""Gaussian processes by their definitions: dense, slow, obvious.
+"""Gaussian processes by definition: dense, slow, obvious.
 
 Imports nothing of the package under test.
 
-``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. All
-of it works in the dtype of its arguments, and is analytic in them: in extended precision, and by
-complex steps, it is the truth that gradients are held to.
+``k`` is a function (X1, X2) -> matrix; ``Kuu`` includes any jitter. All functions work in the dtype
+of their arguments and are analytic in them: in extended precision, and by complex steps, they give
+the reference values of gradients.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from oracles.linear_algebra import cholesky, solve, solve_lower
 LOG_2PI = float(np.log(2 * np.pi))
 
 
-# --- covariances ------------------------------------------------------------------------------------------------------
+# --- covariances --------------------------------------------------------------------------------
 
 
 def distance(X1, X2, lengthscales):
@@ -71,7 +71,7 @@ def diagonal(k, X):
     return np.array([k(x[None], x[None])[0, 0] for x in X])
 
 
-# --- Gaussians --------------------------------------------------------------------------------------------------------
+# --- Gaussians ----------------------------------------------------------------------------------
 
 
 def log_normal(y, mean, cov):
@@ -87,7 +87,7 @@ def kl_gaussians(m0, S0, m1, S1):
     return 0.5 * ((ratio**2).sum() + e @ e - len(m0)) + np.log(L1.diagonal() / L0.diagonal()).sum()
 
 
-# --- exact Gaussian process regression --------------------------------------------------------------------------------
+# --- exact Gaussian process regression ----------------------------------------------------------
 
 
 def exact_log_marginal(k, X, y, noise):
@@ -100,7 +100,7 @@ def exact_predict(k, X, y, noise, Xs):
     return Ksx @ solve(Kyy, y), k(Xs, Xs) - Ksx @ solve(Kyy, Ksx.T)
 
 
-# --- sparse ones ------------------------------------------------------------------------------------------------------
+# --- sparse ones --------------------------------------------------------------------------------
 
 
 def titsias_bound(Kuu, Kuf, kff, y, noise):
@@ -138,7 +138,10 @@ def joint(Kuu, Kuf, Kff, m, S):
 
 
 def gauss_hermite(log_density, mean, var, points):
-    """Sum over the data of E log p(y | f), f ~ N(mean, var), by the Gauss-Hermite rule; log_density(f) takes (N,) to (N,)."""
+    """Sum E log p(y | f), f ~ N(mean, var), over the data by the Gauss-Hermite rule.
+
+    log_density(f) maps (N,) to (N,).
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     weights = weights / np.sqrt(2 * np.pi)
     return sum(
@@ -151,6 +154,6 @@ def gaussian_expectation(y, noise, mean, var):
 
 
 def elbo(Kuu, Kuf, kff, m, S, expectation, scale=1.0):
-    """scale * sum_n E_q log p(y_n | f_n) - KL[q(u) || p(u)]; ``expectation(mean, var)`` is that sum."""
+    """scale * sum_n E_q log p(y_n | f_n) - KL[q(u) || p(u)]; ``expectation`` gives that sum."""
     data = expectation(*marginals(Kuu, Kuf, kff, m, S))
     return scale * data - kl_gaussians(m, S, np.zeros_like(m), Kuu)

@@ -1,10 +1,10 @@
-"""Value and gradients of the bounds in plain NumPy, no pass saved: from covariance blocks, and whole for an ARD RBF.
+"""Value and gradients of bounds in plain NumPy: from covariance blocks, and for an ARD RBF.
 
 The formulas are the direct ones (every matrix written out, inverses formed where they appear), so
-they share no arrangement with the package, and nothing of it is imported. They work in the dtype of
-their arguments: float64 as the truth of problems too large for differences of the definition,
-float32 as the plain evaluation of an accuracy budget. ``test_gradient_oracles.py`` holds them to
-differences of the definitions in ``gp.py``.
+they are arranged differently from the package, and they import nothing of it. They work in the
+dtype of their arguments: in float64 they are the reference for problems too large for differences
+of the definition, in float32 the plain evaluation of an accuracy budget.
+``test_gradient_oracles.py`` compares them with differences of the definitions in ``gp.py``.
 """
 
 from functools import partial
@@ -22,7 +22,10 @@ def blocks(Z, X, variance, lengthscales, jitter):
 
 
 def to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscales):
-    """Chain rule through k(x, x') = variance exp(-|x - x'|^2 / (2 lengthscales^2)); K is Kuu without jitter."""
+    """Chain rule through k(x, x') = variance exp(-|x - x'|^2 / (2 lengthscales^2)).
+
+    K is Kuu without jitter.
+    """
     Euu, Euf = Kuu_bar * K, Kuf_bar * Kuf
     Z_bar, lengthscales_bar = np.zeros_like(Z), np.zeros_like(lengthscales)
     for d in range(Z.shape[1]):
@@ -39,14 +42,17 @@ def to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscale
 
 
 def _through_data(term, marginals, scale):
-    """Marginals of each output through the data term, one of ``likelihood_gradients`` with its targets in it, and back."""
+    """Pass the marginals of each output through the data term, forward and backward.
+
+    The data term is one of ``likelihood_gradients`` with its targets bound.
+    """
     mean, var = (np.stack(m) for m in zip(*marginals, strict=True))
     value, a, b, own = term(mean, var)
     return scale * value, scale * a, scale * b, {name: scale * bar for name, bar in own.items()}
 
 
 def whitened_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
-    """Whitened SVGP, q(v) = N(m, W W') for each row of ``means`` (P, M) and ``trils``, u = chol(Kuu) v.
+    """Whitened SVGP, u = chol(Kuu) v, q(v) = N(m, W W') for each of ``means`` (P, M), ``trils``.
 
     The value; cotangents of Kuu, Kuf, kff, means, trils; derivatives in the parameters of the data
     term.
@@ -124,7 +130,7 @@ def _rbf_svgp(bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, ji
 
 
 def whitened(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale=1.0):
-    """Value and gradients by path of the whitened SVGP with an RBF covariance and Gaussian noise."""
+    """Value, and gradients by path, of the whitened SVGP with an RBF and Gaussian noise."""
     return _rbf_svgp(
         whitened_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale
     )
@@ -138,7 +144,7 @@ def marginal(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, s
 
 
 def collapsed_bars(Kuu, Kuf, kff, y, noise):
-    """Titsias' bound through Sigma = Kuu + Kuf Kfu / noise: the value; cotangents of Kuu, Kuf, kff; that of the noise."""
+    """Titsias' bound by Sigma = Kuu + Kuf Kfu / noise: value, cotangents of blocks and noise."""
     L, eye, n = np.linalg.cholesky(Kuu), np.eye(len(Kuu), dtype=Kuu.dtype), len(y)
     inverse = solve_triangular(L, eye, lower=True)
     Lam = inverse @ Kuf

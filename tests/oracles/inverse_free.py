@@ -39,7 +39,7 @@ def kl(mean, covariance, Kuu):
 
 
 def kl_bound(Kuu, mean, variance, T, preconditioned=True, probes=None, P=None):
-    """Eq. (4) and (7), for each output; with probes (M, K) the traces are those of ``traces_by_probes``."""
+    """Eq. (4) and (7), per output; with probes (M, K) the traces come from ``traces_by_probes``."""
     Kt = Kuu + np.diag(variance)
     B = preconditioner(Kuu, variance, T)
     w = mean @ (B if P is None else P) if preconditioned else mean
@@ -53,7 +53,10 @@ def kl_bound(Kuu, mean, variance, T, preconditioned=True, probes=None, P=None):
 
 
 def traces_by_probes(Kuu, variance, T, probes):
-    """tr(K~ T) - tr((2 T - T K~ T) Kuu), cyclically moved to L coordinates, by Hutchinson: mean of z' L' (K~ - B' Kuu) L z."""
+    """tr(K~ T) - tr((2 T - T K~ T) Kuu) by Hutchinson: mean of z' L' (K~ - B' Kuu) L z.
+
+    The traces are cyclically permuted to the coordinates of L.
+    """
     L = cholesky(T)
     Kt = Kuu + np.diag(variance)
     N = 2 * np.eye(len(Kuu)) - L.T @ Kt @ L
@@ -61,13 +64,15 @@ def traces_by_probes(Kuu, variance, T, probes):
     return np.mean([z @ inner @ z for z in probes.T])
 
 
-# --- value and gradients for one output with Gaussian noise, by the recipes of the direct formulas --------------------------
+# --- value and gradients for one output with Gaussian noise, by the recipes of the direct formula
 
 
 def gaussian_bars(
     Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tril=None, probes=None
 ):
-    """The bound and its derivatives {"Kuu", "Kuf", "kff", "mean", "variance", "noise"}; preconditioned, L held fixed.
+    """The bound and its derivatives {"Kuu", "Kuf", "kff", "mean", "variance", "noise"}.
+
+    The mean is preconditioned, and L is held fixed.
 
     L-SVGP without ``inverse_tril``; with probes the traces become <Q, .> in the coordinates of L, Q
     the mean of z z'.

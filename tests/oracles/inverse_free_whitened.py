@@ -37,7 +37,7 @@ def kl_bound(K, T, m, S):
 
 
 def cotangents(K, R, m, W, Kuf, a, b, kappa):
-    """Those of m, W, K and Kuf for cotangents a, b, kappa of mean, variance and KL; dense, in the dtype of the arguments."""
+    """Dense cotangents of m, W, K and Kuf from a, b, kappa of mean, variance and KL."""
     I = np.eye(len(K), dtype=K.dtype)  # noqa: E741
     T = implicit_step(K, R).astype(K.dtype)
     S, D, half = W @ W.T, T.T @ K @ T - I, T.T @ Kuf

@@ -1,4 +1,4 @@
-"""Expected log densities and their derivatives, as one would write them down in NumPy, in the dtype of the marginals.
+"""Expected log densities and derivatives in plain NumPy, in the dtype of the marginals.
 
 Each function takes targets and marginals ``mean``, ``var`` ((N,) or (P, N); (C, N) for classes) and
 returns the sum over the data of E log p(y | f), its derivatives in mean and variance, and a
@@ -16,7 +16,10 @@ def nodes(num, dtype):
 
 
 def by_quadrature(log_density, slope, mean, var, num):
-    """sum_k w_k log_density(f_k), f_k = mean + sd z_k, and its derivatives; both functions take (num, ...) arrays."""
+    """sum_k w_k log_density(f_k), f_k = mean + sd z_k, and its derivatives.
+
+    Both functions take (num, ...) arrays.
+    """
     z, w = (a.reshape(-1, *[1] * mean.ndim) for a in nodes(num, mean.dtype))
     sd = np.sqrt(var)
     F = mean + sd * z

@@ -1,4 +1,7 @@
-"""Likelihoods by definition, one datum at a time; expectations by adaptive or brute-force integration. Slow, obvious."""
+"""Likelihoods by definition, one datum at a time; expectations by numerical integration.
+
+Integration is adaptive or by brute force: slow, obvious.
+"""
 
 from decimal import Decimal, localcontext
 from math import exp, lgamma, log, log10, pi, sqrt
@@ -34,7 +37,10 @@ def student_t(y, f, scale, df):
 
 
 def decimal_log_gamma(x, log_2pi):
-    """log Gamma(x) of a Decimal to 30 digits after the point, in the context's precision: Stirling's series from 60 on."""
+    """log Gamma(x) of a Decimal to 30 digits after the point, by Stirling's series from 60 on.
+
+    Computes in the precision of the context.
+    """
     shift = Decimal(0)
     while x < 60:
         shift, x = shift + x.ln(), x + 1
@@ -58,7 +64,7 @@ def decimal_log_gamma(x, log_2pi):
 
 
 def student_t_constant(scale, df):
-    """The logarithm of the density of ``scale`` t at 0, in long double, with as many digits as ``df`` asks for."""
+    """Log density of ``scale`` t at 0 in long double, with as many digits as ``df`` needs."""
     with localcontext() as context:
         context.prec = 60 + 2 * max(0, int(log10(df)))
         a, pi60 = (
@@ -100,9 +106,9 @@ def mode(slope, low, high):
 
 
 def log_density_by_sinh(log_density, mean, var, centre, width, num=20001):
-    """log E exp(log_density(f)) in long double: the trapezoidal rule in t, f = centre + width sinh(t), as far as there is mass.
+    """log E exp(log_density(f)) in long double: trapezoidal rule in t, f = centre + width sinh(t).
 
-    Fine nodes where the integrand is narrow, wide steps where it is wide.
+    The nodes cover all of the mass, with small steps where the integrand is narrow.
     """
     mean, var, width = np.longdouble(mean), np.longdouble(var), np.longdouble(width)
     end = np.arcsinh((abs(centre - mean) + 60 * np.sqrt(var)) / width)
@@ -115,7 +121,10 @@ def log_density_by_sinh(log_density, mean, var, centre, width, num=20001):
 
 
 def expectation(g, mean, var, at=()):
-    """E g(f), f ~ N(mean, var), by adaptive quadrature on pieces of 12 standard deviations to each side; ``at``: kinks."""
+    """E g(f), f ~ N(mean, var), by adaptive quadrature on 12 standard deviations to each side.
+
+    at : kinks
+    """
     sd = sqrt(var)
     edges = [mean + sd * t for t in (-12, -6, -3, -1, 0, 1, 3, 6, 12)]
     edges = sorted(edges + [a for a in at if edges[0] < a < edges[-1]])
@@ -137,7 +146,7 @@ def expected_log_prob(log_density, y, mean, var):
 
 
 def log_density(log_density, y, mean, var):
-    """log E p(y | f); scaled to the largest value of the integrand, so that nothing is lost where all are tiny."""
+    """log E p(y | f), scaled to the largest value of the integrand to avoid underflow."""
     sd = np.sqrt(var)
     edges = np.unique(
         np.concatenate([mean + 12 * sd * np.linspace(-1, 1, 49), np.linspace(mean - 12 * sd, y, 9)])

@@ -1,8 +1,7 @@
-"""Linear algebra as textbooks print it, for small symmetric positive definite matrices of any dtype.
+"""Textbook linear algebra for small symmetric positive definite matrices of any dtype.
 
-Also of those that LAPACK does not know: extended precision, and complex numbers without
-conjugation, so that what is analytic in its arguments stays so and can be differentiated by a
-complex step.
+This includes dtypes that LAPACK does not have: extended precision, and complex numbers without
+conjugation. Analytic functions of the arguments stay analytic, so complex steps differentiate them.
 """
 
 import numpy as np

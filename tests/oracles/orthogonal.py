@@ -1,4 +1,4 @@
-"""SOLVE-GP by its definition: two independent Gaussians u = f(Z) and v, what O knows beyond them.
+"""SOLVE-GP by definition: independent Gaussians u = f(Z) and v, the residual of f(O).
 
 Imports nothing of the package.
 
@@ -41,7 +41,10 @@ def unwhitened(K, m_u, W_u, m_v, W_v):
 
 
 def from_weights(K, m_u, W_u, w):
-    """``(m_u, S_u, m_v, S_v)`` from whitened parameters of u and the weights of v, whose covariance is the prior's."""
+    """``(m_u, S_u, m_v, S_v)`` from whitened parameters of u and the weights of v.
+
+    v has the covariance of the prior.
+    """
     L, C = cholesky(K[: len(m_u), : len(m_u)]), rest(K, len(m_u))[0]
     return L @ m_u, L @ W_u @ W_u.T @ L.T, C @ w, C
 
@@ -56,7 +59,10 @@ def stacked(K, m_u, S_u, m_v, S_v):
 
 
 def collapsed(K, K_f, kff, M, y, noise, m_v=None, S_v=None):
-    """The bound at the optimal q(u), for q(v) given, for its mean given and its covariance the prior's, or for both optimal."""
+    """The bound at the optimal q(u).
+
+    q(v) is given, or its mean is given and its covariance is the prior's, or q(v) is optimal too.
+    """
     C, A = rest(K, M)
     of_v = solve(C, K_f[M:] - A.T @ K_f[:M])
     Q, of_both = K_f[:M].T @ solve(K[:M, :M], K_f[:M]), of_v.T @ C @ of_v

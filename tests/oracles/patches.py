@@ -1,4 +1,4 @@
-"""Convolutional covariances by their definitions: loops over windows and all pairs of patches, in whatever dtype comes in."""
+"""Convolutional covariances by definition: loops over windows and pairs of patches; any dtype."""
 
 import numpy as np
 from oracles import covariances
@@ -29,7 +29,7 @@ def pair_sums(k, X, B, geometry):
     return np.stack([(B * k(patches, patches)).sum() for patches in gather(X, geometry)])
 
 
-# --- blocks of a record ``Convolutional``, known by its fields ----------------------------------------------------------------
+# --- blocks of a record ``Convolutional``, known by its fields ----------------------------------
 
 
 def parts(covariance, like):

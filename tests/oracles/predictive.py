@@ -1,4 +1,4 @@
-"""Predictive distribution functions by definition: the conditional one averaged over a dense grid of f. Slow, obvious."""
+"""Predictive distribution functions by definition: averages of conditional ones on a dense grid."""
 
 import numpy as np
 from scipy import special, stats
@@ -22,7 +22,7 @@ def poisson(y, f, exposure):
 
 
 def cdf(conditional, y, mean, var, points=20_001):
-    """E conditional(y, f) for f ~ N(mean, var), one target: the trapezoidal rule over ten standard deviations each way."""
+    """E conditional(y, f), f ~ N(mean, var), of one target: trapezoidal rule over ten sds."""
     z = np.linspace(-10, 10, points)
     weight = np.exp(-0.5 * z * z)
     return float(np.sum(weight * conditional(y, mean + np.sqrt(var) * z)) / np.sum(weight))

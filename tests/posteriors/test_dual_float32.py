@@ -1,4 +1,4 @@
-"""Sites in float32, where they are strong: 2,000 data on 60 inducing inputs, counted as up to 10^7."""
+"""Strong sites in float32: 2,000 data on 60 inducing inputs, scaled to up to 10^7."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def steps(model, X, Y, num_data, count=4):
 
 
 def off(moments, truth):
-    """Errors of mean and variance against the standard deviation, the largest of all data."""
+    """Largest errors of mean and variance over the data, relative to the standard deviation."""
     sd = np.sqrt(truth[1])
     return max(
         np.max(np.abs(moments[0] - truth[0]) / sd), np.max(np.abs(moments[1] - truth[1]) / truth[1])
@@ -48,7 +48,7 @@ def off(moments, truth):
 
 
 def e_step_errors(rng, likelihood, num_data):
-    """Errors of predictions after E-steps: of sites step by step, of several steps in one call, and of q itself."""
+    """Errors of predictions after E-steps: sites step by step, several steps per call, and q."""
     model, X, Y = problem(rng, likelihood)
     wide = X.astype(float), Y.astype(float)
     truth = fs.predict_f(steps(in_dtype(model, float), *wide, num_data), wide[0], jitter=JITTER)
@@ -64,7 +64,7 @@ def e_step_errors(rng, likelihood, num_data):
 @each_size
 @each_likelihood
 def test_e_steps_are_as_accurate_as_those_of_q_itself(rng, likelihood, num_data):
-    """By medians: a single problem with very strong sites may be ten times worse for the one, or for the other."""
+    """Compare medians: one problem with very strong sites can be ten times worse for either."""
     single, many, q = np.median(
         [e_step_errors(rng, likelihood, num_data) for _ in range(5)], axis=0
     )
@@ -72,7 +72,7 @@ def test_e_steps_are_as_accurate_as_those_of_q_itself(rng, likelihood, num_data)
 
 
 def m_step_errors(rng, likelihood, num_data):
-    """Relative errors of the value and of each gradient, for sites and for q itself; after the prior has moved."""
+    """Relative errors of value and gradients after the prior has moved, for sites and for q."""
     model, X, Y = problem(rng, likelihood)
     wide, found = (X.astype(float), Y.astype(float)), []
     options = {
@@ -102,11 +102,10 @@ def m_step_errors(rng, likelihood, num_data):
 
 @each_size
 @each_likelihood
-def test_the_m_step(rng, likelihood, num_data):
-    """By medians.
+def test_m_step_of_sites_is_as_accurate_as_that_of_q(rng, likelihood, num_data):
+    """Compare medians for sites computed in float64 and then rounded.
 
-    Sites that were made in float64, and are rounded; where they are very strong, as accurate as q
-    itself is.
+    Very strong sites are as accurate as q itself.
     """
     sites, q = np.median([m_step_errors(rng, likelihood, num_data) for _ in range(7)], axis=0)
     strong = num_data > N
@@ -115,8 +114,8 @@ def test_the_m_step(rng, likelihood, num_data):
     assert (sites[1:] < (np.maximum(1.5e-2, 8 * q[1:]) if strong else 4e-3)).all()
 
 
-def test_where_the_papers_tying_does_not_hold(rng):
-    """Its lambda_2 is rounded by more than the least eigenvalue of Kuu."""
+def test_dual_sites_are_invalid_in_float32_with_many_data(rng):
+    """The rounding error of lambda_2 exceeds the least eigenvalue of Kuu."""
     model, X, Y = problem(rng, fs.Gaussian(0.1))
     good = fs.convert(
         steps(in_dtype(model, float), X.astype(float), Y.astype(float), 1e7),
@@ -125,8 +124,6 @@ def test_where_the_papers_tying_does_not_hold(rng):
     )
     with pytest.raises(
         ValueError,
-        match=(
-            "`posterior.lambda2` holds no valid sites: Kuu .* or float64 .*, or AbsorbedDualSites"
-        ),
+        match=("`posterior.lambda2` holds no valid sites: Kuu .* float64 .*, or AbsorbedDualSites"),
     ):
         fs.elbo(in_dtype(good, np.float32), X, Y, num_data=1e7, jitter=JITTER)

@@ -1,4 +1,4 @@
-"""Tied dual sites: E-steps beside natural steps of q(u) itself, valid and invalid sites, the form of a likelihood, training."""
+"""Tied dual sites: E-steps against natural steps of q(u), invalid sites, pseudo-data, training."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ LIKELIHOODS = [
 )
 @each_kind
 def test_an_e_step_is_the_natural_step_of_q(rng, kind, options, likelihood, size):
-    """Of ``Whitened`` and ``Marginal``, minibatch factor included; where they back off, so do sites, to the same size."""
+    """E-steps equal those of ``Whitened`` and ``Marginal``, with the same backtracking."""
     model, whitened, marginal, X, Y = problem(rng, kind, likelihood=likelihood, **options)
     stepped = [
         fs.natural_step(m, X, Y, step_size=size, num_data=3 * N, jitter=JITTER)
@@ -74,8 +74,8 @@ def test_an_e_step_is_the_natural_step_of_q(rng, kind, options, likelihood, size
 
 
 @each_kind
-def test_a_unit_step_on_gaussian_data_is_the_optimum_from_anywhere(rng, kind):
-    """There the value and the gradient, in all but the sites, are those of the collapsed bound."""
+def test_unit_step_on_gaussian_data_is_the_optimum(rng, kind):
+    """Value and gradients there, except of the sites, are those of the collapsed bound."""
     model, _, _, X, Y = problem(rng, kind)
     best, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
     sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
@@ -91,7 +91,7 @@ def test_a_unit_step_on_gaussian_data_is_the_optimum_from_anywhere(rng, kind):
 
 
 def test_the_m_step_of_absorbed_sites_is_tighter(rng):
-    """With Gaussian noise the collapsed bound holds at every variance; absorbed sites follow it, the paper's tying does not."""
+    """Under Gaussian noise absorbed sites follow the collapsed bound; dual sites do not."""
     found = {}
     for kind in KINDS:
         model, whitened, _, X, Y = problem(rng, kind)
@@ -110,10 +110,11 @@ def test_the_m_step_of_absorbed_sites_is_tighter(rng):
     "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
 )
 def test_bounds_as_the_prior_moves(rng, likelihood):
-    """All of one value and, after a converged E-step, one gradient.
+    """All bounds have one value and, after a converged E-step, one gradient.
 
-    With the variance moved absorbed sites are always tighter than whitened q, the paper's tying
-    never is; with the lengthscale moved they mostly are. Sites of each datum: as absorbed."""
+    If the variance moves, absorbed sites are always tighter than whitened q, and the tying of the
+    paper never is. If the lengthscale moves, they mostly are. Sites per datum equal absorbed sites.
+    """
     tighter = {"variance": [], "lengthscales": []}
     for _ in range(5):
         X, Z = rng.uniform(-2, 2, (40, 1)), np.linspace(-2, 2, 8)[:, None]
@@ -164,7 +165,7 @@ def test_bounds_as_the_prior_moves(rng, likelihood):
 
 
 def test_pseudo_observations_are_absorbed_sites(rng):
-    """``LikelihoodForm`` with targets m and noise s: lambda1 = m / s, lambda2 = diag(1 / s); values and gradients."""
+    """``LikelihoodForm`` with targets m, noise s has lambda1 = m / s, lambda2 = diag(1 / s)."""
     model, _, _, X, Y = problem(rng, fs.AbsorbedDualSites)
     m, s = rng.standard_normal(M), rng.uniform(0.2, 2, M)
     ours, theirs = (fs.replace(model, posterior=q) for q in (
@@ -185,7 +186,7 @@ def test_pseudo_observations_are_absorbed_sites(rng):
 
 
 @each_kind
-def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind, caplog):
+def test_invalid_sites_are_refused_without_jitter_retries(rng, kind, caplog):
     for P in (None, 3):
         model, _, _, X, Y = problem(rng, kind, P=P)
         wrong = -1e6 * np.eye(M)
@@ -229,7 +230,7 @@ def test_sites_that_are_not_valid_are_named_and_no_jitter_answers_them(rng, kind
 
 
 @each_kind
-def test_what_stands_above_the_diagonal_is_never_read(rng, kind):
+def test_upper_triangle_of_lambda2_is_never_read(rng, kind):
     model, _, _, X, Y = problem(rng, kind)
     clean = np.tril(model.posterior.lambda2) + np.tril(model.posterior.lambda2, -1).T
     same = fs.replace_at(model, "posterior.lambda2", clean)
@@ -247,7 +248,7 @@ def test_what_stands_above_the_diagonal_is_never_read(rng, kind):
 
 
 @each_kind
-def test_training_moves_sites_by_natural_steps_alone(rng, kind, tmp_path):
+def test_training_moves_sites_by_natural_steps_only(rng, kind, tmp_path):
     model, _, _, X, Y = problem(rng, kind)
     zeros = fs.replace(model, posterior=kind(np.zeros(M), np.zeros((M, M))))
     sizes = []

@@ -1,4 +1,4 @@
-"""L-SVGP and R-SVGP in float32: value and every gradient as accurate as the direct recipes in NumPy's float32."""
+"""L-SVGP and R-SVGP in float32 are as accurate as direct formulas in NumPy's float32."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ FIELDS = ("Kuu", "Kuf", "kff", "mean", "variance", "noise")
 
 
 def problem(rng, M, N, factor, K):
-    """Arguments of ``gaussian_bars``, of float32 numbers; an RBF covariance with a condition number of some thousands."""
+    """Arguments of ``gaussian_bars`` in float32; an RBF Kuu with a condition of a few thousand."""
     Z, X = rng.uniform(-2, 2, (M, 2)), rng.uniform(-2, 2, (N, 2))
     _, Kuu, Kuf, kff = gp_gradients.blocks(Z, X, 1.2, np.array([0.9, 1.1]), JITTER)
     variance = rng.uniform(0.05, 0.3, M)

@@ -1,4 +1,4 @@
-"""The inverse-free whitened bound beside the contract of all posteriors: the whitened bound at the exact root, products alone."""
+"""The inverse-free whitened bound: exact at the exact root, from matrix products only."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import factorisations as cpu_factorisations, triangular as cpu_triangular
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("off", [0.0, 0.01, 0.1, 0.2])
-def test_it_is_a_lower_bound(rng, off):
-    """R <= ELBO of its own q(u) <= evidence, at every root; equality at the exact one."""
+def test_bound_is_below_the_evidence(rng, off):
+    """Bound <= ELBO of its q(u) <= evidence at every root, with equality at the exact root."""
     X, Z = rng.uniform(-2, 2, (30, 1)), np.linspace(-2, 2, 6)[:, None]
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(30)
     k, noise = gp.rbf(1.3, 0.9), 0.1
@@ -51,13 +51,13 @@ def test_joint_covariances_are_symmetric_to_the_bit(rng):
     np.testing.assert_array_equal(cov, cov.swapaxes(-1, -2))
 
 
-# --- the whitened bound at the exact root -------------------------------------------------------------------------------
+# --- the whitened bound at the exact root -------------------------------------------------------
 
 
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("likelihood", ["gaussian", "logit"])
-def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likelihood, P):
-    """chol(K^-1) whitens as the Cholesky factor does when inducing inputs are numbered backwards: K = J L L' J."""
+def test_exact_root_gives_the_whitened_bound(rng, likelihood, P):
+    """chol(K^-1) whitens like the Cholesky factor of reversed inducing inputs: K = J L L' J."""
     M, N = 7, 12
     X, Z = rng.uniform(-2, 2, (N, 2)), rng.uniform(-2, 2, (M, 2))
     Y = rng.standard_normal((N,) if P is None else (N, P))
@@ -112,8 +112,8 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     close(kl_grad.posterior.mean, mean)
 
 
-def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):
-    """The value is off by the square of the distance, gradients by the distance itself, as those of ``Relaxed``."""
+def test_errors_grow_with_the_distance_of_the_root(rng):
+    """The error of the value is quadratic in the distance; gradient errors are linear."""
     M = 8
     blocks, mean, tril = (
         joint_blocks(rng, M, 10),
@@ -142,7 +142,7 @@ def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):
 
 
 def test_no_decomposition_and_no_solve(rng, monkeypatch):
-    """Nothing that factorises, solves or inverts is called between the inputs and the gradients; products are."""
+    """No function that factorises, solves or inverts is called; products are."""
     model, X, Y = whole_model(rng)
     expected = fs.elbo_and_grad(model, X, Y, jitter=JITTER)[0]
 
@@ -192,7 +192,7 @@ def test_no_decomposition_and_no_solve(rng, monkeypatch):
         )
 
 
-# --- through the public door --------------------------------------------------------------------------------------------
+# --- through the public door --------------------------------------------------------------------
 
 
 def whole_model(rng, M=6, N=11, off=0.02):
@@ -211,7 +211,7 @@ def whole_model(rng, M=6, N=11, off=0.02):
     )
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------
 
 
 def test_bad_input(rng):
@@ -237,7 +237,7 @@ def test_bad_input(rng):
         (
             "inverse_root",
             10 * np.eye(6),
-            "`posterior.inverse_root` is too far.*less than 1; take inverse_factor",
+            "`posterior.inverse_root` is too far.*less than 1; use inverse_factor",
         ),
         ("inverse_root", 0.01 * np.eye(6), "`posterior.inverse_root` is too far"),
         ("mean", np.zeros(5), "`posterior` has mean"),
@@ -254,8 +254,8 @@ def test_bad_input(rng):
     assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()
 
 
-def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
-    """2 % in the median at cond(Kuu) of about 5e4, where Whitened, and the lengthscales of both, are off by 1e-4."""
+def test_float32_gradient_of_inducing_inputs_is_as_documented(rng):
+    """The median error is 2 % at cond(Kuu) = 5e4; Whitened, and lengthscales of both, have 1e-4."""
     M, N, jitter, errors = 60, 400, 3e-4, []
     for _ in range(25):  # one in ten is off by ten times the median: a gradient near zero
         X = rng.uniform(-2, 2, (N, 2)).astype("f")

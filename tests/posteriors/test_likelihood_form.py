@@ -1,4 +1,4 @@
-"""L-SVGP beside the contract of all posteriors: the bounds that it equals and stays below, and what it refuses."""
+"""L-SVGP: the bounds that it equals and those that are above it, and its errors."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def same_q(model, jitter):
 
 @each_form
 @pytest.mark.parametrize("likelihood, P, draw", LIKELIHOODS, ids=lambda x: type(x).__name__)
-def test_it_is_the_bound_of_its_q(rng, likelihood, P, draw, preconditioned):
+def test_bound_is_that_of_whitened_with_the_same_q(rng, likelihood, P, draw, preconditioned):
     model = model_of(rng, P=P, likelihood=likelihood, preconditioned=preconditioned)
     X, jitter = rng.uniform(-2, 2, (11, 2)), 1e-6
     Y = draw(rng, 11)
@@ -76,8 +76,8 @@ def test_it_is_the_bound_of_its_q(rng, likelihood, P, draw, preconditioned):
     assert_gradient(lambda m: definitions.elbo(m, X, Y, 40 / 11, jitter), model, grad, rng)
 
 
-def test_pseudo_targets_are_the_exact_posterior_and_every_q_stays_below_it(rng):
-    """Z = X, m~ = y, S~ = noise: the exact GP, and its marginal likelihood; the bound is below for any other parameters."""
+def test_pseudo_targets_give_the_exact_posterior(rng):
+    """Z = X, m~ = y, S~ = noise give the exact GP and evidence; other parameters stay below."""
     X, y = rng.uniform(-2, 2, (12, 1)), rng.standard_normal(12)
     K = gp.rbf(1.1, np.array([0.9]))(X, X) + 1e-9 * np.eye(12)
     noise = 0.3
@@ -97,7 +97,7 @@ def test_pseudo_targets_are_the_exact_posterior_and_every_q_stays_below_it(rng):
         assert bound(rng.standard_normal(12), s, preconditioned=False) < exact
 
 
-def test_it_needs_no_jitter_where_inducing_inputs_coincide(rng):
+def test_equal_inducing_inputs_need_no_jitter(rng):
     model = model_of(rng, M=6)
     model = fs.replace(model, inducing=np.repeat(model.inducing[:2], 3, axis=0))
     X, y = rng.uniform(-2, 2, (5, 2)), rng.standard_normal(5)
@@ -105,7 +105,7 @@ def test_it_needs_no_jitter_where_inducing_inputs_coincide(rng):
     assert np.isfinite(value) and np.isfinite(grad.inducing).all()
 
 
-def test_clear_errors(rng):
+def test_invalid_parameters_are_refused(rng):
     model = model_of(rng)
     X, y = rng.uniform(-2, 2, (5, 2)), rng.standard_normal(5)
     for bad, message in (

@@ -1,4 +1,4 @@
-"""Every posterior inside a model: predictions in all forms, files, dtypes, and whatever names its fields."""
+"""Every posterior inside a model: predictions in all forms, files, dtypes and field names."""
 
 import numpy as np
 import pytest
@@ -89,9 +89,13 @@ def test_float32_stays_float32_and_near_the_truth(rng, name, P):
     truth = fs.elbo(wide, X.astype(float), Y.astype(float), **options)
     assert value == pytest.approx(truth, rel=1e-4, abs=1e-3)
     predictions = [
-        *fs.predict_f(model, X), *fs.predict_f(model, X, full_cov=True), *fs.predict_y(model, X), fs.sample_f(model, X, rng=0),
-        fs.predict_log_density(model, X, Y), fs.predict_quantiles(model, X, 0.3),
-    ]  # fmt: skip
+        *fs.predict_f(model, X),
+        *fs.predict_f(model, X, full_cov=True),
+        *fs.predict_y(model, X),
+        fs.sample_f(model, X, rng=0),
+        fs.predict_log_density(model, X, Y),
+        fs.predict_quantiles(model, X, 0.3),
+    ]
     assert {a.dtype for a in (X_bar, *predictions, *(bar for _, _, bar in fs.leaves(grad)))} == {
         np.dtype(np.float32)
     }
@@ -102,7 +106,7 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
     model, X, Y, random = model_of(rng, name)
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, **random)
     for (path, _, bar), (_, _, value) in zip(fs.leaves(grad), fs.leaves(model), strict=True):
-        # a step back beside it: near a maximum curvature decides about one alone
+        # compare both directions: near a maximum, curvature can make each of them go down
         step = 1e-4 / np.abs(bar).max() * bar
         both = (fs.replace_at(model, path, moved) for moved in (value + step, value - step))
         ahead, back = (fs.elbo(moved, X, Y, jitter=JITTER, **random) for moved in both)
@@ -110,7 +114,7 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
 
 
 @each_posterior
-def test_the_class_says_what_its_fields_are(rng, name):
+def test_posterior_declares_its_fields(rng, name):
     q = ROWS[name].make(rng, np.eye(3))
     fields = {field for field, _ in q._record_fields}
     assert {*q.natural_fields, *q.held_fields} <= fields and (

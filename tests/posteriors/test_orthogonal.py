@@ -1,4 +1,4 @@
-"""SOLVE-GP's posteriors: marginals, KL and gradients by definition, and the posteriors of one set that they equal."""
+"""SOLVE-GP's posteriors: by definition, and against equal posteriors of one set."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,25 @@ from fastsvgp.posteriors import orthogonal_pass as ours
 from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
 KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights]
-SHAPES = [(1, 1, 1, None), (5, 3, 4, None), (3, 5, 40, None), (1, 4, 7, 2), (4, 1, 20, 2), (66, 17, 150, None), (3, 2, 0, None),
-          (2, 3, 1, 1), (40, 65, 30, 2), (20, 33, 300, None), (17, 1, 65, None)]  # fmt: skip
+SHAPES = [
+    (1, 1, 1, None),
+    (5, 3, 4, None),
+    (3, 5, 40, None),
+    (1, 4, 7, 2),
+    (4, 1, 20, 2),
+    (66, 17, 150, None),
+    (3, 2, 0, None),
+    (2, 3, 1, 1),
+    (40, 65, 30, 2),
+    (20, 33, 300, None),
+    (17, 1, 65, None),
+]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 each_shape = pytest.mark.parametrize("M, M2, N, P", SHAPES)
 
 
 def problem(rng, kind, M, M2, N, P=None):
-    """A posterior with NaN where nobody may look, and blocks of a joint covariance."""
+    """A posterior with NaN where values must not be read, and blocks of a joint covariance."""
     size, batch = M + M2 + N, () if P is None else (P,)
     A = rng.standard_normal((size, size + 3)) / np.sqrt(size)
     K = A @ A.T + 0.2 * np.eye(size)
@@ -104,7 +115,7 @@ def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
 
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
-def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind, P):
+def test_chunks_add_up_and_only_needed_parts_are_computed(rng, monkeypatch, kind, P):
     q, blocks = problem(rng, kind, 5, 3, 30, P)
     whole = through(q, blocks)
     for inverse_up_to in (0, 256):
@@ -145,11 +156,17 @@ def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind,
     "kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__
 )
 def test_both_forms_agree(rng, kind, need):
-    """The long form, in runs too, gives what the batch form gives; it is taken for long batches whose blocks are needed."""
+    """The long form, in chunks too, equals the batch form.
+
+    It is used for long batches whose blocks are needed.
+    """
     q, blocks = problem(rng, kind, 12, 7, 60)
     results = []
-    for columns, form, runs in ((60, ours.LongStackedPass, (slice(0, 60),)), (0, ours.StackedPass, (slice(0, 60),)),
-                                (60, ours.LongStackedPass, (slice(0, 25), slice(25, 25), slice(25, 60)))):  # fmt: skip
+    for columns, form, runs in (
+        (60, ours.LongStackedPass, (slice(0, 60),)),
+        (0, ours.StackedPass, (slice(0, 60),)),
+        (60, ours.LongStackedPass, (slice(0, 25), slice(25, 25), slice(25, 60))),
+    ):
         work, f, Kuf_bars = q.start(blocks.Kuu, JITTER, columns, need), [], []
         assert type(work) is form
         for run in runs:
@@ -173,8 +190,8 @@ def test_both_forms_agree(rng, kind, need):
 
 @pytest.mark.parametrize("P", [None, 3])
 @each_kind
-def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
-    """Whitened: of the stack, with a block-diagonal factor; unwhitened, its mean and covariance of f(Z, O)."""
+def test_orthogonal_equals_one_set_with_the_same_q(rng, kind, P):
+    """Whitened: one set is the stack, its factor block-diagonal; unwhitened: moments of f(Z, O)."""
     q, blocks = problem(rng, kind, 4, 6, 25, P)
     A = blocks.Kuu + JITTER * np.eye(10)
     if kind is fs.WhitenedOrthogonal:
@@ -206,7 +223,7 @@ def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
 def test_one_natural_step_of_size_one_is_the_optimum(rng, kind, P):
-    """With Gaussian noise and all data: no gradient is left in what it moves, and a smaller step goes uphill."""
+    """Under Gaussian noise and all data the gradient vanishes, and a smaller step goes uphill."""
     batch = () if P is None else (P,)
     X, Y = rng.uniform(-2, 2, (40, 2)), rng.standard_normal((40, *batch))
     q, _ = problem(rng, kind, 4, 3, 1, P)
@@ -269,7 +286,7 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
 
 @fs.record
 class ThreeSets(OrthogonalSets):
-    """As many sets as one likes: here three."""
+    """The algebra takes any number of sets: here three."""
 
     names = ("u", "v", "w")
     num_sets = 3
@@ -331,7 +348,7 @@ def test_sizes_are_checked(rng, kind):
         fs.elbo(fs.replace(model, inducing=pair.Z), X, Y)
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models -------------------------------------------------------------------------------------
 
 
 def model_of(rng, kind, P=None, likelihood=None, covariance=None):
@@ -421,7 +438,7 @@ def test_a_start_at_the_prior(rng, kind, outputs):
     np.testing.assert_allclose(cov, K if outputs is None else np.stack([K] * outputs), atol=1e-2)
 
 
-def test_what_at_prior_refuses(rng):
+def test_at_prior_refuses_invalid_arguments(rng):
     model, _, _ = model_of(rng, fs.Orthogonal)
     with pytest.raises(
         TypeError,
@@ -471,7 +488,7 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
 
 
 @each_kind
-def test_inputs_that_are_there_twice_are_named(rng, kind):
+def test_duplicated_inducing_inputs_are_named(rng, kind):
     model, X, Y = model_of(rng, kind)
     pair = model.inducing
     O = pair.O.copy()  # noqa: E741
@@ -526,7 +543,7 @@ def test_inputs_that_are_there_twice_are_named(rng, kind):
 
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
-def test_with_the_prior_on_what_is_left_over_it_is_the_posterior_on_the_first_set(rng, kind, P):
+def test_prior_on_v_gives_the_posterior_on_the_first_set(rng, kind, P):
     """``SVGP`` on Z with the same q(u): the bound and all predictions."""
     model, X, Y = model_of(rng, kind, P)
     prior = fs.at_prior(kind, model.covariance, model.inducing, outputs=P, jitter=JITTER)

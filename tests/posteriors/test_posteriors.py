@@ -1,4 +1,4 @@
-"""The contract of every posterior, over one table: definitions, exact reverse rules, passes in pieces and side by side."""
+"""Contract of every posterior, over one table: definitions, reverse rules, chunks and passes."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from support.posterior_problems import (
 from support.reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
-from fastsvgp.posteriors.base import Prior
+from fastsvgp.posteriors.base import PriorFactor
 
 SHAPES = [
     (1, 1, None),
@@ -59,7 +59,7 @@ def assert_close(a, b, tolerance=1e-10, name=""):
 
 
 def assert_same_pass(ours, theirs, but=()):
-    """Two results of ``through``, or of one in pieces."""
+    """Compare two results of ``through``, or one by chunks."""
     for name in set(ours._fields) - {"f", "posterior"} - set(but):
         assert_close(getattr(ours, name), getattr(theirs, name), name=name)
     for mine, other in ((ours.f, theirs.f), (ours.posterior, theirs.posterior)):
@@ -67,7 +67,7 @@ def assert_same_pass(ours, theirs, but=()):
             assert_close(a, b, name=path)
 
 
-# --- values and gradients ---------------------------------------------------------------------------------------------
+# --- values and gradients -----------------------------------------------------------------------
 
 
 @each_shape
@@ -112,7 +112,7 @@ def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
 @one_or_two
 @each_length
 @every_posterior
-def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
+def test_chunks_of_rows_add_up_in_any_order(rng, name, N, P, bars):
     q, blocks, random = problem(rng, name, 6, N, P)
     whole = through(q, blocks, bars, **random)
     work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars(whole.f)
@@ -134,7 +134,7 @@ def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
 
 @each_length
 @every_posterior
-def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, name, N):
+def test_kl_can_be_computed_at_any_time_or_never(rng, name, N):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole = through(q, blocks, **random)
     for asked in ("never", "first", "last"):
@@ -152,8 +152,13 @@ def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, n
 def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_bar):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole, fields = through(q, blocks, kl_bar=kl_bar, **random), fields_of(q)
-    for need in (*((f"posterior.{field}",) for field in fields), ("posterior",), ("blocks",),
-                 ("blocks", f"posterior.{fields[0]}"), (f"posterior.{fields[0]}", f"posterior.{fields[-1]}")):  # fmt: skip
+    for need in (
+        *((f"posterior.{field}",) for field in fields),
+        ("posterior",),
+        ("blocks",),
+        ("blocks", f"posterior.{fields[0]}"),
+        (f"posterior.{fields[0]}", f"posterior.{fields[-1]}"),
+    ):
         some = through(q, blocks, kl_bar=kl_bar, need=need, **random)
         assert_same_pass(some, whole, but=("Kuu", "Kuf")) if need == ("posterior",) else None
         for field in fields:
@@ -195,7 +200,7 @@ def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
         assert not any(np.shares_memory(result, a) for _, _, a in given), path
 
 
-# --- float32, floors, sizes -------------------------------------------------------------------------------------------
+# --- float32, floors, sizes ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
@@ -277,7 +282,7 @@ def test_sizes_are_checked(rng, name):
                     fs.replace(q, **{field: wrong}).check_size(M)
 
 
-# --- passes side by side ----------------------------------------------------------------------------------------------
+# --- passes side by side ------------------------------------------------------------------------
 
 
 @one_or_two
@@ -286,7 +291,7 @@ def test_sizes_are_checked(rng, name):
 def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     """Interleaved, with other parameters and other rows."""
     one, blocks, random = problem(rng, name, 6, N, P)
-    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), PriorFactor(blocks.Kuu, JITTER)
     two = EVERY[name].make(rng, A, () if P is None else (P,))
     first, second = (q.start_from(prior, N, ALL, **random) for q in (one, two))
     (f, rows), (g, others) = (work.project(blocks.Kuf, blocks.kff) for work in (first, second))
@@ -302,8 +307,13 @@ def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     assert_same_pass(back_and_forth(third, blocks), through(one, blocks, **random))
 
 
-KEEP_ROWS = [name for name in ROWS if hasattr(EVERY[name].make(np.random.default_rng(0), np.eye(2)).start(np.eye(2), 0.0),
-                                              "project_rows")]  # fmt: skip
+KEEP_ROWS = [
+    name
+    for name in ROWS
+    if hasattr(
+        EVERY[name].make(np.random.default_rng(0), np.eye(2)).start(np.eye(2), 0.0), "project_rows"
+    )
+]
 
 
 @pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
@@ -311,9 +321,9 @@ KEEP_ROWS = [name for name in ROWS if hasattr(EVERY[name].make(np.random.default
 @one_or_two
 @each_length
 @pytest.mark.parametrize("name", KEEP_ROWS)
-def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
+def test_kept_rows_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
-    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), PriorFactor(blocks.Kuu, JITTER)
     kept = one.start_from(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)
     copies = [array.copy() for array in kept]
     passes = []
@@ -329,7 +339,7 @@ def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
             np.testing.assert_array_equal(after, before)
 
 
-# --- natural steps ----------------------------------------------------------------------------------------------------
+# --- natural steps ------------------------------------------------------------------------------
 
 
 NATURAL = [
@@ -343,7 +353,7 @@ MOMENTS = [name for name in NATURAL if "sites" not in name]
 @one_or_two
 @pytest.mark.parametrize("name", MOMENTS)
 def test_natural_step_by_definition(rng, name, P, step):
-    """theta_new = theta + step * dBound/d(expectation parameters), with gradients taken from the reverse rule."""
+    """theta_new = theta + step * dBound/d(expectation parameters), by the reverse rule."""
     M, N = 5, 9
     q, blocks, random = problem(rng, name, M, N, P)
     shape = (*q.mean.shape[:-1], N)

@@ -1,4 +1,4 @@
-"""R-SVGP beside the contract of all posteriors: estimates of its traces, and how it stands to L-SVGP."""
+"""R-SVGP: estimates of its traces, and its relation to L-SVGP."""
 
 import itertools
 import sys
@@ -30,7 +30,7 @@ def square(L):
     return np.tril(L) @ np.tril(L).T
 
 
-# --- estimates ----------------------------------------------------------------------------------------------------------
+# --- estimates ----------------------------------------------------------------------------------
 
 
 def everything(posterior, blocks, f_bar, **Z):
@@ -82,7 +82,7 @@ def test_where_memory_runs_out_the_probes_are_named(rng, monkeypatch):
             call()
 
 
-# --- whole models -------------------------------------------------------------------------------------------------------
+# --- whole models -------------------------------------------------------------------------------
 
 
 def model_of(rng, M=7, P=None, likelihood=None, preconditioned=True, error=0.1, jitter=1e-6):
@@ -126,7 +126,7 @@ def test_proposition_2(rng, likelihood, P, draw, preconditioned):
 
 
 def test_the_naive_preconditioner_fails_proposition_2(rng):
-    """With w = T m~ the gradient in s would miss what -T dK~ T m~ adds: shown on the dense definition."""
+    """With w = T m~ the gradient in s misses the term -T dK~ T m~, by the dense definition."""
     posterior, blocks, _ = problem(rng, "relaxed", 5, 6, 1)
     Kuu, m, variance = blocks.Kuu + JITTER * np.eye(5), posterior.mean, posterior.variance
     T = np.linalg.inv(Kuu + np.diag(variance))
@@ -152,7 +152,7 @@ def test_the_naive_preconditioner_fails_proposition_2(rng):
 
 
 @pytest.mark.parametrize("likelihood, P, draw", LIKELIHOODS[:4], ids=lambda x: type(x).__name__)
-def test_plain_it_stays_below_the_bound_of_l_svgp(rng, likelihood, P, draw):
+def test_plain_bound_is_below_that_of_l_svgp(rng, likelihood, P, draw):
     model, X, _ = model_of(rng, P=P, likelihood=likelihood, preconditioned=False, error=0.0)
     Y = draw(rng, 11)
     above = fs.elbo(as_likelihood_form(model), X, Y)
@@ -167,7 +167,7 @@ def test_plain_it_stays_below_the_bound_of_l_svgp(rng, likelihood, P, draw):
     assert fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e-3 * np.eye(M)), X, Y) < above
 
 
-def test_it_is_below_the_log_marginal_likelihood(rng):
+def test_relaxed_bound_is_below_the_log_marginal_likelihood(rng):
     for _ in range(20):
         model, X, y = model_of(rng, error=rng.uniform(0, 2))
         A = model.covariance.matrix(X) + 0.2 * np.eye(11)
@@ -177,14 +177,14 @@ def test_it_is_below_the_log_marginal_likelihood(rng):
         assert fs.elbo(model, X, y) < exact
 
 
-def test_it_is_never_too_sure(rng):
+def test_relaxed_variances_are_above_those_of_l_svgp(rng):
     """Eq. (3): variances are above those of L-SVGP."""
     model, X, _ = model_of(rng)
     assert (fs.predict_f(model, X)[1] > fs.predict_f(as_likelihood_form(model), X)[1]).all()
 
 
-def test_matrix_products_are_all_it_takes(rng, monkeypatch):
-    """No factorisation and no solve: of ours, of SciPy's, of NumPy's."""
+def test_relaxed_bound_uses_matrix_products_only(rng, monkeypatch):
+    """No factorisation and no solve of the package, SciPy or NumPy is called."""
     model, X, y = model_of(rng, M=70)
     # compiled, and imported
     step = fs.elbo_and_grad(model, X, y, probes=4, rng=0)[0], fs.elbo_and_grad(model, X, y)[0]
@@ -214,7 +214,7 @@ def test_matrix_products_are_all_it_takes(rng, monkeypatch):
     assert again == step
 
 
-# --- the direction of L-SVGP's rule with P for the inverse ---------------------------------------------------------------
+# --- the direction of L-SVGP's rule with P for the inverse --------------------------------------
 
 
 def flat(grad):
@@ -230,7 +230,7 @@ def flat(grad):
 
 @each_form
 def test_the_direction_is_nearer_to_l_svgp_than_the_gradient(rng, preconditioned):
-    """Errors against the gradient of L-SVGP: d for the exact gradient, d^2 for the direction; the table of the spec."""
+    """Errors against the gradient of L-SVGP: d for the exact gradient, d^2 for the direction."""
     model, X, y = model_of(rng, M=20, preconditioned=preconditioned, error=0.0)
     truth = flat(fs.elbo_and_grad(as_likelihood_form(model), X, y)[1])
     noise, start = (
@@ -299,14 +299,20 @@ def test_far_from_the_inverse_the_direction_is_the_gradient(rng, preconditioned)
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
-def test_the_direction_in_the_fields_that_were_asked_for(rng):
+def test_direction_in_requested_fields(rng):
     model, X, y = model_of(rng)
     model = fs.replace(model, mean=fs.ConstantMean(0.2))
     value, whole = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3)
     assert value == pytest.approx(fs.elbo(model, X, y, num_data=40, jitter=1e-3), rel=1e-12)
     assert whole.posterior.inverse_tril is None
-    for wrt in (("covariance.variance",), ("posterior",), ("inducing", "posterior.mean"), ("mean", "likelihood"),
-                "posterior.inverse_tril", ()):  # fmt: skip
+    for wrt in (
+        ("covariance.variance",),
+        ("posterior",),
+        ("inducing", "posterior.mean"),
+        ("mean", "likelihood"),
+        "posterior.inverse_tril",
+        (),
+    ):
         again, some = fs.likelihood_direction(model, X, y, num_data=40, jitter=1e-3, wrt=wrt)
         assert again == pytest.approx(value, rel=1e-12)
         assert_restricted(some, whole, wrt, rtol=1e-10, atol=1e-11)
@@ -325,7 +331,7 @@ def test_other_posteriors_have_no_such_direction(rng, name):
         fs.likelihood_direction(model, X, y)
 
 
-def test_what_the_direction_does_not_take(rng):
+def test_direction_refuses_unsupported_arguments(rng):
     model, X, y = model_of(rng)
     with pytest.raises(
         TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"
@@ -344,10 +350,10 @@ def test_what_the_direction_does_not_take(rng):
         fs.elbo_and_grad(model, X, y, direction="likelihood")
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------
 
 
-def test_clear_errors(rng):
+def test_invalid_parameters_are_refused(rng):
     model, X, y = model_of(rng)
     q = model.posterior
 
@@ -382,10 +388,16 @@ def test_clear_errors(rng):
             probes=probes,
         )
     for probes in (np.zeros((7, 2)), np.full((7, 2), np.nan), rng.standard_normal((7, 2))):
-        fails(ValueError, "`probes` must hold.*alone", probes=probes)
+        fails(ValueError, "`probes` must hold .* only", probes=probes)
     for probes in (0, -1, 2.5):
         fails(ValueError, "`probes` must be a whole number of at least 1", probes=probes)
     fails(TypeError, "`probes` must be a whole number of at least 1, got True", probes=True)
-    fails(TypeError, "`probes` is no random quantity of a LikelihoodForm posterior, which has none: leave it out",
-          "posterior", as_likelihood_form(model).posterior, probes=3)  # fmt: skip
+    fails(
+        TypeError,
+        "`probes` is no random quantity of a LikelihoodForm posterior, which has none: leave it"
+        " out",
+        "posterior",
+        as_likelihood_form(model).posterior,
+        probes=3,
+    )
     fails(TypeError, "elbo has no option `noise` for SVGP; it takes .*`probes`", noise=3)

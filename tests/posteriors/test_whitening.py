@@ -7,18 +7,18 @@ from support.posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_o
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
 from fastsvgp.posteriors import whitened_pass
-from fastsvgp.posteriors.base import Prior
+from fastsvgp.posteriors.base import PriorFactor
 
 
 def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
-    if isinstance(work, whitened_pass.SmallWhitening):
+    if isinstance(work, whitened_pass.SmallWhitenedPass):
         return "small"
     return (
         "long"
-        if isinstance(work, whitened_pass.LongWhitening)
+        if isinstance(work, whitened_pass.LongWhitenedPass)
         else "Gram"
-        if isinstance(work, whitened_pass.GramWhitening)
+        if isinstance(work, whitened_pass.GramWhitenedPass)
         else "batch"
     )
 
@@ -66,7 +66,7 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(whitened_pass, "SMALL", small)
     for need in (ALL, (*ALL, "natural_step")):
         work = posterior.start(blocks.Kuu, JITTER, 40, need)
-        assert isinstance(work, whitened_pass.SmallWhitening) == (P is None)
+        assert isinstance(work, whitened_pass.SmallWhitenedPass) == (P is None)
         results.append(numbers_of(back_and_forth(work, blocks)))
     for others in zip(*results, strict=True):
         for other in others[1:]:
@@ -74,10 +74,10 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
 
 
 def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
-    """Passes that take kept rows up again do no solve with the batch, and no second factorisation."""
+    """Passes that reuse kept rows do no solves with the batch and no second factorisation."""
     posterior, blocks, _ = problem(rng, "whitened", 6, 20)
     prior, counts = (
-        Prior(blocks.Kuu, JITTER),
+        PriorFactor(blocks.Kuu, JITTER),
         {
             "cholesky": 0,
             "multiply_triangular": 0,
@@ -106,14 +106,14 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
 
 @pytest.mark.parametrize("signs", [(-1, -1), (1, 1), (-1, 1), (0, 0)])
 def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatch, signs):
-    """Convex and concave likelihoods, and both in one batch; sums over runs of rows; few of the cotangents."""
+    """Convex and concave likelihoods, both in one batch; chunks of rows; single cotangents."""
     posterior, blocks, _ = problem(rng, "whitened", 7, 19)
     results = []
     for small in (whitened_pass.SMALL, 0):
         monkeypatch.setattr(whitened_pass, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
-            assert isinstance(work, whitened_pass.SmallWhitening) == (
+            assert isinstance(work, whitened_pass.SmallWhitenedPass) == (
                 small > 0 and need != ("blocks.Kuu",)
             )
             for start, stop in ((0, 11), (11, 11), (11, 19)):
@@ -139,7 +139,7 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
 
 
 def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
-    """Six of nine, by a variance of the prior that is too small there."""
+    """Six of nine variances, by a prior variance that is too small there."""
     for dtype in (np.float64, np.float32):
         K = fs.RBF(1.0, 1.0).matrix(rng.standard_normal((9, 3)).astype(dtype))
         q = fs.Whitened(np.zeros(9, dtype), np.asarray(1e-12 * np.eye(9), dtype))
@@ -147,7 +147,7 @@ def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
         kff = np.where(np.arange(9) < 6, 0.5, 1.5).astype(dtype)
         f, _ = work.project(K, kff)
         assert (
-            isinstance(work, whitened_pass.SmallWhitening)
+            isinstance(work, whitened_pass.SmallWhitenedPass)
             and f.var.dtype == dtype
             and work.clamped == 6
         )

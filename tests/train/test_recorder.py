@@ -180,7 +180,7 @@ def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):
         state = started(TrainingState(model, natural=Tally(model.count[:1]), **about), resume)
         return Recorder(state, InPlace(state), replace(plan, steps=int(epochs) * 3))
 
-    monkeypatch.setattr(models, "_SERVES", dict(models._SERVES))
+    monkeypatch.setattr(models, "_IMPLEMENTATIONS", dict(models._IMPLEMENTATIONS))
     models.register(Registered, fit=training)
     data, path = (np.zeros((4, 1)), np.zeros(4)), tmp_path / "c.npz"
     options = {"epochs": 2, "fixed": "count", "checkpoint": path}
