@@ -1,4 +1,4 @@
-"""The natural-gradient step of a deep GP: that of its last layer."""
+"""Natural-gradient step of a deep GP: that of its last layer."""
 
 import numpy as np
 
@@ -16,19 +16,44 @@ from .backtracking import NaturalStepInfo, check_natural, check_value, halved, n
 
 
 def natural_step(
-    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, draws=None,
+    model,
+    X,
+    Y,
+    *,
+    step_size=0.3,
+    num_data=None,
+    jitter=None,
+    rng=None,
+    weights=None,
+    monotone=False,
+    group=None,
+    draws=None,
     num_samples=2,
-):  # fmt: skip
-    """As of an SVGP: the last layer's q(u) moves, at these draws of the hidden layers; ``natural_update`` is for those.
+):
+    """Take the step of an SVGP with q(u) of the last layer, at these draws of the hidden layers.
 
-    The last layer is an SVGP on the draws of those below, so that a step of 1 on all data with
-    Gaussian noise lands on its optimum given them. ``draws`` and ``num_samples`` as in ``elbo``.
+    The last layer is an SVGP on the draws of the layers below, so a step of 1 on all data with
+    Gaussian noise reaches its optimum given them. ``natural_update`` moves hidden layers. ``draws``
+    and ``num_samples`` as in ``elbo``.
     """
     return reduce.evaluate(
-        "natural_step", _stepped, model, X, Y, lambda: [reduce.of_natural_step(model.layers[-1].posterior)], group=group,
-        drawing=True, num_data=num_data, weights=weights, draws=draws, jitter=jitter, rng=rng, num_samples=num_samples,
-        step_size=step_size, monotone=check.flag("monotone", monotone),
-    )  # fmt: skip
+        "natural_step",
+        _stepped,
+        model,
+        X,
+        Y,
+        lambda: [reduce.of_natural_step(model.layers[-1].posterior)],
+        group=group,
+        drawing=True,
+        num_data=num_data,
+        weights=weights,
+        draws=draws,
+        jitter=jitter,
+        rng=rng,
+        num_samples=num_samples,
+        step_size=step_size,
+        monotone=check.flag("monotone", monotone),
+    )
 
 
 def _stepped(
@@ -47,10 +72,10 @@ def _stepped(
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         chain.pull(part.rows, part.f_bar)
-        del part  # its memory is the next part's
+        del part  # the next part reuses its memory
     value = check.result(less_kl(data, chain, scale), model)
     value, negative = scale.all_reduce_natural(chain.passes[-1], value, negative)
-    scale.place = None  # the draws are those of these rows from here on
+    scale.place = None  # from here on the draws are those of these rows
     check_value("natural_step", value)
 
     def moved(posterior):
