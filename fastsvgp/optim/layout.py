@@ -15,7 +15,7 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Structure(NamedTuple):
-    """Everything a ``Layout`` depends on besides its settings: models of equal structure share one."""
+    """Key of a ``Layout`` besides its settings: models of equal structure share one."""
 
     treedef: TreeDef
     leaves: tuple[Any, ...]
@@ -70,7 +70,7 @@ class Layout:
         self._find_positive(unconstrained)
 
     def _find_positive(self, unconstrained):
-        """Find the entries that the transform maps, and their limits in the dtypes of their leaves."""
+        """Find the entries that the transform maps, and their limits in their dtypes."""
         leaves = [leaf for leaf in self._leaves if unconstrained and leaf.has_positive]
         found = [leaf.at.start + leaf.positive(self.home) for leaf in leaves]
         self._positive = np.concatenate(found) if found else None
@@ -233,7 +233,7 @@ class _Triangle(_Leaf):
 
 
 class _Columns(_Leaf):
-    """First columns of a lower factor (m, k): the packed triangle of the top rows, then the rest."""
+    """First columns of a lower factor (m, k): the packed top triangle, then the rest."""
 
     def __init__(self, path, kind, array, python):
         super().__init__(path, kind, array, python)

@@ -20,7 +20,7 @@ class Trend:
 
     @property
     def smoothed(self):
-        """The exponential average without the bias towards its start at zero; NaN without values."""
+        """The average, corrected for the bias of its start at zero; NaN without values."""
         return self.total / self.weight if self.weight else math.nan
 
     def observe(self, value, smoothing, tolerance):

@@ -61,8 +61,8 @@ class _Timed(Schedule):
     def _known(self):
         if self.steps == ALL:
             raise ValueError(
-                'a schedule of steps="all" belongs to `fit`, which knows their number; give a number'
-                " here"
+                'a schedule of steps="all" belongs to `fit`, which knows their number; give a'
+                " number here"
             )
 
 
@@ -346,7 +346,7 @@ def plateau(
 
 
 def lasting(value, total):
-    """Replace ``steps="all"`` by ``total`` in ``value``: a schedule, or an object that holds some."""
+    """Replace ``steps="all"`` by ``total`` in a schedule, or in an object that holds some."""
     if isinstance(value, _Timed):
         return replace(value, steps=max(total, 1)) if value.steps == ALL else value
     if isinstance(value, tuple) and type(value) is tuple:

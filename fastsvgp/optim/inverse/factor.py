@@ -1,4 +1,4 @@
-"""Factors of inverses by natural-gradient (Newton-Schulz) steps towards chol(A^-1): products only."""
+"""Factors of inverses by natural-gradient (Newton-Schulz) steps, from matrix products only."""
 
 import math
 from typing import TYPE_CHECKING, Any

@@ -111,7 +111,7 @@ class _Iterates:
         return self.taken.pop()
 
     def _how_many(self, norm, most):
-        """Return the number of steps to take at once: fewer if these certainly reach the tolerance."""
+        """Return the number of steps to take at once, fewer if these reach the tolerance."""
         most = min(most, self.lookahead)
         if norm >= CERTIFICATE:
             return most
@@ -326,7 +326,7 @@ def _cold_start(A, power):
 
 
 def _condition(A, L, power):
-    """Estimate the condition number of A: power iterations with A, and with L L' for its inverse."""
+    """Estimate the condition number of A by power iterations with A and with L L'."""
     top, _ = kernels.power_iteration(A, power, iterations=5)
     for _ in range(5):
         power = power / np.sqrt(np.square(power).sum())

@@ -29,7 +29,7 @@ class InverseUpdates:
     direction: str = "exact"
 
     def check_model(self, model):
-        """Reject a posterior without a factor, and a likelihood to which ``nats`` does not apply."""
+        """Reject a posterior without a factor, and ``nats`` without Gaussian noise."""
         posterior = getattr(model, "posterior", None)
         if getattr(posterior, "inverse_field", None) is None:
             raise ValueError(

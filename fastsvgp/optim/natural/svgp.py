@@ -1,4 +1,4 @@
-"""Natural-gradient step for the posterior of an SVGP, with the gradient in all else if requested."""
+"""Natural-gradient step for the posterior of an SVGP, alone or with the other gradients."""
 
 from typing import Any, Unpack
 
