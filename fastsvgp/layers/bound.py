@@ -1,11 +1,11 @@
-"""The doubly stochastic evidence lower bound of a deep GP, and its gradient.
+"""Doubly stochastic evidence lower bound of a deep GP, and its gradient.
 
     sum over data and S draws of E_q(f) log p(y | f) / S, at the last layer's marginals given the
     draws of those below, minus sum over layers of KL[q(u) || p(u)]
 
-Given the draws it is an ordinary function of the parameters, and value and gradient belong to each
-other; over draws it is an estimate without bias of the bound of Salimbeni and Deisenroth (2017),
-eq. (17).
+For given draws it is an ordinary function of the parameters, and the gradient is exact for the
+value. Over draws it is an unbiased estimate of the bound of Salimbeni and Deisenroth (2017), eq.
+(17).
 """
 
 import numpy as np
@@ -35,13 +35,14 @@ def elbo(
     draws=None,
     num_samples=2,
 ):
-    """As of an SVGP, at draws of the hidden layers.
+    """Evaluate the bound as for an SVGP, at draws of the hidden layers.
 
-    draws : tuple of one array (S, B, P) for each hidden layer, standard normal numbers; default: drawn with ``rng``,
-    ``num_samples`` for each row. For even numbers the second half is the negative of the first. With a ``group`` they belong to
-    the rows that are given, and those that are drawn are what one process draws for all rows, in the order of the ranks.
+    ``draws`` is a tuple of one array (S, B, P) per hidden layer, of standard normal numbers. By
+    default ``num_samples`` per row are drawn with ``rng``; for even numbers the second half is the
+    negative of the first. With a ``group``, given draws belong to the rows of this rank. Draws that
+    are made are those that one process makes for all rows, in the order of the ranks.
 
-    The flops of an SVGP's value for each layer, S B rows in all but the first.
+    The flops of an SVGP's value per layer, with S B rows in all layers but the first.
     """
     return reduce.evaluate(
         "elbo", bound_of, model, X, Y, lambda: [reduce.NUMBER], group=group, drawing=True, num_data=num_data,
@@ -50,7 +51,7 @@ def elbo(
 
 
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, draws=None, num_samples=2):
-    """``elbo`` with a ``DataScale``."""
+    """Evaluate ``elbo`` with a ``DataScale``."""
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws = hidden_draws(model, X, draws, num_samples, rng, scale.place)
     chain = Chain(model, check.jitter_amount(jitter, dtype))
@@ -63,12 +64,12 @@ def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, draws=None,
     num_samples=2,
 ):  # fmt: skip
-    """As of an SVGP: the value of ``elbo`` at these draws, and the exact gradient of that number.
+    """Evaluate as for an SVGP: ``elbo`` at these draws, and the exact gradient of that number.
 
-    ``wrt`` names fields such as "layers.1.covariance" or "layers.0.posterior.mean"; layers below
-    all that is named are only gone through forward. With n rows in a layer, min((3 P + 3) M^2 n +
-    4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a ``Whitened`` one of P outputs and 3 M^2
-    n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
+    ``wrt`` names fields such as "layers.1.covariance" or "layers.0.posterior.mean". Layers below
+    all named fields only run forward. With n rows in a layer, min((3 P + 3) M^2 n + 4/3 M^3, (3 P +
+    2) M^2 n + (4/3 + 2 P) M^3) flops for a ``Whitened`` one of P outputs, and 3 M^2 n + 2 M^3 for a
+    ``LikelihoodForm`` with any P; about 4 P (M^2 + M n) numbers.
     """
     return reduce.evaluate(
         "elbo_and_grad", _value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
@@ -80,9 +81,9 @@ def elbo_and_grad(
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
-    """As of an SVGP, at draws as in ``elbo``.
+    """Evaluate as for an SVGP, at draws as in ``elbo``.
 
-    Data terms of shards add up where their draws are those of their rows.
+    Data terms of shards add up if their draws are those of their rows.
     """
     options = dict(weights=weights, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs)
     more = dict(draws=draws, num_samples=num_samples, with_kl=False)
@@ -90,7 +91,7 @@ def data_term_and_grad(
 
 
 def kl_term_and_grad(model, *, jitter=None, wrt=None):
-    """As of an SVGP: the sum of the layers' terms, in which nothing is drawn."""
+    """Evaluate as for an SVGP: the sum of the KL terms of the layers, which needs no draws."""
     model, _, _, dtype = checked(model)
     wrt = check.names(wrt, model)
     chain = Chain(model, check.jitter_amount(jitter, dtype), need=wrt)
@@ -115,7 +116,7 @@ def _value_and_grad(
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(chain.pull(part.rows, part.f_bar))
-        del part  # its memory is the next part's
+        del part  # the next part reuses its memory
     if with_kl:
         data = less_kl(data, chain, scale)
     grad = restricted(DeepGP(chain.finish(-scale.kl if with_kl else 0.0), likelihood_bar), wrt)
@@ -128,7 +129,10 @@ def _value_and_grad(
 
 
 def sweep(model, chain, X, Y, draws, scale, rng, need=True, weights=None):
-    """Take a batch through the layers and the likelihood, run by run of rows; without ``need`` there are no cotangents."""
+    """Yield the chunks of a batch after the layers and the likelihood.
+
+    Without ``need`` there are no cotangents.
+    """
     S = num_draws(draws)
     factor = scale.factor(len(X)) / S
     for rows in runs(len(X), S, chain, X):
@@ -144,7 +148,10 @@ def sweep(model, chain, X, Y, draws, scale, rng, need=True, weights=None):
 
 
 def runs(B, S, chain, home):
-    """Slices of B rows with S draws of each: runs of one size, but for the last, that stay in a cache where that pays."""
+    """Return slices of B rows with S draws each: equal chunks, cache-sized if that is faster.
+
+    The last chunk can be shorter.
+    """
     numbers = PART_NUMBERS if type(home) is np.ndarray else DEVICE_PART_NUMBERS
     count = max(
         1, *(round(S * B * each / max(PART_COLUMNS, numbers // M)) for M, each in chain.sizes)
@@ -154,7 +161,7 @@ def runs(B, S, chain, home):
 
 
 def repeated(Y, S):
-    """Targets, or weights, (..., B) for each of S draws: (..., S B)."""
+    """Repeat targets or weights (..., B) for each of S draws: (..., S B)."""
     return np.concatenate([Y] * S, axis=-1) if S > 1 else np.ascontiguousarray(Y, like=Y)
 
 
