@@ -4,12 +4,9 @@ import numpy as np
 
 from ... import check, models
 from ...bounds.data_term import less_kl
-from ...check import weights as weighing
 from ...distributed import reduce
-from ...layers.bound import bound_of, sweep
-from ...layers.chain_pass import Chain
-from ...layers.draws import hidden_draws, num_draws
-from ...layers.layer import DeepGP, checked
+from ...layers.bound import Batch, Settings, bound_of, sweep
+from ...layers.layer import DeepGP
 from ...records import replace
 from ...runtime.edge import run
 from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
@@ -56,19 +53,15 @@ def natural_step(
     )
 
 
-def _stepped(
-    model, X, Y, scale, *, weights, jitter, rng, num_samples, step_size, monotone, draws=None
-):
-    given, same = (X, Y, scale), {"weights": weights, "jitter": jitter, "rng": rng}
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    asked = check_natural("natural_step", model.layers[-1].posterior, step_size)
+def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
+    """Return ``(model, NaturalStepInfo)``; takes the ``Settings`` of the bound."""
+    batch = Batch.of(model, X, Y, scale, Settings(**settings))
+    asked = check_natural("natural_step", batch.model.layers[-1].posterior, step_size)
+    model, dtype = batch.model, batch.X.dtype
     *below, last = model.layers
-    draws = hidden_draws(model, X, draws, num_samples, rng, scale.place)
-    chain = Chain(
-        model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), top=("natural_step",)
-    )
+    chain = batch.chain(top=("natural_step",))
     data, negative = 0.0, 0
-    for part in sweep(model, chain, X, Y, draws, scale, rng, weights=weights):
+    for part in sweep(batch, chain):
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         chain.pull(part.rows, part.f_bar)
@@ -76,6 +69,7 @@ def _stepped(
     value = check.result(less_kl(data, chain, scale), model)
     value, negative = scale.all_reduce_natural(chain.passes[-1], value, negative)
     scale.place = None  # from here on the draws are those of these rows
+    settings["draws"] = batch.draws
     check_value("natural_step", value)
 
     def moved(posterior):
@@ -83,11 +77,11 @@ def _stepped(
 
     def rises(posterior):
         scale.expect(reduce.NUMBER)
-        bound = run(bound_of, moved(posterior), *given, draws=draws, **same)
+        bound = run(bound_of, moved(posterior), X, Y, scale, **settings)
         return no_lower(bound, value, dtype)
 
     posterior, size, negative = halved(
-        chain.passes[-1].natural_step, asked, negative, model, X, rises if monotone else None
+        chain.passes[-1].natural_step, asked, negative, model, batch.X, rises if monotone else None
     )
     return moved(posterior), NaturalStepInfo(value, size, size < asked, negative)
 

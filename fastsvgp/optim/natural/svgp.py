@@ -81,10 +81,21 @@ def natural_step(
     0.0
     """
     stepped, info, *_ = reduce.evaluate(
-        "natural_step", _stepped, model, X, Y, lambda: [_packing(model)], group=group,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
-        monotone=check.flag("monotone", monotone), **random,
-    )  # fmt: skip
+        "natural_step",
+        _stepped,
+        model,
+        X,
+        Y,
+        lambda: [_packing(model)],
+        group=group,
+        num_data=num_data,
+        weights=weights,
+        jitter=jitter,
+        rng=rng,
+        step_size=step_size,
+        monotone=check.flag("monotone", monotone),
+        **random,
+    )
     return stepped, info
 
 
@@ -151,38 +162,46 @@ def natural_step_and_grad(
             if name != "posterior" and getattr(model, name) is not None
         )
     return reduce.evaluate(
-        "natural_step_and_grad", _stepped, model, X, Y,
-        lambda: [_packing(model), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
-        monotone=check.flag("monotone", monotone), **random,
-    )  # fmt: skip
+        "natural_step_and_grad",
+        _stepped,
+        model,
+        X,
+        Y,
+        lambda: [_packing(model), reduce.of_gradient(model, wrt)],
+        group=group,
+        wrt=wrt,
+        num_data=num_data,
+        weights=weights,
+        jitter=jitter,
+        rng=rng,
+        step_size=step_size,
+        monotone=check.flag("monotone", monotone),
+        **random,
+    )
 
 
 def _packing(model):
     return reduce.of_natural_step(model.posterior)
 
 
-def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, wrt=None, **random):
-    """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is."""
+def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
+    """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is.
+
+    ``options``: weights, jitter, rng and random quantities, as for ``bound_of``.
+    """
     check.parts(model)
     asked = check_natural("natural_step", model.posterior, step_size)
-    given, same = (X, Y, scale), {"jitter": jitter, "rng": rng, "weights": weights}
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    wrt, random = (
-        wrt if wrt is None else check.names(wrt, model),
-        check.drawn(random, model, dtype, rng),
-    )
-    same |= random
-    M = sum(model.covariance.num_inducing(model.inducing))
-    shared = (
-        wrt is not None
-        and len(model.covariance.num_inducing(model.inducing)) == 1
-        and 2 * M * len(X) <= SHARE_NUMBERS
-    )
-    begin = SharedLayerPass if shared else layer_pass
-    jitter = check.jitter_amount(jitter, dtype)
+    given, rng = (X, Y, scale), options["rng"]
+    plain = ("weights", "jitter", "rng")
+    random = {name: value for name, value in options.items() if name not in plain}
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, options["weights"])
+    wrt = wrt if wrt is None else check.names(wrt, model)
+    random = check.drawn(random, model, dtype, rng)
+    options |= random
+    begin = SharedLayerPass if wrt is not None and _shares_rows(model, X) else layer_pass
+    jitter = check.jitter_amount(options["jitter"], dtype)
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
-    shared = shared and layer.work.shares_rows
+    shared = begin is SharedLayerPass and layer.work.shares_rows
     data, negative = 0.0, 0
     for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
         data += part.ell
@@ -195,16 +214,14 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, w
 
     def rises(posterior):
         scale.expect(reduce.NUMBER)
-        bound = run(bound_of, replace(model, posterior=posterior), *given, **same)
+        bound = run(bound_of, replace(model, posterior=posterior), *given, **options)
         return no_lower(bound, value, dtype)
 
     posterior, size, negative = halved(
         layer.natural_step, asked, negative, model, X, rises if monotone else None
     )
-    model, info = (
-        replace(model, posterior=posterior),
-        NaturalStepInfo(value, size, size < asked, negative),
-    )
+    model = replace(model, posterior=posterior)
+    info = NaturalStepInfo(value, size, size < asked, negative)
     if wrt is None:
         return model, info, None, None
     if shared:
@@ -218,4 +235,10 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, w
             # the first all-reduce is done: only what follows it is run again
             after = None
     del layer
-    return model, info, *run(value_and_grad, model, *given, wrt=wrt, **same)
+    return model, info, *run(value_and_grad, model, *given, wrt=wrt, **options)
+
+
+def _shares_rows(model, X):
+    """Return whether the step and the gradient can share the rows' blocks within their memory."""
+    sizes = model.covariance.num_inducing(model.inducing)
+    return len(sizes) == 1 and 2 * sum(sizes) * len(X) <= SHARE_NUMBERS
