@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import check, kernels
-from ..records import leaf, plus, record, replace, tree_map
+from ..records import leaf, record, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
@@ -44,10 +44,10 @@ ControlT = TypeVar("ControlT", bound="Control")
 
 
 class Control:
-    """Base of controls: records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``, chol(K_PP) or None.
+    """Base of controls.
 
-    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what
-    they see at the points.
+    Records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``: chol(K_PP)
+    or None.
     """
 
     # a number or (1 + k,): how much of what there is in products of both sides is taken off
@@ -119,71 +119,76 @@ class Control:
         check_columns(basis, control.points, "control.points")
         return replace(control, basis=basis)
 
-    def renewed(self, model, jitter):
-        """The control at the same points of a model as it is now: without the rounding of many advances, and of its basis."""
+    def refit(self, model, jitter):
+        """Return the control at the same points of the present model.
+
+        This removes the rounding of many advances, and takes the present basis.
+        """
         factor = None if self.factor is None else factor_at(model, self.points, jitter)
         return replace(
             self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor
         )
 
-    def near(self, X):
-        """What errors at the points are carried over to the batch by (p, n), or None where they are not."""
+    def cross_covariance(self, X):
+        """Return k_Px (p, n), which carries errors from the points to the batch, or None."""
         return None
 
-    def weighed(self, rows):
-        """K_PP^-1 of rows (r, p), which then are carried over: 2 r p^2 flops."""
-        return self._kriged(rows.T).T
+    def kriging_weights(self, rows):
+        """Return K_PP^-1 applied to rows (r, p). 2 r p^2 flops."""
+        return self._solve(rows.T).T
 
-    def see(self, side):
-        """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
-        there, _ = self.basis.products(self.points, side.weighted, None, side.units)
-        side.errors, side.there_bar = there - self.values, None
+    def errors_of(self, side):
+        """Return the errors (1 + k, p) of a side at the points. 2 (1 + k) p s flops and features."""
+        values, _ = self.basis.products(self.points, side.weighted, None, side.units)
+        return values - self.values
 
-    def of_squares(self, i, j, c, count):
-        """What is taken off the squares (1 + k,) that c / 2 counts, over ``count`` data; the sides get their cotangents."""
-        return np.zeros(len(self.values), like=self.values)
+    def correct_squares(self, e_i, e_j, c, count):
+        """Return ``(removed, i_points_bar, j_points_bar)`` of the squares over ``count`` data.
 
-    def of_prior(self, i, j):
-        """What is taken off sum_ij A_i S_ij A_j' of a dense S (1 + k,); the sides get their cotangents."""
-        i_there, j_there = (self._kriged(side.errors.T).T for side in (i, j))
-        add_there(i, 0.5 * j_there)
-        add_there(j, 0.5 * i_there)
-        return self.times((self.values + j.errors) * i_there + self.values * j_there)
+        removed (1 + k,) is subtracted from the squares, whose weight in the bound is c / 2. The
+        cotangents are those of both sides' values at the points, or None. Here nothing is removed.
+        """
+        return np.zeros(len(self.values), like=self.values), None, None
 
-    def _kriged(self, B):
-        """K_PP^-1 B (p, r)."""
+    def correct_prior(self, e_i, e_j):
+        """Return ``(removed, i_points_bar, j_points_bar)`` of sum_ij A_i S_ij A_j' for a dense S."""
+        i_solved, j_solved = (self._solve(errors.T).T for errors in (e_i, e_j))
+        removed = self._scaled_sums((self.values + e_j) * i_solved + self.values * j_solved)
+        return removed, 0.5 * j_solved, 0.5 * i_solved
+
+    def _solve(self, B):
+        """Return K_PP^-1 B (p, r)."""
         half = kernels.solve_triangular(self.factor, np.ascontiguousarray(B, like=B))
         return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
 
-    def times(self, terms):
-        """What there is of each row (1 + k,), by its coefficient."""
+    def _scaled_sums(self, terms):
+        """Return the sum of each row (1 + k,), times its coefficient."""
         return self.coefficient * terms.sum(axis=1, dtype=np.float64)
 
-    def pull(self, side):
-        """Add to the cotangents of a side's rows what comes by way of the points: the cost of ``see`` again."""
-        if side.there_bar is not None:
-            side.A_bar += self.scaled(self.on_rows(side))
+    def pullback(self, side, points_bar, A_bar):
+        """Add to ``A_bar`` the cotangents through the points; return it, and sums or None.
 
-    def on_rows(self, side):
-        """The cotangent of a side's rows, by way of the points, before the coefficient."""
+        Costs as much as ``errors_of``. ``updated_coefficient`` takes the sums of both sides.
+        """
+        if points_bar is not None:
+            A_bar += self._scaled_rows(self._rows_bar(side, points_bar))
+        return A_bar, None
+
+    def _rows_bar(self, side, points_bar):
+        """Return the cotangent of a side's rows through the points, without the coefficient."""
         bar, _, _ = self.basis.products_vjp(
-            side.there_bar, None, self.points, side.weighted, None, (), side.units
+            points_bar, None, self.points, side.weighted, None, (), side.units
         )
         return side.w * bar
 
-    def scaled(self, rows):
-        """Rows times their coefficients."""
+    def _scaled_rows(self, rows):
+        """Return rows times their coefficients."""
         each = self.coefficient if np.ndim(self.coefficient) == 0 else self.coefficient[:, None]
         return np.multiply(each, rows, dtype=rows.dtype)
 
-    def learnt(self, sides):
-        """The control after a step whose cotangents ``pull`` saw."""
+    def updated_coefficient(self, sums):
+        """Return the control after a step in which ``pullback`` returned these sums."""
         return self
-
-
-def add_there(side, bar):
-    """Add to the cotangent of what a side sees at the points."""
-    side.there_bar = plus(bar, side.there_bar)
 
 
 def checked_control(control, model, X, dtype):
@@ -233,7 +238,7 @@ class KrigedControl(Control):
     values: Any = leaf()
     basis: Any
 
-    def near(self, X):
+    def cross_covariance(self, X):
         return self.basis.covariance.Kff(self.points, X)
 
 

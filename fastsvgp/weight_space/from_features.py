@@ -16,6 +16,7 @@ from ..records.typed import ArrayLike, Record
 from ..runtime.edge import public_call
 from .bases import Basis, InducingBasis
 from .bases.samples import BasisSample, summed
+from .estimators import Task
 from .posterior import ChevronWeights
 from .qsgp import QSGP, on_host
 from .sampled_bound import SampledInfo, checked_sample, estimated
@@ -98,9 +99,9 @@ def sampled_bound_and_grad_from_features(
     Y = check.targets(Y, n, (), likelihood, dtype, names=("Phi_i", "Y"))
     scale = check.data_scale(num_data, n)
     wrt = ("basis", "posterior", "likelihood")
-    value, bars, info = estimated(
-        model, basis.Phi_i, Y, parts, scale, wrt, 1.0 if tangent is None else tangent
-    )
+    tangent = 1.0 if tangent is None else tangent
+    task = Task(model, basis.Phi_i, Y, scale, wrt, tangent, control=None, near=None, jitter=0.0)
+    value, bars, info = estimated(task, *parts)
     seen: Any = None  # of the basis only its features
     return check.result(value, QSGP(seen, q, likelihood)), (*bars[0], *bars[1:]), info
 

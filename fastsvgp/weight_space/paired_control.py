@@ -28,7 +28,7 @@ from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .control_variates import Control, add_there, factor_at, kept, values_at
+from .control_variates import Control, factor_at, kept, values_at
 from .qsgp import QSGP, checked_inputs
 
 KEPT = 0.99  # of what earlier steps say of the coefficient
@@ -75,26 +75,24 @@ class PairedControl(Control):
             "moments": (2, rows),
         }
 
-    def of_squares(self, i, j, c, count):
+    def correct_squares(self, e_i, e_j, c, count):
         ratio, known = count / len(self.points), self.values
-        add_there(i, 0.5 * c * ratio * j.errors)
-        add_there(j, 0.5 * c * ratio * i.errors)
         if self.targets is not None:
             known = known.copy()
             known[0] -= self.targets
-        return ratio * self.times((known + j.errors) * i.errors + known * j.errors)
+        removed = ratio * self._scaled_sums((known + e_j) * e_i + known * e_j)
+        return removed, 0.5 * c * ratio * e_j, 0.5 * c * ratio * e_i
 
-    def pull(self, side):
-        rows = self.on_rows(side)
-        side.moments = np.stack(
-            [(other * rows).sum(axis=1, dtype=np.float64) for other in (side.A_bar, rows)]
-        )
-        side.A_bar += self.scaled(rows)
+    def pullback(self, side, points_bar, A_bar):
+        rows = self._rows_bar(side, points_bar)
+        sums = np.stack([(other * rows).sum(axis=1, dtype=np.float64) for other in (A_bar, rows)])
+        A_bar += self._scaled_rows(rows)
+        return A_bar, sums
 
-    def learnt(self, sides):
+    def updated_coefficient(self, sums):
         if self.moments is None:
             return self
-        moments = KEPT * self.moments + sum(side.moments for side in sides)
+        moments = KEPT * self.moments + sum(sums)
         known = moments[1] > 0
         least = -moments[0] / np.where(known, moments[1], 1.0)
         return replace(self, moments=moments, coefficient=np.where(known, least, 1.0))
@@ -173,7 +171,8 @@ def paired_control(
     )
     values = values_at(model, points)
     rows = len(values)
+    coefficients = np.zeros(rows, like=values) + 1 if running else coefficient
+    moments = np.zeros((2, rows), like=values) if running else None
     return PairedControl(
-        points.copy(), values, kept(model.basis), np.zeros(rows, like=values) + 1 if running else coefficient, factor, targets,
-        np.zeros((2, rows), like=values) if running else None,
-    )  # fmt: skip
+        points.copy(), values, kept(model.basis), coefficients, factor, targets, moments
+    )

@@ -18,6 +18,13 @@ class Energy(NamedTuple):
     saved: Any
 
 
+class WeightBars(NamedTuple):
+    """Cotangents of a side's rows A (1 + k, s) and of its squares d^2 (s,); None is zero."""
+
+    A: Any = None
+    squares: Any = None
+
+
 class Basis:
     """Base of bases: records of their parameters. phi (N, m) are the features of N inputs.
 
@@ -94,24 +101,25 @@ class Basis:
         raise NotImplementedError
 
     def sampled_energy(self, i, j, need, jitter):
-        """``(quadratics, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratics / 2.
+        """Return ``((of_mean, of_rest), log_det, {field: cotangent}, weight_bars)`` from samples.
 
-        ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S,
-        and need no j: sum_i w S_ii mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The
-        fields' are those of (log_det - both quadratics) / 2.
+        The first pair are the quadratic terms of the mean and of the covariance. ``weight_bars``
+        holds the ``WeightBars`` of -(of_mean + of_rest) / 2 for the ``BasisBatch`` i and for j.
+        Here, for a diagonal S, j is not used: sum_i w S_ii mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2)
+        and sum_i w log S_ii. The cotangents of the fields are those of
+        (log_det - of_mean - of_rest) / 2.
         """
         s = self.precisions(i.functions)
         _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype, like=i.A))
         sizes += np.square(i.d)
-        i.A_bar -= s * i.weighted if np.ndim(s) else i.weighted
-        i.squares_bar -= 0.5 * i.w * s
+        own = WeightBars(-s * i.weighted if np.ndim(s) else -i.weighted, -0.5 * i.w * s)
         bars = (
             {"precision": 0.5 * i.w * (1 / s - sizes)}
             if "precision" in self.per_function and below(need, "precision")
             else {}
         )
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
-        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars
+        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars, (own, WeightBars())
 
     def sampled_precision(self, i, j, jitter):
         """``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides; this, of a diagonal S, where i and j coincide."""

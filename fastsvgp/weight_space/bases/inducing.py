@@ -8,7 +8,7 @@ from ... import kernels
 from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
-from .base import Basis, Energy, below
+from .base import Basis, Energy, WeightBars, below
 from .samples import counted
 
 PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
@@ -144,21 +144,23 @@ class InducingBasis(Basis):
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 
     def sampled_energy(self, i, j, need, jitter):
-        """sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2, with S = K + jitter I; log|S|, which no
-        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed
-        exactly, as in a diagonal S.
+        """Estimate the quadratic terms of S = K + jitter I from the pairs of both samples.
+
+        sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2. log|S|, which a
+        sample does not determine, counts 0, and fields have no cotangents. The coincidences of the
+        jitter are summed exactly, as for a diagonal S.
         """
         own, to_i, to_j = self.sampled_covariance(i, j)
         own = own + jitter
-        i.A_bar -= i.w * (0.5 * to_i + jitter * i.A)
-        j.A_bar -= 0.5 * j.w * to_j
-        i.squares_bar -= 0.5 * i.w * own
-        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
-        of_mean, of_columns = (
-            _sum(products[0]) + _sum(of_jitter[0]),
-            _sum(products[1:]) + _sum(of_jitter[1:]),
+        weight_bars = (
+            WeightBars(-i.w * (0.5 * to_i + jitter * i.A), -0.5 * i.w * own),
+            WeightBars(-0.5 * j.w * to_j),
         )
-        return (of_mean, of_columns + _sum(i.w * own * np.square(i.d))), 0.0, {}
+        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
+        of_mean = _sum(products[0]) + _sum(of_jitter[0])
+        of_columns = _sum(products[1:]) + _sum(of_jitter[1:])
+        of_rest = of_columns + _sum(i.w * own * np.square(i.d))
+        return (of_mean, of_rest), 0.0, {}, weight_bars
 
     def sampled_precision(self, i, j, jitter):
         own, to_i, to_j = self.sampled_covariance(i, j)

@@ -204,7 +204,7 @@ class _Drawing:
         if self._step is not None:
             return kernels.stratified_units(units, size, *self._step, STREAMS[name], self._like)
         found, weights = _drawn(units, size, self._rng, self._scheme)
-        return there(found, self._like), None if weights is None else there(weights, self._like)
+        return to_like(found, self._like), None if weights is None else to_like(weights, self._like)
 
 
 def _seed_and_step(rng):
@@ -223,7 +223,7 @@ def _seed_and_step(rng):
     return int(rng[0]), int(rng[1])
 
 
-def there(array, like):
+def to_like(array, like):
     """An array of NumPy's on the device where another may live; the copy does not wait."""
     return np.asarray(array, like=like) if on_device(like) and not on_device(array) else array
 
@@ -252,7 +252,7 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
     if not within(indices, units):
         wrong = indices.max() if indices.max() >= units else indices.min()
         raise ValueError(f"`sample.{name}` names {int(wrong)}, but {known.format(units)}, from 0")
-    indices = there(indices, like)
+    indices = to_like(indices, like)
     if weights is None:
         return indices, np.zeros_like(indices, dtype) + dtype.type(units / len(indices))
     called, s = f"sample.weight_{name}", len(indices)
@@ -262,7 +262,7 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
             f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got"
             f" {weights.shape}"
         )
-    weights = np.broadcast_to(there(weights, like), (s,)).astype(dtype)
+    weights = np.broadcast_to(to_like(weights, like), (s,)).astype(dtype)
     check.finite(called, weights)
     check.positive(called, weights, "")
     return indices, weights
