@@ -1,27 +1,27 @@
-"""Control variates of sampled bounds: what a sample gets wrong at some points tells what it gets wrong nearby.
+"""Control variates of sampled bounds: a sample's errors at some points predict those nearby.
 
 At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are
-known, and those of a sample, A_P, come with it. The errors e = A_P - a are nothing on average,
-whatever P is and whatever basis the features phi_P are of: so a control keeps the basis that it was
-made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
+known, and so are those of a sample, A_P. The errors e = A_P - a are zero on average, for every P
+and every basis of the features phi_P. So a control keeps the basis that it was made with, and
+hyperparameters can change meanwhile (Evans and Nair 2018, appendix F.3).
 
-*Kriging* carries the errors over to the batch,
+*Kriging* carries the errors over to the batch:
 
-    p(x)  becomes  p(x) - k_xP K_PP^-1 e,
+    p(x)  becomes  p(x) - k_xP K_PP^-1 e.
 
-and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With
+Everything unbiased stays unbiased, and a sample of smooth functions has smooth errors. With
 Gaussian noise a gradient is phi_i' times the kriged residual that the other sample sees (unbiased
-as before, for it is the product of two independent means); nothing goes back through the points.
+as before, because it is the product of two independent means); the points have no backward pass.
 Other likelihoods: ``kriged_tangent``.
 
-*A dense S* = K_zz has N = K_zP K_PP^-1 K_Pz near it (appendix F.2), and A_i S_ij A_j' less what N says of it, plus what it is on
-average, is A_i S_ij A_j' less
+*A dense S* = K_zz is close to N = K_zP K_PP^-1 K_Pz (appendix F.2). A_i S_ij A_j' minus its part in
+N, plus the average of that part, is A_i S_ij A_j' minus
 
     A_Pi K_PP^-1 A_Pj' - a K_PP^-1 a' = a K_PP^-1 (e_i + e_j)' + e_i K_PP^-1 e_j'.
 
-Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of
-which comes what the sample has of it, by the weights of its draws (F.1, whose m / |i u j| is biased
-for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
+Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj' minus the dense phi_P' K_PP^-1 a'. The sample's
+estimate of the latter, by the weights of its draws, replaces it: phi_Pi' K_PP^-1 e_j'. (F.1 has m /
+|i u j|, which is biased for strata of unequal sizes.)
 """
 
 from typing import Any, TypeVar
@@ -50,16 +50,19 @@ class Control:
     or None.
     """
 
-    # a number or (1 + k,): how much of what there is in products of both sides is taken off
-    coefficient: Any = 1.0
-    serves_all = False  # whether likelihoods other than the Gaussian too
+    coefficient: Any = 1.0  # a number or (1 + k,): factor of what is subtracted from products
+    serves_all = False  # whether it serves likelihoods other than the Gaussian too
 
     def shapes(self, p, rows):
-        """What the arrays must be, for p points, and rows of the mean and the dense columns."""
+        """Return the shapes of the arrays, for p points and ``rows`` rows of the mean and dense
+        columns.
+        """
         return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
 
     def checked(self, model, dtype):
-        """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
+        """Return the control, checked against the model; arrays with an entry per function are not
+        read.
+        """
         ours, theirs = (
             _name(basis) if isinstance(basis, Basis) else None
             for basis in (self.basis, model.basis)
@@ -80,14 +83,13 @@ class Control:
         }
         if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
             raise ValueError(
-                "`control.points` and `control.values` must have two dimensions; make the control"
-                " anew"
+                "`control.points` and `control.values` must have two dimensions; make a new control"
             )
         if len(arrays["values"]) != rows:
             came = len(arrays["values"]) - 1
             raise ValueError(
                 f"`control` was made with {came} dense columns, and the posterior has {rows - 1};"
-                " make it anew"
+                " make a new one"
             )
         one_device(
             *((f"control.{name}", array) for name, array in arrays.items()),
@@ -104,7 +106,7 @@ class Control:
                 if arrays[name].shape != shape:
                     raise ValueError(
                         f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make"
-                        " the control anew"
+                        " a new control"
                     )
                 if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
                     came = arrays[name].dtype
@@ -138,7 +140,10 @@ class Control:
         return self._solve(rows.T).T
 
     def errors_of(self, side):
-        """Return the errors (1 + k, p) of a side at the points. 2 (1 + k) p s flops and features."""
+        """Return the errors (1 + k, p) of a side at the points.
+
+        2 (1 + k) p s flops, and the features there.
+        """
         values, _ = self.basis.products(self.points, side.weighted, None, side.units)
         return values - self.values
 
@@ -151,7 +156,7 @@ class Control:
         return np.zeros(len(self.values), like=self.values), None, None
 
     def correct_prior(self, e_i, e_j):
-        """Return ``(removed, i_points_bar, j_points_bar)`` of sum_ij A_i S_ij A_j' for a dense S."""
+        """Return the same for sum_ij A_i S_ij A_j' with a dense S."""
         i_solved, j_solved = (self._solve(errors.T).T for errors in (e_i, e_j))
         removed = self._scaled_sums((self.values + e_j) * i_solved + self.values * j_solved)
         return removed, 0.5 * j_solved, 0.5 * i_solved
@@ -192,7 +197,7 @@ class Control:
 
 
 def checked_control(control, model, X, dtype):
-    """The control, checked; O(its size)."""
+    """Return the control, checked. O(its size)."""
     _check_kind(control)
     model.posterior.check_size(model.basis.num_functions())
     control = control.checked(model, dtype)
@@ -213,7 +218,7 @@ def _check_kind(control):
 
 @record
 class KrigedControl(Control):
-    """What ``kriged_control`` makes: the function at some points, and what carries its errors over to a batch.
+    """Result of ``kriged_control``: the function at some points, with the factor of K_PP.
 
     Parameters
     ----------
@@ -221,9 +226,9 @@ class KrigedControl(Control):
     factor : (p, p)
         chol(K_PP + jitter I).
     values : (1 + k, p)
-        Of the mean and the dense columns at the points.
+        Mean and dense columns at the points.
     basis : record
-        As it was, whose features these are.
+        Basis of the features, as it was when the control was made.
 
     Examples
     --------
@@ -246,21 +251,21 @@ class KrigedControl(Control):
 def kriged_control(
     model: Record, points: ArrayLike, *, jitter: float | None = None
 ) -> KrigedControl:
-    """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
+    """Make a control variate for ``sampled_bound_and_grad`` that kriges errors to the batch.
 
     Parameters
     ----------
     model : QSGP
     points : (p, D) array
-        Some hundred of the inputs, say.
+        For example some hundred of the inputs.
     jitter : float, optional
         Added to the diagonal of K_PP; default as in ``elbo``.
 
     Returns
     -------
     KrigedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters
-        may move under it; the further, the less it is worth.
+        For this posterior: after a step call ``advance_control``, or make a new one.
+        Hyperparameters can change meanwhile; the variance grows with the change.
 
     Raises
     ------
@@ -285,13 +290,13 @@ def kriged_control(
 
 
 def factor_at(model, points, jitter):
-    """chol(K_PP + jitter I)."""
+    """Return chol(K_PP + jitter I)."""
     with naming_repeated(points, "points"):
         return kernels.cholesky(model.basis.covariance.Kff(points), jitter)
 
 
 def values_at(model, points):
-    """The mean and the dense columns at points (1 + k, p), exactly."""
+    """Return the exact mean and dense columns at points (1 + k, p)."""
     W, _ = model.posterior.by_rows()
     values, _ = model.basis.products(points, W, None)
     check.result(np.abs(values).sum(), model)
@@ -299,23 +304,23 @@ def values_at(model, points):
 
 
 def kept(basis):
-    """A basis as it is now, whatever becomes of its arrays."""
+    """Copy a basis, so that later changes of its arrays in place do not affect the control."""
     return tree_map(lambda a: a.copy() if deferred_checks.on_device(a) else np.copy(a)[()], basis)
 
 
 @public_call(QSGP, checks=False, blas_threads=False)
 def advance_control(model: Record, control: ControlT, change: Record) -> ControlT:
-    """The control after the posterior has moved.
+    """Return the control after a change of the posterior.
 
     Parameters
     ----------
     model : QSGP
-        Of the basis that the control is of; its hyperparameters may have moved.
+        With the basis of the control; its hyperparameters may have changed.
     control : KrigedControl or PairedControl
-        With a running coefficient ``info.control`` of the step.
+        With a running coefficient, ``info.control`` of the step.
     change : ChevronWeights
-        Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was.
-        ``diagonal`` is not looked at.
+        ``SparseRows`` that were added to ``mean`` and ``columns``, None for no change. ``diagonal``
+        is not read.
 
     Returns
     -------
@@ -327,9 +332,10 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
 
     Notes
     -----
-    2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among
-    the rows, those of both functions of each row's unit. There nobody waits: what is not finite the
-    next bound finds. Source: Evans and Nair 2018, Proposition 3.
+    2 (1 + k) p s flops for s functions, and their features. On a device, which finds no pairs among
+    the rows, those of both functions of each row's unit; there values that are not finite are
+    reported by the next bound, without a synchronisation here. Source: Evans and Nair 2018,
+    Proposition 3.
 
     Examples
     --------
@@ -374,7 +380,7 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
 
 
 def _changed(change, k):
-    """What there is of a change, by name."""
+    """Return the parts of a change that are not empty, by name."""
     if not isinstance(change, ChevronWeights):
         raise TypeError(
             f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}"
@@ -404,7 +410,10 @@ def _changed(change, k):
 
 
 def _moved(parts, basis, points, k):
-    """By how much the values at points change (1 + k, p), on a device: a unit for each row, and a row again does not count."""
+    """Return the change of the values at points (1 + k, p), on a device.
+
+    One unit per row; a repeated row does not count.
+    """
     moved = np.zeros((1 + k, len(points)), points.dtype, like=points)
     for name, part in parts.items():
         rows = part.rows
@@ -422,7 +431,7 @@ def _moved(parts, basis, points, k):
 
 
 def _units(lists, width):
-    """The distinct units of increasing numbers of functions."""
+    """Return the distinct units of increasing numbers of functions."""
     found = []
     for rows in lists:
         units = rows // width

@@ -1,33 +1,35 @@
-"""The bound in weight space from some data and some basis functions: unbiased, or below it on average, at a cost of neither.
+"""Sampled bound in weight space, from a batch of data and a sample of basis functions.
 
-With i and j independent samples of functions, w their weights (sums over a sample are sums over all
-functions on average), phi_i the features of the batch and A = [mu, C_d] the mean and the dense
-columns of the chevron C as rows,
+Its estimate is unbiased, or below the bound on average; its cost depends neither on the number of
+data nor on that of functions. With i and j independent samples of functions, w their weights (sums
+over a sample are sums over all functions on average), phi_i the features of the batch and A = [mu,
+C_d] the mean and the dense columns of the chevron C as rows,
 
     p_i = phi_i (w A_0)_i,    X_i = phi_i (w A_1..k)_i,    V_i = (phi_i * phi_i) (w d^2)_i
 
 are on average the mean, the dense part phi C_d, and the variance of the diagonal rest. So with c =
 num_data / (noise batch)
 
-    Gaussian:  ell = -num_data log(2 pi noise) / 2 - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
+    Gaussian:  ell = -num_data log(2 pi noise) / 2
+                     - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
     KL       = (Q - log|S| - m) / 2 - sum_r<k log C_rr - sum_i w log d_i,
-               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j
-               + sum_i w S_ii d_i^2 else:
+               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, else
+               sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2:
 
 products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of
-Evans and Nair 2018 with two sums done exactly that cost nothing: over coincidences of i and j in a
-diagonal S, the jitter of a dense one included, and over the columns of C. A sample that has columns
-gets theirs, of ``paper_estimators``.
+Evans and Nair 2018, with two sums that cost nothing done exactly: over coincidences of i and j in a
+diagonal S (and in the jitter of a dense one), and over the columns of C. A sample with columns uses
+the paper's own, in ``paper_estimators``.
 
-*Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
-jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
-H(mean, sd) (Jensen). V^ = V + sum_r X_ir X_jr is on average sd^2, and for any t > 0 that the sample does not know
+*Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y |
+mean + sd z), z ~ N(0, 1), is jointly concave, and falls with |sd|. So if the mean of (mean^, sd^)
+is (mean, at least sd), that of H(mean^, sd^) is at most H(mean, sd) (Jensen). V^ = V + sum_r X_ir
+X_jr is on average sd^2, and for any t > 0 that does not depend on the sample
 
     sd^ = (V^ / t + t) / 2,    E sd^ = (sd^2 / t + t) / 2 >= sd:
 
 the tangent of the square root. (Theorem 3 as printed takes the variance for sd.) With a = dH/dmean,
-b = dH/dsd: p_bar = a, V_bar = b / (2 t). Where both samples are there, mean^ and V are the means of
-theirs.
+b = dH/dsd: p_bar = a, V_bar = b / (2 t). With both samples, mean^ and V are the means of theirs.
 """
 
 from typing import Any, NamedTuple
@@ -48,18 +50,17 @@ from .sample_side import differentiates_weights, sparse_posterior_gradient
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw.
+    """Estimates of a sampled bound besides its value and gradient.
 
     Parameters
     ----------
     mean, var : (n,)
-        Estimates at the batch.
+        Moments of f at the batch.
     terms : tuple of float
-        For Gaussian noise L_mu, L_Sigma and L_const, of which the value is minus half the sum
-        (Evans and Nair 2018, equation 2); else the data term and the KL. On a device they are
-        there, 0-d.
+        For Gaussian noise L_mu, L_Sigma and L_const, whose sum is -2 times the value (Evans and
+        Nair 2018, equation 2); else the data term and the KL. On a device 0-d arrays there.
     control : KrigedControl or PairedControl, optional
-        As the step leaves it, with what that says of a running coefficient.
+        The control after the step, with a new estimate of a running coefficient.
 
     Examples
     --------
@@ -87,19 +88,19 @@ def sampled_bound_and_grad(
     control: Record | None = None,
     tangent: ArrayLike | None = None,
 ) -> tuple[float, RecordT, SampledInfo]:
-    """An estimate of ``weight_bound`` and its gradient from a batch of data and a sample of basis functions.
+    """Estimate ``weight_bound`` and its gradient from a batch of data and a sample of functions.
 
     Parameters
     ----------
     model : QSGP
-        Of one dtype. What the sample does not name is not looked at.
+        All in one dtype. Entries of functions outside the sample are not read.
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian
-        noise, and no control. With ``columns`` the estimators are those of the paper's Theorems 1
-        and 2 and Proposition 2, and other likelihoods than Gaussian ones have the bound of its
-        Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
+        From ``draw_basis_sample``. j may be None without dense columns, Gaussian noise and a
+        control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2 and
+        Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem 3,
+        corrected. They are unbiased or below the bound like the others, but less accurate.
     num_data : float, optional
         Size of the whole data set; default n.
     jitter : float, optional
@@ -107,45 +108,45 @@ def sampled_bound_and_grad(
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
     control : KrigedControl or PairedControl, optional
-        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise:
-        ``paired_control``. What is unbiased stays so, and varies far less; the value of other
-        likelihoods is nearer the bound.
+        ``kriged_control`` of this posterior, for any likelihood, or ``paired_control``, for
+        Gaussian noise. Unbiased estimates stay unbiased and vary far less; the value of other
+        likelihoods comes closer to the bound.
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard
-        deviations of f that did not see this sample, such as a running mean of ``info.var`` to the
-        power 1/2; default the prior's. The gap it leaves is (sd - t)^2 / (2 t) in sd. Theorem 3 has
-        none.
+        deviations of f that is independent of this sample, such as the square root of a running
+        mean of ``info.var``; default the prior's. The gap in sd is (sd - t)^2 / (2 t). Theorem 3
+        does not use it.
 
     Returns
     -------
     value : float
-        Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is
-        and the larger the sample. With an ``InducingBasis`` it lacks log|S| / 2, which no sample
-        tells.
+        Gaussian noise: unbiased. Else below the bound on average; the gap shrinks with a better
+        ``tangent`` and a larger sample. With an ``InducingBasis`` it lacks log|S| / 2, which a
+        sample does not determine.
     grad : QSGP
-        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself,
-        and where the likelihood is not Gaussian of the value's average. Those of
-        ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and
-        ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
+        Uphill: the gradient of the value with ``tangent`` held fixed. With ``control`` it is
+        unbiased: for the bound itself, or for the average value if the likelihood is not Gaussian.
+        Those of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
+        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
     info : SampledInfo
 
     Raises
     ------
     ValueError, TypeError
-        As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes,
-        no j where it is needed, a likelihood that is not log-concave, hyperparameters of an
-        ``InducingBasis``, whose log|S| has no gradient here, a control of another basis or number
-        of dense columns, one of ``paired_control`` where the likelihood is not Gaussian; columns
-        and ``control`` or ``tangent``.
+        As ``weight_bound``. Also: units out of range; weights or ``tangent`` not positive; mixed
+        dtypes; a missing j; a likelihood that is not log-concave; hyperparameters of an
+        ``InducingBasis`` in ``wrt``, because log|S| has no gradient here; a control of another
+        basis or number of dense columns; a ``paired_control`` with a likelihood that is not
+        Gaussian; columns together with ``control`` or ``tangent``.
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features three times (four where the
-    likelihood is not Gaussian): neither num_data nor m counts. With a control of p points 2 (k + 1)
-    p s and the features there, twice that where something goes back through them (``controls``,
-    ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct dense
-    ones were drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in
-    the derivation above the code.
+    4 (k + 2) n s flops for s functions on each side, and the features three times (four times if
+    the likelihood is not Gaussian), independent of num_data and m. A control of p points adds 2 (k
+    + 1) p s and the features there, twice that if the points have a backward pass
+    (``control_variates``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is the
+    number of distinct dense columns drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3,
+    corrected and reduced as in the derivation above the code.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def sampled_bound_and_grad(
     if basis.dense_precision and any(name == "basis" or name.startswith("basis.") for name in wrt):
         raise ValueError(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
-            " sample; leave `basis` out of `wrt` (weight_bound_and_grad has it)"
+            " sample; leave `basis` out of `wrt`, or use weight_bound_and_grad"
         )
     near = None
     if control is not None:
@@ -234,7 +235,7 @@ def _gradients(estimator, data, prior):
 
 
 def checked_sample(model, sample, units, dtype, control=None, tangent=None):
-    """What there is of i, j and columns, each None or ``(units, weights)``."""
+    """Return i, j and columns of a sample, each None or ``(units, weights)``."""
     if not isinstance(sample, BasisSample):
         raise TypeError(
             "`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got"
@@ -267,8 +268,8 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
         raise ValueError(
-            f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one"
-            " or the other"
+            f"`{name}` is for the reduced estimators, and `sample` has columns; leave one of them"
+            " out"
         )
     if paper and deferred_checks.on_device(q.mean):
         raise TypeError(

@@ -1,4 +1,7 @@
-"""Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
+"""Covariances with inducing inputs as basis functions: phi = K_xz and S = K_zz.
+
+f(z) = K_zz w then has the covariance K_zz.
+"""
 
 from typing import ClassVar
 
@@ -11,12 +14,14 @@ from ...records.typed import Array, Record
 from .base import Basis, Energy, WeightBars, below
 from .samples import counted
 
-PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
+PANEL_NUMBERS = 2**20  # numbers per panel of phi', functions by inputs: 8 MiB in float64
 
 
 @record
 class InducingBasis(Basis):
-    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inputs Z.
+    """m functions k(., z_i) with weights N(0, S^-1), S = Kuu + jitter I.
+
+    The prior of an SVGP with inducing inputs Z, on its weights.
 
     Parameters
     ----------
@@ -26,13 +31,14 @@ class InducingBasis(Basis):
     Notes
     -----
     Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in
-    float32. The features are covariances without it, so predictions and samples of f, which need no
-    S, have none. Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+    float32. The features are covariances without it. Predictions and samples of f need no S and
+    have no jitter. Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
 
     Examples
     --------
-    >>> fs.InducingBasis(covariance, Z)
-    InducingBasis(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), inducing=<float64 (6, 1)>)
+    >>> basis = fs.InducingBasis(covariance, Z)
+    >>> basis.covariance, basis.inducing.shape
+    (RBF(variance=1.0, lengthscales=<float64 (1,)>), (6, 1))
     """
 
     per_function: ClassVar[tuple[str, ...]] = ("inducing",)
@@ -71,7 +77,7 @@ class InducingBasis(Basis):
         return self.covariance.kff(self.inducing) + jitter
 
     def _panels(self, X, units):
-        """``(slice of the weights, their inducing inputs)`` of each panel."""
+        """Return ``(slice of the weights, their inducing inputs)`` of each panel."""
         Z = self.inducing if units is None else self.inducing[units]
         size = max(1, PANEL_NUMBERS // max(1, len(X)))
         return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
@@ -118,7 +124,7 @@ class InducingBasis(Basis):
         )
 
     def energy(self, W, v, jitter):
-        """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
+        """Return the ``Energy`` of S = Kuu + jitter I: (R + 1) m^2 + m^3 / 3 flops."""
         K = self.covariance.matrix(self.inducing)
         with naming_repeated(self.inducing, "basis.inducing"):
             L = kernels.cholesky(K, jitter)
@@ -169,7 +175,7 @@ class InducingBasis(Basis):
         return own + jitter, to_i, to_j
 
     def sampled_covariance(self, i, j):
-        """``sampled_precision`` of S without its jitter."""
+        """Return ``sampled_precision`` of S without its jitter."""
         to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
         to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
