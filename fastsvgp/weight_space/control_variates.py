@@ -36,6 +36,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
+from .bases.base import Weights
 from .bases.samples import SparseRows
 from .posterior import ChevronWeights
 from .qsgp import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked
@@ -144,7 +145,7 @@ class Control:
 
         2 (1 + k) p s flops, and the features there.
         """
-        values, _ = self.basis.products(self.points, side.weighted, None, side.units)
+        values, _ = self.basis.products(self.points, Weights(side.weighted, units=side.units))
         return values - self.values
 
     def correct_squares(self, e_i, e_j, c, count):
@@ -181,9 +182,8 @@ class Control:
 
     def _rows_bar(self, side, points_bar):
         """Return the cotangent of a side's rows through the points, without the coefficient."""
-        bar, _, _ = self.basis.products_vjp(
-            points_bar, None, self.points, side.weighted, None, (), side.units
-        )
+        weights = Weights(side.weighted, units=side.units)
+        bar, _, _ = self.basis.products_vjp(self.points, weights, points_bar, None, ())
         return side.w * bar
 
     def _scaled_rows(self, rows):
@@ -298,7 +298,7 @@ def factor_at(model, points, jitter):
 def values_at(model, points):
     """Return the exact mean and dense columns at points (1 + k, p)."""
     W, _ = model.posterior.by_rows()
-    values, _ = model.basis.products(points, W, None)
+    values, _ = model.basis.products(points, Weights(W))
     check.result(np.abs(values).sum(), model)
     return values
 
@@ -375,7 +375,7 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
         W[1:, np.searchsorted(functions, rows)] = np.where(
             rows[:, None] >= np.arange(k), parts["columns"].values, 0
         ).T
-    moved, _ = basis.products(checked.points, W, None, units)
+    moved, _ = basis.products(checked.points, Weights(W, units=units))
     return replace(checked, values=checked.values + moved)
 
 
@@ -426,7 +426,7 @@ def _moved(parts, basis, points, k):
         counts[1:] *= (rows[1:] != rows[:-1])[:, None]
         W = (changes[:, :, None] * counts).reshape(len(changes), -1)
         at = slice(0, 1) if name == "mean" else slice(1, None)
-        moved[at] = basis.products(points, W, None, rows // basis.width)[0]
+        moved[at] = basis.products(points, Weights(W, units=rows // basis.width))[0]
     return moved
 
 

@@ -140,14 +140,16 @@ class _Features(Basis):
         """Return ``(name, features)`` of the side of these columns."""
         return ("Phi_i", self.Phi_i) if units[0] == 0 else ("Phi_j", self.Phi_j)
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, _ = weights
         _, phi = self._side(units)
         squares = (
             None if v is None else kernels.matmul(v[None], np.square(phi), transpose_b=True)[0]
         )
         return kernels.matmul(W, phi, transpose_b=True), squares
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        W, v, units, _ = weights
         name, phi = self._side(units)
         phi_bar, v_bar = kernels.matmul(out_bar, W, transpose_a=True), None
         if v is not None:

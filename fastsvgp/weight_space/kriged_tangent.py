@@ -9,14 +9,14 @@ H(mean^, sd^) is at most H(mean, sd) on average (see ``sampled_bound``). The dif
 the variance of p^. Squares of one sample replace the products of two; they can only increase E V^.
 So the term of a side depends only on that side. The value is the mean of both.
 
-The average of the value over samples depends on A through the sampled features, and through phi_P A,
-which is known but dense. With out_bar, the cotangents (p_bar, 2 V_bar X^) of one side's p^ and X^,
-the gradient of the average is the average of
+The average of the value over samples depends on A through the sampled features, and through
+phi_P A, which is known but dense. With out_bar, the cotangents (p_bar, 2 V_bar X^) of one side's p^
+and X^, the gradient of the average is the average of
 
     phi^' out_bar - phi^_P' B' out_bar + phi_P' B' out_bar.
 
-Because out_bar and the *other* sample are independent, the other's phi^_P' can replace phi_P' in the
-last term. With halves of out_bar for the mean of both, the rows that i names get
+Because out_bar and the *other* sample are independent, the other's phi^_P' can replace phi_P' in
+the last term. With halves of out_bar for the mean of both, the rows that i names get
 
     phi_i' out_bar_i + phi_Pi' B' (out_bar_j - out_bar_i):
 

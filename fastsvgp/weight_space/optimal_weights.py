@@ -21,6 +21,7 @@ from ..records import replace
 from ..records.typed import ArrayLike, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
+from .bases.base import Weights
 from .qsgp import QSGP, checked, checked_inputs
 
 ROWS = 4096  # rows of data per chunk
@@ -186,7 +187,8 @@ def optimal_diagonal(
     for at in range(0, len(X), ROWS):
         rows = X[at : at + ROWS]
         none = np.zeros((1, len(rows)), dtype, like=X)
-        squares += given.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
+        weights = Weights(nothing, nothing[0])
+        squares += given.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
     own = given.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
     if deferred_checks.pending():
@@ -206,18 +208,17 @@ def _noise(name, model):
 def _product(basis, X, w):
     """Return phi w (N,)."""
     return np.concatenate(
-        [basis.products(X[at : at + ROWS], w[None], None)[0][0] for at in range(0, len(X), ROWS)]
+        [basis.products(X[at : at + ROWS], Weights(w[None]))[0][0] for at in range(0, len(X), ROWS)]
     )
 
 
 def _transposed(basis, X, u):
     """Return phi' u (m,), in float64."""
-    total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype, like=X)
+    total, nothing = 0.0, Weights(np.zeros((1, basis.num_functions()), X.dtype, like=X))
     for at in range(0, len(X), ROWS):
         rows = slice(at, at + ROWS)
-        total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][
-            0
-        ].astype(np.float64)
+        bar = basis.products_vjp(X[rows], nothing, u[None, rows], None, ())[0]
+        total = total + bar[0].astype(np.float64)
     return total
 
 

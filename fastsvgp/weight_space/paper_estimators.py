@@ -1,8 +1,8 @@
 """Estimators of the bound in weight space as in the paper, for comparison.
 
-They draw columns of the chevron C too. i, j and r are independent samples, of functions twice and of
-the m columns of C; w and u are the weights of their members. N_j(i) is the weight of the function i
-in j, and u(r) that of the column r in r: repeats added up, 0 if not drawn, 1 on average. The batch
+They draw columns of the chevron C too. i, j and r are independent samples, of functions twice and
+of the m columns of C; w and u are the weights of their members. N_j(i) is the weight of the
+function i in j, and u(r) that of the column r in r: repeats added up, 0 if not drawn, 1 on average. The batch
 sees the mean as p_i = phi_i (w mu)_i, and a column as X_ir = phi_i (w C)_ir.
 
 *Gaussian noise.* Theorems 1 and 2, and Proposition 2, with c = num_data / (noise batch):
@@ -12,8 +12,8 @@ sees the mean as p_i = phi_i (w mu)_i, and a column as X_ir = phi_i (w C)_ir.
     KL  = [Q(mu) + sum_r u(r) (Q(C_r) - 2 log C_rr) - sum_i w log S_ii - m] / 2,
     Q(a) = sum_ij (w a)_i S_ij (w a)_j.
 
-Only the dense columns need products. Another column, C_r = d_r e_r, contributes only if r is in both
-i and j:
+Only the dense columns need products. Another column, C_r = d_r e_r, contributes only if r is in
+both i and j:
 
     sum_r>=k u(r) X_ir X_jr = sum_r u(r) N_i(r) N_j(r) (phi_r d_r)^2 = sum_i w' (phi_i d_i)^2,
     w'_i = w_i N_j(i) u(i):
@@ -89,7 +89,7 @@ class DrawnColumns:
 
 
 class PaperEstimator:
-    """Estimator of the paper for one evaluation, with ``data_term`` and ``prior`` as ``Reduced``."""
+    """Estimator of the paper for one evaluation, with the methods of ``Reduced``."""
 
     def __init__(self, task, of_i, of_j, of_columns):
         self.task, model = task, task.model

@@ -27,6 +27,7 @@ from ..bounds.predict import NAMES, levels_of, total
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
 from .bases import InducingBasis, RelevanceBasis
+from .bases.base import Weights
 from .qsgp import QSGP, check_columns, checked_inputs
 
 PANEL_NUMBERS = 2**21  # of one panel of features, inputs by functions: 16 MiB in float64
@@ -54,7 +55,7 @@ def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
         )
     model, X, _ = checked_inputs(model, Xs, "Xs")
     W, v = model.posterior.by_rows()
-    out, _ = model.basis.products(X, W, None)
+    out, _ = model.basis.products(X, Weights(W))
     cov = (
         kernels.matmul(out[1:], out[1:], transpose_a=True)
         if len(W) > 1
@@ -111,7 +112,7 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
     size = _rows_at_once(X)
     out = np.concatenate(
-        [model.basis.products(X[at : at + size], W, None)[0] for at in range(0, len(X), size)],
+        [model.basis.products(X[at : at + size], Weights(W))[0] for at in range(0, len(X), size)],
         axis=1,
     )
     check.result(total(out), model)
@@ -136,7 +137,7 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
         [],
     )
     for at in range(0, len(X), size):
-        out, squares = model.basis.products(X[at : at + size], W, v)
+        out, squares = model.basis.products(X[at : at + size], Weights(W, v))
         means.append(out[0])
         variances.append(squares + np.square(out[1:]).sum(axis=0))
         if data is not None:
@@ -177,7 +178,7 @@ def _gain(model, X, data):
     """Return k(x, x)^2 c^2 (N,) of the derivation above."""
     count = data.num_functions()
     nothing, ones = np.zeros((1, count), X.dtype, like=X), kernels.full(count, 1.0, X)
-    own, (_, squares) = data.covariance.kff(X), data.products(X, nothing, ones)
+    own, (_, squares) = data.covariance.kff(X), data.products(X, Weights(nothing, ones))
     precision = own + squares / model.likelihood.variance
     # a linear covariance can be 0 at x
     return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)

@@ -27,6 +27,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
+from .bases.base import Weights
 from .posterior import ChevronWeights
 
 
@@ -158,7 +159,7 @@ class _Terms:
         self._model, self._X, scale = model, X, check.data_scale(num_data, len(X))
         q = model.posterior
         self._W, self._v = q.by_rows()
-        out, squares = model.basis.products(X, self._W, self._v)
+        out, squares = model.basis.products(X, Weights(self._W, self._v))
         self._H = out[1:]
         f = Marginals(out[0], squares + np.square(self._H).sum(axis=0))
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(Y, f, None, need=need)
@@ -174,7 +175,8 @@ class _Terms:
         """Return ``(posterior_bar, basis_bar)`` of data - kl."""
         q, basis, f_bar = self._model.posterior, self._model.basis, self._f_bar
         out_bar = np.concatenate([f_bar.mean[None], 2 * f_bar.var * self._H])
-        of_data = basis.products_vjp(out_bar, f_bar.var, self._X, self._W, self._v, wrt)
+        weights = Weights(self._W, self._v)
+        of_data = basis.products_vjp(self._X, weights, out_bar, f_bar.var, wrt)
         of_prior = basis.energy_vjp(-0.5, 0.5, self._energy.saved, self._W, self._v, wrt)
         bar = q.by_rows_vjp(of_data[0] + of_prior[0], of_data[1] + of_prior[1])
         of_columns, of_rest = q.log_det_vjp(1.0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..runtime.deferred_checks import on_device
-from .bases.base import WeightBars
+from .bases.base import WeightBars, Weights
 from .bases.samples import SparseRows, summed
 from .posterior import ChevronWeights
 
@@ -106,8 +106,9 @@ class BasisBatch:
         check.positive("posterior.diagonal", self.pivots)
 
     def _multiplied(self):
-        """Return the rows and squares that the basis multiplies, with their weights."""
-        return self.weighted, self.w_rest * self.d**2 if self.rest else None
+        """Return the ``Weights`` that the basis multiplies."""
+        squares = self.w_rest * self.d**2 if self.rest else None
+        return Weights(self.weighted, squares, self.units, self._kept)
 
     def forward(self, X, control=None, near=None, bars=None, wrt=()):
         """Return ``Seen``; with ``near`` (p, n) a control's errors are subtracted from p and X.
@@ -118,22 +119,20 @@ class BasisBatch:
         vjp = None
         if bars is not None and differentiates_weights(wrt):
             (out, V), vjp = self.basis.products_and_vjp(
-                bars.out, bars.V, X, *self._multiplied(), wrt, self.units, self._kept
+                X, self._multiplied(), bars.out, bars.V, wrt
             )
         else:
-            out, V = self.basis.products(X, *self._multiplied(), self.units, self._kept)
+            out, V = self.basis.products(X, self._multiplied())
         errors = None if control is None else control.errors_of(self)
         if near is not None:
             out = out - kernels.matmul(control.kriging_weights(errors), near)
         return Seen(out[0], out[1:], V, errors, vjp)
 
     def backward(self, X, wrt, seen, bars, prior):
-        """Return ``(WeightBars, {field of the basis: cotangent})``, with those of the prior added."""
+        """Return ``(WeightBars, {field of the basis: cotangent})``; ``prior`` is added."""
         vjp = seen.vjp
         if vjp is None:
-            vjp = self.basis.products_vjp(
-                bars.out, bars.V, X, *self._multiplied(), wrt, self.units, self._kept
-            )
+            vjp = self.basis.products_vjp(X, self._multiplied(), bars.out, bars.V, wrt)
         W_bar, v_bar, basis_bars = vjp
         A_bar, squares_bar = np.multiply(self.w, W_bar, out=W_bar), prior.squares
         if prior.A is not None:

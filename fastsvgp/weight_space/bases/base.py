@@ -28,6 +28,19 @@ class WeightBars(NamedTuple):
     squares: Any = None
 
 
+class Weights(NamedTuple):
+    """Weights that a basis multiplies: rows W (R, m), and v (m,) for the squared features.
+
+    units : the functions that they belong to; None for all
+    kept : list, empty at first, for results that a backward pass with the same X and units reuses
+    """
+
+    W: Any
+    v: Any = None
+    units: Any = None
+    kept: list | None = None
+
+
 class Basis:
     """Base of bases: records of their parameters. phi (N, m) are the features of N inputs.
 
@@ -66,26 +79,25 @@ class Basis:
         """Return phi (N, m) as a whole: for few inputs or functions."""
         raise NotImplementedError
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
         """Return ``(W phi' (R, N), (phi * phi) v (N,))`` without storing phi.
 
         2 (R + 1) m N flops, and the cost of phi. Without v the squares are None, as are their
-        cotangents. ``kept``, an empty list at first, can store results for the backward pass with
-        the same inputs and units.
+        cotangents.
         """
         raise NotImplementedError
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
         """Return ``(W_bar, v_bar, {field: cotangent})`` of ``products``.
 
         With ``units``, fields that have an entry or a row per function have one per named function.
         """
         raise NotImplementedError
 
-    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        """Return ``products`` and ``products_vjp``, for cotangents that do not depend on the products."""
-        products = self.products(X, W, v, units, kept)
-        return products, self.products_vjp(out_bar, squares_bar, X, W, v, need, units, kept)
+    def products_and_vjp(self, X, weights, out_bar, squares_bar, need):
+        """Return ``products`` and ``products_vjp``, for cotangents independent of the products."""
+        products = self.products(X, weights)
+        return products, self.products_vjp(X, weights, out_bar, squares_bar, need)
 
     def energy(self, W, v, jitter):
         """Return the ``Energy`` of these weights."""

@@ -95,20 +95,21 @@ class RandomFourier(Basis):
         identity.reshape(-1)[:: len(X) + 1] = 1
         return kernels.fourier_multiply(X, identity, *self._arguments(X, units), transpose=True)
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, kept = weights
         need = ("out",) if v is None else ("out", "squares")
-        return kernels.fourier_sweep(X, *self._arguments(X, units), W=W, v=v, need=need, kept=kept)[
-            :2
-        ]
+        arguments = self._arguments(X, units)
+        return kernels.fourier_sweep(X, *arguments, W=W, v=v, need=need, kept=kept)[:2]
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        return self._sweep((), out_bar, squares_bar, X, W, v, need, units, kept)[1]
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        return self._sweep((), X, weights, out_bar, squares_bar, need)[1]
 
-    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        products = ("out",) if v is None else ("out", "squares")
-        return self._sweep(products, out_bar, squares_bar, X, W, v, need, units, kept)
+    def products_and_vjp(self, X, weights, out_bar, squares_bar, need):
+        products = ("out",) if weights.v is None else ("out", "squares")
+        return self._sweep(products, X, weights, out_bar, squares_bar, need)
 
-    def _sweep(self, products, out_bar, squares_bar, X, W, v, need, units, kept):
+    def _sweep(self, products, X, weights, out_bar, squares_bar, need):
+        W, v, units, kept = weights
         need = below(need, "covariance")
         fields = tuple(
             name

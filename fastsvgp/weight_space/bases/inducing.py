@@ -11,7 +11,7 @@ from ... import kernels
 from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
-from .base import Basis, Energy, WeightBars, below
+from .base import Basis, Energy, WeightBars, Weights, below
 from .samples import counted
 
 PANEL_NUMBERS = 2**20  # numbers per panel of phi', functions by inputs: 8 MiB in float64
@@ -71,7 +71,7 @@ class InducingBasis(Basis):
         return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
 
     def precision_times(self, W, jitter):
-        return self.products(self.inducing, W, None)[0] + jitter * W
+        return self.products(self.inducing, Weights(W))[0] + jitter * W
 
     def precision_diagonal(self, jitter):
         return self.covariance.kff(self.inducing) + jitter
@@ -82,7 +82,8 @@ class InducingBasis(Basis):
         size = max(1, PANEL_NUMBERS // max(1, len(X)))
         return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, _ = weights
         out = np.zeros((len(W), len(X)), X.dtype, like=X)
         squares = None if v is None else np.zeros((1, len(X)), X.dtype, like=X)
         for at, Z in self._panels(X, units):
@@ -92,12 +93,10 @@ class InducingBasis(Basis):
                 squares += kernels.matmul(v[None, at], np.square(K, out=K))
         return out, None if v is None else squares[0]
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        W_bar, v_bar, covariance_bars = (
-            np.empty_like(W),
-            None if v is None else np.empty_like(v),
-            [],
-        )
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        W, v, units, _ = weights
+        W_bar, v_bar = np.empty_like(W), None if v is None else np.empty_like(v)
+        covariance_bars = []
         asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
         inducing_bar = (
             np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
@@ -176,8 +175,8 @@ class InducingBasis(Basis):
 
     def sampled_covariance(self, i, j):
         """Return ``sampled_precision`` of S without its jitter."""
-        to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
-        to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
+        to_i, _ = self.products(self.inducing[i.units], Weights(j.weighted, units=j.units))
+        to_j, _ = self.products(self.inducing[j.units], Weights(i.weighted, units=i.units))
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
 
 

@@ -1,4 +1,4 @@
-"""Basis of the relevance vector machine: covariances with inducing inputs, one precision per weight."""
+"""Basis of the relevance vector machine: covariances as functions, one precision per weight."""
 
 import numpy as np
 

@@ -230,7 +230,7 @@ def _seed_and_step(rng):
 
 
 def to_like(array, like):
-    """Copy a NumPy array to the device of ``like``, if that is on one, without a synchronisation."""
+    """Copy a NumPy array to the device of ``like``, if any, without a synchronisation."""
     return np.asarray(array, like=like) if on_device(like) and not on_device(array) else array
 
 
