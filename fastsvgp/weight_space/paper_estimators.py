@@ -2,8 +2,8 @@
 
 They draw columns of the chevron C too. i, j and r are independent samples, of functions twice and
 of the m columns of C; w and u are the weights of their members. N_j(i) is the weight of the
-function i in j, and u(r) that of the column r in r: repeats added up, 0 if not drawn, 1 on average. The batch
-sees the mean as p_i = phi_i (w mu)_i, and a column as X_ir = phi_i (w C)_ir.
+function i in j, and u(r) that of the column r in r: repeats added up, 0 if not drawn, 1 on average.
+The batch sees the mean as p_i = phi_i (w mu)_i, and a column as X_ir = phi_i (w C)_ir.
 
 *Gaussian noise.* Theorems 1 and 2, and Proposition 2, with c = num_data / (noise batch):
 
