@@ -48,7 +48,7 @@ def check_value(function, value):
     return value
 
 
-def no_lower(value, before, dtype):
+def non_decreasing(value, before, dtype):
     """Return whether a bound has not fallen, up to rounding.
 
     At the optimum no step raises the bound any more.
@@ -56,7 +56,7 @@ def no_lower(value, before, dtype):
     return value >= before - 10 * np.finfo(dtype).eps * abs(before)
 
 
-def halved(step, size, negative, model, X, accepted=None):
+def backtrack(step, size, negative, model, X, accepted=None):
     """Return ``(step(size), size, negative)`` for the first of size, size / 2, ... that is valid.
 
     A step is valid if it stays in the cone of positive definite precisions and is ``accepted``.

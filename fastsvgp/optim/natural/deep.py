@@ -9,7 +9,7 @@ from ...layers.bound import Batch, Settings, bound_of, sweep
 from ...layers.layer import DeepGP
 from ...records import replace
 from ...runtime.edge import run
-from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
+from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
 
 def natural_step(
@@ -78,9 +78,9 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
     def rises(posterior):
         scale.expect(reduce.NUMBER)
         bound = run(bound_of, moved(posterior), X, Y, scale, **settings)
-        return no_lower(bound, value, dtype)
+        return non_decreasing(bound, value, dtype)
 
-    posterior, size, negative = halved(
+    posterior, size, negative = backtrack(
         chain.passes[-1].natural_step, asked, negative, model, batch.X, rises if monotone else None
     )
     return moved(posterior), NaturalStepInfo(value, size, size < asked, negative)

@@ -9,7 +9,7 @@ from ...errors import Diverged, InvalidSites
 from ...sites.dual_parameters import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
-from .backtracking import MAX_HALVINGS, NaturalStepInfo, no_lower
+from .backtracking import MAX_HALVINGS, NaturalStepInfo, non_decreasing
 from .rows import row_numbers
 
 
@@ -81,7 +81,9 @@ class SiteWalk:
                         moved.model, there, self._X, self._Y, ALL_ROWS, self._rng, need=False
                     )
                 )
-                if no_lower(check.result(data - there.work.kl(), moved.model), value, X.dtype):
+                if non_decreasing(
+                    check.result(data - there.work.kl(), moved.model), value, X.dtype
+                ):
                     break
             except InvalidSites as error:
                 if halvings == MAX_HALVINGS:

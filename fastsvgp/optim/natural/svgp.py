@@ -16,7 +16,7 @@ from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, 
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
 from . import deep, sites  # noqa: F401, registers their steps
-from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
+from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
 
 @public_call(SVGP)
@@ -215,9 +215,9 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
     def rises(posterior):
         scale.expect(reduce.NUMBER)
         bound = run(bound_of, replace(model, posterior=posterior), *given, **options)
-        return no_lower(bound, value, dtype)
+        return non_decreasing(bound, value, dtype)
 
-    posterior, size, negative = halved(
+    posterior, size, negative = backtrack(
         layer.natural_step, asked, negative, model, X, rises if monotone else None
     )
     model = replace(model, posterior=posterior)
