@@ -40,7 +40,7 @@ from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
 WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
-GROW = 1.5  # of a step size that was backtrack for the sake of the bound
+GROW = 1.5  # factor by which a halved step size grows again
 
 
 @public_call(SVGP, checks=False, blas_threads=False)
