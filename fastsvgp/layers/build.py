@@ -1,4 +1,4 @@
-"""A deep GP to start from: by the data, layer by layer."""
+"""Initial deep GPs, built from the data layer by layer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,9 +23,8 @@ from .layer import DeepGP, Layer, checked
 
 KINDS = GaussianFactor, OrthogonalSets, PseudoData
 WIDEST = 30
-ROWS = 20_000  # that are pushed through the mean functions
-# of the prior's factor, in hidden layers: they begin as their mean functions, all but certain
-NARROW = 1e-2
+ROWS = 20_000  # number of rows that are pushed through the mean functions
+NARROW = 1e-2  # factor of a hidden layer relative to the prior's
 NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
 
 
@@ -41,47 +40,49 @@ def deep_gp(
     posterior: type[Posterior] = Whitened,
     rng: Seed = None,
 ) -> DeepGP:
-    """A deep GP to start training from.
+    """Build a deep GP to start training from.
 
-    Hidden layers begin as their mean functions, with little noise: the identity, or the principal
-    components of their inputs where they are narrower. So the model begins as one layer on the
-    inputs (or on their components), and depth comes by training.
+    Hidden layers begin as their mean functions with little noise: the identity, or the principal
+    components of their inputs if the layer is narrower. So the model begins as one layer on the
+    inputs (or on their components), and training makes it deep.
 
     Parameters
     ----------
     X : (N, D) array
         Inputs, standardised.
     likelihood : Likelihood
-        With classes, the last layer has one output for each; else one without a leading axis.
+        With classes, the last layer has one output per class; else one without a leading axis.
     num_layers : int
     M : int, or (M, M2)
-        Inducing inputs of each layer, by k-means, pushed through the mean functions below; two
-        numbers for the sets of a ``WhitenedOrthogonal`` or ``Orthogonal`` posterior.
+        Inducing inputs of each layer, by k-means, pushed through the mean functions below. Two
+        numbers for the two sets of a ``WhitenedOrthogonal`` or ``Orthogonal`` posterior.
     width : int, optional
         Outputs of the hidden layers; default min(D, 30).
     covariance : type or function
-        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer, with the medians of
-        the distances there.
+        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer, with the median
+        distances of the layer's inputs.
     posterior : type
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, or of two sets
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``; with two sets
         ``WhitenedOrthogonal``, ``Orthogonal``.
     rng : None, int or Generator
 
     Returns
     -------
     DeepGP
-        In the dtype of X, and where X is. Mean functions of hidden layers are kept fixed as a rule.
+        In the dtype of X and on its device. Training usually keeps the mean functions of hidden
+        layers fixed.
 
     Raises
     ------
     ValueError, TypeError
-        As ``kmeans_inducing``; another posterior; what is no covariance or likelihood.
+        As ``kmeans_inducing``; another posterior; an object that is not a covariance or a
+        likelihood.
 
     Notes
     -----
     Factors of hidden layers are 1e-2 of the prior's (S~ = 1e-4 in the form of a likelihood), those
-    of the last one the prior's (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017; Cortinovis
-    et al., S5.
+    of the last layer are the prior's (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017;
+    Cortinovis et al., S5.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def _called(covariance, lengthscales):
 
 
 def _some_rows(X, rng):
-    """Random rows of X, checked."""
+    """Return random rows of X, checked."""
     N = len(X)
     rows = np.sort(rng.choice(N, min(N, ROWS), replace=False))
     rows = check.inputs("X", X[devices.like(rows, X)])
@@ -156,7 +157,10 @@ def _some_rows(X, rng):
 
 
 def _mean(X, P, rng):
-    """A mean function of P outputs that keeps as much of X (N, D) as it can: all of it, beside zeros, where P is D or more."""
+    """Return a mean function of P outputs that keeps as much of X (N, D) as it can.
+
+    For P of D or more it keeps all of X and adds zeros.
+    """
     D = X.shape[1]
     if P == D:
         return IdentityMean()
@@ -170,7 +174,11 @@ def _pushed(mean, X):
 
 
 def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
-    """The posterior of a layer: near its prior mean and certain of it, or of the last one, the prior."""
+    """Return the first posterior of a layer.
+
+    In a hidden layer it is close to the prior mean with a small variance, in the last layer the
+    prior.
+    """
     if not issubclass(kind, PseudoData):
         q = at_prior(kind, covariance, inducing, outputs)
         trils = (

@@ -1,22 +1,20 @@
-"""One pass of data through all layers of a deep GP, at given draws, forward and back.
+"""Pass of data through all layers of a deep GP at given draws, forward and backward.
 
-With eps (S, B, P) for a hidden layer, whose marginals at its inputs are N(mu, v), the inputs of the
-next are its draws
+For a hidden layer with eps (S, B, P), whose marginals at its inputs are N(mu, v), the inputs of the
+next layer are its draws
 
     h = mu + sqrt(v) eps.
 
-The rows of one batch draw independently of each other, so marginals suffice: no covariance between
-rows exists. The first layer sees B rows and has one mu and v for all S draws; those above see S B.
-Reverse: with h_bar from the pass above,
+The rows of a batch draw independently of each other, so marginals suffice: the bound has no
+covariance between rows. The first layer sees B rows and has one mu and v for all S draws; the
+layers above see S B rows. Backward, with h_bar from the pass above,
 
     mu_bar = h_bar,    v_bar = h_bar eps / (2 sqrt(v)),
 
-in the first layer summed over the draws. A variance that was raised to its floor, eps kff, is no
-function of the parameters that one would follow: its cotangent is 0. Runs of rows go through one by
-one, as in a ``LayerPass``.
+in the first layer summed over the draws. A variance that was raised to its floor, eps kff, counts
+as constant: its cotangent is 0. Chunks of rows pass one by one, as in a ``LayerPass``.
 
-Source: Salimbeni and Deisenroth 2017, eq. (14) to (18), with the gradient that they leave to a
-library.
+Source: Salimbeni and Deisenroth 2017, eq. (14) to (18), who leave the gradient to a library.
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +29,7 @@ FIELDS = "covariance", "inducing", "posterior", "mean"
 
 
 class Hidden(NamedTuple):
-    """What a run of rows leaves for the way back at a hidden layer: that of its pass, and the factors of v_bar beside h_bar."""
+    """Residuals of a chunk of rows at a hidden layer: those of its pass, and factors of v_bar."""
 
     rows: Any
     eps: Any  # (S, B, P)
@@ -39,7 +37,7 @@ class Hidden(NamedTuple):
 
 
 class Chain:
-    """One way through all layers.
+    """Pass through all layers.
 
     Parameters
     ----------
@@ -47,20 +45,20 @@ class Chain:
         Checked, all in one dtype.
     jitter : float
     columns : int
-        How many rows will be pulled.
+        Number of rows that will be pulled back.
     samples : int
-        Draws of each.
+        Draws per row.
     need : tuple of str
         Dotted names of the model's fields to differentiate; "inputs" for the cotangents of X.
     top : tuple of str
-        What the last layer's pass is asked for beside.
+        Further requests to the pass of the last layer.
     """
 
     def __init__(self, model, jitter, columns=0, samples=1, need=(), top=()):
         self.model, own = model, [_own(need, number) for number in range(len(model.layers))]
         own[-1] += top
         wanted = [0] if "inputs" in need else [number for number, names in enumerate(own) if names]
-        self._lowest = wanted[0] if wanted else len(own)  # the lowest layer that is pulled
+        self._lowest = wanted[0] if wanted else len(own)  # the lowest layer that is differentiated
         self.passes = []
         for number, layer in enumerate(model.layers):
             inputs = ("inputs",) if number > self._lowest or "inputs" in need else ()
@@ -75,14 +73,17 @@ class Chain:
 
     @property
     def sizes(self):
-        """Rows and columns of Kuf for one row of X, of each layer."""
+        """Rows and columns of Kuf per row of X, for each layer."""
         return [
             (work.num_inducing, layer.rows_each)
             for work, layer in zip(self.passes, self.model.layers, strict=True)
         ]
 
     def forward(self, X, draws):
-        """``(Marginals, way)`` of the last layer's function at a run of rows X (B, D), at their draws (S, B, P): (..., S B)."""
+        """Return the last layer's ``Marginals`` (..., S B) and the residuals.
+
+        ``X`` (B, D) is a chunk of rows, ``draws`` hold (S, B, P) per hidden layer.
+        """
         way = []
         for number, eps in enumerate(draws):
             work = self.passes[number]
@@ -103,7 +104,10 @@ class Chain:
 
     @staticmethod
     def _half(work, before, X, var, root):
-        """1 / (2 sqrt(v)), and 0 where v was raised to its floor; the ``work`` had raised as many ``before``."""
+        """Return 1 / (2 sqrt(v)), and 0 for a v that was raised to its floor.
+
+        ``before``: how many variances the pass ``work`` had raised before this chunk.
+        """
         count = work.clamped
         if type(count) is int and count == before and root.all():
             return 0.5 / root
@@ -111,7 +115,8 @@ class Chain:
         return np.where(raised, 0, 0.5 / np.where(raised, 1, root)).astype(root.dtype, copy=False)
 
     def pull(self, way, f_bar):
-        """Take in the cotangents of these marginals; those of X (B, D) if "inputs" are needed.
+        """Accumulate the cotangents of these marginals; return those of X (B, D) if "inputs" are
+        needed.
 
         Consumes ``way``.
         """
@@ -130,11 +135,12 @@ class Chain:
         return bar
 
     def kl(self):
-        """The sum of the layers' KL[q(u) || p(u)]."""
+        """Return the sum of the layers' KL[q(u) || p(u)]."""
         return sum(work.kl() for work in self.passes)
 
     def finish(self, kl_bar):
-        """The gradients of the layers, of all rows and of the KL terms with their own cotangent.
+        """Return the gradients of the layers: of all rows, and of the KL terms with cotangent
+        ``kl_bar``.
 
         Ends the pass.
         """
@@ -150,7 +156,7 @@ class Chain:
 
 
 def _own(need, number):
-    """The fields of one layer among dotted names of the model's."""
+    """Select the fields of one layer from dotted names of the model's fields."""
     root = f"layers.{number}"
     if "layers" in need or root in need:
         return FIELDS
@@ -158,5 +164,5 @@ def _own(need, number):
 
 
 def _outputs_first(bar):
-    """(P, S B) of (S, B, P)."""
+    """Transpose (S, B, P) to (P, S B)."""
     return np.ascontiguousarray(bar.reshape(-1, bar.shape[-1]).T, like=bar)

@@ -1,14 +1,13 @@
-"""Layers on the patches of images: what they make of an image is another one, drawn patch by patch.
+"""Layers on the patches of images: the output for an image is another image, drawn per patch.
 
 P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are
 drawn from the marginals at each patch: correlations between the patches of one image are ignored,
-as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a layer on images is a plain layer with
-R S rows for each image, and all that is done here is to cut images into patches, and what comes out
-into images.
+as in Dutordoir et al. (2020) and Shi et al. (2020, G.2). So a layer on images is a plain layer with
+R S rows per image; this module only cuts images into patches and reassembles outputs to images.
 
-Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody
-asks for the cotangent of X they go through as one; the cotangents of their marginals are summed.
-Their draws stay different ones.
+Constant patches of one value, such as the black ones of digits, have equal marginals. Without a
+cotangent of X they pass as one row, and the cotangents of their marginals are summed. Their draws
+stay different.
 """
 
 import numpy as np
@@ -27,39 +26,40 @@ from .layer import PARTS
 
 @record
 class ConvolutionalLayer(OnPatches):
-    """P functions of the patches of an image, whose values at its windows are an image of P channels.
+    """P functions of the patches of an image; the values at its windows are an image of P channels.
 
     Rows of its inputs are images (H W C): pixels row by row, channels last. Windows of h x w pixels
-    lie ``stride`` apart; there are R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1. Its
-    outputs are R S P columns in the same order, and ``output_shape`` = (R, S, P) is the
-    ``image_shape`` of the next layer, or of the ``Convolutional`` covariance of that.
+    are ``stride`` apart; there are R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1. The
+    outputs are R S P columns in the same order. ``output_shape`` = (R, S, P) is the ``image_shape``
+    of the next layer, or of its ``Convolutional`` covariance.
 
     Parameters
     ----------
     covariance : Covariance
         Of patches (h w C columns, channels last).
     inducing : (M, h w C) array, or a record
-        As of a ``Layer``: patches.
+        As in a ``Layer``: patches.
     posterior : Posterior
-        As of a ``Layer``. The leading axis of its fields is P, the channels.
+        As in a ``Layer``. The leading axis of its fields is P, the channels.
     mean : Mean, optional
         Of patches: a ``LinearMean`` of weights (P, h w C) is a bank of P filters, such as
-        ``pca_mean(patches, P)``. ``None``, as Shi et al. have it, forgets the image where the
-        posterior's mean is zero.
+        ``pca_mean(patches, P)``. With ``None``, as in Shi et al., a layer whose posterior mean is
+        zero forgets the image.
     image_shape : (H, W, C), or (H, W) for one channel
     patch_shape : (h, w)
     stride : int
 
     Notes
     -----
-    The flops of a ``Layer`` with R S rows for each image. Equal constant patches count once where X
-    has no gradient. Source: Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes"
-    (2018); Dutordoir et al. 2020; Shi et al. 2020, G.2.
+    The flops of a ``Layer`` with R S rows per image. Equal constant patches count once if X has no
+    gradient. Source: Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes" (2018);
+    Dutordoir et al. 2020; Shi et al. 2020, G.2.
 
     Examples
     --------
     >>> q = fs.Whitened(mean=np.zeros((2, 5)), scale_tril=np.stack([np.eye(5)] * 2))
-    >>> layer = fs.ConvolutionalLayer(fs.RBF(), np.zeros((5, 4)), q, image_shape=(3, 3), patch_shape=(2, 2))
+    >>> shapes = dict(image_shape=(3, 3), patch_shape=(2, 2))
+    >>> layer = fs.ConvolutionalLayer(fs.RBF(), np.zeros((5, 4)), q, **shapes)
     >>> layer.posterior
     Whitened(mean=<float64 (2, 5)>, scale_tril=<float64 (2, 5, 5)>)
     """
@@ -71,7 +71,7 @@ class ConvolutionalLayer(OnPatches):
 
     @property
     def rows_each(self):
-        """R S, the patches of an image."""
+        """R S, the number of patches per image."""
         return num_windows(self.geometry)
 
     @property
@@ -82,11 +82,11 @@ class ConvolutionalLayer(OnPatches):
         return (H - h) // stride + 1, (W - w) // stride + 1, channels
 
     def check_parts(self):
-        """As of a ``Layer``."""
+        """Raise ``TypeError`` as a ``Layer`` does."""
         check.parts(self, PARTS)
 
     def check_shapes(self):
-        """As of a ``Layer``: ``(H W C, (R S P,))``."""
+        """Return ``(H W C, (R S P,))``, with the errors of a ``Layer``."""
         H, W, C, h, w, _ = self.geometry
         sizes, columns = check.inducing(
             self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior"
@@ -107,14 +107,14 @@ class ConvolutionalLayer(OnPatches):
         return H * W * C, (self.rows_each * channels[0],)
 
     def start(self, jitter, columns=0, need=(), **more):
-        """A pass through this layer, as of a ``Layer``."""
+        """Begin a pass through this layer, as a ``Layer`` does."""
         return PatchPass(self, jitter, columns, need, **more)
 
 
 class PatchPass:
-    """One way through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, and images around it.
+    """Pass through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, from images to images.
 
-    Arguments as of that.
+    Arguments as in ``LayerPass``.
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), **more):
@@ -137,12 +137,12 @@ class PatchPass:
         return self._of_patches.clamped
 
     def _patches(self, X):
-        """(N R S, h w C)."""
+        """Return the patches (N R S, h w C)."""
         patches = kernels.gather_patches(X, self._geometry)
         return patches.reshape(-1, patches.shape[-1])
 
     def forward(self, X):
-        """``(Marginals, rows)`` of the outputs (R S P, N) at a run of images X (N, H W C)."""
+        """Return ``(Marginals, residuals)`` of the outputs (R S P, N) for images X (N, H W C)."""
         patches = self._patches(X)
         patches, which = merged(patches) if self._merging else (patches, None)
         f, rows = self._of_patches.forward(patches)
@@ -153,7 +153,7 @@ class PatchPass:
 
     @staticmethod
     def _image(moment, which, N):
-        """(R S P, N) of (P, patches): a view of what lies in memory as images (N, R S P)."""
+        """Map (P, patches) to (R S P, N): a view of images (N, R S P) in memory."""
         by_patch = (
             np.ascontiguousarray(moment.T, like=moment)
             if which is None
@@ -162,7 +162,7 @@ class PatchPass:
         return by_patch.reshape(N, -1).T
 
     def pull(self, rows, f_bar):
-        """As of a ``LayerPass``; those of X (N, H W C)."""
+        """As in a ``LayerPass``; the cotangents are those of X (N, H W C)."""
         rows, which = rows
         f_bar = Marginals(*(self._of_rows(bar, which) for bar in (f_bar.mean, f_bar.var)))
         patches_bar = self._of_patches.pull(rows, f_bar)
@@ -173,7 +173,7 @@ class PatchPass:
         )
 
     def _of_rows(self, bar, which):
-        """The transpose of ``_image``: (P, patches), of merged ones the sum."""
+        """Apply the transpose of ``_image``: (P, patches), with sums over merged patches."""
         by_output = np.ascontiguousarray(
             bar.reshape(self._each, -1, bar.shape[-1]).transpose(1, 2, 0), like=bar
         )
@@ -185,19 +185,20 @@ class PatchPass:
         )
 
     def floor(self, X):
-        """As of a ``LayerPass``, (R S P, N) or what broadcasts to that."""
+        """As in a ``LayerPass``: an array that broadcasts to (R S P, N)."""
         by_patch = self._of_patches.floor(self._patches(X)).reshape(len(X), -1)
         return np.repeat(by_patch.T, self._channels, axis=0)
 
     def joint(self, X):
-        """``Joint`` moments (P, N R S) of the functions at all patches of X."""
+        """Return the ``Joint`` moments (P, N R S) of the functions at all patches of X."""
         return self._of_patches.joint(self._patches(X))
 
 
 def merged(patches):
-    """``(rows, which)``: equal constant patches as one row, so that rows[which] are the patches; None where that saves nothing.
+    """Return ``(rows, which)``: equal constant patches as one row, and ``rows[which]`` the patches.
 
-    On the host alone: a device would wait to know how many there are.
+    ``which`` is None if nothing is saved. Only on the host: on a device the number of rows would
+    need a synchronisation.
     """
     if type(patches) is not np.ndarray:
         return patches, None

@@ -1,4 +1,4 @@
-"""The standard normal numbers behind the draws of hidden layers."""
+"""Standard normal numbers for the draws of hidden layers."""
 
 import numpy as np
 
@@ -6,18 +6,19 @@ from .. import check
 from ..runtime.dispatch import one_device
 from .layer import widths
 
-RUN = 4096  # rows that are drawn at a time where only some are kept
+RUN = 4096  # rows that are drawn at a time if only some are kept
 
 
 def hidden_draws(model, X, draws, num_samples, rng, place=None):
-    """One array (S, B, P) for each hidden layer, where X is: those that are given, checked, or new ones.
+    """Return one array (S, B, P) per hidden layer, on the device of X: given ones, checked, or new
+    ones.
 
-    New ones are independent for each row and layer, and made on the host. For even S the second
-    half is the negative of the first: what is odd in them then cancels, which is most of the noise
-    where factors are small.
+    New ones are independent per row and layer, and made on the host. For even S the second half is
+    the negative of the first, which cancels the odd part of the noise: most of it if the factors
+    are small.
 
-    place : ``Place`` of the rows X among those of all ranks, which have the draws that one process has for these rows: each rank
-    draws those of all rows and keeps its own
+    ``place`` is the ``Place`` of the rows X among those of all ranks. Draws are those that one
+    process makes for these rows: each rank draws those of all rows and keeps its own.
     """
     sizes = widths(model.layers)
     if draws is not None:
@@ -41,7 +42,10 @@ def _normal(rng, S, B, P, place):
 
 
 def _of_rows(rng, count, P, rows):
-    """``rng.standard_normal((count, P))[rows]`` for increasing ``rows``, with the memory of these."""
+    """Return ``rng.standard_normal((count, P))[rows]`` for increasing ``rows``.
+
+    The memory is that of ``rows`` and of one block.
+    """
     kept = np.empty((len(rows), P))
     for start in range(0, count, RUN):
         block = rng.standard_normal((min(RUN, count - start), P))
@@ -75,5 +79,5 @@ def _given(draws, sizes, X, B):
 
 
 def num_draws(draws):
-    """S."""
+    """Return S."""
     return len(draws[0]) if draws else 1

@@ -1,4 +1,4 @@
-"""The records of a deep GP, and the checks that its public functions begin with."""
+"""Records of a deep GP, and the argument checks of its public functions."""
 
 from typing import TYPE_CHECKING
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @record
 class Layer:
-    """P functions of one layer's inputs, which share a covariance and inducing inputs.
+    """P functions of one layer's inputs, with a common covariance and common inducing inputs.
 
     Parameters
     ----------
     covariance : Covariance
     inducing : (M, D) array, or a record
-        As of an ``SVGP``, among the inputs of the layer.
+        As in an ``SVGP``; inputs of this layer.
     posterior : Posterior
-        Any that an ``SVGP`` takes. Its fields have a leading axis of P outputs, which are the
-        columns of the next layer's inputs; of the last layer as in an ``SVGP``.
+        Any posterior of an ``SVGP``. In a hidden layer its fields have a leading axis of P outputs,
+        the columns of the next layer's inputs; in the last layer they are as in an ``SVGP``.
     mean : Mean, optional
-        Added to the functions; ``None`` is zero. Hidden layers without one forget their inputs: use
-        ``IdentityMean()`` or ``pca_mean(X, P)``.
+        Added to the functions; ``None`` is zero. A hidden layer with a zero mean forgets its
+        inputs: use ``IdentityMean()`` or ``pca_mean(X, P)``.
 
     Examples
     --------
@@ -50,21 +50,21 @@ class Layer:
     posterior: Posterior
     mean: Mean | None = None
 
-    rows_each = 1  # in a run of rows, for each row of X: a layer on patches has more
+    rows_each = 1  # rows in the layer per row of X: more than one for a layer on patches
 
     @property
     def columns_of(self):
-        """What has as many columns as its inputs, in messages."""
+        """Name, for messages, of the field that fixes the number of columns of the inputs."""
         return self.covariance.columns_of
 
     def check_parts(self):
-        """Raise ``TypeError`` where a part is in the place of another."""
+        """Raise ``TypeError`` if a part has the wrong type."""
         check.parts(self, PARTS)
 
     def check_shapes(self):
-        """``(columns of the inputs, leading axes of the outputs)``.
+        """Return ``(columns of the inputs, leading axes of the outputs)``.
 
-        ``ValueError`` where the parts do not fit each other.
+        ``ValueError`` if the parts do not fit each other.
         """
         sizes, D = check.inducing(
             self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior"
@@ -75,29 +75,30 @@ class Layer:
         return D, outputs
 
     def start(self, jitter, columns=0, need=(), **more):
-        """A pass through this layer: a ``LayerPass``, with its arguments."""
+        """Begin a pass through this layer: a ``LayerPass``, with its arguments."""
         return layer_pass(self, jitter, columns, need, **more)
 
 
 @record
 class DeepGP:
-    """Layers of Gaussian processes, one on the draws of the other, and a likelihood.
+    """Layers of Gaussian processes, each on draws of the layer below, and a likelihood.
 
     Parameters
     ----------
     layers : tuple of Layer, or of ConvolutionalLayer
-        From the inputs up. All but the last are hidden.
+        From the inputs upwards. All but the last are hidden.
     likelihood : Likelihood
 
     Notes
     -----
-    All that takes an ``SVGP`` by the kind of a model takes this too; ``deep_gp`` makes one to start
-    from. Source: Salimbeni and Deisenroth, "Doubly Stochastic Variational Inference for Deep
-    Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
+    Functions that take an ``SVGP`` and dispatch on the kind of model take a ``DeepGP`` too;
+    ``deep_gp`` makes an initial one. Source: Salimbeni and Deisenroth, "Doubly Stochastic
+    Variational Inference for Deep Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
 
     Examples
     --------
-    >>> hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]), fs.IdentityMean())
+    >>> q = fs.Whitened(np.zeros((1, 6)), np.eye(6)[None])
+    >>> hidden = fs.Layer(covariance, Z, q, fs.IdentityMean())
     >>> deep = fs.DeepGP((hidden, fs.Layer(covariance, Z, model.posterior)), gaussian)
     >>> value, grad = fs.elbo_and_grad(deep, X, Y, num_samples=2, rng=0)
     >>> grad.layers[0].inducing.shape
@@ -109,7 +110,7 @@ class DeepGP:
 
 
 class naming_layer:
-    """A context in which errors tell the layer that they are about."""
+    """Context manager that puts the number of the layer in front of error messages."""
 
     def __init__(self, number):
         self._number = number
@@ -127,7 +128,10 @@ class naming_layer:
 
 
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
-    """Check and cast the arguments of a function of a deep GP: ``(model, X, Y, dtype)``, as ``check.svgp`` does it."""
+    """Check and cast the arguments of a function of a deep GP: ``(model, X, Y, dtype)``.
+
+    ``check.svgp`` does the same for an SVGP.
+    """
     _check_parts(model)
     if type(X) is not np.ndarray:
         deferred_checks.defer(X, *(value for _, _, value in leaves(model)))
@@ -174,7 +178,7 @@ def _check_parts(model):
 
 
 def _check_chain(layers):
-    """Columns of the first layer's inputs, and leading axes of the last one's outputs."""
+    """Return the columns of the first layer's inputs and the leading axes of the last outputs."""
     sizes = []
     for number, layer in enumerate(layers):
         with naming_layer(number):
@@ -198,16 +202,16 @@ def _check_chain(layers):
 
 
 def _image_of(layer):
-    """(H, W, C) of images that a layer takes as its inputs, by itself or by its covariance; None where it takes any columns."""
+    """Return (H, W, C) of a layer on images, or of its covariance on images; else None."""
     geometry = getattr(layer, "geometry", None) or getattr(layer.covariance, "geometry", None)
     return geometry and geometry[:3]
 
 
 def _counted(shape):
-    """A size, and what it is the product of."""
+    """Describe a shape and its product."""
     return " x ".join(map(str, shape)) + (f" = {np.prod(shape)}" if len(shape) > 1 else "")
 
 
 def widths(layers):
-    """How many outputs each hidden layer has."""
+    """Return the number of outputs of each hidden layer."""
     return [layer.check_shapes()[1][0] for layer in layers[:-1]]

@@ -1,8 +1,8 @@
-"""Predictions of a deep GP: mixtures over quasi-random draws of its hidden layers, which all rows share.
+"""Predictions of a deep GP: mixtures over quasi-random draws of its hidden layers.
 
-Given the hidden layers' draws the last one is Gaussian at each row, so what is predicted is a
+Given the draws of the hidden layers, the last layer is Gaussian at each row, so a prediction is a
 mixture of S Gaussians with equal weights. The draws are points of N(0, I) over the outputs of all
-hidden layers, the same ones for every row: a row's prediction depends on nothing but that row.
+hidden layers, the same for every row: a row's prediction depends only on that row.
 """
 
 from itertools import accumulate
@@ -19,26 +19,28 @@ HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_samples=32, rng=None):
-    """As of an SVGP: mean and variance (N,) or (N, P) of the mixture over draws of the hidden layers.
+    """Predict as for an SVGP: mean and variance (N,) or (N, P) of the mixture over hidden draws.
 
-    num_samples : S, a power of two, of quasi-random points that all rows share (``kernels.normal_points``, with this ``rng``: the
-    same for the same seed, and for None).
+    ``num_samples`` is S, a power of two: the number of quasi-random points, common to all rows
+    (``kernels.normal_points`` with this ``rng``: the same for the same seed, and for None).
 
-    There is no ``full_cov``: what rows share is no Gaussian; ``sample_f`` draws whole functions. 2
-    M^2 S N flops an output and layer (the first one sees N rows alone).
+    There is no ``full_cov``, because the joint distribution over rows is not Gaussian; ``sample_f``
+    draws whole functions. 2 M^2 S N flops per output and layer (the first layer has only N rows).
     """
     if check.flag("full_cov", full_cov):
         raise ValueError(
-            "predict_f: the outputs of a deep GP at several inputs are no Gaussian, and have no"
-            " covariance that would tell all about them: leave `full_cov` out; sample_f(model, Xs)"
-            " draws whole functions"
+            "predict_f: the outputs of a deep GP at several inputs are not jointly Gaussian: leave"
+            " `full_cov` out; sample_f(model, Xs) draws whole functions"
         )
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
     return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
 
 
 def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
-    """As of an SVGP, and as ``predict_f``: mean and variance of new targets, or class probabilities p and p (1 - p)."""
+    """Predict as for an SVGP and as ``predict_f``: moments of new targets.
+
+    Mean and variance, or class probabilities p and p (1 - p).
+    """
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
     return mixture.gathered(
         lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f))
@@ -46,14 +48,14 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=No
 
 
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
-    """As of an SVGP, and as ``predict_f``: (N,), of all outputs of a row jointly."""
+    """Evaluate as for an SVGP and as ``predict_f``: (N,), of all outputs of a row jointly."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
 
     def log_density(f, y):
         logs = mixture.by_sample(
             mixture.model.likelihood.predict_log_density(mixture.repeated(y), f)
         )
-        # a number also where all are -inf
+        # finite, also if all are -inf
         top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)
         with np.errstate(divide="ignore"):
             return (top + np.log(mixture.average(np.exp(logs - top))),)
@@ -62,15 +64,16 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samp
 
 
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
-    """As of an SVGP, and as ``predict_f``: each output by itself."""
+    """Evaluate as for an SVGP and as ``predict_f``: each output separately."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
     return mixture.gathered(lambda f, y: (mixture.cdf(y, f),))[0]
 
 
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
-    """As of an SVGP, and as ``predict_f``: quantiles of the mixture, between those of its parts, by halving that bracket.
+    """Predict as for an SVGP and as ``predict_f``: quantiles of the mixture, by bisection.
 
-    Up to 54 evaluations of ``predict_cdf`` a level.
+    The quantiles of the mixture's parts bracket them. Up to 54 evaluations of ``predict_cdf`` per
+    level.
     """
     levels = levels_of(levels)
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
@@ -79,10 +82,11 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_sa
 
 
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
-    """As of an SVGP: whole functions, drawn layer by layer, each layer's outputs at all Xs jointly given those below.
+    """Draw as for an SVGP: whole functions, layer by layer.
 
-    (num_samples, N) or (num_samples, N, P). N^3 / 3 flops an output, for each sample in all layers
-    but the first.
+    Each layer's outputs at all Xs are drawn jointly, given those of the layer below: (num_samples,
+    N) or (num_samples, N, P). N^3 / 3 flops per output, for each sample in all layers but the
+    first.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     model, X, _, dtype = checked(model, Xs, names=NAMES)
@@ -100,12 +104,12 @@ def _drawn(number, work, X, jitter, num_samples, rng):
     mean, cov = work.joint(X)
     with naming_layer(number):
         samples = joint_samples(mean, cov, jitter, num_samples, rng)
-    # several rows each, of patches
+    # a layer on patches has several rows per row of X
     return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)
 
 
 class Mixture:
-    """Test inputs, checked, and the shared points: chunk by chunk the last layer's marginals at each, (..., S n).
+    """Checked test inputs and common points: per chunk the last layer's marginals (..., S n).
 
     Attributes
     ----------
@@ -117,8 +121,7 @@ class Mixture:
         num_samples = check.whole("num_samples", num_samples, 2)
         if num_samples & (num_samples - 1):
             raise ValueError(
-                "`num_samples` must be a power of two, as quasi-random points come, got"
-                f" {num_samples}"
+                f"`num_samples` must be a power of two, for quasi-random points, got {num_samples}"
             )
         self.model, self._X, self._Y, dtype = checked(model, Xs, Ys, NAMES)
         sizes = widths(self.model.layers)
@@ -133,7 +136,10 @@ class Mixture:
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):
-        """``function(f, y)`` of all chunks, a tuple of arrays (..., n), as arrays (N, ...); y is None without targets."""
+        """Apply ``function(f, y)`` to all chunks and concatenate its arrays (..., n) to (N, ...).
+
+        ``function`` returns a tuple; y is None without targets.
+        """
         parts, seen = [], 0.0
         for start in range(0, len(self._X), self._rows):
             X = self._X[start : start + self._rows]
@@ -149,33 +155,33 @@ class Mixture:
         return tuple(trailing(np.concatenate(part, axis=-1)) for part in zip(*parts, strict=True))
 
     def by_sample(self, values):
-        """(..., S n) of all draws as (S, ..., n)."""
+        """Reshape (..., S n) of all draws to (S, ..., n)."""
         return np.moveaxis(values.reshape(*values.shape[:-1], self._S, -1), -2, 0)
 
     def repeated(self, y):
-        """Targets for each draw."""
+        """Repeat the targets for each draw."""
         return repeated(y, self._S)
 
     def average(self, values):
-        """Over the draws, which lead."""
+        """Average over the draws, the leading axis."""
         return values.sum(axis=0) / self._S
 
     def moments(self, mean, var):
-        """Mean and variance of the mixture of parts with these."""
+        """Return the mean and variance of the mixture, from those of its parts."""
         mean, var = self.by_sample(mean), self.by_sample(var)
         centre = self.average(mean)
         return centre, self.average(var) + self.average(np.square(mean - centre))
 
     def cdf(self, y, f):
-        """The distribution function of the mixture at targets (..., n)."""
+        """Return the distribution function of the mixture at targets (..., n)."""
         return self.average(self.by_sample(self.model.likelihood.predict_cdf(self.repeated(y), f)))
 
     def quantiles(self, levels, f):
-        """One array (..., n) for each level.
+        """Return one array (..., n) per level.
 
         P(y <= q) reaches the level at the largest of the parts' quantiles, and not below the
-        smallest. That bracket is halved: of counts down to one of them, of other numbers to their
-        rounding, and its upper end is the answer.
+        smallest. That bracket is bisected, for counts down to one of them and for other numbers to
+        their rounding. The upper end is returned.
         """
         found, counts = [], self.model.likelihood.counts
         for parts, level in zip(
@@ -194,7 +200,7 @@ class Mixture:
 
 
 def _points(sizes, num, rng, X):
-    """Points (S, P) for each hidden layer, parts of one (S, sum of P)."""
+    """Return points (S, P) per hidden layer, parts of one array (S, sum of P)."""
     if not sizes:
         return []
     points = kernels.normal_points(sum(sizes), num, rng, like=X).astype(X.dtype)
@@ -202,6 +208,11 @@ def _points(sizes, num, rng, X):
 
 
 models.register(
-    DeepGP, predict_f=predict_f, predict_y=predict_y, predict_log_density=predict_log_density, predict_cdf=predict_cdf,
-    predict_quantiles=predict_quantiles, sample_f=sample_f,
-)  # fmt: skip
+    DeepGP,
+    predict_f=predict_f,
+    predict_y=predict_y,
+    predict_log_density=predict_log_density,
+    predict_cdf=predict_cdf,
+    predict_quantiles=predict_quantiles,
+    sample_f=sample_f,
+)

@@ -1,1 +1,1 @@
-"""Optimisers: natural gradients, first-order rules, schedules, and the flat vector for everybody else's optimiser."""
+"""Optimisers: natural gradients, first-order rules, schedules, and the flat vector for others."""

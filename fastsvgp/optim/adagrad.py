@@ -1,4 +1,4 @@
-"""AdaGrad for gradients that may have rows for some of the parameters alone: a step costs what the rows cost."""
+"""AdaGrad for gradients that can have only some rows: the cost of a step is that of the rows."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .schedules import Schedule, Size, as_schedule
 
 @record
 class AdaGradState:
-    """How far AdaGrad has come: ``count`` steps; ``sums``, a record like the model, of squared gradients; of the schedule."""
+    """State: ``count`` steps, ``sums`` of squared gradients (like the model), and the schedule."""
 
     count: int = static()
     sums: Record
@@ -36,13 +36,13 @@ class AdaGrad(Fixing):
     fixed: tuple[str, ...]
 
     def step_size_at(self, state: AdaGradState) -> float:
-        """That of the next step."""
+        """Return the step size of the next step."""
         return self.step_size.size(state.count, state.schedule[0])
 
     def init(self, model: Record) -> AdaGradState:
-        """The state before the first step: zeros, as many as there are free parameters.
+        """Return the state before the first step: one zero per free parameter.
 
-        ``ValueError`` when a named field does not exist.
+        ``ValueError`` if a named field does not exist.
         """
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
@@ -52,18 +52,20 @@ class AdaGrad(Fixing):
     def step(
         self, model: RecordT, grad: RecordT, state: AdaGradState, value: float | None = None
     ) -> tuple[RecordT, AdaGradState]:
-        """One step uphill; the arrays of ``state``, and from the second step on those of ``model``, are written to.
+        """Take one step uphill, in place.
+
+        The arrays of ``state`` are overwritten, and from the second step on those of ``model`` too.
 
         Parameters
         ----------
         model : record
-            From the second step on what the step before returned, or a model of your own that
-            nothing else holds.
+            From the second step on, the result of the step before, or a model whose arrays nothing
+            else uses.
         grad : record of the same type
             Uphill, in natural space; leaves are arrays or ``SparseRows``. Fixed fields may be None.
         state : AdaGradState
         value : float, optional
-            For schedules that want it.
+            The objective, for schedules that read it.
 
         Returns
         -------
@@ -113,28 +115,29 @@ class AdaGrad(Fixing):
 
 @names_options
 def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) -> AdaGrad:
-    """AdaGrad (Duchi, Hazan and Singer 2011), uphill, in place, for dense gradients and for ``SparseRows``.
+    """AdaGrad (Duchi, Hazan and Singer 2011), uphill and in place, for dense and sparse gradients.
 
     Parameters
     ----------
     step_size : float, schedule, or function ``count -> step size``
-        How far a coordinate moves in its first step; 0.1 falling to 0.02 serves 10^5 random Fourier
-        features.
+        Distance that a coordinate moves in its first step; 0.1 falling to 0.02 suits 10^5 random
+        Fourier features.
     epsilon : float
-        Added to the root of the sums.
+        Number added to the root of the sums.
     fixed : str or sequence of str
-        Dotted paths of fields that stay as they are.
+        Dotted paths of fields that are not moved.
 
     Returns
     -------
     AdaGrad
         ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``.
-        Positive numbers, the diagonals of factors among them, move in the coordinates log x.
+        Positive numbers, including the diagonals of factors, move in the coordinates log x.
+        Gradients are arrays or ``SparseRows``.
 
     Notes
     -----
-    O(rows) a step; the first one copies the model. As many numbers of state as there are
-    parameters, in their dtype.
+    O(rows) per step; the first step copies the model. The state has one number per parameter, in
+    the dtype of the parameter.
 
     Examples
     --------
@@ -150,7 +153,7 @@ def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) ->
 
 
 def _dtype(value):
-    """That of a leaf, float64 for Python numbers."""
+    """Return the dtype of a leaf, float64 for Python numbers."""
     dtype = getattr(value, "dtype", np.dtype(np.float64))
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
@@ -165,14 +168,17 @@ def _zeros(value):
 
 @public_call()
 def _moves(found, bars, count):
-    """``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``; a device is asked once whether all is well."""
+    """Return ``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``.
+
+    On a device all checks are read in one synchronisation.
+    """
     deferred_checks.defer(*(array for _, _, array in found))
     moves = []
     for path, kind, array in found:
         bar = bars.get(path)
         if bar is None:
             raise ValueError(
-                f"field {path!r} is free here, but None came for it: fix it, or ask for its"
+                f"field {path!r} is free here, but None came for it: fix it, or request its"
                 " gradient in `wrt=`"
             )
         rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
@@ -195,7 +201,7 @@ def _all_finite(bar):
 
 
 def _lines(path, array, rows, bar):
-    """``(rows, bar (r, k))``, checked: which lines of an array, seen as (..., k), move, and along what."""
+    """Return ``(rows, bar (r, k))``, checked: lines of an array (..., k), and their gradient."""
     shape, dtype = np.shape(array), _dtype(array)
     if rows is not None:
         if len(rows) and not within(rows, shape[0]):

@@ -1,18 +1,18 @@
-"""What all first-order optimisers share: state, ascent in unconstrained coordinates, step sizes by field.
+"""Common parts of first-order optimisers: state, unconstrained ascent, step sizes per field.
 
 An optimiser is two pure functions with immutable settings::
 
     state        = optimiser.init(model)
     model, state = optimiser.step(model, grad, state)
 
-``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a
-loss, pass the negative of its gradient. Steps are taken in the coordinates of ``ravel``, so that
-positive numbers stay positive; the gradient comes in natural space, as the bounds return it.
+``grad`` is the gradient of an objective to be maximised (an ELBO): steps go uphill. To minimise a
+loss, pass the negative of its gradient. Steps are taken in the coordinates of ``ravel``, so
+positive numbers stay positive. The gradient is in natural space, as the bounds return it.
 
-``fit`` and ``by_field`` take any object that offers what ``OFFERED`` names, with the arguments and
-results that the methods of ``Optimiser`` have; ``fixed`` are the names of the fields that stay as
-they are. Its state must be a record, for that is what a checkpoint can hold; which one is its own
-affair.
+``fit`` and ``by_field`` accept any object with the attributes named in ``OFFERED``, with the
+arguments and results of the methods of ``Optimiser``. ``fixed`` holds the names of the fields that
+are not moved. The state must be a record, because a checkpoint holds records; its class is up to
+the optimiser.
 """
 
 import difflib
@@ -33,7 +33,7 @@ OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
 
 
 def check_offered(name, optimiser):
-    """Raise ``TypeError`` unless what came as ``name`` offers what training asks of an optimiser."""
+    """Raise ``TypeError`` unless the argument ``name`` has the attributes that training needs."""
     lacking = [what for what in OFFERED if not hasattr(optimiser, what)]
     if isinstance(optimiser, str):
         raise TypeError(
@@ -41,17 +41,17 @@ def check_offered(name, optimiser):
         )
     if lacking or isinstance(optimiser, type):
         problem = (
-            f"which lacks {', '.join(lacking)}"
+            f"which has no {', '.join(lacking)}"
             if not isinstance(optimiser, type)
-            else "a class: call it"
+            else "a class: make an instance"
         )
         raise TypeError(
             f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an"
-            f" object of your own that offers {', '.join(OFFERED)}; got {optimiser!r}, {problem}"
+            f" object with {', '.join(OFFERED)}; got {optimiser!r}, {problem}"
         )
 
 
-MEANT = {  # by a text in the place of an optimiser
+MEANT = {  # the optimisers that a text may have meant
     "adam": "fs.adam(0.01)",
     "sgd": "fs.sgd(0.01)",
     "adagrad": "fs.adagrad(0.01)",
@@ -60,7 +60,7 @@ MEANT = {  # by a text in the place of an optimiser
 
 
 def _nearest(text):
-    """The optimisers to offer for a text, the nearest name first; all of them where none is near."""
+    """Suggest optimisers for a text, the nearest name first; the first three if no name is near."""
     near = difflib.get_close_matches(
         text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT)
     )
@@ -71,7 +71,7 @@ def _nearest(text):
 
 
 def begun(optimiser, model):
-    """``optimiser.init(model)``. ``TypeError`` where that is no record."""
+    """Return ``optimiser.init(model)``; ``TypeError`` if that is not a record."""
     state = optimiser.init(model)
     if not is_record(state):
         raise TypeError(
@@ -83,10 +83,10 @@ def begun(optimiser, model):
 
 @record
 class OptimiserState:
-    """How far an optimiser has come: a record, so that ``fastsvgp.save`` can keep it.
+    """State of an optimiser: a record, so that ``fastsvgp.save`` can store it.
 
-    ``count`` is the number of steps taken, ``first`` and ``second`` are the running moments (n,)
-    float64 of the flat gradient (None where the rule has none), ``schedules`` the states of the
+    ``count`` is the number of steps taken. ``first`` and ``second`` are the running moments (n,)
+    float64 of the flat gradient, None if the rule has none. ``schedules`` holds the states of the
     step-size schedules.
     """
 
@@ -97,15 +97,15 @@ class OptimiserState:
 
 
 class OncePerStructure:
-    """What an optimiser has found out about the last model that came, for as long as those that come have its structure.
+    """Cache of one result, reused as long as the models that come have the same structure.
 
-    It is no setting: it is not compared, and neither copies nor files have it.
+    The cache is not a setting: comparisons ignore it, and copies and files leave it out.
     """
 
     _last = None, None  # replaced as a whole, since threads may share an optimiser
 
     def _once_for(self, structure, find):
-        """``find()`` of a structure, called again if that is not the last one."""
+        """Return ``find()`` for a structure; call it again only if the structure has changed."""
         last, found = self._last
         if last != structure:
             found = find()
@@ -117,21 +117,24 @@ class OncePerStructure:
 
 
 class Fixing(OncePerStructure):
-    """What an optimiser with the setting ``fixed``, names of fields, moves."""
+    """Base of optimisers with the setting ``fixed``: names of fields that are not moved."""
 
     fixed: Any
 
     def fixing(self, names: Names) -> Self:
-        """The same optimiser with more fields fixed."""
+        """Return the same optimiser with more fields fixed."""
         optimiser: Any = self
         return replace(optimiser, fixed=self.fixed + as_names(names))
 
     def paths(self, model: Record) -> tuple[str, ...]:
-        """The leaves that a step moves: what to ask of a bound in ``wrt=``."""
+        """Return the leaves that a step moves: the names to pass to a bound as ``wrt=``."""
         return free_paths(model, self.fixed)
 
     def moving(self, model: Record, state: Any) -> tuple[str, ...]:
-        """The leaves that the next step moves: all of ``paths``, except where some start later (see ``by_field``)."""
+        """Return the leaves that the next step moves: ``paths``, less those that start later.
+
+        Only ``by_field`` has leaves that start later.
+        """
         return self.paths(model)
 
 
@@ -147,13 +150,16 @@ class Optimiser(Fixing):
     moments = 0
 
     def update(self, x, g, moments, out, step_size, count):
-        """Write the new coordinates and moments of a slice to ``out``; ``count`` is 1 at the first step. For subclasses."""
+        """Write the new coordinates and moments of a slice to ``out``. Subclasses implement it.
+
+        ``count`` is 1 at the first step.
+        """
         raise NotImplementedError
 
     def init(self, model: Record) -> OptimiserState:
-        """The state before the first step on ``model``.
+        """Return the state before the first step on ``model``.
 
-        ``ValueError`` when a named field does not exist.
+        ``ValueError`` if a named field does not exist.
         """
         layout, _ = self._layout(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], layout.paths)
@@ -167,7 +173,7 @@ class Optimiser(Fixing):
     def step(
         self, model: RecordT, grad: RecordT, state: OptimiserState, value: float | None = None
     ) -> tuple[RecordT, OptimiserState]:
-        """One step uphill.
+        """Take one step uphill.
 
         Parameters
         ----------
@@ -176,12 +182,12 @@ class Optimiser(Fixing):
             Gradient of the objective at ``model``, in natural space; fixed fields may be None.
         state : OptimiserState
         value : float, optional
-            The objective at ``model``; needed by ``plateau`` schedules only.
+            The objective at ``model``; only ``plateau`` schedules need it.
 
         Returns
         -------
         model, state
-            New ones; what came in is not modified.
+            New ones; the arguments are not modified.
 
         Raises
         ------
@@ -205,9 +211,10 @@ class Optimiser(Fixing):
         return model, self.observed(state, value, *new)
 
     def ascent(self, model, grad, state, sizes, count):
-        """``(model, *moments)`` after a step of these ``sizes``, the ``count``-th: numbers, or 0-d arrays where the model is.
+        """Return ``(model, *moments)`` after the ``count``-th step, with these step ``sizes``.
 
-        All else as ``step``, which takes them from the state.
+        ``sizes`` are numbers, or 0-d arrays on the device of the model. All else as in ``step``,
+        which takes both from the state.
         """
         moments = [m for m in (state.first, state.second) if m is not None]
         return self._ascent(*self._layout(model), model, grad, moments, sizes, count)
@@ -238,18 +245,18 @@ class Optimiser(Fixing):
 
     @property
     def needs_value(self) -> bool:
-        """Whether a step has to know the objective."""
+        """Whether a step needs the objective."""
         return any(schedule.needs_value for schedule in self._schedules())
 
     def sizes(self, state: OptimiserState) -> list[float]:
-        """The sizes of the next step, one for each schedule."""
+        """Return the sizes of the next step, one per schedule."""
         return [
             s.size(state.count, now)
             for s, now in zip(self._schedules(), state.schedules, strict=True)
         ]
 
     def observed(self, state, value, *moments):
-        """The state after a step that led to these moments."""
+        """Return the state after a step that led to these moments."""
         schedules = zip(self._schedules(), state.schedules, strict=True)
         return OptimiserState(
             *moments,
@@ -258,14 +265,14 @@ class Optimiser(Fixing):
         )
 
     def step_size_at(self, state: OptimiserState) -> float:
-        """The general step size of the next step."""
+        """Return the general step size of the next step."""
         return self.step_size.size(state.count, state.schedules[0])
 
     def _schedules(self):
         return (self.step_size, *(schedule for _, schedule in self.step_sizes))
 
     def _layout(self, model):
-        """``(Layout, segments)`` of the free leaves of a model."""
+        """Return ``(Layout, segments)`` of the free leaves of a model."""
 
         def find():
             layout = Layout(model, free_paths(model, self.fixed), transform=self.transform)
@@ -274,7 +281,7 @@ class Optimiser(Fixing):
         return self._once_for(structure_of(model), find)
 
     def _segments(self, layout):
-        """(slice, index of its schedule): neighbouring leaves with the same schedule share a slice."""
+        """Return [(slice, index of its schedule)]; neighbours with one schedule share a slice."""
         segments = []
         for path, at in layout.slices.items():
             which, length = 0, -1

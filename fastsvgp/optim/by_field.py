@@ -1,4 +1,4 @@
-"""Several optimisers, each with fields of its own."""
+"""Several optimisers, each for its own fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from .schedules import plateau
 
 @record
 class ByFieldState:
-    """``count`` steps so far, and the state of each part: they count their own steps."""
+    """State: ``count`` steps so far, and the state of each part, which counts its own steps."""
 
     count: int = static()
     parts: tuple[Record, ...] = ()
@@ -23,7 +23,10 @@ class ByFieldState:
 
 @dataclass(frozen=True)
 class Part:
-    """An optimiser for the leaves below ``names``, at rest for the first ``after`` steps; without names for all that is left."""
+    """Optimiser for the leaves below ``names``, idle for the first ``after`` steps.
+
+    A part without names has all remaining leaves.
+    """
 
     names: tuple[str, ...]
     optimiser: Moves
@@ -32,32 +35,32 @@ class Part:
 
 @dataclass(frozen=True)
 class ByField(OncePerStructure):
-    """What ``by_field`` makes; to ``fit`` it is an optimiser like any other (see ``base``)."""
+    """Optimiser that ``by_field`` makes; ``fit`` uses it like any other (see ``base``)."""
 
     parts: tuple[Part, ...]  # the last one has no names
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """Fields that stay as they are."""
+        """Fields that are not moved."""
         return self.parts[-1].optimiser.fixed
 
     @property
     def needs_value(self) -> bool:
-        """Whether a step of one of them has to know the objective, or may have to."""
+        """Whether a step of some part needs the objective; True for a part that does not say."""
         return any(getattr(part.optimiser, "needs_value", True) for part in self.parts)
 
     def fixing(self, names: Names) -> "ByField":
-        """The same with more fields fixed."""
+        """Return the same optimiser with more fields fixed."""
         return ByField(
             tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts)
         )
 
     def paths(self, model: Record) -> tuple[str, ...]:
-        """The leaves that steps move, sooner or later."""
+        """Return the leaves that steps move, now or later."""
         return _in_order(model, (part.optimiser.paths(model) for part in self._restricted(model)))
 
     def moving(self, model: Record, state: ByFieldState) -> tuple[str, ...]:
-        """The leaves that the next step moves."""
+        """Return the leaves that the next step moves."""
         parts = zip(self._restricted(model), state.parts, strict=True)
         return _in_order(
             model,
@@ -65,9 +68,9 @@ class ByField(OncePerStructure):
         )
 
     def init(self, model: Record) -> ByFieldState:
-        """The state before the first step.
+        """Return the state before the first step.
 
-        ``ValueError`` when a named field does not exist, or belongs to two optimisers.
+        ``ValueError`` if a named field does not exist, or has two optimisers.
         """
         leaves = free_paths(model)
         names = [name for part in self.parts for name in part.names]
@@ -75,7 +78,7 @@ class ByField(OncePerStructure):
             claims = [repr(name) for name in names if matches(path, (name,))]
             if len(claims) > 1:
                 raise ValueError(
-                    f"by_field: field {path!r} has two optimisers, by the names"
+                    f"by_field: field {path!r} has two optimisers, under the names"
                     f" {' and '.join(claims)}"
                 )
         parts = tuple(begun(part.optimiser, model) for part in self._restricted(model))
@@ -84,9 +87,10 @@ class ByField(OncePerStructure):
     def step(
         self, model: RecordT, grad: RecordT, state: ByFieldState, value: float | None = None
     ) -> tuple[RecordT, ByFieldState]:
-        """One step uphill of every optimiser that is not at rest; arguments, results and errors as of one alone.
+        """Take one step uphill with every part that has started.
 
-        Gradients of fields that do not move yet may be None.
+        Arguments, results and errors are those of ``Optimiser.step``. Gradients of fields that do
+        not move yet may be None.
         """
         states = []
         for part, now in zip(self._restricted(model), state.parts, strict=True):
@@ -96,11 +100,11 @@ class ByField(OncePerStructure):
         return model, ByFieldState(parts=tuple(states), count=state.count + 1)
 
     def step_size_at(self, state: ByFieldState) -> float:
-        """The step size of the fields without an optimiser of their own."""
+        """Return the step size of the fields without their own optimiser."""
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
     def _restricted(self, model):
-        """The parts, each optimiser with all fields fixed that are not its own: the same ones as long as the leaves are."""
+        """Return the parts, each with all other leaves fixed; cached per set of leaves."""
         leaves = free_paths(model)
         return self._once_for(leaves, lambda: self._restricted_to(leaves))
 
@@ -116,7 +120,7 @@ class ByField(OncePerStructure):
 
 
 def _in_order(model, groups):
-    """The paths of several groups, each once, in the order of the model's leaves."""
+    """Return the paths of several groups, each once, in the order of the model's leaves."""
     found = {path for group in groups for path in group}
     return tuple(path for path in free_paths(model) if path in found)
 
@@ -132,24 +136,25 @@ def gentle_inducing(
     patience: int = 100,
     fields: Names = "inducing",
 ) -> ByField:
-    """Inducing inputs that start late and then move slowly; everything else from the start by ``rest``.
+    """Start the inducing inputs late and move them slowly; move all else by ``rest``.
 
-    What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the
-    inducing inputs above all.
+    The authors of R-SVGP recommend this schedule, because movement of the inducing inputs is the
+    main cause of drift in the inverse that R-SVGP keeps up to date.
 
     Parameters
     ----------
     rest : Optimiser, optional
-        Default ``adam(5e-3)``.
+        Optimiser of all other fields; default ``adam(5e-3)``.
     after : int
-        Steps that the inducing inputs stay where they are.
+        Steps during which the inducing inputs are held fixed.
     step_size, beta1 : float
-        Of their own Adam.
+        Settings of the Adam for the inducing inputs.
     factor, patience : float, int
-        Their step size is multiplied by ``factor`` whenever the smoothed objective has not improved
-        for ``patience`` steps.
+        Their step size is multiplied by ``factor`` when the smoothed objective has not improved for
+        ``patience`` steps.
     fields : str or sequence of str
-        Where they are: of a deep GP ``["layers.0.inducing", "layers.1.inducing"]``.
+        Paths of the inducing inputs; for a deep GP
+        ``["layers.0.inducing", "layers.1.inducing"]``.
 
     Returns
     -------
@@ -182,19 +187,19 @@ def gentle_inducing(
 def by_field(
     rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] | None = None
 ) -> ByField:
-    """An optimiser for ``fit`` that is made of several.
+    """Combine several optimisers into one for ``fit``.
 
     Parameters
     ----------
     rest : Optimiser
-        For all fields that are not named below: ``adam(...)``, ``sgd(...)``, another
-        ``by_field(...)``, or one of your own.
+        Optimiser of all fields that ``fields`` does not name: ``adam(...)``, ``sgd(...)``, another
+        ``by_field(...)``, or an object with the same methods.
     fields : dict of str to Optimiser
-        Dotted path of a field, and the optimiser of all leaves below it. A name here goes before
-        those that a ``by_field`` in ``rest`` has for the same leaves.
+        Dotted path of a field, and the optimiser of all leaves below it. These names take
+        precedence over the names of a ``by_field`` in ``rest``.
     after : dict of str to int, optional
-        How many steps the fields under such a path, one of ``fields``, stay as they are before they
-        begin to move. Until then ``fit`` does not compute their gradients.
+        Number of steps for which the fields under a path, one of ``fields``, are held fixed at
+        first. Until then ``fit`` does not compute their gradients.
 
     Returns
     -------

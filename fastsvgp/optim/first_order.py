@@ -16,7 +16,7 @@ from .schedules import Schedule, Size, as_schedule
 
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """Gradient ascent, with momentum where it is not zero; ``sgd`` makes it."""
+    """Gradient ascent with optional momentum; ``sgd`` makes it."""
 
     momentum: float = 0.0
 
@@ -63,19 +63,21 @@ def sgd(
     fixed: Names = (),
     transform: str = "softplus",
 ) -> SGD:
-    """Stochastic gradient ascent: ``velocity <- momentum velocity + g``, ``x <- x + step_size velocity``.
+    """Stochastic gradient ascent, with optional momentum.
+
+    ``velocity <- momentum velocity + g``, ``x <- x + step_size velocity``.
 
     Parameters
     ----------
     step_size, step_sizes, fixed, transform
         As in ``adam``.
     momentum : float
-        In [0, 1); at 0 no velocity is kept.
+        Decay of the velocity, in [0, 1); at 0 no velocity is kept.
 
     Returns
     -------
     SGD
-        As ``adam`` returns an Adam.
+        With the methods of the ``Adam`` that ``adam`` returns.
 
     Examples
     --------
@@ -106,16 +108,16 @@ def adam(
     Parameters
     ----------
     step_size : float, schedule, or function ``count -> step size``
-        How far a coordinate moves in one step, at most about.
+        Approximate upper limit on how far a coordinate moves in one step.
     beta1, beta2, epsilon : float
-        Decay of the first and second moment, both in [0, 1), and the number added to the root of
-        the second.
+        Decay of the first and the second moment, both in [0, 1), and the number added to the root
+        of the second.
     step_sizes : dict of str to step size, optional
         Step sizes of single fields by dotted path
-        (``{"inducing": 1e-3, "covariance.lengthscales": log_linear(...)}``); a path stands for all
-        leaves below it, and the longest one that fits wins.
+        (``{"inducing": 1e-3, "covariance.lengthscales": log_linear(...)}``). A path covers all
+        leaves below it; the longest matching path wins.
     fixed : str or sequence of str
-        Dotted paths of fields that stay as they are; their gradients are never looked at.
+        Dotted paths of fields that are not moved; their gradients are not read.
     transform : {"softplus", "log"}
         Coordinates of positive numbers, as in ``ravel``.
 
@@ -123,7 +125,7 @@ def adam(
     -------
     Adam
         ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``,
-        both pure. Moments and updates are float64 for float32 models too.
+        both pure. Moments and updates are float64, also for float32 models.
 
     Notes
     -----

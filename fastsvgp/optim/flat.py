@@ -17,7 +17,7 @@ from .layout import HOST, Layout
 def ravel(
     model: RecordT, unconstrained: bool = True, fixed: Names = (), transform: str = "softplus"
 ) -> "tuple[Vector, Unravel[RecordT]]":
-    """The free parameters of a model as one flat vector, for any optimiser of flat vectors.
+    """Return the free parameters of a model as one flat vector, for any optimiser of flat vectors.
 
     Parameters
     ----------
@@ -25,26 +25,26 @@ def ravel(
         An SVGP, an SGPR, or any other record.
     unconstrained : bool
         Whether positive leaves, and the diagonals of triangular factors, go through ``transform``,
-        so that every real vector is a valid model. With False they come as they are, and keeping
-        them positive is up to you (``bounds`` of L-BFGS-B).
+        so that every real vector is a valid model. With False they are copied unchanged, and the
+        caller must keep them positive (``bounds`` of L-BFGS-B).
     fixed : str or sequence of str
         Dotted paths that are left out of the vector and kept as they are in ``model``. A path
-        stands for all leaves below it.
+        covers all leaves below it.
     transform : {"softplus", "log"}
-        How positive numbers become real ones. The default is linear for large values, so that a
-        bold step of a line search cannot multiply a variance by thousands; "log" is free of scale,
-        for data that cannot be standardised.
+        Map from positive to real numbers. The default is linear for large values, so a large step
+        of a line search cannot multiply a variance by thousands. "log" is scale-free, for data that
+        cannot be standardised.
 
     Returns
     -------
     vector : (n,) float64 array
-        Leaves in the order of their fields; of a triangular factor and of a symmetric matrix the
+        Leaves in the order of their fields; for a triangular factor and for a symmetric matrix the
         lower triangle, row by row.
     unravel : Unravel
-        ``unravel(vector)`` is a model, and ``unravel.pullback(vector, grad)`` turns the gradient of
-        an objective with respect to ``unravel(vector)`` (a record, in natural space) into its
+        ``unravel(vector)`` returns a model. ``unravel.pullback(vector, grad)`` maps the gradient
+        of an objective with respect to ``unravel(vector)`` (a record, in natural space) to its
         gradient with respect to ``vector``. ``unravel.slices`` maps each free path to its slice of
-        the vector, ``unravel.pack(model)`` makes the vector of another model of the same shape.
+        the vector. ``unravel.pack(model)`` returns the vector of another model of the same shapes.
 
     Raises
     ------
@@ -68,7 +68,10 @@ def ravel(
 
 
 def free_paths(model, fixed=()):
-    """Dotted paths of the leaves of ``model`` that are not ``fixed``; ``ValueError`` for a path that does not exist."""
+    """Return the dotted paths of the leaves of ``model`` that are not ``fixed``.
+
+    ``ValueError`` for a path that does not exist.
+    """
     treedef = records.treedef_of(model)
     absent = tuple([i for i, value in enumerate(treedef.values(model)) if value is None])
     return _free_paths(treedef, absent, as_names(fixed))
@@ -82,7 +85,7 @@ def _free_paths(treedef, absent, fixed):
 
 
 def as_names(names, argument="fixed"):
-    """A tuple of names from one name or several."""
+    """Return a tuple of names from one name or several."""
     several = (names,) if isinstance(names, str) or not np.iterable(names) else tuple(names)
     if not all(isinstance(name, str) for name in several):
         raise TypeError(
@@ -92,7 +95,7 @@ def as_names(names, argument="fixed"):
 
 
 def check_paths(argument, names, paths):
-    """Raise ``ValueError`` unless every name is one of ``paths``, or leads to some of them."""
+    """Raise ``ValueError`` unless every name is one of ``paths`` or a prefix of some of them."""
     for name in names:
         if not any(records.matches(path, (name,)) for path in paths):
             raise ValueError(
@@ -102,12 +105,12 @@ def check_paths(argument, names, paths):
 
 
 class Unravel(Generic[RecordT]):
-    """The map from flat vectors to models that ``ravel`` returns.
+    """Map from flat vectors to models; ``ravel`` returns it.
 
     Attributes
     ----------
     slices : dict of str to slice
-        Where each free leaf lies in the vector.
+        Position of each free leaf in the vector.
     paths : tuple of str
         The free leaves; pass it as ``wrt=`` so that no other gradient is computed.
     size : int
@@ -141,15 +144,23 @@ class Unravel(Generic[RecordT]):
         )
 
     def __call__(self, vector: ArrayLike, like: RecordT | None = None) -> RecordT:
-        """The model at a vector, in the dtypes of the original; fixed fields come from it, or from the model ``like``. O(n)."""
+        """Return the model at a vector, in the dtypes of the original. O(n).
+
+        Fixed fields come from the original, or from the model ``like``.
+        """
         return self._layout.unpack(self._checked(vector), self._model if like is None else like)
 
     def pack(self, model: RecordT) -> Vector:
-        """The vector of a model of the same shapes; ``unravel(unravel.pack(model))`` is that model, up to rounding. O(n)."""
+        """Return the vector of a model of the same shapes. O(n).
+
+        ``unravel(unravel.pack(model))`` is that model, up to rounding.
+        """
         return self._layout.pack(model)
 
     def pullback(self, vector: ArrayLike, grad: RecordT) -> Vector:
-        """Gradient (n,) with respect to the vector, given the gradient record with respect to the model at that vector. O(n).
+        """Return the gradient (n,) with respect to the vector. O(n).
+
+        ``grad`` is the gradient record with respect to the model at that vector.
 
         Raises
         ------
@@ -164,7 +175,7 @@ class Unravel(Generic[RecordT]):
         )
         if on_device(vector) is not on_device(self.home):
             raise TypeError(
-                "the vector must live where the model does that it was made for: both on the GPU,"
+                "the vector and the model of this Unravel must be on one device: both on the GPU,"
                 " or both on the CPU"
             )
         if vector.shape != (self.size,):

@@ -1,4 +1,4 @@
-"""How the free leaves of a model lie in one flat float64 vector: found once for all models of one structure."""
+"""Layout of the free leaves of a model in one flat float64 vector, one per model structure."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,14 +15,14 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Structure(NamedTuple):
-    """What a ``Layout`` depends on, settings apart: two models of equal structure share one."""
+    """Key of a ``Layout`` besides its settings: models of equal structure share one."""
 
     treedef: TreeDef
     leaves: tuple[Any, ...]
 
 
 def structure_of(model):
-    """The ``Structure`` of a model: of each leaf the shape, the dtype and the device, or its type."""
+    """Return the ``Structure`` of a model: per leaf the shape, dtype and device, or the type."""
     treedef = treedef_of(model)
     return Structure(treedef, tuple(map(_described, treedef.values(model))))
 
@@ -35,20 +35,20 @@ def _described(value):
         return kind
     if on_device(value):
         return kind, value.shape, value.dtype, getattr(value, "device", None)
-    return object()  # a list, say, whose entries decide: equal to nothing
+    return object()  # equal to nothing: the entries of a list, for example, decide
 
 
 class Layout:
-    """Where each free leaf of a model lies in the vector of ``ravel``, and how it comes there and back.
+    """Position of each free leaf of a model in the vector of ``ravel``, and the maps both ways.
 
-    It holds no numbers of the model that it was made for.
+    A layout holds no numbers of the model that it was made from.
 
     Attributes
     ----------
     paths, slices, size
-        As of ``Unravel``.
+        As in ``Unravel``.
     home : array
-        Empty, where the vector lives.
+        Empty array on the device of the vector.
     """
 
     def __init__(self, model, paths, unconstrained=True, transform="softplus"):
@@ -59,7 +59,7 @@ class Layout:
         )
         found = [(i, *leaf) for i, leaf in enumerate(found) if leaf[0] in free]
         self._leaves = tuple(_leaf(path, kind, value) for _, path, kind, value in found)
-        self._numbers = tuple(i for i, *_ in found)  # of free leaves among all of them
+        self._numbers = tuple(i for i, *_ in found)  # of the free leaves among all leaves
         there = next((value for *_, value in found if on_device(value)), None)
         self.home = HOST if there is None else np.empty(0, like=there)
         self.slices, self.size = {}, 0
@@ -70,7 +70,7 @@ class Layout:
         self._find_positive(unconstrained)
 
     def _find_positive(self, unconstrained):
-        """Which entries go through the transform, and the smallest and largest values that they may have in their dtypes."""
+        """Find the entries that the transform maps, and their limits in their dtypes."""
         leaves = [leaf for leaf in self._leaves if unconstrained and leaf.has_positive]
         found = [leaf.at.start + leaf.positive(self.home) for leaf in leaves]
         self._positive = np.concatenate(found) if found else None
@@ -86,18 +86,18 @@ class Layout:
         self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]
 
     def pack(self, model):
-        """The vector of a model."""
+        """Return the vector of a model."""
         vector = self._flatten(model)
         if self._positive is not None:
             positive = vector[self._positive]
-            # a device is not asked: NaN goes on to the next bound
+            # no check on a device, which would synchronise: NaN reaches the next bound
             if self.home is HOST and np.count_nonzero(positive > 0) != positive.size:
                 self._complain(vector)
             vector[self._positive] = self._transform.inverse(positive)
         return vector
 
     def unpack(self, vector, like):
-        """The model at a vector; fixed leaves, and settings, are those of the model ``like``."""
+        """Return the model at a vector; fixed leaves and settings come from the model ``like``."""
         if self._positive is not None:
             vector = vector.copy()
             positive = self._transform.forward(vector[self._positive])
@@ -114,9 +114,9 @@ class Layout:
         return self._treedef.built(values, like)
 
     def pullback(self, vector, grad):
-        """The gradient with respect to the vector, of the gradient with respect to the model there."""
+        """Return the gradient for the vector, from that for the model at ``vector``."""
         vector_bar = self._flatten(grad)
-        for leaf in self._symmetric:  # what is off the diagonal stands for two entries
+        for leaf in self._symmetric:  # an entry off the diagonal stands for two
             part = vector_bar[leaf.at]
             part *= 2
             part[leaf.diagonal(self.home)] *= 0.5
@@ -129,12 +129,12 @@ class Layout:
         values = treedef.values(tree)
         if treedef is self._treedef:
             values = [values[i] for i in self._numbers]
-        else:  # a gradient may have less
+        else:  # a gradient can have fewer leaves
             named = dict(zip(treedef.paths, values, strict=True))
             values = [named.get(path) for path in self.paths]
         vector = np.empty(self.size, like=self.home)
         for leaf, value in zip(self._leaves, values, strict=True):
-            # the two that nearly all are; others say what they are at their leisure
+            # fast path for the two most frequent types; `check` handles the others
             kind = type(value)
             shape = value.shape if kind is np.ndarray or kind is np.float64 else None
             if shape != leaf.shape:
@@ -165,7 +165,7 @@ def _leaf(path, kind, value):
 
 
 class _Leaf:
-    """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector: as it is."""
+    """Path, kind, shape and dtype of one leaf; flattened unchanged."""
 
     at: "slice[int, int, None]"
 
@@ -175,20 +175,20 @@ class _Leaf:
         self.size, self.has_positive = array.size, kind == "positive"
 
     def positive(self, home):
-        """Which entries of the flat part are positive numbers, as an index on the device of ``home``."""
+        """Return an index of the positive entries of the flat part, on the device of ``home``."""
         return np.arange(self.size, like=home)
 
     def check(self, value):
-        """Refuse what does not fit this leaf."""
+        """Reject a value that does not fit this leaf."""
         if value is None:
             raise ValueError(
                 f"field {self.path!r} is free here, but None came for it: name it in `fixed=`, "
-                "or ask for its gradient in `wrt=` of the bound"
+                "or request its gradient in `wrt=` of the bound"
             )
         if isinstance(value, SparseRows):
             raise TypeError(
-                f"field {self.path!r} has a gradient for some rows alone, which fastsvgp.adagrad"
-                " takes: use that"
+                f"field {self.path!r} has a gradient for some rows only: use fastsvgp.adagrad,"
+                " which accepts it"
             )
         if np.shape(value) != self.shape:
             raise ValueError(
@@ -208,7 +208,7 @@ class _Leaf:
 
 
 class _Triangle(_Leaf):
-    """A lower triangle, or several, packed row by row."""
+    """One or several lower triangles, packed row by row."""
 
     def __init__(self, path, kind, array, python):
         super().__init__(path, kind, array, python)
@@ -218,7 +218,7 @@ class _Triangle(_Leaf):
         self.size, self.has_positive = math.prod(self.packed), kind == "tril"
 
     def diagonal(self, home):
-        """Where the diagonals are in the flat part."""
+        """Return the positions of the diagonals in the flat part."""
         starts = np.arange(0, self.size, self.packed[-1], like=home)[:, None]
         return (starts + _diagonal(self.shape[-1], home)).ravel()
 
@@ -233,7 +233,7 @@ class _Triangle(_Leaf):
 
 
 class _Columns(_Leaf):
-    """The first columns of a lower factor (m, k): the rows of the triangle on top, packed, and then the others."""
+    """First columns of a lower factor (m, k): the packed top triangle, then the rest."""
 
     def __init__(self, path, kind, array, python):
         super().__init__(path, kind, array, python)
@@ -266,6 +266,6 @@ def _as_array(value):
 
 
 def _diagonal(rows, home):
-    """Where the diagonal of a packed triangle is."""
+    """Return the positions of the diagonal in a packed triangle."""
     row = np.arange(rows, like=home)
     return row * (row + 3) // 2

@@ -1,4 +1,4 @@
-"""The smoothed course of a noisy objective, and for how long it has not improved."""
+"""Exponential average of a noisy objective, with a count of values since it last improved."""
 
 import math
 from typing import Any
@@ -8,7 +8,10 @@ from ..records import leaf, record
 
 @record
 class Trend:
-    """Python floats, so that a saved trend continues bit for bit. Start with ``Trend()``."""
+    """Exponential average with its best value. Start with ``Trend()``.
+
+    The fields are Python floats, so a saved trend continues bit for bit.
+    """
 
     total: Any = leaf(default=0.0)
     weight: Any = leaf(default=0.0)
@@ -17,15 +20,15 @@ class Trend:
 
     @property
     def smoothed(self):
-        """The exponential average so far, without the bias towards its start at zero; NaN before the first value."""
+        """The average, corrected for the bias of its start at zero; NaN without values."""
         return self.total / self.weight if self.weight else math.nan
 
     def observe(self, value, smoothing, tolerance):
-        """The trend after one more value.
+        """Return the trend after one more value.
 
-        ``smoothing`` in [0, 1) is the weight kept by the past (0: none, each value counts as it
-        is). The average has improved when it exceeds the best so far by more than
-        ``tolerance * max(1, |best|)``; ``waited`` counts values since it last did.
+        ``smoothing`` in [0, 1) is the weight of the past (0: each value counts unsmoothed). The
+        average has improved when it exceeds the best so far by more than ``tolerance * max(1,
+        |best|)``; ``waited`` counts values since it last did.
         """
         total = smoothing * self.total + (1 - smoothing) * float(value)
         weight = smoothing * self.weight + (1 - smoothing)

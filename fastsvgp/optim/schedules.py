@@ -1,9 +1,9 @@
 """Step sizes that change over the steps.
 
-A schedule is immutable. ``init()`` gives its state, a record; ``size(count, state)`` the step size
-of step ``count`` (from 0); ``observe(state, value)`` the state after a step whose objective was
-``value``. Only ``plateau`` looks at values; the state of the others is empty. Wherever a step size
-is asked for, a number, a schedule, or a function ``count -> step size`` will do.
+A schedule is immutable. ``init()`` returns its state, a record. ``size(count, state)`` returns the
+step size of step ``count`` (from 0). ``observe(state, value)`` returns the state after a step whose
+objective was ``value``. Only ``plateau`` reads values; the state of the others is empty. An
+argument that is a step size accepts a number, a schedule, or a function ``count -> step size``.
 """
 
 import math
@@ -21,11 +21,11 @@ from .moving_average import Trend
 
 @record
 class NoState:
-    """The state of a schedule that depends on the count alone."""
+    """State of a schedule that depends only on the count."""
 
 
 class Schedule:
-    """A schedule that depends on the count alone; see the module for the three methods."""
+    """Schedule that depends only on the count; the module describes the three methods."""
 
     needs_value = False
 
@@ -50,19 +50,19 @@ class _Constant(Schedule):
         return self.value
 
 
-ALL = "all"  # steps of a training
+ALL = "all"  # `steps` that are those of the training
 
 
 class _Timed(Schedule):
-    """A schedule of ``steps`` steps, which may be all of a training."""
+    """Schedule of ``steps`` steps, or of all steps of a training."""
 
     steps: Any
 
     def _known(self):
         if self.steps == ALL:
             raise ValueError(
-                'a schedule of steps="all" belongs to `fit`, which knows how many there are; give a'
-                " number elsewhere"
+                'a schedule of steps="all" belongs to `fit`, which knows their number; give a'
+                " number here"
             )
 
 
@@ -104,7 +104,7 @@ class _Exponential(Schedule):
 
 @record
 class PlateauState:
-    """Step size now, and the course of the objective since it last changed."""
+    """Step size now, and the average of the objective since the step size last changed."""
 
     now: Any = leaf()
     trend: Any = None
@@ -143,15 +143,15 @@ class _Function(Schedule):
         value = float(self.function(count))
         if not 0 <= value < math.inf:
             raise ValueError(
-                f"the step-size function gave {value} at step {count}; it must be finite and not"
-                " negative"
+                f"the step-size function returned {value} at step {count}; it must be finite and"
+                " not negative"
             )
         return value
 
 
 @names_options
 def constant(value: float) -> Schedule:
-    """The same step size at every step.
+    """Use the same step size at every step.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def constant(value: float) -> Schedule:
     Raises
     ------
     ValueError, TypeError
-        A value that is no positive, finite number.
+        The value is not a positive, finite number.
 
     Examples
     --------
@@ -177,17 +177,19 @@ def constant(value: float) -> Schedule:
 
 @names_options
 def log_linear(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
-    """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
+    """Go from ``start`` at the first of ``steps`` steps to ``end`` at the last, log-linearly.
 
-    ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first
-    natural-gradient steps of non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
+    Later steps have the size ``end``, and ``steps=1`` is ``end`` at once. A ramp from about 1e-4 to
+    0.1 or more keeps the first natural-gradient steps of non-conjugate models safe (Salimbeni,
+    Eleftheriadis & Hensman 2018).
 
     Parameters
     ----------
     start, end : float
         Step sizes at the first of these steps, and at the last.
     steps : int or "all"
-        "all": those of the training, which ``fit`` knows, or foretells from its ``seconds``.
+        "all" means the steps of the training, which ``fit`` knows, or predicts from its
+        ``seconds``.
 
     Returns
     -------
@@ -196,8 +198,8 @@ def log_linear(start: float, end: float, steps: int | Literal["all"]) -> Schedul
     Raises
     ------
     ValueError, TypeError
-        Step sizes that are no positive, finite numbers; ``steps`` that is neither "all" nor a whole
-        number of at least 1.
+        Step sizes that are not positive, finite numbers; ``steps`` that is neither "all" nor a
+        whole number of at least 1.
 
     Examples
     --------
@@ -215,18 +217,18 @@ def log_linear(start: float, end: float, steps: int | Literal["all"]) -> Schedul
 
 @names_options
 def cosine(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
-    """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
+    """Go from ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine.
 
-    Nearly flat at both ends: long steps for most of the way, and small ones in the end, which
-    average over batches. Source: Loshchilov & Hutter, "SGDR: Stochastic Gradient Descent with Warm
-    Restarts" (2017), eq. (5), without restarts.
+    Later steps have the size ``end``. The curve is nearly flat at both ends: large steps first, and
+    small ones in the end, which average over batches. Source: Loshchilov & Hutter, "SGDR:
+    Stochastic Gradient Descent with Warm Restarts" (2017), eq. (5), without restarts.
 
     Parameters
     ----------
     start, end : float
         Step sizes at the first of these steps, and at the last.
     steps : int or "all"
-        As of ``log_linear``.
+        As in ``log_linear``.
 
     Returns
     -------
@@ -253,18 +255,20 @@ def cosine(start: float, end: float, steps: int | Literal["all"]) -> Schedule:
 
 @names_options
 def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0) -> Schedule:
-    """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps.
+    """Multiply the step size by ``rate`` every ``steps`` steps, smoothly.
+
+    The size is ``start * rate ** (count / steps)``, and at least ``smallest``.
 
     Parameters
     ----------
     start : float
         The first step size.
     rate : float
-        From 0 to 1.
+        Factor per ``steps`` steps, from 0 to 1.
     steps : int
-        After so many steps the step size has been multiplied by ``rate`` once.
+        Number of steps over which the step size is multiplied by ``rate``.
     smallest : float
-        From 0 to ``start``: the step size below which it never falls.
+        Lower limit of the step size, from 0 to ``start``.
 
     Returns
     -------
@@ -273,7 +277,7 @@ def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0
     Raises
     ------
     ValueError, TypeError
-        Numbers outside these ranges, or none.
+        Numbers outside these ranges, or values that are not numbers.
 
     Examples
     --------
@@ -298,15 +302,14 @@ def plateau(
     tolerance: float = 0.0,
     smallest: float = 0.0,
 ) -> Schedule:
-    """Multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
+    """Multiply by ``factor`` when the smoothed objective has not improved for ``patience`` steps.
 
     Parameters
     ----------
     start, factor, smallest : float
-        First step size, factor in (0, 1), and the step size below which it never falls.
+        First step size, factor in (0, 1), and lower limit of the step size.
     patience : int
-        Steps without improvement before the step size falls; the count starts again after each
-        fall.
+        Steps without improvement before the step size falls; the count restarts after each fall.
     smoothing : float
         Weight of the past in the exponential average, in [0, 1): 0.98 averages over about 50 steps.
     tolerance : float
@@ -315,12 +318,12 @@ def plateau(
     Returns
     -------
     Schedule
-        One that looks at the values of the objective, which ``fit`` tells it.
+        It reads the objective, which ``fit`` passes to it.
 
     Raises
     ------
     ValueError, TypeError
-        Numbers outside their ranges, or none.
+        Numbers outside their ranges, or values that are not numbers.
 
     Examples
     --------
@@ -343,7 +346,7 @@ def plateau(
 
 
 def lasting(value, total):
-    """``value``, a schedule or what holds some, with those of "all" steps made ones of ``total``."""
+    """Replace ``steps="all"`` by ``total`` in a schedule, or in an object that holds some."""
     if isinstance(value, _Timed):
         return replace(value, steps=max(total, 1)) if value.steps == ALL else value
     if isinstance(value, tuple) and type(value) is tuple:
@@ -355,7 +358,7 @@ def lasting(value, total):
 
 
 def last_all(values):
-    """Whether there is a schedule of "all" steps among these, or in them."""
+    """Return whether some of these values are, or contain, a schedule of "all" steps."""
     for value in values:
         if isinstance(value, _Timed):
             if value.steps == ALL:
@@ -369,7 +372,7 @@ def last_all(values):
 
 
 def as_schedule(value, name="step_size"):
-    """A schedule from a number, a schedule, or a function ``count -> step size``."""
+    """Return a schedule from a number, a schedule, or a function ``count -> step size``."""
     if isinstance(value, Schedule):
         return value
     if callable(value):
@@ -386,7 +389,7 @@ def as_schedule(value, name="step_size"):
 
 
 def check_smoothing(function, value):
-    """``value`` as a float in [0, 1)."""
+    """Return ``value`` as a float in [0, 1)."""
     value = check.scalar("smoothing", value)
     if not 0 <= value < 1:
         raise ValueError(

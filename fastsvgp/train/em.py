@@ -20,7 +20,7 @@ from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..files import Path
 from ..optim.base import check_offered
 from ..optim.flat import as_names, free_paths, ravel
-from ..optim.natural.backtracking import no_lower
+from ..optim.natural.backtracking import non_decreasing
 from ..records import leaf, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
 from ..runtime import devices
@@ -375,7 +375,7 @@ class _Rounds(Steps):
                 )
                 size /= 2
                 continue
-            if not no_lower(after, value, self._X.dtype):
+            if not non_decreasing(after, value, self._X.dtype):
                 size /= 2
                 continue
             infos += told

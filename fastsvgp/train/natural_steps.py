@@ -24,7 +24,7 @@ from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
 from ..check import weights as weighing
 from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
-from ..optim.natural.backtracking import NaturalStepInfo, halved, no_lower
+from ..optim.natural.backtracking import NaturalStepInfo, backtrack, non_decreasing
 from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
 from ..posteriors.base import PriorFactor
@@ -40,7 +40,7 @@ from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
 WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
-GROW = 1.5  # of a step size that was halved for the sake of the bound
+GROW = 1.5  # factor by which a halved step size grows again
 
 
 @public_call(SVGP, checks=False, blas_threads=False)
@@ -229,10 +229,10 @@ class Walk:
             there = KeptLayer(model, self._prior, state, kept)
             parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
-            return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
+            return non_decreasing(check.result(total - there.work.kl(), model), value, X.dtype)
 
         accepted = rises if monotone else None
-        self._state, taken, negative = halved(
+        self._state, taken, negative = backtrack(
             layer.work.natural_step, size, negative, model, X, accepted
         )
         return NaturalStepInfo(value, taken, taken < size, negative)

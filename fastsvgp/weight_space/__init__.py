@@ -1,3 +1,3 @@
-"""QSGP: a GP as a linear model of basis functions, by samples of data and of basis functions."""
+"""QSGP: a GP as a linear model of basis functions, trained on samples of data and functions."""
 
-from . import predict  # noqa: F401, which registers the predictions of a QSGP
+from . import predict  # noqa: F401, registers the predictions of a QSGP

@@ -1,27 +1,27 @@
-"""Control variates of sampled bounds: what a sample gets wrong at some points tells what it gets wrong nearby.
+"""Control variates of sampled bounds: a sample's errors at some points predict those nearby.
 
 At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are
-known, and those of a sample, A_P, come with it. The errors e = A_P - a are nothing on average,
-whatever P is and whatever basis the features phi_P are of: so a control keeps the basis that it was
-made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
+known, and so are those of a sample, A_P. The errors e = A_P - a are zero on average, for every P
+and every basis of the features phi_P. So a control keeps the basis that it was made with, and
+hyperparameters can change meanwhile (Evans and Nair 2018, appendix F.3).
 
-*Kriging* carries the errors over to the batch,
+*Kriging* carries the errors over to the batch:
 
-    p(x)  becomes  p(x) - k_xP K_PP^-1 e,
+    p(x)  becomes  p(x) - k_xP K_PP^-1 e.
 
-and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With
+Everything unbiased stays unbiased, and a sample of smooth functions has smooth errors. With
 Gaussian noise a gradient is phi_i' times the kriged residual that the other sample sees (unbiased
-as before, for it is the product of two independent means); nothing goes back through the points.
+as before, because it is the product of two independent means); the points have no backward pass.
 Other likelihoods: ``kriged_tangent``.
 
-*A dense S* = K_zz has N = K_zP K_PP^-1 K_Pz near it (appendix F.2), and A_i S_ij A_j' less what N says of it, plus what it is on
-average, is A_i S_ij A_j' less
+*A dense S* = K_zz is close to N = K_zP K_PP^-1 K_Pz (appendix F.2). A_i S_ij A_j' minus its part in
+N, plus the average of that part, is A_i S_ij A_j' minus
 
     A_Pi K_PP^-1 A_Pj' - a K_PP^-1 a' = a K_PP^-1 (e_i + e_j)' + e_i K_PP^-1 e_j'.
 
-Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of
-which comes what the sample has of it, by the weights of its draws (F.1, whose m / |i u j| is biased
-for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
+Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj' minus the dense phi_P' K_PP^-1 a'. The sample's
+estimate of the latter, by the weights of its draws, replaces it: phi_Pi' K_PP^-1 e_j'. (F.1 has m /
+|i u j|, which is biased for strata of unequal sizes.)
 """
 
 from typing import Any, TypeVar
@@ -29,13 +29,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import check, kernels
-from ..records import leaf, plus, record, replace, tree_map
+from ..records import leaf, record, replace, tree_map
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
+from .bases.base import Weights
 from .bases.samples import SparseRows
 from .posterior import ChevronWeights
 from .qsgp import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked
@@ -44,22 +45,25 @@ ControlT = TypeVar("ControlT", bound="Control")
 
 
 class Control:
-    """Base of controls: records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``, chol(K_PP) or None.
+    """Base of controls.
 
-    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what
-    they see at the points.
+    Records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``: chol(K_PP)
+    or None.
     """
 
-    # a number or (1 + k,): how much of what there is in products of both sides is taken off
-    coefficient: Any = 1.0
-    serves_all = False  # whether likelihoods other than the Gaussian too
+    coefficient: Any = 1.0  # a number or (1 + k,): factor of what is subtracted from products
+    serves_all = False  # whether it serves likelihoods other than the Gaussian too
 
     def shapes(self, p, rows):
-        """What the arrays must be, for p points, and rows of the mean and the dense columns."""
+        """Return the shapes of the arrays, for p points and ``rows`` rows of the mean and dense
+        columns.
+        """
         return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
 
     def checked(self, model, dtype):
-        """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
+        """Return the control, checked against the model; arrays with an entry per function are not
+        read.
+        """
         ours, theirs = (
             _name(basis) if isinstance(basis, Basis) else None
             for basis in (self.basis, model.basis)
@@ -80,14 +84,13 @@ class Control:
         }
         if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
             raise ValueError(
-                "`control.points` and `control.values` must have two dimensions; make the control"
-                " anew"
+                "`control.points` and `control.values` must have two dimensions; make a new control"
             )
         if len(arrays["values"]) != rows:
             came = len(arrays["values"]) - 1
             raise ValueError(
                 f"`control` was made with {came} dense columns, and the posterior has {rows - 1};"
-                " make it anew"
+                " make a new one"
             )
         one_device(
             *((f"control.{name}", array) for name, array in arrays.items()),
@@ -104,7 +107,7 @@ class Control:
                 if arrays[name].shape != shape:
                     raise ValueError(
                         f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make"
-                        " the control anew"
+                        " a new control"
                     )
                 if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
                     came = arrays[name].dtype
@@ -119,75 +122,82 @@ class Control:
         check_columns(basis, control.points, "control.points")
         return replace(control, basis=basis)
 
-    def renewed(self, model, jitter):
-        """The control at the same points of a model as it is now: without the rounding of many advances, and of its basis."""
+    def refit(self, model, jitter):
+        """Return the control at the same points of the present model.
+
+        This removes the rounding of many advances, and takes the present basis.
+        """
         factor = None if self.factor is None else factor_at(model, self.points, jitter)
         return replace(
             self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor
         )
 
-    def near(self, X):
-        """What errors at the points are carried over to the batch by (p, n), or None where they are not."""
+    def cross_covariance(self, X):
+        """Return k_Px (p, n), which carries errors from the points to the batch, or None."""
         return None
 
-    def weighed(self, rows):
-        """K_PP^-1 of rows (r, p), which then are carried over: 2 r p^2 flops."""
-        return self._kriged(rows.T).T
+    def kriging_weights(self, rows):
+        """Return K_PP^-1 applied to rows (r, p). 2 r p^2 flops."""
+        return self._solve(rows.T).T
 
-    def see(self, side):
-        """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
-        there, _ = self.basis.products(self.points, side.weighted, None, side.units)
-        side.errors, side.there_bar = there - self.values, None
+    def errors_of(self, side):
+        """Return the errors (1 + k, p) of a side at the points.
 
-    def of_squares(self, i, j, c, count):
-        """What is taken off the squares (1 + k,) that c / 2 counts, over ``count`` data; the sides get their cotangents."""
-        return np.zeros(len(self.values), like=self.values)
+        2 (1 + k) p s flops, and the features there.
+        """
+        values, _ = self.basis.products(self.points, Weights(side.weighted, units=side.units))
+        return values - self.values
 
-    def of_prior(self, i, j):
-        """What is taken off sum_ij A_i S_ij A_j' of a dense S (1 + k,); the sides get their cotangents."""
-        i_there, j_there = (self._kriged(side.errors.T).T for side in (i, j))
-        add_there(i, 0.5 * j_there)
-        add_there(j, 0.5 * i_there)
-        return self.times((self.values + j.errors) * i_there + self.values * j_there)
+    def correct_squares(self, e_i, e_j, c, count):
+        """Return ``(removed, i_points_bar, j_points_bar)`` of the squares over ``count`` data.
 
-    def _kriged(self, B):
-        """K_PP^-1 B (p, r)."""
+        removed (1 + k,) is subtracted from the squares, whose weight in the bound is c / 2. The
+        cotangents are those of both sides' values at the points, or None. Here nothing is removed.
+        """
+        return np.zeros(len(self.values), like=self.values), None, None
+
+    def correct_prior(self, e_i, e_j):
+        """Return the same for sum_ij A_i S_ij A_j' with a dense S."""
+        i_solved, j_solved = (self._solve(errors.T).T for errors in (e_i, e_j))
+        removed = self._scaled_sums((self.values + e_j) * i_solved + self.values * j_solved)
+        return removed, 0.5 * j_solved, 0.5 * i_solved
+
+    def _solve(self, B):
+        """Return K_PP^-1 B (p, r)."""
         half = kernels.solve_triangular(self.factor, np.ascontiguousarray(B, like=B))
         return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
 
-    def times(self, terms):
-        """What there is of each row (1 + k,), by its coefficient."""
+    def _scaled_sums(self, terms):
+        """Return the sum of each row (1 + k,), times its coefficient."""
         return self.coefficient * terms.sum(axis=1, dtype=np.float64)
 
-    def pull(self, side):
-        """Add to the cotangents of a side's rows what comes by way of the points: the cost of ``see`` again."""
-        if side.there_bar is not None:
-            side.A_bar += self.scaled(self.on_rows(side))
+    def pullback(self, side, points_bar, A_bar):
+        """Add to ``A_bar`` the cotangents through the points; return it, and sums or None.
 
-    def on_rows(self, side):
-        """The cotangent of a side's rows, by way of the points, before the coefficient."""
-        bar, _, _ = self.basis.products_vjp(
-            side.there_bar, None, self.points, side.weighted, None, (), side.units
-        )
+        Costs as much as ``errors_of``. ``updated_coefficient`` takes the sums of both sides.
+        """
+        if points_bar is not None:
+            A_bar += self._scaled_rows(self._rows_bar(side, points_bar))
+        return A_bar, None
+
+    def _rows_bar(self, side, points_bar):
+        """Return the cotangent of a side's rows through the points, without the coefficient."""
+        weights = Weights(side.weighted, units=side.units)
+        bar, _, _ = self.basis.products_vjp(self.points, weights, points_bar, None, ())
         return side.w * bar
 
-    def scaled(self, rows):
-        """Rows times their coefficients."""
+    def _scaled_rows(self, rows):
+        """Return rows times their coefficients."""
         each = self.coefficient if np.ndim(self.coefficient) == 0 else self.coefficient[:, None]
         return np.multiply(each, rows, dtype=rows.dtype)
 
-    def learnt(self, sides):
-        """The control after a step whose cotangents ``pull`` saw."""
+    def updated_coefficient(self, sums):
+        """Return the control after a step in which ``pullback`` returned these sums."""
         return self
 
 
-def add_there(side, bar):
-    """Add to the cotangent of what a side sees at the points."""
-    side.there_bar = plus(bar, side.there_bar)
-
-
 def checked_control(control, model, X, dtype):
-    """The control, checked; O(its size)."""
+    """Return the control, checked. O(its size)."""
     _check_kind(control)
     model.posterior.check_size(model.basis.num_functions())
     control = control.checked(model, dtype)
@@ -208,7 +218,7 @@ def _check_kind(control):
 
 @record
 class KrigedControl(Control):
-    """What ``kriged_control`` makes: the function at some points, and what carries its errors over to a batch.
+    """Result of ``kriged_control``: the function at some points, with the factor of K_PP.
 
     Parameters
     ----------
@@ -216,9 +226,9 @@ class KrigedControl(Control):
     factor : (p, p)
         chol(K_PP + jitter I).
     values : (1 + k, p)
-        Of the mean and the dense columns at the points.
+        Mean and dense columns at the points.
     basis : record
-        As it was, whose features these are.
+        Basis of the features, as it was when the control was made.
 
     Examples
     --------
@@ -233,7 +243,7 @@ class KrigedControl(Control):
     values: Any = leaf()
     basis: Any
 
-    def near(self, X):
+    def cross_covariance(self, X):
         return self.basis.covariance.Kff(self.points, X)
 
 
@@ -241,21 +251,21 @@ class KrigedControl(Control):
 def kriged_control(
     model: Record, points: ArrayLike, *, jitter: float | None = None
 ) -> KrigedControl:
-    """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
+    """Make a control variate for ``sampled_bound_and_grad`` that kriges errors to the batch.
 
     Parameters
     ----------
     model : QSGP
     points : (p, D) array
-        Some hundred of the inputs, say.
+        For example some hundred of the inputs.
     jitter : float, optional
         Added to the diagonal of K_PP; default as in ``elbo``.
 
     Returns
     -------
     KrigedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters
-        may move under it; the further, the less it is worth.
+        For this posterior: after a step call ``advance_control``, or make a new one.
+        Hyperparameters can change meanwhile; the variance grows with the change.
 
     Raises
     ------
@@ -280,37 +290,37 @@ def kriged_control(
 
 
 def factor_at(model, points, jitter):
-    """chol(K_PP + jitter I)."""
+    """Return chol(K_PP + jitter I)."""
     with naming_repeated(points, "points"):
         return kernels.cholesky(model.basis.covariance.Kff(points), jitter)
 
 
 def values_at(model, points):
-    """The mean and the dense columns at points (1 + k, p), exactly."""
+    """Return the exact mean and dense columns at points (1 + k, p)."""
     W, _ = model.posterior.by_rows()
-    values, _ = model.basis.products(points, W, None)
+    values, _ = model.basis.products(points, Weights(W))
     check.result(np.abs(values).sum(), model)
     return values
 
 
 def kept(basis):
-    """A basis as it is now, whatever becomes of its arrays."""
+    """Copy a basis, so that later changes of its arrays in place do not affect the control."""
     return tree_map(lambda a: a.copy() if deferred_checks.on_device(a) else np.copy(a)[()], basis)
 
 
 @public_call(QSGP, checks=False, blas_threads=False)
 def advance_control(model: Record, control: ControlT, change: Record) -> ControlT:
-    """The control after the posterior has moved.
+    """Return the control after a change of the posterior.
 
     Parameters
     ----------
     model : QSGP
-        Of the basis that the control is of; its hyperparameters may have moved.
+        With the basis of the control; its hyperparameters may have changed.
     control : KrigedControl or PairedControl
-        With a running coefficient ``info.control`` of the step.
+        With a running coefficient, ``info.control`` of the step.
     change : ChevronWeights
-        Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was.
-        ``diagonal`` is not looked at.
+        ``SparseRows`` that were added to ``mean`` and ``columns``, None for no change. ``diagonal``
+        is not read.
 
     Returns
     -------
@@ -322,9 +332,10 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
 
     Notes
     -----
-    2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among
-    the rows, those of both functions of each row's unit. There nobody waits: what is not finite the
-    next bound finds. Source: Evans and Nair 2018, Proposition 3.
+    2 (1 + k) p s flops for s functions, and their features. On a device, which finds no pairs among
+    the rows, those of both functions of each row's unit; there values that are not finite are
+    reported by the next bound, without a synchronisation here. Source: Evans and Nair 2018,
+    Proposition 3.
 
     Examples
     --------
@@ -364,12 +375,12 @@ def advance_control(model: Record, control: ControlT, change: Record) -> Control
         W[1:, np.searchsorted(functions, rows)] = np.where(
             rows[:, None] >= np.arange(k), parts["columns"].values, 0
         ).T
-    moved, _ = basis.products(checked.points, W, None, units)
+    moved, _ = basis.products(checked.points, Weights(W, units=units))
     return replace(checked, values=checked.values + moved)
 
 
 def _changed(change, k):
-    """What there is of a change, by name."""
+    """Return the parts of a change that are not empty, by name."""
     if not isinstance(change, ChevronWeights):
         raise TypeError(
             f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}"
@@ -399,7 +410,10 @@ def _changed(change, k):
 
 
 def _moved(parts, basis, points, k):
-    """By how much the values at points change (1 + k, p), on a device: a unit for each row, and a row again does not count."""
+    """Return the change of the values at points (1 + k, p), on a device.
+
+    One unit per row; a repeated row does not count.
+    """
     moved = np.zeros((1 + k, len(points)), points.dtype, like=points)
     for name, part in parts.items():
         rows = part.rows
@@ -412,12 +426,12 @@ def _moved(parts, basis, points, k):
         counts[1:] *= (rows[1:] != rows[:-1])[:, None]
         W = (changes[:, :, None] * counts).reshape(len(changes), -1)
         at = slice(0, 1) if name == "mean" else slice(1, None)
-        moved[at] = basis.products(points, W, None, rows // basis.width)[0]
+        moved[at] = basis.products(points, Weights(W, units=rows // basis.width))[0]
     return moved
 
 
 def _units(lists, width):
-    """The distinct units of increasing numbers of functions."""
+    """Return the distinct units of increasing numbers of functions."""
     found = []
     for rows in lists:
         units = rows // width

@@ -1,8 +1,7 @@
-"""Bounds from samples at the level of features: for basis functions of your own, such as a neural network's last layer.
+"""Sampled bounds from given features, for example a neural network's last layer.
 
-The features come as they are seen, Phi_i of the functions i and Phi_j of the functions j, and their
-cotangents go back; what made them is the business of who calls. A basis of such features stands in
-for one of ours: its units are columns of them.
+The caller computes the features, Phi_i of the functions i and Phi_j of the functions j, and gets
+their cotangents back. A stand-in basis holds them: its units are their columns.
 """
 
 from typing import Any
@@ -16,6 +15,7 @@ from ..records.typed import ArrayLike, Record
 from ..runtime.edge import public_call
 from .bases import Basis, InducingBasis
 from .bases.samples import BasisSample, summed
+from .estimators import Task
 from .posterior import ChevronWeights
 from .qsgp import QSGP, on_host
 from .sampled_bound import SampledInfo, checked_sample, estimated
@@ -34,28 +34,30 @@ def sampled_bound_and_grad_from_features(
     num_data: float | None = None,
     tangent: ArrayLike | None = None,
 ) -> tuple[float, tuple[Any, ...], SampledInfo]:
-    """``sampled_bound_and_grad`` for features of your own: f(x) = sum_i phi_i(x) w_i of m functions, prior w ~ N(0, S^-1).
+    """Evaluate ``sampled_bound_and_grad`` for given features.
+
+    f(x) = sum_i phi_i(x) w_i of m functions, prior w ~ N(0, S^-1).
 
     Parameters
     ----------
     Phi_i : (n, s) array
-        Features of the batch: one column for each function that ``sample.i`` names, in its order,
-        repeats included.
+        Features of the batch: one column per function in ``sample.i``, in its order, repeats
+        included.
     Phi_j : (n, s') array or None
-        The same of ``sample.j``; None where that is None.
+        The same for ``sample.j``; None if that is None.
     posterior : ChevronWeights
         Over all m weights.
     likelihood : Likelihood
     Y : (n,) array
     sample : BasisSample
-        Whose units are functions, from 0 to m - 1: each weighted m / s, unless it says otherwise.
+        Its units are functions, from 0 to m - 1; default weights m / s.
     precision : (m,) or (m, m) array
-        The diagonal of S, positive; or S, symmetric positive definite. Of either only what the
-        sample names is looked at.
+        Diagonal of S, positive; or S, symmetric positive definite. Only the entries in the sample
+        are read.
     num_data : float, optional
         As in ``sampled_bound_and_grad``.
     tangent : float or (n,) array, optional
-        As there, but 1 by default: the prior's standard deviation of f, which would do, takes all
+        As there, but default 1, because the prior's standard deviation of f would need all
         functions.
 
     Returns
@@ -63,9 +65,9 @@ def sampled_bound_and_grad_from_features(
     value : float
         As there. With (m, m) precisions it lacks log|S| / 2.
     bars : (Phi_i_bar, Phi_j_bar, precision_bar, posterior_bar, likelihood_bar)
-        Uphill, of the value, ``tangent`` held. Those of features are (n, s) and (n, s') or None.
-        Those of ``precision`` and of each field of ``posterior`` are ``SparseRows``; that of a
-        dense S is None, as its log|S| is missing.
+        Uphill, of the value with ``tangent`` held fixed. Those of features are (n, s) and (n, s')
+        or None. Those of ``precision`` and of each field of ``posterior`` are ``SparseRows``; that
+        of a dense S is None, because log|S| is missing.
     info : SampledInfo
 
     Raises
@@ -75,7 +77,7 @@ def sampled_bound_and_grad_from_features(
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and with a dense S 4 (k + 1) s s'.
+    4 (k + 2) n s flops for s functions on each side; a dense S adds 4 (k + 1) s s'.
 
     Examples
     --------
@@ -98,17 +100,17 @@ def sampled_bound_and_grad_from_features(
     Y = check.targets(Y, n, (), likelihood, dtype, names=("Phi_i", "Y"))
     scale = check.data_scale(num_data, n)
     wrt = ("basis", "posterior", "likelihood")
-    value, bars, info = estimated(
-        model, basis.Phi_i, Y, parts, scale, wrt, 1.0 if tangent is None else tangent
-    )
-    seen: Any = None  # of the basis only its features
+    tangent = 1.0 if tangent is None else tangent
+    task = Task(model, basis.Phi_i, Y, scale, wrt, tangent, control=None, near=None, jitter=0.0)
+    value, bars, info = estimated(task, *parts)
+    seen: Any = None  # stands for the basis
     return check.result(value, QSGP(seen, q, likelihood)), (*bars[0], *bars[1:]), info
 
 
 class _Features(Basis):
-    """Features of two samples in the place of a basis with a diagonal S.
+    """Features of two samples as a stand-in for a basis with a diagonal S.
 
-    Units are columns of Phi_i, and then of Phi_j.
+    Units are the columns of Phi_i, then those of Phi_j.
     """
 
     per_function = ("precision",)
@@ -117,7 +119,7 @@ class _Features(Basis):
         self.Phi_i, self.Phi_j, self.precision, self.numbers = Phi_i, Phi_j, precision, None
 
     def by_columns(self, of_i, of_j, of_columns):
-        """The parts of a sample with columns for functions."""
+        """Replace the functions in the parts of a sample by columns."""
         named = [part for part in (of_i, of_j) if part is not None]
         self.numbers = np.concatenate([numbers for numbers, _ in named])
         s = len(of_i[0])
@@ -135,17 +137,19 @@ class _Features(Basis):
         return self.numbers[units]
 
     def _side(self, units):
-        """``(name, features)`` of the side that these columns are."""
+        """Return ``(name, features)`` of the side of these columns."""
         return ("Phi_i", self.Phi_i) if units[0] == 0 else ("Phi_j", self.Phi_j)
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, _ = weights
         _, phi = self._side(units)
         squares = (
             None if v is None else kernels.matmul(v[None], np.square(phi), transpose_b=True)[0]
         )
         return kernels.matmul(W, phi, transpose_b=True), squares
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        W, v, units, _ = weights
         name, phi = self._side(units)
         phi_bar, v_bar = kernels.matmul(out_bar, W, transpose_a=True), None
         if v is not None:
@@ -157,14 +161,14 @@ class _Features(Basis):
         return _positive(self.precision[functions])
 
     def sampled_gradient(self, parts):
-        """``(Phi_i_bar, Phi_j_bar, precision_bar)``."""
+        """Return ``(Phi_i_bar, Phi_j_bar, precision_bar)``."""
         bars = {name: (functions, bar) for functions, part in parts for name, bar in part.items()}
         features = [bars[name][1] if name in bars else None for name in ("Phi_i", "Phi_j")]
         return *features, summed(bars["precision"]) if "precision" in bars else None
 
 
 class _FeaturesWithDenseS(_Features):
-    """The same with an S (m, m)."""
+    """The same for a dense S (m, m)."""
 
     dense_precision = True
     sampled_energy, sampled_precision = (
@@ -183,14 +187,17 @@ class _FeaturesWithDenseS(_Features):
 
 
 def _positive(precision):
-    """Entries of the diagonal of S, checked."""
+    """Return entries of the diagonal of S, checked."""
     check.finite("precision", precision)
     check.positive("precision", precision)
     return precision
 
 
 def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
-    """``(basis, posterior, likelihood, Y, dtype)``, of one dtype; nothing is cast that has an entry for each of m functions."""
+    """Return ``(basis, posterior, likelihood, Y, dtype)``, all in one dtype.
+
+    Arrays with an entry per function are not cast.
+    """
     if not isinstance(posterior, ChevronWeights):
         raise TypeError(
             f"`posterior` must be a fastsvgp.ChevronWeights, got {type(posterior).__name__}"
@@ -246,7 +253,7 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
 
 
 def _checked_features(seen, sample, dtype):
-    """The features of a sample, by name, finite and in one dtype."""
+    """Return the features of a sample by name, finite and in one dtype."""
     found = {}
     for name, phi in seen.items():
         functions = np.shape(sample.i if name == "Phi_i" else sample.j)

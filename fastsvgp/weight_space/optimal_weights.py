@@ -1,13 +1,13 @@
-"""Optimal weights in closed form: the mean by conjugate gradients, the diagonal of the chevron by Proposition 1.
+"""Optimal weights in closed form: mean by conjugate gradients, diagonal by Proposition 1.
 
 With Gaussian noise s^2 the bound is quadratic in mu, and its optimum solves
 
     (phi' phi / s^2 + S) mu = phi' y / s^2,
 
 each product with phi or phi' made of features that are never stored. The bound, as a function of
-the iterate, rises in every iteration, so that stopping early is safe. In an entry c of the diagonal
-beyond the dense columns the bound is
--c^2 (S_ii + |phi_i|^2 / s^2) / 2 + log c, whatever the rest of q is: c^-2 = S_ii + |phi_i|^2 / s^2.
+the iterate, rises in every iteration, so stopping early is safe. In an entry c of the diagonal
+beyond the dense columns the bound is -c^2 (S_ii + |phi_i|^2 / s^2) / 2 + log c, for every value of
+the rest of q: c^-2 = S_ii + |phi_i|^2 / s^2.
 """
 
 from collections.abc import Callable
@@ -21,22 +21,23 @@ from ..records import replace
 from ..records.typed import ArrayLike, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
+from .bases.base import Weights
 from .qsgp import QSGP, checked, checked_inputs
 
-ROWS = 4096  # data at a time
+ROWS = 4096  # rows of data per chunk
 
 
 class WeightsInfo(NamedTuple):
-    """What ``optimal_weights`` says of its iterations.
+    """Report of ``optimal_weights``.
 
     Parameters
     ----------
     iterations : int
-        Taken.
+        Number of iterations taken.
     residual : float
-        The last, relative to the first.
+        Last residual, relative to the first.
     gains : list of float
-        By how much the bound rose in each iteration, in nats.
+        Rise of the bound in each iteration, in nats.
 
     Examples
     --------
@@ -61,23 +62,23 @@ def optimal_weights(
     jitter: float | None = None,
     callback: Callable[..., object] | None = None,
 ) -> tuple[RecordT, WeightsInfo]:
-    """The mean of the weights that maximises the bound with Gaussian noise, and the optimal diagonal of their factor.
+    """Maximise the bound with Gaussian noise in the mean of the weights and the diagonal of C.
 
     Parameters
     ----------
     model : QSGP
-        With ``Gaussian`` noise; the mean that it has is where the iteration starts.
+        With ``Gaussian`` noise; the iteration starts at its mean.
     X : (N, D) array
     Y : (N,) array
         All data.
     iterations : int
-        At most so many of conjugate gradients.
+        Largest number of conjugate-gradient iterations.
     tolerance : float
-        End when the residual is this part of that of a mean of zeros.
+        Stop when the residual is this part of that of a mean of zeros.
     jitter : float, optional
         As in ``weight_bound``.
     callback : function ``(model, info)``, optional
-        After each iteration, with the mean so far; a true result ends the iteration.
+        Called after each iteration, with the mean so far; return True to stop.
 
     Returns
     -------
@@ -87,12 +88,12 @@ def optimal_weights(
     Raises
     ------
     ValueError, TypeError
-        As ``weight_bound``; ``TypeError`` where the likelihood is not Gaussian.
+        As ``weight_bound``; ``TypeError`` if the likelihood is not Gaussian.
 
     Notes
     -----
-    4 m N flops an iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
-    covariances more. Ctrl-C between two iterations ends it as the tolerance does. Source: Evans and
+    4 m N flops per iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
+    covariances more. Ctrl-C between two iterations stops as the tolerance does. Source: Evans and
     Nair 2018, equation 2 and Proposition 1.
 
     Examples
@@ -121,7 +122,7 @@ def optimal_weights(
     right = _transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
     direction, squared = residual.copy(), _sum(residual * residual)
-    # targets of zeros: relative to where the iteration starts
+    # if all targets are zero: relative to the start of the iteration
     first, gains, taken = _sum(right * right) or squared, [], 0
     try:
         while taken < steps and squared > tolerance**2 * first:
@@ -148,9 +149,9 @@ def optimal_weights(
 def optimal_diagonal(
     model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None
 ) -> RecordT:
-    """The model with the optimal diagonal of C beyond its dense columns (Proposition 1), for Gaussian noise.
+    """Return the model with the optimal diagonal of C (Proposition 1), for Gaussian noise.
 
-    2 m N flops and the features.
+    The diagonal is that beyond the dense columns. 2 m N flops and the features.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def optimal_diagonal(
     X : (N, D) array
         All data, or a part of them.
     num_data : float, optional
-        How many data there are, where X is a part of them.
+        Size of the whole data set, if X is a part of it.
     jitter : float, optional
         As in ``weight_bound``.
 
@@ -186,7 +187,8 @@ def optimal_diagonal(
     for at in range(0, len(X), ROWS):
         rows = X[at : at + ROWS]
         none = np.zeros((1, len(rows)), dtype, like=X)
-        squares += given.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
+        weights = Weights(nothing, nothing[0])
+        squares += given.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
     own = given.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
     if deferred_checks.pending():
@@ -204,20 +206,19 @@ def _noise(name, model):
 
 
 def _product(basis, X, w):
-    """phi w (N,)."""
+    """Return phi w (N,)."""
     return np.concatenate(
-        [basis.products(X[at : at + ROWS], w[None], None)[0][0] for at in range(0, len(X), ROWS)]
+        [basis.products(X[at : at + ROWS], Weights(w[None]))[0][0] for at in range(0, len(X), ROWS)]
     )
 
 
 def _transposed(basis, X, u):
-    """phi' u (m,), in float64."""
-    total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype, like=X)
+    """Return phi' u (m,), in float64."""
+    total, nothing = 0.0, Weights(np.zeros((1, basis.num_functions()), X.dtype, like=X))
     for at in range(0, len(X), ROWS):
         rows = slice(at, at + ROWS)
-        total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][
-            0
-        ].astype(np.float64)
+        bar = basis.products_vjp(X[rows], nothing, u[None, rows], None, ())[0]
+        total = total + bar[0].astype(np.float64)
     return total
 
 

@@ -1,21 +1,22 @@
-"""The control variates of Evans and Nair 2018: products of what two samples see, at some points for all the data.
+"""Control variates of Evans and Nair 2018: products of both samples' values at some points.
 
 The bound for Gaussian noise has (c / 2) sum_x r_i r_j over the batch, r = y - p, and c / 2 of the
 dense columns' X_i X_j. At p of the data the same products are known exactly, with the errors e of
-``controls`` and b = a - y for the mean (a for columns):
+``control_variates`` and b = a - y for the mean (a for columns):
 
-    (count / p) [sum_P (b + e_i) (b + e_j) - sum_P b^2] = (count / p) [sum_P b (e_i + e_j) + e_i
-    e_j],
+    (count / p) [sum_P (b + e_i) (b + e_j) - sum_P b^2]
+        = (count / p) [sum_P b (e_i + e_j) + e_i e_j],
 
-nothing on average, and alike what the batch has: taken off, times a coefficient, it leaves less.
-Without targets at the points b is a: eq. 3 and Proposition 3. With them it has the data-target term
-of appendix F.2 too, Phi' y of all data estimated from the points, without which the value of a good
-fit, whose r is far smaller than p, would vary more than without a control. The gradient in A_i is
-(c / 2) (count / p) phi_Pi' e_j either way, the dense phi_P' b by the weights of the draws as in
-``controls``.
+zero on average, and correlated with the batch's term: subtracting it times a coefficient reduces
+the variance. Without targets at the points b is a: eq. 3 and Proposition 3. With them it also has
+the data-target term of appendix F.2, Phi' y of all data estimated from the points. Without that
+term the value of a good fit, whose r is far smaller than p, would vary more than without a control.
+The gradient in A_i is (c / 2) (count / p) phi_Pi' e_j in both cases, with the dense phi_P' b
+replaced by the weights of the draws as in ``control_variates``.
 
-*The coefficient* that leaves least of a gradient g + beta h, h of mean 0, is beta = -E<g, h> / E|h|^2: for the mean and for each
-dense column its own, from the earlier steps alone, or it would bias.
+*The coefficient* that minimises the variance of a gradient g + beta h, h of mean 0, is beta = -E<g,
+h> / E|h|^2: one for the mean and one per dense column, estimated only from earlier steps, because
+the present one would cause a bias.
 """
 
 from typing import Any, Literal
@@ -28,25 +29,25 @@ from ..records.typed import ArrayLike, Record
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
-from .control_variates import Control, add_there, factor_at, kept, values_at
+from .control_variates import Control, factor_at, kept, values_at
 from .qsgp import QSGP, checked_inputs
 
-KEPT = 0.99  # of what earlier steps say of the coefficient
+KEPT = 0.99  # weight of the earlier steps in the estimate of the coefficient
 
 
 @record
 class PairedControl(Control):
-    """What ``paired_control`` makes: the function at some points, subtracted with a coefficient.
+    """Result of ``paired_control``: the function at some points, subtracted with a coefficient.
 
     Parameters
     ----------
     points : (p, D)
     values : (1 + k, p)
-        Of the mean and the dense columns at the points.
+        Mean and dense columns at the points.
     basis : record
-        As it was.
+        Basis that the control was made with.
     coefficient : () or (1 + k,)
-        One for each row of ``values`` where it runs.
+        One per row of ``values`` if it is running.
     factor : (p, p), optional
         chol(K_PP + jitter I), for a dense S.
     targets : (p,), optional
@@ -75,26 +76,24 @@ class PairedControl(Control):
             "moments": (2, rows),
         }
 
-    def of_squares(self, i, j, c, count):
+    def correct_squares(self, e_i, e_j, c, count):
         ratio, known = count / len(self.points), self.values
-        add_there(i, 0.5 * c * ratio * j.errors)
-        add_there(j, 0.5 * c * ratio * i.errors)
         if self.targets is not None:
             known = known.copy()
             known[0] -= self.targets
-        return ratio * self.times((known + j.errors) * i.errors + known * j.errors)
+        removed = ratio * self._scaled_sums((known + e_j) * e_i + known * e_j)
+        return removed, 0.5 * c * ratio * e_j, 0.5 * c * ratio * e_i
 
-    def pull(self, side):
-        rows = self.on_rows(side)
-        side.moments = np.stack(
-            [(other * rows).sum(axis=1, dtype=np.float64) for other in (side.A_bar, rows)]
-        )
-        side.A_bar += self.scaled(rows)
+    def pullback(self, side, points_bar, A_bar):
+        rows = self._rows_bar(side, points_bar)
+        sums = np.stack([(other * rows).sum(axis=1, dtype=np.float64) for other in (A_bar, rows)])
+        A_bar += self._scaled_rows(rows)
+        return A_bar, sums
 
-    def learnt(self, sides):
+    def updated_coefficient(self, sums):
         if self.moments is None:
             return self
-        moments = KEPT * self.moments + sum(side.moments for side in sides)
+        moments = KEPT * self.moments + sum(sums)
         known = moments[1] > 0
         least = -moments[0] / np.where(known, moments[1], 1.0)
         return replace(self, moments=moments, coefficient=np.where(known, least, 1.0))
@@ -109,7 +108,9 @@ def paired_control(
     targets: ArrayLike | None = None,
     jitter: float | None = None,
 ) -> PairedControl:
-    """A control variate for ``sampled_bound_and_grad`` with Gaussian noise: that of Evans and Nair 2018.
+    """Make the control variate of Evans and Nair 2018 for ``sampled_bound_and_grad``.
+
+    For Gaussian noise.
 
     Parameters
     ----------
@@ -117,19 +118,19 @@ def paired_control(
     points : (p, D) array
         Some hundred of the inputs, drawn at random.
     coefficient : float or "running"
-        How much of it is taken off; "running": what earlier steps say leaves the gradient of the
-        mean, and of each dense column, the least variance, 1 at first. Their word is in
-        ``info.control``, for ``advance_control``.
+        Factor of the control. "running": estimated from earlier steps to minimise the variance of
+        the gradient of the mean, and of each dense column; 1 at first. ``info.control`` of a step
+        has the new estimate, for ``advance_control``.
     targets : (p,) array, optional
-        At the points. They serve the value alone.
+        Targets at the points. They improve only the value.
     jitter : float, optional
         Added to the diagonal of K_PP, for a dense S; default as in ``elbo``.
 
     Returns
     -------
     PairedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters
-        may move under it.
+        For this posterior: after a step call ``advance_control``, or make a new one.
+        Hyperparameters can change meanwhile.
 
     Raises
     ------
@@ -138,9 +139,9 @@ def paired_control(
     Notes
     -----
     2 (1 + k) m p flops and the features, once; p^3 / 3 for an ``InducingBasis``, whose prior term
-    it serves too. A step has 4 (1 + k) p flops more for each function, and its features at the
-    points twice. Source: Evans and Nair 2018, equation 3, Proposition 3 and appendix F;
-    ``kriged_control`` leaves less.
+    it reduces too. A step costs 4 (1 + k) p flops more per function, and its features at the points
+    twice. Source: Evans and Nair 2018, equation 3, Proposition 3 and appendix F; ``kriged_control``
+    has less variance.
 
     Examples
     --------
@@ -173,7 +174,8 @@ def paired_control(
     )
     values = values_at(model, points)
     rows = len(values)
+    coefficients = np.zeros(rows, like=values) + 1 if running else coefficient
+    moments = np.zeros((2, rows), like=values) if running else None
     return PairedControl(
-        points.copy(), values, kept(model.basis), np.zeros(rows, like=values) + 1 if running else coefficient, factor, targets,
-        np.zeros((2, rows), like=values) if running else None,
-    )  # fmt: skip
+        points.copy(), values, kept(model.basis), coefficients, factor, targets, moments
+    )

@@ -1,8 +1,8 @@
 """q(w) = N(mean, C C') of the weights of basis functions, with a chevron factor C.
 
-C (m, m) is lower triangular: its first k columns are dense, and beyond them it has a diagonal alone
-(Evans and Nair 2018, section
-2.1; Challis and Barber 2013). k = 0 is mean field, k = m every Gaussian. In memory and flops it is O(m k).
+C (m, m) is lower triangular: its first k columns are dense, and beyond them it has only a diagonal
+(Evans and Nair 2018, section 2.1; Challis and Barber 2013). k = 0 is mean field, k = m a full
+Gaussian. Memory and flops are O(m k).
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ class ChevronWeights:
     ----------
     mean : (m,)
     columns : (m, k), k from 0 to m
-        The first k columns of C. What it holds above the diagonal of its first k rows is never
-        read; the diagonal is positive.
+        First k columns of C. Entries above the diagonal of the first k rows are never read; the
+        diagonal is positive.
     diagonal : (m - k,), positive
-        The diagonal of C beyond them.
+        Diagonal of C beyond them.
 
     Notes
     -----
@@ -57,7 +57,10 @@ class ChevronWeights:
         return ()
 
     def by_rows(self):
-        """``(W (1 + k, m), v (m,))``: the mean and the dense columns as rows, zeros above the diagonal, and the squared rest."""
+        """Return ``(W (1 + k, m), v (m,))``: mean and dense columns as rows, and the squared rest.
+
+        W is zero above the diagonal of C.
+        """
         m, k = self.columns.shape
         W = np.empty((1 + k, m), self.mean.dtype, like=self.mean)
         W[0] = self.mean
@@ -69,7 +72,7 @@ class ChevronWeights:
         return W, v
 
     def by_rows_vjp(self, W_bar, v_bar):
-        """The record of cotangents from those of ``by_rows``. Overwrites ``W_bar``."""
+        """Return the cotangents as a record, from those of ``by_rows``. Overwrites ``W_bar``."""
         k = self.columns.shape[1]
         for r in range(1, k):
             W_bar[1 + r, :r] = 0
@@ -77,32 +80,34 @@ class ChevronWeights:
         return ChevronWeights(W_bar[0].copy(), columns_bar, 2 * self.diagonal * v_bar[k:])
 
     def log_det(self):
-        """log det C, in float64."""
+        """Return log det C, in float64."""
         pivots = np.concatenate([self.columns.diagonal(), self.diagonal])
         return np.log(pivots, dtype=np.float64).sum()
 
     def log_det_vjp(self, bar):
-        """``(cotangents of the diagonal of the columns (k,), of the diagonal (m - k,))``."""
+        """Return cotangents of the diagonal of the columns (k,) and of the diagonal (m - k,)."""
         return bar / self.columns.diagonal(), bar / self.diagonal
 
     def variances(self):
-        """The diagonal of C C' (m,)."""
+        """Return the diagonal of C C' (m,)."""
         W, v = self.by_rows()
         return v + np.square(W[1:]).sum(axis=0)
 
     def marginal(self, rows):
-        """q of some of the weights, (n,) increasing row numbers: the nearest chevron with min(k, n) dense columns. 2 n k^2 flops.
+        """Return q of some of the weights: the nearest chevron with min(k, n) dense columns.
 
-        What is left of C, F = [rows of the columns, the diagonal's apart], has F F' for covariance.
-        While the first k rows are all there, F is a chevron. Else, with h = min(k, n), F1 its first
-        h rows and the thin F1' = Q R,
+        ``rows`` (n,) are increasing row numbers. 2 n k^2 flops.
+
+        The remaining part of C, F = [rows of the columns, their diagonal], has covariance F F'. If
+        the first k rows are all kept, F is a chevron. Else, with h = min(k, n), F1 its first h rows
+        and the thin F1' = Q R,
 
             F1 Q = R' lower triangular,    F Q the first h columns of the Cholesky factor of F F',
 
-        and what these leave of a row's variance, |F_i|^2 - |F_i Q|^2, goes to its diagonal. Given
-        the first h weights the others are independent in a chevron, so that this one, whose
-        conditionals are those of F F', minimises KL[N(0, F F') || chevron]: all variances are
-        exact, and the covariances with the first h; zero where they can all be.
+        and the remainder of a row's variance, |F_i|^2 - |F_i Q|^2, goes to its diagonal. In a
+        chevron the others are independent given the first h weights, so this one, whose
+        conditionals are those of F F', minimises KL[N(0, F F') || chevron]. All variances are
+        exact, and the covariances with the first h; the KL is zero if any chevron reaches zero.
         """
         k, n = self.columns.shape[1], len(rows)
         own = np.zeros_like(self.mean)
@@ -119,7 +124,7 @@ class ChevronWeights:
         signs = np.copysign(1.0, R.diagonal())  # those of a Cholesky factor are positive
         rest = columns[h:]
         of_rest = kernels.matmul(rest, np.ascontiguousarray(Q[:k] * signs))
-        # below zero by rounding alone
+        # negative only by rounding
         left = np.maximum(np.square(rest).sum(axis=1) - np.square(of_rest).sum(axis=1), 0)
         columns = np.concatenate([R.T * signs, of_rest])
         diagonal = np.sqrt(np.square(own[h:], dtype=np.float64) + left)

@@ -1,22 +1,23 @@
-"""Predictions in weight space: block by block of the basis, whatever m is.
+"""Predictions in weight space, in blocks of the basis, for any m.
 
-Away from its inducing inputs an ``InducingBasis`` has nothing to vary: k_xz falls to 0, and the
-variance with it. Augmented (Evans and Nair 2018, Proposition 4), a test input x gets a function of
-its own, phi = k(., x), whose weight w is in q not correlated with the others, of mean 0 and
+Away from its inducing inputs an ``InducingBasis`` cannot vary: k_xz falls to 0, and the variance
+with it. In an augmented model (Evans and Nair 2018, Proposition 4) a test input x gets its own
+function, phi = k(., x), whose weight w is uncorrelated with the others in q, with mean 0 and
 variance c^2. With data at X_n, Gaussian noise s^2 and the prior precision S of all m + 1 weights,
-all that the bound then has of c is
+the bound depends on c only through
 
     from the data, -sum_n Var[f(X_n)] / (2 s^2):    -c^2 sum_n k(X_n, x)^2 / (2 s^2)
-    from the prior, -tr(S Sigma) / 2:               -c^2 k(x, x) / 2, as Sigma has no entry between w and the others
+    from the prior, -tr(S Sigma) / 2:               -c^2 k(x, x) / 2 (Sigma has no entry between
+                                                    w and the others)
     from log det C:                                 log c,
 
-highest at c^-2 = k(x, x) + sum_n k(X_n, x)^2 / s^2, whatever the rest of q is. As phi(x) = k(x, x),
-the variance of f(x) gains
+with its maximum at c^-2 = k(x, x) + sum_n k(X_n, x)^2 / s^2, for every value of the rest of q. As
+phi(x) = k(x, x), the variance of f(x) gains
 
     k(x, x)^2 c^2 = k(x, x)^2 / (k(x, x) + sum_n k(X_n, x)^2 / s^2):
 
-never less than nothing, and k(x, x), the prior's, where no data are near. With Z = X and the
-optimal mu the best mean of w is 0.
+never negative, and the prior's k(x, x) far from the data. With Z = X and the optimal mu the best
+mean of w is 0.
 """
 
 import numpy as np
@@ -26,32 +27,35 @@ from ..bounds.predict import NAMES, levels_of, total
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
 from .bases import InducingBasis, RelevanceBasis
+from .bases.base import Weights
 from .qsgp import QSGP, check_columns, checked_inputs
 
 PANEL_NUMBERS = 2**21  # of one panel of features, inputs by functions: 16 MiB in float64
-NUMBERS_EACH = 512  # of a chunk, for a test input
+NUMBERS_EACH = 512  # numbers of a chunk per test input
 
 
 def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
-    """As of an SVGP: mean and variance (N,), or the covariance (N, N). 2 (k + 2) m N flops and the features; N^2 m for that.
+    """Predict as for an SVGP: mean and variance (N,), or the covariance (N, N).
 
-    ``augmented``, for an ``InducingBasis`` and Gaussian noise: each test input brings a function of
-    its own, so that the variance grows to the prior's away from the data, and is nowhere less. True
-    where the data are at the inducing inputs, as in the paper; else the inputs of the data, an
-    array (n, D). 4 n N flops and covariances more. The mean stays; there is no ``full_cov`` then,
-    for each test input has a model of its own.
+    2 (k + 2) m N flops and the features; N^2 m for the covariance.
+
+    ``augmented``, for an ``InducingBasis`` and Gaussian noise: each test input gets its own
+    function, so the variance grows to the prior's away from the data, and is nowhere less. True if
+    the data are at the inducing inputs, as in the paper; else the inputs of the data, an array (n,
+    D). 4 n N flops and covariances more. The mean is unchanged. It excludes ``full_cov``, because
+    each test input has its own model.
     """
     if not check.flag("full_cov", full_cov):
         _, _, f = _marginals(model, Xs, chunk_size, augmented=augmented)
         return f.mean, f.var
     if not isinstance(augmented, (bool, np.bool_)) or augmented:
         raise ValueError(
-            "predict_f: `augmented` gives each test input a model of its own: there is no"
-            " `full_cov` then"
+            "predict_f: `augmented` gives each test input its own model, so `full_cov` does not"
+            " exist: leave one of them out"
         )
     model, X, _ = checked_inputs(model, Xs, "Xs")
     W, v = model.posterior.by_rows()
-    out, _ = model.basis.products(X, W, None)
+    out, _ = model.basis.products(X, Weights(W))
     cov = (
         kernels.matmul(out[1:], out[1:], transpose_a=True)
         if len(W) > 1
@@ -68,25 +72,27 @@ def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
 
 
 def predict_y(model, Xs, *, median=False, augmented=False, chunk_size=None):
-    """As of an SVGP; with ``median`` as if f were its median. ``augmented`` as in ``predict_f``."""
+    """Predict as for an SVGP. ``median``: use the median of f for f. ``augmented`` as in
+    ``predict_f``.
+    """
     model, _, f = _marginals(model, Xs, chunk_size, median=median, augmented=augmented)
     return model.likelihood.predict_mean_and_var(f)
 
 
 def predict_log_density(model, Xs, Ys, *, median=False, augmented=False, chunk_size=None):
-    """As of an SVGP; with ``median`` as if f were its median. ``augmented`` as in ``predict_f``."""
+    """Evaluate as for an SVGP. ``median`` and ``augmented`` as in ``predict_y``."""
     model, Ys, f = _marginals(model, Xs, chunk_size, Ys, median=median, augmented=augmented)
     return model.likelihood.predict_log_density(Ys, f)
 
 
 def predict_cdf(model, Xs, Ys, *, chunk_size=None):
-    """As of an SVGP."""
+    """Evaluate as for an SVGP."""
     model, Ys, f = _marginals(model, Xs, chunk_size, Ys)
     return model.likelihood.predict_cdf(Ys, f)
 
 
 def predict_quantiles(model, Xs, levels, *, chunk_size=None):
-    """As of an SVGP."""
+    """Predict as for an SVGP."""
     levels = levels_of(levels)
     model, _, f = _marginals(model, Xs, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
@@ -94,10 +100,10 @@ def predict_quantiles(model, Xs, levels, *, chunk_size=None):
 
 
 def sample_f(model, Xs, num_samples=1, *, rng=None):
-    """Samples (num_samples, N) of the latent function: of its weights, so that they are functions, at any number of inputs.
+    """Draw samples (num_samples, N) of the latent function, at any number of inputs.
 
-    2 (k + 1) m flops a sample for the weights, which take num_samples m numbers, and 2 m N and the
-    features.
+    The weights are drawn, so the samples are functions. 2 (k + 1) m flops per sample for the
+    weights, which take num_samples m numbers, and 2 m N and the features.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     model, X, _ = checked_inputs(model, Xs, "Xs")
@@ -106,7 +112,7 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
     size = _rows_at_once(X)
     out = np.concatenate(
-        [model.basis.products(X[at : at + size], W, None)[0] for at in range(0, len(X), size)],
+        [model.basis.products(X[at : at + size], Weights(W))[0] for at in range(0, len(X), size)],
         axis=1,
     )
     check.result(total(out), model)
@@ -118,7 +124,7 @@ def _rows_at_once(X):
 
 
 def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=False):
-    """The model and new targets, checked, and marginals (N,)."""
+    """Return the model and new targets, checked, and marginals (N,)."""
     model, X, dtype = checked_inputs(model, Xs, "Xs")
     data = _data_of(model, augmented, dtype)
     if Ys is not check.ABSENT:
@@ -131,7 +137,7 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
         [],
     )
     for at in range(0, len(X), size):
-        out, squares = model.basis.products(X[at : at + size], W, v)
+        out, squares = model.basis.products(X[at : at + size], Weights(W, v))
         means.append(out[0])
         variances.append(squares + np.square(out[1:]).sum(axis=0))
         if data is not None:
@@ -142,7 +148,7 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
 
 
 def _data_of(model, augmented, dtype):
-    """What ``augmented`` stands for: None, or a basis whose inducing inputs are those of the data."""
+    """Return None, or a basis whose inducing inputs are those of the data, from ``augmented``."""
     if isinstance(augmented, (bool, np.bool_)) and not augmented:
         return None
     basis, likelihood = model.basis, type(model.likelihood)
@@ -169,16 +175,21 @@ def _data_of(model, augmented, dtype):
 
 
 def _gain(model, X, data):
-    """k(x, x)^2 c^2 (N,) of the derivation above."""
+    """Return k(x, x)^2 c^2 (N,) of the derivation above."""
     count = data.num_functions()
     nothing, ones = np.zeros((1, count), X.dtype, like=X), kernels.full(count, 1.0, X)
-    own, (_, squares) = data.covariance.kff(X), data.products(X, nothing, ones)
+    own, (_, squares) = data.covariance.kff(X), data.products(X, Weights(nothing, ones))
     precision = own + squares / model.likelihood.variance
-    # a linear covariance may be 0 at x
+    # a linear covariance can be 0 at x
     return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)
 
 
 models.register(
-    QSGP, predict_f=predict_f, predict_y=predict_y, predict_log_density=predict_log_density, predict_cdf=predict_cdf,
-    predict_quantiles=predict_quantiles, sample_f=sample_f,
-)  # fmt: skip
+    QSGP,
+    predict_f=predict_f,
+    predict_y=predict_y,
+    predict_log_density=predict_log_density,
+    predict_cdf=predict_cdf,
+    predict_quantiles=predict_quantiles,
+    sample_f=sample_f,
+)

@@ -1,17 +1,18 @@
-"""The evidence lower bound in weight space, exactly: f(x) = sum_i phi_i(x) w_i, prior w ~ N(0, S^-1), q(w) = N(mu, C C').
+"""Exact evidence lower bound in weight space.
 
-Evans and Nair 2018, equation 2, for any likelihood. With C_d the k dense columns of the chevron C
-and v the squares of the rest of its diagonal, all that the data see of q are
+f(x) = sum_i phi_i(x) w_i, prior w ~ N(0, S^-1), q(w) = N(mu, C C'): Evans and Nair 2018, equation
+2, for any likelihood. With C_d the k dense columns of the chevron C and v the squares of the rest
+of its diagonal, the data depend on q only through
 
     mean = phi mu,    H = phi C_d,    var = rowsum(H^2) + (phi * phi) v,
 
-products of phi with rows W = [mu, C_d]' and with v; what the prior sees of it is E[w' S w] = sum_r
-W_r S W_r' + sum_i S_ii v_i:
+products of phi with rows W = [mu, C_d]' and with v. The prior depends on q through E[w' S w] =
+sum_r W_r S W_r' + sum_i S_ii v_i:
 
     KL = (E[w' S w] - log |S| - m) / 2 - log det C.
 
-Back, with a, b the cotangents of mean and var: those of the products are [a, 2 b H] and b, and the
-basis does the rest.
+Backward, with a, b the cotangents of mean and var: those of the products are [a, 2 b H] and b, and
+the basis does the rest.
 """
 
 from typing import Any
@@ -26,19 +27,22 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .bases import Basis
+from .bases.base import Weights
 from .posterior import ChevronWeights
 
 
 @record
 class QSGP:
-    """A Gaussian process of m basis functions in weight space, whose steps need to see neither all data nor all functions.
+    """Gaussian process of m basis functions in weight space.
+
+    A training step needs neither all data nor all functions.
 
     Parameters
     ----------
     basis : RandomFourier, InducingBasis or RelevanceBasis
     posterior : ChevronWeights
     likelihood : Likelihood
-        Of one latent function.
+        With one latent function.
 
     Notes
     -----
@@ -67,7 +71,7 @@ def weight_bound(
     num_data: float | None = None,
     jitter: float | None = None,
 ) -> float:
-    """The evidence lower bound of a ``QSGP`` over all of its functions, in nats.
+    """Evaluate the evidence lower bound of a ``QSGP`` over all its functions, in nats.
 
     Parameters
     ----------
@@ -91,7 +95,7 @@ def weight_bound(
 
     Notes
     -----
-    2 (k + 2) m N flops and the features, which come by parts and are never stored; for an
+    2 (k + 2) m N flops and the features, which are computed in parts and never stored; for an
     ``InducingBasis`` m^3 / 3 + 2 (k + 1) m^2 more. Equation 2 of Evans and Nair 2018; for a
     Gaussian likelihood and k = m its maximum is the log evidence.
 
@@ -115,7 +119,7 @@ def weight_bound_and_grad(
     jitter: float | None = None,
     wrt: Names | None = None,
 ) -> tuple[float, RecordT]:
-    """``weight_bound`` and its gradient.
+    """Evaluate ``weight_bound`` and its gradient.
 
     Parameters
     ----------
@@ -149,13 +153,13 @@ def weight_bound_and_grad(
 
 
 class _Terms:
-    """The data term and the KL of a batch, and the way back."""
+    """Data term and KL of a batch, with their backward pass."""
 
     def __init__(self, model, X, Y, num_data, jitter, need=True):
         self._model, self._X, scale = model, X, check.data_scale(num_data, len(X))
         q = model.posterior
         self._W, self._v = q.by_rows()
-        out, squares = model.basis.products(X, self._W, self._v)
+        out, squares = model.basis.products(X, Weights(self._W, self._v))
         self._H = out[1:]
         f = Marginals(out[0], squares + np.square(self._H).sum(axis=0))
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(Y, f, None, need=need)
@@ -168,10 +172,11 @@ class _Terms:
         self.kl = 0.5 * (self._energy.quadratic - self._energy.log_det - len(self._v)) - q.log_det()
 
     def pull(self, wrt):
-        """``(posterior_bar, basis_bar)`` of data - kl."""
+        """Return ``(posterior_bar, basis_bar)`` of data - kl."""
         q, basis, f_bar = self._model.posterior, self._model.basis, self._f_bar
         out_bar = np.concatenate([f_bar.mean[None], 2 * f_bar.var * self._H])
-        of_data = basis.products_vjp(out_bar, f_bar.var, self._X, self._W, self._v, wrt)
+        weights = Weights(self._W, self._v)
+        of_data = basis.products_vjp(self._X, weights, out_bar, f_bar.var, wrt)
         of_prior = basis.energy_vjp(-0.5, 0.5, self._energy.saved, self._W, self._v, wrt)
         bar = q.by_rows_vjp(of_data[0] + of_prior[0], of_data[1] + of_prior[1])
         of_columns, of_rest = q.log_det_vjp(1.0)
@@ -183,7 +188,7 @@ class _Terms:
 
 
 def checked_parts(model):
-    """``(basis, posterior)``, if they and the likelihood are of the right kinds."""
+    """Return ``(basis, posterior)``; ``TypeError`` if a part of the model has the wrong type."""
     check.parts(model, ("likelihood",))
     if not isinstance(model.basis, Basis) or not isinstance(model.posterior, ChevronWeights):
         raise TypeError(
@@ -205,14 +210,17 @@ def checked_parts(model):
 
 
 def checked(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
-    """``(model, X, Y, dtype)`` of a bound, checked and cast."""
+    """Return ``(model, X, Y, dtype)`` of a bound, checked and cast."""
     Y = check.as_array("Y", Y)
     model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
 
 
 def lightly_checked(model, **data) -> tuple[AnyRecord, np.dtype]:
-    """``(model, dtype)``: one dtype, and hyperparameters checked and cast, but no pass over what there is of each function."""
+    """Return ``(model, dtype)`` with hyperparameters checked and cast, and one dtype throughout.
+
+    Arrays with an entry per function are not read.
+    """
     for path in missing(model):
         raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
     named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | data
@@ -245,7 +253,7 @@ def lightly_checked(model, **data) -> tuple[AnyRecord, np.dtype]:
 
 
 def on_host(name, *arrays):
-    """Refuse arrays on a device."""
+    """Reject arrays on a device."""
     if deferred_checks.on_device(*arrays):
         raise TypeError(
             f"{name} works on NumPy arrays: move the model by fastsvgp.to_host(model), and data by"
@@ -254,7 +262,7 @@ def on_host(name, *arrays):
 
 
 def check_columns(basis, X, name="X"):
-    """Refuse inputs, called ``name``, that do not fit a basis."""
+    """Reject inputs, called ``name``, that do not fit a basis."""
     try:
         basis.check_columns(X.shape[1])
     except ValueError as error:
@@ -262,7 +270,7 @@ def check_columns(basis, X, name="X"):
 
 
 def checked_inputs(model, X, name, *others) -> tuple[AnyRecord, np.ndarray, np.dtype]:
-    """``(model, X, dtype)``, checked and cast to what they and other arrays share."""
+    """Return ``(model, X, dtype)``, checked and cast to the dtype common with other arrays."""
     checked_parts(model)
     X = check.inputs(name, X)
     model, dtype = check.parameters(model, X, *others, names=(name, "Y"))

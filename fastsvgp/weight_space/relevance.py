@@ -1,9 +1,9 @@
-"""Relevance vectors: the precisions of a ``RelevanceBasis`` in closed form, which of them stay small, and a model of those alone.
+"""Relevance vectors: optimal precisions of a ``RelevanceBasis``, and pruning of its functions.
 
-In a precision s_i the bound is log s_i / 2 - s_i E[w_i^2] / 2, whatever the likelihood; its maximum
-is s_i = 1 / E[w_i^2], with E[w_i^2] = mu_i^2 + Sigma_ii, Sigma = C C'. Where the data have no use
-for a function the mean falls to 0 and the precision grows in each turn of mean, variances and
-precision, without bound: the weight is 0, and the function may go.
+In a precision s_i the bound is log s_i / 2 - s_i E[w_i^2] / 2, for every likelihood; its maximum is
+s_i = 1 / E[w_i^2], with E[w_i^2] = mu_i^2 + Sigma_ii, Sigma = C C'. If the data do not need a
+function, its mean falls to 0 and its precision grows without bound over alternate updates of mean,
+variances and precision: the weight is 0, and the function can be removed.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from .qsgp import QSGP, checked_parts, on_host
 
 @public_call(QSGP)
 def optimal_precision(model: RecordT) -> RecordT:
-    """The model with the precisions that maximise the bound for its posterior: s_i = 1 / (mu_i^2 + Sigma_ii).
+    """Return the model with its optimal precisions, s_i = 1 / (mu_i^2 + Sigma_ii).
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ def optimal_precision(model: RecordT) -> RecordT:
     Raises
     ------
     ValueError, TypeError
-        Another basis; a model that does not fit together.
+        Another basis; parts of the model that do not fit each other.
 
     Notes
     -----
-    3 m (k + 1) flops. In turns with ``optimal_weights``, or with steps of the posterior, no turn
-    lowers the bound. Source: Evans and Nair 2018, section I.3; the expectation-maximisation of
-    Tipping 2001, appendix A.
+    3 m (k + 1) flops. Alternated with ``optimal_weights``, or with steps of the posterior, no
+    update lowers the bound. Source: Evans and Nair 2018, section I.3; the expectation-maximisation
+    of Tipping 2001, appendix A.
 
     Examples
     --------
@@ -58,14 +58,14 @@ def optimal_precision(model: RecordT) -> RecordT:
 def relevance_vectors(
     model: Record, threshold: float = 1e4
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Numbers of the functions whose precision is below a threshold, increasing.
+    """Return the numbers of the functions whose precision is below a threshold, increasing.
 
     Parameters
     ----------
     model : QSGP
         With a ``RelevanceBasis``.
     threshold : float
-        The paper's 10^4 is for targets and functions of about 1: a prior standard deviation of the
+        The paper's 10^4 suits targets and functions of about 1: a prior standard deviation of the
         weight of 0.01.
 
     Returns
@@ -94,33 +94,33 @@ def relevance_vectors(
 
 @public_call(QSGP)
 def prune(model: RecordT, keep: ArrayLike) -> RecordT:
-    """The model of some of its functions alone: their inputs, precisions and posterior.
+    """Return the model of only some of its functions: their inputs, precisions and posterior.
 
     Parameters
     ----------
     model : QSGP
         With a ``RelevanceBasis``.
     keep : sequence of r row numbers, each once, or mask (m,)
-        In any order: the functions stay in theirs.
+        In any order: the functions keep theirs.
 
     Returns
     -------
     QSGP
-        Of min(k, r) dense columns; what has an entry for each function is new, hyperparameters are
+        With min(k, r) dense columns. Arrays with an entry per function are new; hyperparameters are
         those of the model.
 
     Raises
     ------
     ValueError, TypeError
-        Another basis; rows that there are not, or twice, or none.
+        Another basis; rows that do not exist, repeated rows, or none.
 
     Notes
     -----
-    The posterior is the marginal of q: exactly, where all of the first k rows stay. A marginal
-    without some of these may be no chevron; it is then the nearest one in KL[marginal || chevron],
-    which has its means, all of its variances, and its covariances with the first k of the rows that
-    stay. 2 r k^2 flops. Of an ``InducingBasis``, without some of its inputs, the prior would be
-    another: it is refused.
+    The posterior is the exact marginal of q if all of the first k rows are kept. Otherwise the
+    marginal may not be a chevron; the result is then the nearest chevron in KL[marginal ||
+    chevron]. It has the marginal's means, all of its variances, and its covariances with the first
+    k of the kept rows. 2 r k^2 flops. An ``InducingBasis`` is rejected, because without some of its
+    inputs it has another prior.
 
     Examples
     --------
@@ -137,12 +137,12 @@ def prune(model: RecordT, keep: ArrayLike) -> RecordT:
 
 
 def _checked(name, model) -> tuple[AnyRecord, np.dtype]:
-    """``(model, dtype)``, checked and cast."""
+    """Return ``(model, dtype)``, checked and cast."""
     basis, _ = checked_parts(model)
     if not isinstance(basis, RelevanceBasis):
         raise TypeError(
-            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis, whose functions have"
-            f" precisions of their own, got {type(basis).__name__}"
+            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis, which has one"
+            f" precision per function, got {type(basis).__name__}"
         )
     on_host(name, *(value for _, _, value in leaves(model)))
     model, dtype = check.parameters(model)
@@ -152,7 +152,7 @@ def _checked(name, model) -> tuple[AnyRecord, np.dtype]:
 
 
 def _rows(keep, m):
-    """The row numbers that ``keep`` stands for, increasing."""
+    """Return the row numbers that ``keep`` means, increasing."""
     keep = check.as_array("keep", keep)
     on_host("prune", keep)
     if keep.dtype.kind == "b":

@@ -1,66 +1,66 @@
-"""The bound in weight space from some data and some basis functions: unbiased, or below it on average, at a cost of neither.
+"""Sampled bound in weight space, from a batch of data and a sample of basis functions.
 
-With i and j independent samples of functions, w their weights (sums over a sample are sums over all
-functions on average), phi_i the features of the batch and A = [mu, C_d] the mean and the dense
-columns of the chevron C as rows,
+Its estimate is unbiased, or below the bound on average; its cost depends neither on the number of
+data nor on that of functions. With i and j independent samples of functions, w their weights (sums
+over a sample are sums over all functions on average), phi_i the features of the batch and A = [mu,
+C_d] the mean and the dense columns of the chevron C as rows,
 
     p_i = phi_i (w A_0)_i,    X_i = phi_i (w A_1..k)_i,    V_i = (phi_i * phi_i) (w d^2)_i
 
 are on average the mean, the dense part phi C_d, and the variance of the diagonal rest. So with c =
 num_data / (noise batch)
 
-    Gaussian:  ell = -num_data log(2 pi noise) / 2 - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
+    Gaussian:  ell = -num_data log(2 pi noise) / 2
+                     - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
     KL       = (Q - log|S| - m) / 2 - sum_r<k log C_rr - sum_i w log d_i,
-               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j
-               + sum_i w S_ii d_i^2 else:
+               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, else
+               sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2:
 
 products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of
-Evans and Nair 2018 with two sums done exactly that cost nothing: over coincidences of i and j in a
-diagonal S, the jitter of a dense one included, and over the columns of C. A sample that has columns
-gets theirs, of ``paper_estimators``.
+Evans and Nair 2018, with two sums that cost nothing done exactly: over coincidences of i and j in a
+diagonal S (and in the jitter of a dense one), and over the columns of C. A sample with columns uses
+the paper's own, in ``paper_estimators``.
 
-*Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
-jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
-H(mean, sd) (Jensen). V^ = V + sum_r X_ir X_jr is on average sd^2, and for any t > 0 that the sample does not know
+*Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y |
+mean + sd z), z ~ N(0, 1), is jointly concave, and falls with |sd|. So if the mean of (mean^, sd^)
+is (mean, at least sd), that of H(mean^, sd^) is at most H(mean, sd) (Jensen). V^ = V + sum_r X_ir
+X_jr is on average sd^2, and for any t > 0 that does not depend on the sample
 
     sd^ = (V^ / t + t) / 2,    E sd^ = (sd^2 / t + t) / 2 >= sd:
 
 the tangent of the square root. (Theorem 3 as printed takes the variance for sd.) With a = dH/dmean,
-b = dH/dsd: p_bar = a, V_bar = b / (2 t). Where both samples are there, mean^ and V are the means of
-theirs.
+b = dH/dsd: p_bar = a, V_bar = b / (2 t). With both samples, mean^ and V are the means of theirs.
 """
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import check
 from ..likelihoods import Gaussian
-from ..records import replace, restricted
+from ..records import plus, restricted
 from ..records.typed import ArrayLike, Names, Record, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
-from .bases.samples import BasisSample, checked_units, num_units, there
+from .bases.samples import BasisSample, checked_units, num_units
 from .control_variates import checked_control
-from .kriged_tangent import kriged_tangent, tangent as tangent_at
-from .paper_estimators import DrawnColumns
+from .estimators import GaussianNoise, Tangent, Task, vector
+from .kriged_tangent import KrigedTangent
+from .paper_estimators import PaperEstimator
 from .qsgp import QSGP, check_columns, checked_parts, lightly_checked
-from .sample_side import Side, gathered, moves
+from .sample_side import differentiates_weights, sparse_posterior_gradient
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw.
+    """Estimates of a sampled bound besides its value and gradient.
 
     Parameters
     ----------
     mean, var : (n,)
-        Estimates at the batch.
+        Moments of f at the batch.
     terms : tuple of float
-        For Gaussian noise L_mu, L_Sigma and L_const, of which the value is minus half the sum
-        (Evans and Nair 2018, equation 2); else the data term and the KL. On a device they are
-        there, 0-d.
+        For Gaussian noise L_mu, L_Sigma and L_const, whose sum is -2 times the value (Evans and
+        Nair 2018, equation 2); else the data term and the KL. On a device 0-d arrays there.
     control : KrigedControl or PairedControl, optional
-        As the step leaves it, with what that says of a running coefficient.
+        The control after the step, with a new estimate of a running coefficient.
 
     Examples
     --------
@@ -88,19 +88,19 @@ def sampled_bound_and_grad(
     control: Record | None = None,
     tangent: ArrayLike | None = None,
 ) -> tuple[float, RecordT, SampledInfo]:
-    """An estimate of ``weight_bound`` and its gradient from a batch of data and a sample of basis functions.
+    """Estimate ``weight_bound`` and its gradient from a batch of data and a sample of functions.
 
     Parameters
     ----------
     model : QSGP
-        Of one dtype. What the sample does not name is not looked at.
+        All in one dtype. Entries of functions outside the sample are not read.
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian
-        noise, and no control. With ``columns`` the estimators are those of the paper's Theorems 1
-        and 2 and Proposition 2, and other likelihoods than Gaussian ones have the bound of its
-        Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
+        From ``draw_basis_sample``. j may be None without dense columns, Gaussian noise and a
+        control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2 and
+        Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem 3,
+        corrected. They are unbiased or below the bound like the others, but less accurate.
     num_data : float, optional
         Size of the whole data set; default n.
     jitter : float, optional
@@ -108,45 +108,45 @@ def sampled_bound_and_grad(
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
     control : KrigedControl or PairedControl, optional
-        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise:
-        ``paired_control``. What is unbiased stays so, and varies far less; the value of other
-        likelihoods is nearer the bound.
+        ``kriged_control`` of this posterior, for any likelihood, or ``paired_control``, for
+        Gaussian noise. Unbiased estimates stay unbiased and vary far less; the value of other
+        likelihoods comes closer to the bound.
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard
-        deviations of f that did not see this sample, such as a running mean of ``info.var`` to the
-        power 1/2; default the prior's. The gap it leaves is (sd - t)^2 / (2 t) in sd. Theorem 3 has
-        none.
+        deviations of f that is independent of this sample, such as the square root of a running
+        mean of ``info.var``; default the prior's. The gap in sd is (sd - t)^2 / (2 t). Theorem 3
+        does not use it.
 
     Returns
     -------
     value : float
-        Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is
-        and the larger the sample. With an ``InducingBasis`` it lacks log|S| / 2, which no sample
-        tells.
+        Gaussian noise: unbiased. Else below the bound on average; the gap shrinks with a better
+        ``tangent`` and a larger sample. With an ``InducingBasis`` it lacks log|S| / 2, which a
+        sample does not determine.
     grad : QSGP
-        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself,
-        and where the likelihood is not Gaussian of the value's average. Those of
-        ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and
-        ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
+        Uphill: the gradient of the value with ``tangent`` held fixed. With ``control`` it is
+        unbiased: for the bound itself, or for the average value if the likelihood is not Gaussian.
+        Those of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
+        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
     info : SampledInfo
 
     Raises
     ------
     ValueError, TypeError
-        As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes,
-        no j where it is needed, a likelihood that is not log-concave, hyperparameters of an
-        ``InducingBasis``, whose log|S| has no gradient here, a control of another basis or number
-        of dense columns, one of ``paired_control`` where the likelihood is not Gaussian; columns
-        and ``control`` or ``tangent``.
+        As ``weight_bound``. Also: units out of range; weights or ``tangent`` not positive; mixed
+        dtypes; a missing j; a likelihood that is not log-concave; hyperparameters of an
+        ``InducingBasis`` in ``wrt``, because log|S| has no gradient here; a control of another
+        basis or number of dense columns; a ``paired_control`` with a likelihood that is not
+        Gaussian; columns together with ``control`` or ``tangent``.
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features three times (four where the
-    likelihood is not Gaussian): neither num_data nor m counts. With a control of p points 2 (k + 1)
-    p s and the features there, twice that where something goes back through them (``controls``,
-    ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct dense
-    ones were drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in
-    the derivation above the code.
+    4 (k + 2) n s flops for s functions on each side, and the features three times (four times if
+    the likelihood is not Gaussian), independent of num_data and m. A control of p points adds 2 (k
+    + 1) p s and the features there, twice that if the points have a backward pass
+    (``control_variates``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is the
+    number of distinct dense columns drawn. Source: Evans and Nair 2018, Theorems 1, 2 and 3,
+    corrected and reduced as in the derivation above the code.
 
     Examples
     --------
@@ -169,63 +169,73 @@ def sampled_bound_and_grad(
     if basis.dense_precision and any(name == "basis" or name.startswith("basis.") for name in wrt):
         raise ValueError(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
-            " sample; leave `basis` out of `wrt` (weight_bound_and_grad has it)"
+            " sample; leave `basis` out of `wrt`, or use weight_bound_and_grad"
         )
-    control = control if control is None else checked_control(control, given, X, dtype)
-    parts, jitter = (
-        checked_sample(given, sample, units, dtype, control, tangent),
-        check.jitter_amount(jitter, dtype),
-    )
-    value, bars, info = estimated(
-        given, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter
-    )
+    near = None
+    if control is not None:
+        control = checked_control(control, given, X, dtype)
+    parts = checked_sample(given, sample, units, dtype, control, tangent)
+    scale, jitter = check.data_scale(num_data, len(X)), check.jitter_amount(jitter, dtype)
+    if control is not None:
+        near = control.cross_covariance(X)
+    task = Task(given, X, Y, scale, wrt, tangent, control, near, jitter)
+    value, bars, info = estimated(task, *parts)
     return check.result(value, given), restricted(QSGP(*bars), wrt), info
 
 
-def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0):
-    """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
-    basis, likelihood, gaussian = (
-        model.basis,
-        model.likelihood,
-        isinstance(model.likelihood, Gaussian),
-    )
-    i, j, drawn = _sides(model, gaussian, *parts)
-    seen = X, control, None if control is None else control.near(X)
-    if j is not None:
-        j.see(*seen)
-    if gaussian and drawn is None:
-        _pull_by(j, i, Y, scale / _number(likelihood.variance))
-        i.see(*seen, wrt)
+def estimated(task, of_i, of_j, of_columns):
+    """Return ``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of a ``Task``.
+
+    The parts of the sample are checked.
+    """
+    estimator = _estimator(task, of_i, of_j, of_columns)
+    data = estimator.data_term()
+    prior = estimator.prior(data)
+    if isinstance(task.model.likelihood, Gaussian):
+        terms = data.terms + prior.terms
+        value = -0.5 * terms.sum()
     else:
-        i.see(*seen)
-    if drawn is not None:
-        data, likelihood_bar, (mean, var) = drawn.data_term(likelihood, Y, i, j, scale)
-        prior, prior_bars, log_bars = drawn.prior(basis, i, j, wrt, jitter)
-    else:
-        if gaussian:
-            data, likelihood_bar = _gaussian(likelihood, Y, i, j, scale, control)
-        elif control is not None:
-            data, likelihood_bar = kriged_tangent(
-                likelihood, Y, i, j, scale, _guesses(tangent, model, X), *seen[1:]
-            )
-        else:
-            data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
-        prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control, jitter)
-        mean, var = i.moments(j)
-    terms = data + prior if gaussian else _vector(Y, data, 0.5 * prior.sum())
-    value = -0.5 * terms.sum() if gaussian else terms[0] - terms[1]
-    sides, posterior_bar, basis_bar = [side for side in (i, j) if side is not None], None, None
-    if moves(wrt):
-        posterior_bar, basis_bar = gathered(basis, sides, X, wrt, control, prior_bars, log_bars)
-        control = control if control is None else control.learnt(sides)
-        if drawn is not None:
-            posterior_bar = replace(posterior_bar, columns=drawn.widened(posterior_bar.columns))
+        terms = vector(task.Y, data.terms, 0.5 * prior.terms.sum())
+        value = terms[0] - terms[1]
+    posterior_bar, basis_bar, control = None, None, task.control
+    if differentiates_weights(task.wrt):
+        posterior_bar, basis_bar, control = _gradients(estimator, data, prior)
     terms = tuple(terms if deferred_checks.on_device(terms) else terms.tolist())
-    return value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, terms, control)
+    info = SampledInfo(*data.moments, terms, control)
+    return value, (basis_bar, posterior_bar, data.likelihood_bar), info
+
+
+def _estimator(task, of_i, of_j, of_columns):
+    if of_columns is not None:
+        return PaperEstimator(task, of_i, of_j, of_columns)
+    if isinstance(task.model.likelihood, Gaussian):
+        return GaussianNoise(task, of_i, of_j)
+    return (Tangent if task.control is None else KrigedTangent)(task, of_i, of_j)
+
+
+def _gradients(estimator, data, prior):
+    """Return ``(posterior_bar, basis_bar, control)``, the control with its new coefficient."""
+    task, control, i = estimator.task, estimator.task.control, estimator.i
+    sides = [side for side in (i, estimator.j) if side is not None]
+    basis_parts, weight_bars, sums = [(i.functions, prior.basis_bars)], [], []
+    for number, side in enumerate(sides):
+        seen, bars = data.seen[number], data.bars[number]
+        own, basis_bars = side.backward(task.X, task.wrt, seen, bars, prior.weight_bars[number])
+        basis_parts.append((side.functions, basis_bars))
+        if control is not None:
+            A_bar, of_side = control.pullback(side, plus(prior.points[number], bars.points), own.A)
+            own = own._replace(A=A_bar)
+            sums.append(of_side)
+        weight_bars.append(own)
+    gradient = sparse_posterior_gradient(sides, weight_bars, prior.log_bar, prior.log_bars)
+    if control is not None:
+        control = control.updated_coefficient(sums)
+    basis_bar = task.model.basis.sampled_gradient(basis_parts)
+    return estimator.posterior_gradient(gradient), basis_bar, control
 
 
 def checked_sample(model, sample, units, dtype, control=None, tangent=None):
-    """What there is of i, j and columns, each None or ``(units, weights)``."""
+    """Return i, j and columns of a sample, each None or ``(units, weights)``."""
     if not isinstance(sample, BasisSample):
         raise TypeError(
             "`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got"
@@ -245,16 +255,21 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
             f"`control` of paired_control is for Gaussian noise, not for a {kind} likelihood: use"
             " kriged_control"
         )
-    needs = ((gaussian, "Gaussian noise"), (k, "dense columns"), (paper, "columns"), (control is not None, "a control"),
-             (model.basis.dense_precision, "a dense precision S"))  # fmt: skip
+    needs = (
+        (gaussian, "Gaussian noise"),
+        (k, "dense columns"),
+        (paper, "columns"),
+        (control is not None, "a control"),
+        (model.basis.dense_precision, "a dense precision S"),
+    )
     why = next((what for wanted, what in needs if wanted), None)
     if sample.j is None and why is not None:
         raise ValueError(f"`sample` has no j, needed for {why}: draw_basis_sample(..., pair=True)")
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
         raise ValueError(
-            f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one"
-            " or the other"
+            f"`{name}` is for the reduced estimators, and `sample` has columns; leave one of them"
+            " out"
         )
     if paper and deferred_checks.on_device(q.mean):
         raise TypeError(
@@ -262,122 +277,12 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
             " use to_host"
         )
     i = checked_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
-    j = (
-        None
-        if sample.j is None
-        else checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
-    )
-    if not paper:
-        return i, j, None
-    m = len(q.mean)
-    return (
-        i,
-        j,
-        checked_units(
-            "columns", sample.columns, sample.weight_columns, m, dtype, known="C has {} columns"
-        ),
-    )
-
-
-def _sides(model, gaussian, of_i, of_j, of_columns):
-    """``(i, j or None, DrawnColumns or None)``."""
-    if of_columns is None:
-        pivots = model.posterior.columns.diagonal()
-        check.finite("diagonal of posterior.columns", pivots)
-        check.positive("diagonal of posterior.columns", pivots)
-        return (
-            Side(model, *of_i, rest=True),
-            None if of_j is None else Side(model, *of_j, rest=not gaussian),
-            None,
+    j = columns = None
+    if sample.j is not None:
+        j = checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
+    if paper:
+        m, weights = len(q.mean), sample.weight_columns
+        columns = checked_units(
+            "columns", sample.columns, weights, m, dtype, known="C has {} columns"
         )
-    drawn = DrawnColumns(model.posterior, *of_columns)
-    i, j = Side(model, *of_i, gaussian, drawn.dense), Side(model, *of_j, not gaussian, drawn.dense)
-    drawn.weigh(i, j)
-    return i, j, drawn
-
-
-def _pull_by(other, side, Y, c):
-    """The cotangents of a side for Gaussian noise, which need the other side alone."""
-    V_bar = None
-    if side.rest:
-        V_bar = np.empty_like(Y)
-        V_bar[:] = -0.5 * c
-    side.pull(0.5 * c * (Y - other.p), -0.5 * c * other.X, V_bar)
-
-
-def _gaussian(likelihood, Y, i, j, scale, control):
-    """``(what the data say of L_mu, L_Sigma, L_const, likelihood_bar)``; j gets its cotangents."""
-    noise, n, known = _number(likelihood.variance), scale * len(Y), _sum(Y * Y)
-    c = scale / noise
-    squares = _vector(Y, _sum((Y - i.p) * (Y - j.p)), _sum(i.X * j.X) + _sum(i.V))
-    if control is not None:
-        squares -= _of_rows(control.of_squares(i, j, c, len(Y)))
-    _pull_by(i, j, Y, c)
-    terms = _vector(
-        Y, c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known
-    )
-    return terms, Gaussian((-0.5 * (n - c * squares.sum()) / noise).astype(Y.dtype))
-
-
-def _guesses(tangent, model, X):
-    """t of each datum."""
-    if tangent is None:
-        return np.sqrt(model.basis.covariance.kff(X))
-    tangent = there(check.as_array("tangent", tangent), X)
-    if tangent.shape not in ((), (len(X),)):
-        raise ValueError(
-            f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got"
-            f" {tangent.shape}"
-        )
-    check.finite("tangent", tangent)
-    check.positive("tangent", tangent, "")
-    return np.broadcast_to(tangent, (len(X),)).astype(X.dtype)
-
-
-def _tangent(likelihood, Y, i, j, scale, t):
-    mean, V = i.moments(j)
-    ell, p_bar, V_bar, likelihood_bar = tangent_at(likelihood, Y, mean, V, scale, t)
-    if j is None:
-        i.pull(p_bar, i.X, V_bar)  # k = 0: there is no X, nor a cotangent of it
-    else:
-        i.pull(0.5 * p_bar, V_bar * j.X, 0.5 * V_bar)
-        j.pull(0.5 * p_bar, V_bar * i.X, 0.5 * V_bar)
-    return ell, likelihood_bar
-
-
-def _prior(basis, q, i, j, wrt, control, jitter):
-    """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C in the
-    dense columns)``; the sides get theirs of the rest.
-    """
-    quadratics, log_det, bars = basis.sampled_energy(i, j, wrt, jitter)
-    if control is not None and basis.dense_precision:
-        quadratics = _vector(i.p, *quadratics) - _of_rows(control.of_prior(i, j))
-    logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
-    logs += (i.w * np.log(i.pivots, dtype=np.float64)).sum()
-    reciprocals = np.zeros((i.k, i.k), q.mean.dtype, like=q.mean)
-    reciprocals.reshape(-1)[:: i.k + 1] = 1 / q.columns.diagonal()
-    i.log_bar = i.below * (i.w / i.pivots)
-    terms = _vector(i.p, quadratics[0], quadratics[1] - 2 * logs, -log_det - basis.num_functions())
-    return terms, bars, ((i.dense, reciprocals),)
-
-
-def _of_rows(terms):
-    """``(that of the mean, those of the dense columns together)``."""
-    return _vector(terms, terms[0], terms[1:].sum())
-
-
-def _vector(like, *numbers):
-    """Of float64, where ``like`` is; nobody waits for numbers that are there."""
-    found = np.empty(len(numbers), like=like)
-    for at, number in enumerate(numbers):
-        found[at] = number
-    return found
-
-
-def _number(value):
-    """A parameter as a float, or as it is on a device."""
-    return value if deferred_checks.on_device(value) else float(value)
-
-
-def _sum(values):
-    return values.sum(dtype=np.float64)
+    return i, j, columns

@@ -1,4 +1,4 @@
-"""Bases by their contract: products with features that are never whole, the prior of the weights, and the way back."""
+"""Bases by their contract: products with features, the prior of the weights, and cotangents."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from support.weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
 from fastsvgp.weight_space import bases
+from fastsvgp.weight_space.bases.base import Weights
 
 JITTER = 1e-2
 N, M = 11, 8
@@ -32,7 +33,7 @@ def test_products_and_energy_are_those_of_whole_features(rng, name):
     basis, X, W, v = problem(rng, name)
     phi, S = basis.features(X), prior_precision(basis)
     assert phi.shape == (N, M) and basis.num_functions() == M
-    out, squares = basis.products(X, W, v)
+    out, squares = basis.products(X, Weights(W, v))
     np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
     energy = basis.energy(W, v, JITTER)
@@ -41,18 +42,18 @@ def test_products_and_energy_are_those_of_whole_features(rng, name):
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_cotangents_by_differences(rng, name):
-    """Of all that a basis computes, in all that it is computed from."""
+def test_cotangents_of_a_basis_by_differences(rng, name):
+    """Of every result of a basis, in every argument."""
     basis, X, W, v = problem(rng, name)
     out_bar, squares_bar, a, b = rng.standard_normal((3, N)), rng.standard_normal(N), 0.7, -0.4
-    of_data = basis.products_vjp(out_bar, squares_bar, X, W, v, ("basis",))
+    of_data = basis.products_vjp(X, Weights(W, v), out_bar, squares_bar, ("basis",))
     of_prior = basis.energy_vjp(a, b, basis.energy(W, v, JITTER).saved, W, v, ("basis",))
     vector, unravel = fs.ravel(basis, unconstrained=False)
     bar = unravel.pullback(vector, basis.gradient(of_data[2], of_prior[2]))
 
     def value(vector, W, v):
         there = unravel(vector)
-        out, squares = there.products(X, W, v)
+        out, squares = there.products(X, Weights(W, v))
         energy = there.energy(W, v, JITTER)
         return (
             np.vdot(out_bar, out)
@@ -100,18 +101,24 @@ def test_only_what_is_needed_of_a_basis(rng, name):
 
 
 def both(basis, out_bar, squares_bar, X, W, v, saved, need):
-    return basis.products_vjp(out_bar, squares_bar, X, W, v, need), basis.energy_vjp(
+    return basis.products_vjp(X, Weights(W, v), out_bar, squares_bar, need), basis.energy_vjp(
         0.7, -0.4, saved, W, v, need
     )
 
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "fourier"])
-def test_panels_are_one_matrix(rng, name, monkeypatch):
+def test_panels_give_the_result_of_one_matrix(rng, name, monkeypatch):
     basis, X, W, v = problem(rng, name)
     bars = rng.standard_normal((3, N)), rng.standard_normal(N)
-    whole = basis.products(X, W, v), basis.products_vjp(*bars, X, W, v, ("basis",))
+    whole = (
+        basis.products(X, Weights(W, v)),
+        basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),
+    )
     monkeypatch.setattr(bases.inducing, "PANEL_NUMBERS", 3 * N)
-    parts = basis.products(X, W, v), basis.products_vjp(*bars, X, W, v, ("basis",))
+    parts = (
+        basis.products(X, Weights(W, v)),
+        basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),
+    )
     for a, b in zip(whole[0] + whole[1][:2], parts[0] + parts[1][:2], strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-13)
     for (_, _, a), (_, _, b) in zip(
@@ -124,36 +131,38 @@ def test_panels_are_one_matrix(rng, name, monkeypatch):
 
 @pytest.mark.parametrize("family", ["RBF", "Matern12", "Matern32", "Matern52"])
 def test_many_fourier_features_have_the_covariance(rng, family):
-    """Exactly its diagonal, and the rest to 5 sigma of a mean of numbers between -1 and 1."""
+    """Its diagonal exactly; the rest to 5 sigma of a mean of numbers between -1 and 1."""
     covariance, m = getattr(fs, family)(1.7, np.array([0.8, 1.3])), 40_000
     X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, num_features=m, seed=7)
-    one, nothing = np.ones((1, 1)), (np.zeros((1, m)), np.zeros(m))
-    phi = np.concatenate(
-        [basis.products_vjp(one, np.zeros(1), x[None], *nothing, ())[0] for x in X]
-    )
+    one, nothing = np.ones((1, 1)), Weights(np.zeros((1, m)), np.zeros(m))
+    phi = np.concatenate([basis.products_vjp(x[None], nothing, one, np.zeros(1), ())[0] for x in X])
     K = phi @ phi.T
     np.testing.assert_allclose(np.diag(K), 1.7, rtol=1e-9)
     assert np.abs(K - covariance.matrix(X)).max() < 5 * 1.7 / np.sqrt(m / 2)
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_some_functions_are_some_of_all(rng, name):
+def test_products_of_some_units_are_those_of_their_functions(rng, name):
     basis, X, W, v = problem(rng, name)
     units = np.array([2, 0, 2, 3])
     at = basis.functions(units)
     assert list(at) == ([4, 5, 0, 1, 4, 5, 6, 7] if name == "fourier" else [2, 0, 2, 3])
     phi, W, v = basis.features(X)[:, at], W[:, at], v[at]
-    out, squares = basis.products(X, W, v, units)
+    out, squares = basis.products(X, Weights(W, v, units))
     np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
     out_bar, squares_bar = rng.standard_normal((3, N)), rng.standard_normal(N)
-    W_bar, v_bar, bars = basis.products_vjp(out_bar, squares_bar, X, W, v, ("basis",), units)
+    W_bar, v_bar, bars = basis.products_vjp(
+        X, Weights(W, v, units), out_bar, squares_bar, ("basis",)
+    )
     np.testing.assert_allclose(W_bar, out_bar @ phi, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(v_bar, squares_bar @ (phi * phi), rtol=1e-10, atol=1e-12)
     whole = np.zeros((3, M)), np.zeros(M)
     np.add.at(whole[0].T, at, W.T)  # the same function, with the weights of its repeats
     np.add.at(whole[1], at, v)
-    expected = basis.products_vjp(out_bar, squares_bar, X, *whole, ("basis",))[2]["covariance"]
+    expected = basis.products_vjp(X, Weights(*whole), out_bar, squares_bar, ("basis",))[2][
+        "covariance"
+    ]
     for (path, _, a), (_, _, b) in zip(
         fs.leaves(bars["covariance"]), fs.leaves(expected), strict=True
     ):
@@ -162,15 +171,15 @@ def test_some_functions_are_some_of_all(rng, name):
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("squares", [True, False])
-def test_forward_and_back_at_once(rng, name, squares):
-    """And with what one leaves to the other."""
+def test_products_and_vjp_are_those_of_two_calls(rng, name, squares):
+    """Also with the results that the forward pass keeps for the backward pass."""
     basis, X, W, v = problem(rng, name)
     v, squares_bar = (v, rng.standard_normal(N)) if squares else (None, None)
-    out_bar, need, kept = rng.standard_normal((3, N)), ("basis",), []
-    products, found = basis.products_and_vjp(out_bar, squares_bar, X, W, v, need, None, kept)
+    out_bar, need, weights = rng.standard_normal((3, N)), ("basis",), Weights(W, v, None, [])
+    products, found = basis.products_and_vjp(X, weights, out_bar, squares_bar, need)
     separate = (
-        basis.products(X, W, v, None, kept),
-        basis.products_vjp(out_bar, squares_bar, X, W, v, need, None, kept),
+        basis.products(X, weights),
+        basis.products_vjp(X, weights, out_bar, squares_bar, need),
     )
     for a, b in zip(products + found[:2], separate[0] + separate[1][:2], strict=True):
         assert (a is None) == (b is None)
@@ -182,7 +191,7 @@ def test_forward_and_back_at_once(rng, name, squares):
         np.testing.assert_allclose(a[2], b[2], rtol=1e-11) if a[2] is not None else None
 
 
-def test_seeds_are_other_functions():
+def test_fourier_features_depend_on_the_seed():
     X = np.linspace(-1, 1, 5)[:, None]
     one, same, other = (
         fs.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X)

@@ -123,7 +123,7 @@ def test_where_it_is_refused(rng):
         (
             lambda: fs.predict_f(model, X, augmented=True, full_cov=True),
             ValueError,
-            "no `full_cov` then",
+            "`full_cov` does not exist",
         ),
         (
             lambda: fs.predict_f(model, X, augmented=1),

@@ -289,7 +289,7 @@ def test_single_precision(rng):
 def test_no_natural_step_and_wrong_sizes(rng):
     model, X, Y = problem(rng)
     with pytest.raises(
-        TypeError, match="a Independent posterior can not .* because nobody has derived one for it"
+        TypeError, match="a Independent posterior cannot .* because nobody has derived one for it"
     ):
         fs.natural_step(model, X, Y)
     wrong = fs.replace(model, posterior=Independent(np.zeros(5), np.ones(5)))

@@ -147,7 +147,7 @@ def test_no_covariance(rng):
     model, X, _ = problem(rng, "two")
     with pytest.raises(
         ValueError,
-        match=r"no covariance that would tell all.*sample_f\(model, Xs\) draws whole functions",
+        match=r"not jointly Gaussian.*sample_f\(model, Xs\) draws whole functions",
     ):
         fs.predict_f(model, X, full_cov=True)
 

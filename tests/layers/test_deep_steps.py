@@ -49,7 +49,7 @@ def test_natural_steps_never_fall_where_they_must_not(rng):
     stepped, info = fs.natural_step(model, X, Y, step_size=1.0, rng=3, monotone=True, **OPTIONS)
     assert info.value == pytest.approx(value) and fs.elbo(stepped, X, Y, rng=3, **OPTIONS) >= value
     with pytest.raises(
-        TypeError, match=r"natural_step: a LikelihoodForm posterior can not .* S~ diagonal"
+        TypeError, match=r"natural_step: a LikelihoodForm posterior cannot .* S~ diagonal"
     ):
         fs.natural_step(problem(rng, "two")[0], X, Y[:, 0])
 

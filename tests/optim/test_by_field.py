@@ -168,7 +168,7 @@ def test_bad_arguments():
         by_field(fs.adam(), {"west": fs.adam()}).init(start())
     with pytest.raises(
         ValueError,
-        match="field 'place.east' has two optimisers, by the names 'place' and 'place.east'",
+        match="field 'place.east' has two optimisers, under the names 'place' and 'place.east'",
     ):
         by_field(fs.adam(), {"place": fs.adam(), "place.east": fs.adam()}).init(start())
     with pytest.raises(
@@ -183,12 +183,12 @@ def test_bad_arguments():
     for wrong in (0.1, None, fs.adam):
         with pytest.raises(
             TypeError,
-            match=r"by_field: `rest` must be an optimiser: fs.adam.*that offers init, step, paths",
+            match=r"by_field: `rest` must be an optimiser: fs.adam.*object with init, step, paths",
         ):
             by_field(wrong, {"place": fs.adam()})
         with pytest.raises(
             TypeError,
-            match=r"by_field: `fields\['place'\]` must be an optimiser: .*which lacks init, step",
+            match=r"by_field: `fields\['place'\]` must be an optimiser: .*which has no init, step",
         ):
             by_field(fs.adam(), {"place": wrong})
     for text, first in (("adam", "fs.adam(0.01)"), ("Adam", "fs.adam(0.01)"), ("fs.sgd(0.1)", "fs.sgd(0.01)"),
@@ -203,7 +203,7 @@ def test_bad_arguments():
         TypeError, match=r"fs.adagrad\(0.01\) or fs.by_field\(...\); got the text 'l-bfgs'"
     ):
         by_field("l-bfgs", {})
-    with pytest.raises(TypeError, match=r"got <class '\S*SignAscent'>, a class: call it"):
+    with pytest.raises(TypeError, match=r"got <class '\S*SignAscent'>, a class: make an instance"):
         by_field(SignAscent, {})
 
     class Half(SignAscent):
@@ -212,7 +212,7 @@ def test_bad_arguments():
         def init(self, model):
             return {"count": 0}
 
-    with pytest.raises(TypeError, match="which lacks step_size_at$"):
+    with pytest.raises(TypeError, match="which has no step_size_at$"):
         by_field(fs.adam(), {"place": Half(0.1)})
     Half.step_size_at = SignAscent.step_size_at
     with pytest.raises(

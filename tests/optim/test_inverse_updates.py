@@ -108,7 +108,7 @@ def test_bad_arguments(rng):
     model, _, _ = problem(rng, "Relaxed")
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
         fs.refresh_inverse(fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M))))
-    with pytest.raises(ValueError, match="`nats` counts.*likelihood is StudentT; give `tolerance`"):
+    with pytest.raises(ValueError, match="`nats` needs.*likelihood is StudentT; give `tolerance`"):
         fs.inverse_updates(nats=0.1).check_model(
             fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0))
         )

@@ -242,7 +242,7 @@ def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
     X = rng.standard_normal((40, 2))
     both_ways(m, X, X[:, 0], ("covariance", "inducing"), monotone=True)
     both_ways(single, X.astype(np.float32), X[:, 0].astype(np.float32), ("covariance", "inducing"))
-    with pytest.raises(TypeError, match="natural_step: a LikelihoodForm posterior can not take"):
+    with pytest.raises(TypeError, match="natural_step: a LikelihoodForm posterior cannot take"):
         fs.natural_step_and_grad(
             fs.replace(m, posterior=fs.LikelihoodForm(np.zeros(6), np.ones(6))), X, X[:, 0]
         )

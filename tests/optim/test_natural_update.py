@@ -121,16 +121,16 @@ def test_refusals(rng):
     cases = [
         (
             fs.LikelihoodForm(np.zeros(M), np.ones(M)),
-            "LikelihoodForm posterior can not .* its S~ is diagonal",
+            "LikelihoodForm posterior cannot .* its S~ is diagonal",
         ),
         (
             fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)),
-            "Relaxed posterior can not .* its S~ is diagonal",
+            "Relaxed posterior cannot .* its S~ is diagonal",
         ),
-        (fs.DualSites(np.zeros(M), np.eye(M)), "DualSites posterior can not .* it holds sites"),
+        (fs.DualSites(np.zeros(M), np.eye(M)), "DualSites posterior cannot .* it holds sites"),
         (
             fs.Decoupled(np.zeros(M), np.eye(M), np.zeros(2)),
-            "Decoupled posterior can not .* no factor beside mean_v",
+            "Decoupled posterior cannot .* no factor beside mean_v",
         ),
     ]
     for posterior, message in cases:

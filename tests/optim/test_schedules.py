@@ -93,7 +93,7 @@ def test_what_counts_as_a_schedule():
         schedules.as_schedule("fast")
     with pytest.raises(ValueError, match="`step_size` must be finite, got nan"):
         schedules.as_schedule(math.nan)
-    with pytest.raises(ValueError, match="gave -1.0 at step 3"):
+    with pytest.raises(ValueError, match="returned -1.0 at step 3"):
         schedules.as_schedule(lambda count: -1).size(3, None)
 
 

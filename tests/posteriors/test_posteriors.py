@@ -382,7 +382,7 @@ def test_posteriors_without_natural_steps_say_why(rng, name):
     q = ROWS[name].make(rng, np.eye(4))
     model = fs.SVGP(fs.RBF(), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1))
     message = (
-        f"natural_step: a {type(q).__name__} posterior can not take natural-gradient steps, because"
+        f"natural_step: a {type(q).__name__} posterior cannot take natural-gradient steps, because"
         " it would .*adam"
     )
     with pytest.raises(TypeError, match=message):

@@ -185,7 +185,7 @@ def test_bad_arguments(rng):
         fs.fit(model, X, Y, steps=1, inverse_updates=1e-3)
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
         fs.fit(whitened, X, Y, steps=1, inverse_updates=fs.inverse_updates())
-    with pytest.raises(ValueError, match="`nats` counts"):
+    with pytest.raises(ValueError, match="`nats` needs"):
         labels = fs.replace(model, likelihood=fs.BernoulliLogit())
         fs.fit(
             labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0)

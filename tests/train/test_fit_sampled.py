@@ -318,7 +318,7 @@ CASES = [
     (
         {"optimiser": fs.adam()},
         TypeError,
-        "'posterior.mean' has a gradient for some rows alone, which fastsvgp.adagrad",
+        "'posterior.mean' has a gradient for some rows only: use fastsvgp.adagrad",
     ),
 ]
 

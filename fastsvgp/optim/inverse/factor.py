@@ -1,4 +1,4 @@
-"""Factors of inverses from matrix products alone: natural-gradient (Newton-Schulz) steps towards chol(A^-1)."""
+"""Factors of inverses by natural-gradient (Newton-Schulz) steps, from matrix products only."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @public_call(checks=False)
 def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
-    """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
+    """Take one natural-gradient step of the lower factor L towards chol(A^-1), by products only.
 
     ``L - g L [tril(E) - (I + diag(E)) / 2]`` with ``E = L' A L``: for N(0, L L') the natural
     gradient of its KL divergence from N(0, A^-1).
@@ -29,19 +29,19 @@ def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
         What is above its diagonal is not read. Leading axes broadcast against those of A.
     step_size : float
         The g above. Steps of 1 converge quadratically from ||E - I||_F < 0.46; they diverge once
-        the largest eigenvalue of E exceeds about 3. ``inverse_factor`` chooses.
+        the largest eigenvalue of E exceeds about 3. ``inverse_factor`` chooses the size itself.
 
     Returns
     -------
     L : (..., M, M)
-        Zeros above the diagonal. A diagonal entry of E above 1 + 2 / g turns the sign of its
-        column, which L L' does not see.
+        Zeros above the diagonal. A diagonal entry of E above 1 + 2 / g flips the sign of its
+        column, which leaves L L' unchanged.
 
     Raises
     ------
     ValueError, TypeError
-        A is not symmetric, a diagonal entry of L is zero, NaN or infinity, shapes that do not fit,
-        a step size that is not positive.
+        A is not symmetric; a diagonal entry of L is zero, NaN or infinity; shapes do not fit; the
+        step size is not positive.
 
     Notes
     -----
@@ -73,33 +73,34 @@ def inverse_factor(
     max_steps: int = 100,
     gap: "VarianceGap | None" = None,
 ) -> tuple[Array, InverseFactorInfo]:
-    """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
+    """Find a lower L with L L' = A^-1 by natural-gradient steps.
+
+    It needs no factorisation and no solve, and cannot diverge.
 
     Parameters
     ----------
     A : (..., M, M), symmetric positive definite
-        Not factorised, only multiplied.
+        Only multiplied, never factorised.
     L : (..., M, M), optional
-        Where to start: the factor of a nearby matrix, such as that of the last training step. Its
-        columns are scaled to a unit diagonal of L' A L first where that diagonal leaves [0.2, 5].
-        By default a multiple of diag(A)^-1/2.
+        Start: the factor of a nearby matrix, such as that of the last training step. If the
+        diagonal of L' A L leaves [0.2, 5], the columns are first scaled to make it one. Default: a
+        multiple of diag(A)^-1/2.
     step_size : None, number, schedule or function of the step count
         None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and
-        ``schedules.log_linear`` are the choices of the paper. Whatever is asked for, a step that
-        does not reduce the objective is replaced by an exact line search.
+        ``schedules.log_linear`` are the choices of the paper. With each of them, a step that does
+        not reduce the objective is replaced by an exact line search.
     tolerance : float
-        On the normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. In float32 about 2e-8
-        cond(A) can be reached, in float64 about 4e-17 cond(A); the loop notices and says so in
-        place of going on.
+        Limit of the normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. Rounding limits
+        it to about 2e-8 cond(A) in float32 and 4e-17 cond(A) in float64; the loop detects this,
+        stops and reports it.
     max_steps : int
     gap : VarianceGap, optional
-        Made by ``variance_gap``: the other stopping rule, in place of ``tolerance``, for a single
-        matrix A.
+        Stopping rule that replaces ``tolerance``, made by ``variance_gap``; for a single matrix A.
 
     Returns
     -------
     L : (..., M, M)
-        Positive diagonal, zeros above it; the best found where it did not converge. Always finite.
+        Positive diagonal, zeros above it; the best found if it did not converge. Always finite.
     info : InverseFactorInfo
 
     Raises
@@ -110,19 +111,22 @@ def inverse_factor(
 
     Notes
     -----
-    4/3 M^3 flops a step and M^3 for the first residual (and for each scaling of the start, at most
-    two); a line search costs another 8/3 M^3. A device takes up to four steps before the host looks
-    at them, with a factor in memory for each: those after one that led nowhere are left out.
+    4/3 M^3 flops per step and M^3 for the first residual (and for each scaling of the start, at
+    most two); a line search costs another 8/3 M^3. A device takes up to four steps before the host
+    checks them, with a factor in memory for each; steps after a failed one are discarded.
 
     The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is
     strictly convex in L. Along a natural-gradient step L (I - g Phi), Phi the lower triangle of E -
     I with half its diagonal, it changes by
-    -<E, Phi> g + <Phi, E Phi> g^2 / 2 - sum log(1 - g Phi_ii), convex in g with slope -||E - I||_F^2 / 2 at 0. Its exact
-    minimiser always descends, so it is the fallback. The rule is faster: with lam from power iteration (20 at first, then three
-    more each step; at least the largest diagonal entry), g = 1 while 0.45 < lam < 2 (1.5 while the residual exceeds 0.3), else
-    2 / (lam + sqrt(lam)), which takes lam to 1. Below ||E - I||_F = 0.46 unit steps converge quadratically. The update:
-    Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it
-    diverges.
+
+        -<E, Phi> g + <Phi, E Phi> g^2 / 2 - sum log(1 - g Phi_ii),
+
+    convex in g with slope -||E - I||_F^2 / 2 at 0. Its exact minimiser always descends, so it is
+    the fallback. The rule is faster: with lam from power iteration (20 at first, then three more
+    each step; at least the largest diagonal entry), g = 1 while 0.45 < lam < 2 (1.5 while the
+    residual exceeds 0.3), else 2 / (lam + sqrt(lam)), which takes lam to 1. Below ||E - I||_F =
+    0.46 unit steps converge quadratically. The update is from Cortinovis et al., "Inverse-Free
+    Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it diverges.
 
     Examples
     --------
@@ -135,7 +139,7 @@ def inverse_factor(
     dtype = matrix.dtype
     if gap is not None:
         if tolerance is not None:
-            raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
+            raise ValueError("give either `tolerance` or `gap`: each is a stopping rule")
         if not hasattr(gap, "fitted"):
             raise TypeError(
                 f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}"
@@ -172,7 +176,7 @@ def inverse_factor(
 
 
 def checked(A, L):
-    """``(A, L)`` as arrays of one dtype; errors where they are no symmetric matrices, or no factors to start from."""
+    """Return ``(A, L)`` as arrays of one dtype; reject a matrix or a factor that is not valid."""
     A = check.as_array("A", A)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.size == 0:
         raise ValueError(f"`A` must have shape (..., M, M) and not be empty, got {A.shape}")
@@ -198,8 +202,8 @@ def checked(A, L):
     difference = float(np.abs(A - A.swapaxes(-1, -2)).max())
     if difference > math.sqrt(np.finfo(dtype).eps) * largest:
         raise ValueError(
-            f"`A` must be symmetric, but A and A' differ by up to {difference:g}; use (A + A') / 2"
-            " if that is meant"
+            f"`A` must be symmetric, but A and A' differ by up to {difference:g}; pass"
+            " (A + A') / 2 to ignore this"
         )
     if L is None:
         return A, None

@@ -1,4 +1,4 @@
-"""The Newton-Schulz iteration for one matrix: the rule for its steps, its fallback and its end."""
+"""Newton-Schulz iteration for one matrix: step-size rule, fallback and stopping."""
 
 import math
 from dataclasses import dataclass
@@ -10,33 +10,34 @@ from ... import check, kernels
 
 # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
 CERTIFICATE = 0.46
-# the columns of a start are scaled where the diagonal of L' A L leaves this range
+# the columns of a start are scaled if the diagonal of L' A L leaves this range
 SCALED = 0.2, 5.0
-SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
-# steps that a device takes before the host looks: three waits of four are saved, and at the end two
-# steps may be idle
+SUFFICIENT = 1e-4  # a step counts if the objective falls by this part of its linear prediction
+# steps that a device takes before the host looks: saves three synchronisations of four, and wastes
+# at most two steps at the end
 LOOKAHEAD = 4
-# power iterations before the first step, and before each later one: after ten, one cold start in some
-# hundred still took a step that was too long, and six more to make up for it
+# power iterations before the first step, and before each later one: with ten, one cold start in
+# about a hundred took a first step that was too long, and six more steps in all
 POWER = 20, 3
 # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
 ROUNDING = 0.17
 
 
 class InverseFactorInfo(NamedTuple):
-    """How ``inverse_factor`` ended; arrays over the batch where A has leading axes.
+    """Report of ``inverse_factor``; fields are arrays over the batch if A has leading axes.
 
     converged : the normalised residual ||L' A L - I||_F / sqrt(M) is at most the tolerance
-    steps : updates of L
-    residual : the normalised residual of the returned factor
+    steps : number of updates of L
+    residual : normalised residual of the returned factor
     certified : ||L' A L - I||_F < 0.46, so that unit steps from here converge quadratically
-    reason : "converged"; "steps": `max_steps` were not enough; "rounding": no step reduces the residual any further in this
-        dtype; "indefinite": some x' A x <= 0 was met, so A is not positive definite in this dtype
-    reachable : for the last two reasons, about the smallest residual that rounding allows, 0.17 eps cond(A), with an estimate of
-        the condition number; else 0
+    reason : "converged"; "steps": `max_steps` were not enough; "rounding": no step reduces the
+        residual any further in this dtype; "indefinite": some x' A x <= 0 was found, so A is not
+        positive definite in this dtype
+    reachable : for the last two reasons, approximately the smallest residual that rounding allows,
+        0.17 eps cond(A), with an estimate of the condition number; else 0
     searches : how many of the steps were taken by the exact line search
     log_det : log|L L'| of the returned factor, which tends to -log|A|
-    gap : what ``variance_gap`` measured of the returned factor; infinity where it was not asked for
+    gap : ``variance_gap`` of the returned factor; infinity if it was not requested
     """
 
     converged: bool
@@ -51,9 +52,11 @@ class InverseFactorInfo(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """A factor L, D = L' A L - I with its statistics where a lookahead may start, and numbers.
+    """A factor L, D = L' A L - I with its statistics if a lookahead can start here, and numbers.
 
-    norm : of D; smallest, largest : of the diagonal of L' A L; log_det : log|L L'|
+    norm : of D
+    smallest, largest : entries of the diagonal of L' A L
+    log_det : log|L L'|
     """
 
     L: np.ndarray
@@ -67,9 +70,9 @@ class _Iterate(NamedTuple):
 
 
 def _iterates(factors, D, rows):
-    """Those of ``newton_schulz_walk``, and the size of the step from each; only the last one has D.
+    """Yield the iterates of ``newton_schulz_walk`` with the step size from each.
 
-    One wait for a device.
+    Only the last iterate has D. Synchronises with a device once.
     """
     numbers = rows.tolist()
     last = next(i for i, row in enumerate(numbers) if row[5] == 0)
@@ -86,15 +89,15 @@ def _iterate(A, L):
 
 
 class _Iterates:
-    """Steps by the rule, asked for one after the other; a device has taken several when the host looks at the first one."""
+    """Steps by the rule, requested one by one; a device computes several ahead of the host."""
 
     def __init__(self, A, power, tolerance, lookahead):
         self.A, self.tolerance, self.lookahead, self.iterations = A, tolerance, lookahead, POWER
         self.power = power  # where the next power iteration starts
-        self.taken = []  # the last one first
+        self.taken = []  # in reverse order
 
     def step(self, now, most):
-        """``(size, iterate)``, from the iterate that the last step led to, or for any other one that has D."""
+        """Return ``(size, iterate)`` from the last step's iterate, or from any other that has D."""
         if now.D is not None:
             iterations = (0, 0) if now.norm < CERTIFICATE else self.iterations
             steps, start = self._how_many(now.norm, most), (now.D, now.stats)
@@ -108,7 +111,7 @@ class _Iterates:
         return self.taken.pop()
 
     def _how_many(self, norm, most):
-        """As many as may be taken at once, or fewer where these lead to the tolerance for certain."""
+        """Return the number of steps to take at once, fewer if these reach the tolerance."""
         most = min(most, self.lookahead)
         if norm >= CERTIFICATE:
             return most
@@ -119,15 +122,17 @@ class _Iterates:
 
 
 def _on_host(vector):
-    """A vector as float64 of NumPy, in one copy from wherever it is."""
+    """Copy a vector to NumPy as float64, in one transfer."""
     return np.array(vector.tolist())
 
 
 @dataclass(slots=True)
 class _Iteration:
-    """The iterate and the counts of one run, with the rules for its steps and its end.
+    """Iterate and counts of one run, with the rules for its steps and its end.
 
-    limit : on the norm of an iterate; state : of the schedule; slack : what ``gap`` measured last
+    limit : on the norm of an iterate
+    state : of the schedule
+    slack : last measurement of ``gap``
     """
 
     A: Any
@@ -141,11 +146,11 @@ class _Iteration:
     now: _Iterate
     steps: int = 0
     searches: int = 0
-    stalled: bool = False  # rounding had the last step end above its bound
+    stalled: bool = False  # by rounding, the last step ended above its bound
     slack: float = math.inf
 
     def stop_reason(self):
-        """Why the run ends at this iterate; None if it does not."""
+        """Return why the run ends at this iterate; None if it continues."""
         now = self.now
         if self.gap is not None:
             self.slack = self.gap.measure(self.A, now.L)
@@ -158,7 +163,7 @@ class _Iteration:
         return "steps" if self.steps == self.max_steps else None
 
     def advance(self):
-        """Move to the next iterate; why the run ends if no step leads to a better one, else None."""
+        """Move to the next iterate; return why the run ends if no step improves it, else None."""
         size, new = self._proposed()
         if not _progress(self.now, new, size):
             if size == 1 and self.now.norm < CERTIFICATE:
@@ -174,12 +179,12 @@ class _Iteration:
         self.now, self.steps = new, self.steps + 1
         if self.schedule is not None:
             self.state = self.schedule.observe(self.state, -new.objective)
-        # what exceeds the bound is rounding, and it stays
+        # any excess over the bound is rounding, which later steps do not remove
         self.stalled = bound < CERTIFICATE and new.norm > 2 * bound
         return None
 
     def _proposed(self):
-        """``(size, iterate)`` of the next step, by the schedule or by the rule."""
+        """Return ``(size, iterate)`` of the next step, by the schedule or by the rule."""
         if self.schedule is None:
             return self.ahead.step(self.now, self.max_steps - self.steps)
         now, size = self.now, self.schedule.size(self.steps, self.state)
@@ -205,11 +210,12 @@ class _Iteration:
 
 
 def newton_schulz_iterate(A, L, schedule, tolerance, max_steps, gap=None):
-    """``inverse_factor`` for one matrix and arguments that were checked: what a training loop calls.
+    """Run ``inverse_factor`` for one matrix and checked arguments; training loops call this.
 
-    ``schedule`` is a schedule or None, ``gap`` a ``VarianceGap`` in place of the tolerance or None.
+    ``schedule`` is a schedule or None. ``gap`` is a ``VarianceGap``, which replaces the tolerance,
+    or None.
     """
-    # any start will do that favours no direction
+    # any start that favours no direction will do
     power = np.random.default_rng(0).standard_normal(len(A))
     power = np.asarray(power, A.dtype, like=A)
     if gap is not None:
@@ -233,28 +239,28 @@ def newton_schulz_iterate(A, L, schedule, tolerance, max_steps, gap=None):
 
 
 def _start(A, L, power):
-    """The iterate at L, scaled, or a cold start where there is no L or none that can be used."""
+    """Return the scaled iterate at L, or a cold start if L is None or unusable."""
     if L is not None:
         signs = np.where(L.diagonal() < 0, -1, 1).astype(L.dtype)
         start = _scaled_start(A, np.tril(L) * signs)
-        # else L' A L overflows, or vanishes
+        # otherwise L' A L overflows or vanishes
         if math.isfinite(start.norm) and start.smallest > 0:
             return start
     return _iterate(A, _cold_start(A, power))
 
 
 def _progress(now, new, size):
-    """Has a step of ``size`` led from ``now`` to something better?"""
+    """Return whether a step of ``size`` from ``now`` to ``new`` is an improvement."""
     if not math.isfinite(new.norm) or not math.isfinite(new.objective):
         return False
     if now.norm < CERTIFICATE:  # differences of the objective would drown in rounding
         return new.norm < now.norm
-    # long steps need not go down so steeply
+    # long steps need less descent
     return new.objective < now.objective - SUFFICIENT * min(size, 1) * now.norm**2 / 2
 
 
 def _bound(d, g):
-    """An upper bound of ||E' - I||_F after a step g from ||E - I||_F = d.
+    """Return an upper bound of ||E' - I||_F after a step g from ||E - I||_F = d.
 
     D' = D - g (Phi + Phi') - g (D Phi + Phi' D) + g^2 (Phi' Phi + Phi' D Phi), Phi + Phi' = D and
     ||Phi||_F <= d / sqrt(2).
@@ -263,7 +269,10 @@ def _bound(d, g):
 
 
 def _line_search(A, L):
-    """The exact minimiser along the natural gradient: (step size, new factor); (None, None) where A proves not to be definite."""
+    """Return the exact minimiser along the natural gradient: (step size, new factor).
+
+    (None, None) if A turns out not to be positive definite.
+    """
     D, stats = kernels.newton_schulz_gram(A, L)
     norm, _, _, trace = stats.tolist()
     P, curvature = kernels.newton_schulz_curvature(A, L, D)
@@ -288,11 +297,11 @@ def _line_search(A, L):
 
 
 def _scaled_start(A, L):
-    """The iterate at L, its columns scaled to a unit diagonal of E = L' A L where that is far from one.
+    """Return the iterate at L, its columns scaled if the diagonal of E = L' A L is far from one.
 
-    Over all scalings of the columns these are the ones of least objective. D = E - I has no digits
-    left of what is small in E: so columns whose E_ii is lost are scaled by the smallest at first,
-    and by their own in a second round.
+    Scaling to a unit diagonal has the least objective of all. D = E - I loses the digits of small
+    entries of E: columns whose E_ii is lost are scaled by the smallest at first, and by their own
+    E_ii in a second round.
     """
     now = _iterate(A, L)
     for _ in range(2):
@@ -308,7 +317,7 @@ def _scaled_start(A, L):
 
 
 def _cold_start(A, power):
-    """a diag(A)^-1/2, with a such that the largest eigenvalue of L' A L is about one."""
+    """Return a diag(A)^-1/2, with a such that the largest eigenvalue of L' A L is about one."""
     scale = 1 / np.sqrt(A.diagonal())
     top, _ = kernels.power_iteration(scale[:, None] * A * scale, power, iterations=5)
     L = np.zeros(A.shape, A.dtype, like=A)
@@ -317,7 +326,7 @@ def _cold_start(A, power):
 
 
 def _condition(A, L, power):
-    """About the condition number of A, from power iterations with A and with L L' in place of its inverse."""
+    """Estimate the condition number of A by power iterations with A and with L L'."""
     top, _ = kernels.power_iteration(A, power, iterations=5)
     for _ in range(5):
         power = power / np.sqrt(np.square(power).sum())

@@ -1,4 +1,4 @@
-"""Keeping the factor of an inverse up to date while everything else of a model is trained: the inner loop of R-SVGP."""
+"""Inner loop of R-SVGP: keep the factor of an inverse up to date while a model is trained."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ DIRECTIONS = "exact", "likelihood"
 
 @dataclass(frozen=True)
 class InverseUpdates:
-    """How a factor is brought up to date: the settings that ``inverse_updates`` checks."""
+    """Settings of the updates of a factor, checked by ``inverse_updates``."""
 
     tolerance: float | None
     nats: float | None
@@ -29,7 +29,7 @@ class InverseUpdates:
     direction: str = "exact"
 
     def check_model(self, model):
-        """Refuse models whose posterior has no such factor, or whose bound the variance gap says nothing about."""
+        """Reject a posterior without a factor, and ``nats`` without Gaussian noise."""
         posterior = getattr(model, "posterior", None)
         if getattr(posterior, "inverse_field", None) is None:
             raise ValueError(
@@ -43,17 +43,17 @@ class InverseUpdates:
             )
         if self.nats is not None and not isinstance(model.likelihood, Gaussian):
             raise ValueError(
-                "inverse_updates: `nats` counts what the variances cost a bound with Gaussian"
-                f" noise, but the likelihood is {type(model.likelihood).__name__}; give `tolerance`"
-                " in its place"
+                "inverse_updates: `nats` needs Gaussian noise, but the likelihood is"
+                f" {type(model.likelihood).__name__}; give `tolerance` instead"
             )
 
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
-        """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over.
+        """Return ``(model, InverseFactorInfo)`` of a checked model.
 
-        With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats``
-        is a sum over the ranks: all of them take the same number of updates. A ``tolerance`` looks
-        at what all ranks have, and sums nothing.
+        ``nats`` are counted over the batch ``X``. With a ``group``, ``Placed`` of ``ranks``, X
+        holds the rows of this rank, and each check of ``nats`` is an all-reduce: all ranks take the
+        same number of updates. A ``tolerance`` depends only on replicated values and needs no
+        all-reduce.
         """
         with blas_threads_for((model, X)):
             if group is None or self.nats is None:
@@ -86,24 +86,26 @@ def inverse_updates(
     max_steps: int = 100,
     direction: str = "exact",
 ) -> InverseUpdates:
-    """How ``fit`` keeps the factor of a ``Relaxed`` or ``InverseFreeWhitened`` posterior up to date between its steps.
+    """Say how ``fit`` keeps the inverse factor of a posterior up to date between its steps.
+
+    For ``Relaxed`` and ``InverseFreeWhitened`` posteriors.
 
     Parameters
     ----------
     tolerance : float, optional
-        Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. The paper takes
-        5e-3, at which slow steps go without an update, and training then lags behind that of
+        Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. With the 5e-3 of
+        the paper slow steps skip the update, and training then lags behind that of
         ``LikelihoodForm`` (kin40k, M = 1000: NLPD 0.008 behind after 1500 steps) unless
         ``direction`` is "likelihood".
     nats : float, optional
         Stop instead when the variances cost the bound of the batch no more than this (see
-        ``variance_gap``); Gaussian noise only. With a ``group`` each look at that is a sum of one
-        number over the ranks.
+        ``variance_gap``); Gaussian noise only. With a ``group`` each check is an all-reduce of one
+        number.
     step_size, max_steps
-        As in ``inverse_factor``; the paper has ``step_size=1.0``, or
+        As in ``inverse_factor``. The paper uses ``step_size=1.0``, or
         ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
     direction : {"exact", "likelihood"}
-        Where the optimiser's steps go: by the gradient of the bound, or by ``likelihood_direction``
+        Direction of the optimiser's steps: the gradient of the bound, or ``likelihood_direction``
         (``Relaxed`` only).
 
     Returns
@@ -113,21 +115,22 @@ def inverse_updates(
 
     Notes
     -----
-    The residual costs M^3 flops a training step, each update that is needed another 4/3 M^3.
-    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", sections 3.1,
-    3.3 and 3.4.
+    The residual costs M^3 flops per training step; each update that is needed costs another 4/3
+    M^3. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", sections
+    3.1, 3.3 and 3.4.
 
     Examples
     --------
     >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
     >>> updates = fs.inverse_updates(tolerance=1e-3)
-    >>> trained, info = fs.fit(fs.replace(model, posterior=q), X, Y, steps=3, inverse_updates=updates, rng=0)
+    >>> relaxed = fs.replace(model, posterior=q)
+    >>> trained, info = fs.fit(relaxed, X, Y, steps=3, inverse_updates=updates, rng=0)
     >>> info.steps
     3
     """
     if tolerance is not None and nats is not None:
         raise ValueError(
-            "inverse_updates: give either `tolerance` or `nats`: each is a rule for when to stop"
+            "inverse_updates: give either `tolerance` or `nats`: each is a stopping rule"
         )
     for name, value in (("tolerance", tolerance), ("nats", nats)):
         if value is not None and check.scalar(name, value) <= 0:
@@ -157,17 +160,19 @@ def refresh_inverse(
     max_steps: int = 100,
     jitter: float | None = None,
 ) -> tuple[RecordT, InverseFactorInfo]:
-    """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
+    """Return a model whose inverse factor fits its other fields.
+
+    ``fit`` does this between steps; call it in custom training loops.
 
     Parameters
     ----------
     model : SVGP
-        With a ``Relaxed`` or ``InverseFreeWhitened`` posterior; its present factor is where the
-        search starts, good or bad.
+        With a ``Relaxed`` or ``InverseFreeWhitened`` posterior. The search starts at its present
+        factor, which can be arbitrarily bad.
     tolerance, step_size, max_steps
         As in ``inverse_factor``.
     jitter : float, optional
-        As in ``elbo``: use the same.
+        As in ``elbo``: use the same value.
 
     Returns
     -------
@@ -177,7 +182,7 @@ def refresh_inverse(
     Raises
     ------
     ValueError, TypeError
-        As ``elbo`` and ``inverse_factor``; also where the posterior has no such factor.
+        As ``elbo`` and ``inverse_factor``; also if the posterior has no inverse factor.
 
     Examples
     --------
@@ -193,7 +198,10 @@ def refresh_inverse(
 
 
 def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
-    """As of an SVGP, for every layer whose posterior has such a factor; ``info`` is a tuple, None for the others."""
+    """Refresh every layer of a deep GP that has an inverse factor.
+
+    ``info`` is a tuple with None for the other layers.
+    """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
     model, _, _, dtype = checked(model)
     jitter, layers, told = check.jitter_amount(jitter, dtype), [], []

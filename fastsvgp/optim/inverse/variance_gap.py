@@ -1,12 +1,12 @@
-"""How far an approximate inverse leaves the marginal variances from the exact ones: a certified interval, and a rule to stop by.
+"""Certified interval of the marginal variances with an approximate inverse, and a stopping rule.
 
 For T = L L', a column k of Kuf and x = T k, the residual r = k - A x gives
 
     k' A^-1 k = 2 x' k - x' A x + r' A^-1 r        (expand r = A (A^-1 k - x)),
 
 so that v = kff - k' A^-1 k lies between U - |r|^2 / s and U, where U = kff - x' (k + r) and s is
-any lower bound of the eigenvalues of A. Nothing of this asks where x came from: an x spoilt by
-rounding gives a valid interval too.
+any lower bound of the eigenvalues of A. The interval holds for every x, so an x with rounding
+errors gives a valid interval too.
 
 Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3),
 proposition 3 and appendix S3, where A is Kuu + S~; S~ - s I need only be positive semi-definite.
@@ -30,26 +30,26 @@ from .factor import checked
 def variance_interval(
     A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike, smallest: float
 ) -> tuple[Array, Array]:
-    """Certified lower and upper bounds of the variances ``kff - diag(Kuf' A^-1 Kuf)``, for any factor L of any T = L L'.
+    """Return certified bounds of the variances ``kff - diag(Kuf' A^-1 Kuf)``, from any factor L.
 
     Parameters
     ----------
     A : (M, M), symmetric positive definite
         Kuu + diag(s) of ``LikelihoodForm`` and ``Relaxed``.
     L : (M, M), lower
-        What is above its diagonal is not read. The interval closes as T tends to A^-1.
+        What is above its diagonal is not read. The interval closes as T = L L' tends to A^-1.
     Kuf : (M, N)
     kff : (N,)
     smallest : float
-        A positive lower bound of the eigenvalues of A: the smallest entry of s, where Kuu is
-        positive semi-definite.
+        A positive lower bound of the eigenvalues of A: the smallest entry of s, if Kuu is positive
+        semi-definite.
 
     Returns
     -------
     lower, upper : (N,) float64
-        The upper one is the variance of ``Relaxed``. As wide as ||(I - A T) k||^2 / smallest, and
-        on both sides as much more as rounding may cost, at the rate sqrt(M) eps of long sums
-        (Higham and Mary 2019); in float64 whatever the dtypes are.
+        The upper one is the variance of ``Relaxed``. The width is ||(I - A T) k||^2 / smallest,
+        plus an allowance for rounding on both sides, at the rate sqrt(M) eps of long sums (Higham
+        and Mary 2019). Computed in float64 for all dtypes.
 
     Raises
     ------
@@ -65,7 +65,8 @@ def variance_interval(
     --------
     >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
     >>> L, _ = fs.inverse_factor(A)
-    >>> lower, upper = fs.variance_interval(A, L, covariance.matrix(Z, X), np.ones(40), smallest=0.1)
+    >>> Kuf = covariance.matrix(Z, X)
+    >>> lower, upper = fs.variance_interval(A, L, Kuf, np.ones(40), smallest=0.1)
     >>> bool((lower <= upper).all())
     True
     """
@@ -90,7 +91,7 @@ def _certified(A, L, Kuf, kff, smallest):
     x, r = _solution_and_residual(A, L, Kuf)
     length = {name: np.sqrt(_squares(array)) for name, array in (("k", Kuf), ("x", x), ("r", r))}
     rate = math.sqrt(len(A)) * np.finfo(np.float64).eps
-    # of the length of r
+    # bound of the rounding error of r
     lost = rate * (math.sqrt(float(_squares(A).sum())) * length["x"] + length["k"])
     upper = kff - _column_products(x, Kuf + r)
     slack = length["x"] * lost + rate * (length["x"] * (length["k"] + length["r"]) + np.abs(kff))
@@ -106,11 +107,12 @@ def variance_gap(
     tolerance: float,
     num_data: float | None = None,
 ) -> "VarianceGap":
-    """A rule for ``inverse_factor``: stop when the variances cost the bound no more than ``tolerance`` nats.
+    """Make a stopping rule for ``inverse_factor``, in nats of the bound.
 
-    With Gaussian noise of variance s2 the bound holds -sum_n v_n / (2 s2), so it stops at
-    ``G = sum_n G_n <= 2 s2 tolerance``, where ``G_n = ||(I - A T) k_n||^2 / smallest`` is the width
-    of ``variance_interval``.
+    The iteration stops when the variances cost the bound no more than ``tolerance`` nats. With
+    Gaussian noise of variance s2 the bound contains -sum_n v_n / (2 s2), so it stops at ``G = sum_n
+    G_n <= 2 s2 tolerance``, where ``G_n = ||(I - A T) k_n||^2 / smallest`` is the width of
+    ``variance_interval``.
 
     Parameters
     ----------
@@ -120,16 +122,15 @@ def variance_gap(
         As in ``variance_interval``.
     noise_variance : float
     tolerance : float
-        Nats.
+        In nats.
     num_data : float, optional
-        Size of the whole data set: G is scaled by num_data / N, as the bound is. Default: the batch
-        is the data.
+        Size of the whole data set: G is scaled by num_data / N, as the bound is. Default: N.
 
     Returns
     -------
     VarianceGap
-        For ``inverse_factor(A, gap=...)``. It costs 4 M^2 N flops a step, beside the 4/3 M^3 of the
-        step.
+        For ``inverse_factor(A, gap=...)``. It costs 4 M^2 N flops per step, in addition to the
+        4/3 M^3 of the step.
 
     Notes
     -----
@@ -138,7 +139,9 @@ def variance_gap(
     Examples
     --------
     >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
-    >>> L, info = fs.inverse_factor(A, gap=fs.variance_gap(covariance.matrix(Z, X), 0.1, noise_variance=0.1, tolerance=0.01))
+    >>> Kuf = covariance.matrix(Z, X)
+    >>> gap = fs.variance_gap(Kuf, 0.1, noise_variance=0.1, tolerance=0.01)
+    >>> L, info = fs.inverse_factor(A, gap=gap)
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=0.1)
     True
     """
@@ -157,9 +160,9 @@ def variance_gap(
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """The rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``.
+    """Rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``.
 
-    group : ``Placed`` of ``ranks`` where the data of ``Kuf`` are some of those that count; None for all of them
+    group : ``Placed`` of ``ranks`` if ``Kuf`` holds only the data of this rank; None for all data
     """
 
     Kuf: Any
@@ -169,7 +172,7 @@ class VarianceGap:
     group: Any = None
 
     def fitted(self, A):
-        """The rule in the dtype of A; ``ValueError`` where it does not fit."""
+        """Return the rule in the dtype of A; ``ValueError`` if it does not fit."""
         if A.ndim != 2 or len(A) != len(self.Kuf):
             raise ValueError(
                 f"the `Kuf` {self.Kuf.shape} of `gap` belongs to a single matrix A of as many rows,"
@@ -178,14 +181,14 @@ class VarianceGap:
         return replace(self, Kuf=np.ascontiguousarray(self.Kuf, A.dtype, like=A))
 
     def measure(self, A, L):
-        """The sum of G_n over all data."""
+        """Return the sum of G_n over all data."""
         _, r = _solution_and_residual(A, L, self.Kuf)
         own = self.scale * float(_squares(r).sum(dtype=np.float64)) / self.smallest
         return own if self.group is None else self.group.total(own)
 
 
 def _solution_and_residual(A, L, Kuf):
-    """x = L L' k and r = k - A x, column by column."""
+    """Return x = L L' k and r = k - A x for each column k."""
     x = kernels.multiply_triangular(
         L, kernels.multiply_triangular(L, Kuf, transpose=True), overwrite_b=True
     )
@@ -197,7 +200,7 @@ def _squares(A):
 
 
 def _column_products(A, B):
-    """sum_i A_ij B_ij of each column."""
+    """Return sum_i A_ij B_ij of each column."""
     return kernels.column_moments(A, np.zeros(len(A), A.dtype, like=A), B)[1]
 
 

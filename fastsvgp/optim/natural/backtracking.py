@@ -1,4 +1,4 @@
-"""What natural-gradient steps tell, and how they back off where they would leave the cone."""
+"""Records of natural-gradient steps, and their backtracking."""
 
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ MAX_HALVINGS = 30
 
 
 class NaturalStepInfo(NamedTuple):
-    """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for.
+    """Report of a natural-gradient step.
 
-    ``negative``: how many sites of the batch had negative precision, their log likelihood curving
-    upwards there.
+    ``value``: the bound before the step. ``step_size``: the size taken. ``backed_off``: whether
+    that is less than the size requested. ``negative``: how many sites of the batch had negative
+    precision, because their log likelihood curves upwards there.
     """
 
     value: float
@@ -25,21 +26,21 @@ class NaturalStepInfo(NamedTuple):
 
 
 def check_natural(function, posterior, step_size):
-    """The step size as a float. ``TypeError`` for a posterior that takes no natural-gradient steps."""
+    """Return the step size as a float; ``TypeError`` if the posterior has no natural steps."""
     asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
     if not posterior.natural_fields:
         kind, why = type(posterior).__name__, posterior.no_natural_step
         raise TypeError(
-            f"{function}: a {kind} posterior can not take natural-gradient steps, because {why};"
+            f"{function}: a {kind} posterior cannot take natural-gradient steps, because {why};"
             " train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
     return asked
 
 
 def check_value(function, value):
-    """The bound before a step, which must be finite."""
+    """Return the bound before a step; ``Diverged`` unless it is finite."""
     if not np.isfinite(value):
         raise Diverged(
             f"{function}: the bound is {value} at this posterior; start closer to the prior"
@@ -47,16 +48,20 @@ def check_value(function, value):
     return value
 
 
-def no_lower(value, before, dtype):
-    """Whether a bound has not fallen, but for its rounding: at the optimum no step raises it any more."""
+def non_decreasing(value, before, dtype):
+    """Return whether a bound has not fallen, up to rounding.
+
+    At the optimum no step raises the bound any more.
+    """
     return value >= before - 10 * np.finfo(dtype).eps * abs(before)
 
 
-def halved(step, size, negative, model, X, accepted=None):
-    """``(step(size), size, negative)`` with the largest of size, size / 2, ... that stays in the cone, and is ``accepted``.
+def backtrack(step, size, negative, model, X, accepted=None):
+    """Return ``(step(size), size, negative)`` for the first of size, size / 2, ... that is valid.
 
-    ``negative`` is a count, on the device perhaps: its copy is the one that tells of the cone,
-    however many matrices there are.
+    A step is valid if it stays in the cone of positive definite precisions and is ``accepted``.
+    ``negative`` is a count, on a device too: the copy of the count to the host also reports whether
+    the step left the cone, in one synchronisation for all matrices.
     """
     for halvings in range(MAX_HALVINGS + 1):
         try:

@@ -1,4 +1,4 @@
-"""A natural-gradient update of q(u) from its ordinary gradient alone, which cannot leave the positive definite precisions.
+"""Natural-gradient update of q(u) from its ordinary gradient; precisions stay positive definite.
 
 q = N(m, S) with S = W W' has the natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient
 of an objective in them is its gradient in the expectation parameters (m, S + m m'), which is dS for
@@ -11,22 +11,24 @@ W' tril(2 dS W) is that of
 
     A = 2 W' dS W,    so    W' S_new^-1 W = I - g A,
 
-which is not positive definite where g A has an eigenvalue of 1 or above: where the objective curves
-upwards, or noise says so. With the next term of the retraction of Lin, Schmidt and Khan (2020),
-their eq. (9) in these coordinates, it is
+which is not positive definite if g A has an eigenvalue of 1 or above: if the objective curves
+upwards, or if noise suggests that it does. The next term of the retraction of Lin, Schmidt and Khan
+(2020), their eq. (9) in these coordinates, gives
 
     C = I - g A + g^2 A^2 / 2 = (I + (I - g A)^2) / 2,
 
-whose eigenvalues are 1/2 or more whatever A is, and which is the plain step up to g^2. With C = U
+whose eigenvalues are at least 1/2 for every A, and which is the plain step up to g^2. With C = U
 U', U upper triangular,
 
-    S_new = W C^-1 W' = (W U^-T) (W U^-T)',    W_new = W U^-T  lower triangular,    m_new = m + g W_new W_new' dm:
+    S_new = W C^-1 W' = (W U^-T) (W U^-T)',
+    W_new = W U^-T  lower triangular,
+    m_new = m + g W_new W_new' dm:
 
-the mean moves by the new covariance, as in the plain step. With the old one in its place last
-layers were seen to diverge.
+the mean moves by the new covariance, as in the plain step. With the old covariance, last layers
+were seen to diverge.
 
-Where the square of I - g A would drown the identity in its rounding, the step is cut down to one
-that does not; those that mean anything are far below.
+If the rounding of (I - g A)^2 would exceed the identity, the step is shortened until it does not.
+Meaningful steps are far smaller.
 
 Source: Lin, Schmidt and Khan, "Handling the Positive-Definite Constraint in the Bayesian Learning
 Rule" (2020).
@@ -43,44 +45,46 @@ from ...records import is_record, leaves, replace
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call
 
-LARGEST = 1e-3  # of eps |g A|^2, the rounding of the square, beside eigenvalues of 1/2
+LARGEST = 1e-3  # upper limit of eps |g A|^2, the rounding of the square; eigenvalues are >= 1/2
 
 
 @public_call()
 def natural_update(
     posterior: PosteriorT, posterior_bar: PosteriorT, step_size: float
 ) -> PosteriorT:
-    """One natural-gradient step of a Gaussian q(u), from its gradient: for hidden layers, and loops of your own.
+    """Take one natural-gradient step of a Gaussian q(u), from the gradient of q(u).
+
+    For hidden layers, and for custom training loops.
 
     Parameters
     ----------
     posterior : Posterior
-        With a mean and a factor: ``Whitened``, ``Marginal``, ``InverseFreeWhitened``, and set by
-        set ``WhitenedOrthogonal`` and ``Orthogonal``. Leading axes are outputs.
+        A posterior with a mean and a factor: ``Whitened``, ``Marginal``, ``InverseFreeWhitened``;
+        set by set for ``WhitenedOrthogonal`` and ``Orthogonal``. Leading axes are outputs.
     posterior_bar : Posterior
-        Its gradient, of what should become large: ``grad.posterior``, or
+        Gradient of an objective to be maximised: ``grad.posterior``, or
         ``grad.layers[0].posterior``.
     step_size : float
-        Positive; 0.1 is a fair one for minibatches.
+        Positive; 0.1 is reasonable for minibatches.
 
     Returns
     -------
     Posterior
-        What has no such gradient stays.
+        Other fields are unchanged.
 
     Raises
     ------
     TypeError
-        A posterior without factors: a diagonal S~ or sites would not stay what they are. A gradient
-        of another kind, or None.
+        A posterior without factors: a diagonal S~ would not stay diagonal, nor sites stay sites. A
+        gradient of another class, or None.
     ValueError
-        A step size that is not positive; a gradient of another shape, or that is not finite.
+        A step size that is not positive; a gradient of another shape, or with NaN or infinity.
 
     Notes
     -----
-    It is the step of ``natural_step`` up to second order in the step size, and stays positive
-    definite whatever the gradient is: no eigenvalue of the precision falls below half of what it
-    was. 3 M^3 flops an output. Source: Lin, Schmidt and Khan 2020.
+    It equals the step of ``natural_step`` up to second order in the step size, and stays positive
+    definite for every gradient: no eigenvalue of the precision falls below half of its old value. 3
+    M^3 flops per output. Source: Lin, Schmidt and Khan 2020.
 
     Examples
     --------
@@ -117,9 +121,9 @@ def natural_update(
 
 
 def _updated(m, W, m_bar, W_bar, size):
-    """``(m, W)`` of all outputs after a step."""
+    """Return ``(m, W)`` of all outputs after a step."""
     A = kernels.symmetrise(kernels.multiply_triangular(W, W_bar, transpose=True))
-    # so that no square overflows
+    # scaled, so no square overflows
     top = np.maximum(abs(A).max(axis=(-2, -1), keepdims=True), np.finfo(A.dtype).tiny)
     norms = top * np.sqrt(np.square(A / top).sum(axis=(-2, -1), keepdims=True))
     longest = np.sqrt(LARGEST / np.finfo(A.dtype).eps)
@@ -136,9 +140,9 @@ def _updated(m, W, m_bar, W_bar, size):
 
 
 def factor_pairs(posterior):
-    """The names of a posterior's means and their factors.
+    """Return the names of a posterior's means and their factors.
 
-    ``TypeError`` for one that takes no such update.
+    ``TypeError`` if the posterior has no factor for each mean.
     """
     if not is_record(posterior) or not isinstance(posterior, Posterior):
         came = type(posterior).__name__
@@ -156,19 +160,22 @@ def factor_pairs(posterior):
         tril in fields for _, tril in pairs
     ):
         why = (
-            "its S~ is diagonal, and would not stay so" if isinstance(posterior, PseudoData)
-            else "it holds sites, not a mean and a factor; natural_step moves those of a last layer or an SVGP"
-            if isinstance(posterior, DualTying) else f"it has no factor beside {pairs[-1][0] if pairs else 'its fields'}"
-        )  # fmt: skip
+            "its S~ is diagonal, and would not stay so"
+            if isinstance(posterior, PseudoData)
+            else "it holds sites, not a mean and a factor; natural_step moves those of a last layer"
+            " or an SVGP"
+            if isinstance(posterior, DualTying)
+            else f"it has no factor beside {pairs[-1][0] if pairs else 'its fields'}"
+        )
         raise TypeError(
-            f"natural_update: a {kind} posterior can not take it, because {why}; train it with"
+            f"natural_update: a {kind} posterior cannot take it, because {why}; train it with"
             " fastsvgp.adam"
         )
     return pairs
 
 
 def _gradient(posterior, bar, pairs, dtype):
-    """The gradient, checked."""
+    """Return the gradient, checked."""
     if type(bar) is not type(posterior):
         raise TypeError(
             f"natural_update: `posterior_bar` must be a {type(posterior).__name__} as the posterior"

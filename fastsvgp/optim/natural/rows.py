@@ -1,4 +1,4 @@
-"""Which rows of the data a step is about."""
+"""Row numbers of a step, checked."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ... import check
 
 
 def row_numbers(name, rows, N):
-    """Numbers of some of N rows, none twice, as an array."""
+    """Return the numbers of some of N rows as an array; ``ValueError`` for repeats."""
     rows = check.as_array(name, rows)
     if (
         rows.ndim != 1

@@ -1,4 +1,4 @@
-"""Natural steps of models with a site for each datum: the sites of some rows move, and q with them."""
+"""Natural steps of models with one site per datum: the sites of some rows move, and q with them."""
 
 import numpy as np
 
@@ -9,15 +9,16 @@ from ...errors import Diverged, InvalidSites
 from ...sites.dual_parameters import Sites
 from ...sites.models import SITES_OF
 from ...sites.site_svgp import checked
-from .backtracking import MAX_HALVINGS, NaturalStepInfo, no_lower
+from .backtracking import MAX_HALVINGS, NaturalStepInfo, non_decreasing
 from .rows import row_numbers
 
 
 def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None, monotone=False):
-    """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` (B,) those whose sites move; all of them by default.
+    """Take a step of a ``SiteSVGP`` or a ``VGP``: X and Y are all data.
 
-    ``monotone``: on all rows, halve the step until the bound does not fall. ``SiteSVGP``: 2 M^2 (N
-    + 2 B) flops; ``VGP``: 4/3 N^3; less for each further size tried.
+    ``rows`` (B,) are the rows whose sites move; default all. ``monotone``: on all rows, halve the
+    step until the bound does not fall. Flops: ``SiteSVGP`` 2 M^2 (N + 2 B), ``VGP`` 4/3 N^3; less
+    for each further size tried.
     """
     asked, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
     if asked <= 0:
@@ -28,7 +29,7 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
 
 
 class SiteWalk:
-    """Steps one by one: what the sites do not change is kept."""
+    """Successive steps that share everything the sites do not change."""
 
     def __init__(self, name, model, X, Y, jitter, rng):
         self.model, self._X, self._Y, jitter = checked(model, X, Y, jitter)
@@ -39,7 +40,7 @@ class SiteWalk:
         )
 
     def step(self, rows, asked, monotone):
-        """Move the sites of these rows, None for all; a ``NaturalStepInfo``."""
+        """Move the sites of these rows, or of all rows for None; return a ``NaturalStepInfo``."""
         if monotone and rows is not None:
             raise ValueError(
                 f"{self._name}: `monotone` compares bounds on all data; leave `rows` out"
@@ -80,7 +81,9 @@ class SiteWalk:
                         moved.model, there, self._X, self._Y, ALL_ROWS, self._rng, need=False
                     )
                 )
-                if no_lower(check.result(data - there.work.kl(), moved.model), value, X.dtype):
+                if non_decreasing(
+                    check.result(data - there.work.kl(), moved.model), value, X.dtype
+                ):
                     break
             except InvalidSites as error:
                 if halvings == MAX_HALVINGS:

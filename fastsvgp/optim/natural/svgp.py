@@ -1,4 +1,4 @@
-"""One natural-gradient step for the posterior of an SVGP, alone or with the gradient in all else from the same pass."""
+"""Natural-gradient step for the posterior of an SVGP, alone or with the other gradients."""
 
 from typing import Any, Unpack
 
@@ -15,8 +15,8 @@ from ...records import replace
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
-from . import deep, sites  # noqa: F401, which register the steps of theirs
-from .backtracking import NaturalStepInfo, check_natural, check_value, halved, no_lower
+from . import deep, sites  # noqa: F401, registers their steps
+from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
 
 @public_call(SVGP)
@@ -34,43 +34,43 @@ def natural_step(
     group: Group | None = None,
     **random: Unpack[OfSteps],
 ) -> tuple[RecordT, NaturalStepInfo]:
-    """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
+    """Take one step along the natural gradient of the bound in q(u); other fields are unchanged.
 
     Parameters
     ----------
     model : SVGP, or SiteSVGP
-        With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of
-        inducing inputs: their covariances move set by set, their means jointly, so that a step of 1
-        lands on their optimum too. ``DecoupledWeights``: q(u) alone.
+        With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or a posterior of two sets
+        of inducing inputs. With two sets the covariances move set by set and the means jointly, so
+        a step of 1 reaches their optimum too. With ``DecoupledWeights`` only q(u) moves.
     X, Y, num_data, jitter, rng, weights, group
-        As in ``elbo``. With a ``group`` one sum over the ranks, and one more for each size that
+        As in ``elbo``. A ``group`` needs one all-reduce, and one more for each size that
         ``monotone`` tries.
     **random
-        As in ``elbo``. For a ``SiteSVGP`` or ``VGP`` also ``rows``, (B,) integers: X and Y are all
-        data, and the sites of these rows move.
+        As in ``elbo``. A ``SiteSVGP`` or ``VGP`` also takes ``rows``, (B,) integers: X and Y are
+        all data, and the sites of these rows move.
     monotone : bool
         Halve the step until the bound on X and Y does not fall.
     step_size : float
-        In (0, 1] as a rule. A step of 1 on all data with Gaussian noise lands on the optimal q(u).
+        Usually in (0, 1]. A step of 1 on all data with Gaussian noise reaches the optimal q(u).
 
     Returns
     -------
     model : SVGP
     info : NaturalStepInfo
-        ``value`` (the bound before the step), ``step_size`` (taken) and ``backed_off``: where the
-        step would leave the positive definite precisions (likelihoods that are not log-concave, or
-        steps above 1) it is halved until it does not. ``negative``: how many data had sites of
-        negative precision.
+        ``value``: the bound before the step. ``step_size``: the size taken. ``backed_off``: whether
+        the step was halved until it stayed in the positive definite precisions (likelihoods that
+        are not log-concave, or steps above 1). ``negative``: how many data had sites of negative
+        precision.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``elbo``; ``NotPositiveDefinite`` also where no step down to 1e-9 of the one asked for is
+        As ``elbo``; ``NotPositiveDefinite`` also if no step down to 1e-9 of the requested size is
         possible.
 
     Notes
     -----
-    3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether
+    3 M^2 B + 5/3 M^3 flops per output. On a device two copies to the host: the value, and whether
     the precisions of all outputs are positive definite (for each size tried). Source: Hensman et
     al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
 
@@ -81,10 +81,21 @@ def natural_step(
     0.0
     """
     stepped, info, *_ = reduce.evaluate(
-        "natural_step", _stepped, model, X, Y, lambda: [_packing(model)], group=group,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
-        monotone=check.flag("monotone", monotone), **random,
-    )  # fmt: skip
+        "natural_step",
+        _stepped,
+        model,
+        X,
+        Y,
+        lambda: [_packing(model)],
+        group=group,
+        num_data=num_data,
+        weights=weights,
+        jitter=jitter,
+        rng=rng,
+        step_size=step_size,
+        monotone=check.flag("monotone", monotone),
+        **random,
+    )
     return stepped, info
 
 
@@ -104,7 +115,9 @@ def natural_step_and_grad(
     group: Group | None = None,
     **random: Unpack[Random],
 ) -> tuple[RecordT, NaturalStepInfo, float, RecordT]:
-    """``natural_step``, and then ``elbo_and_grad`` at the new q(u), on one batch: for less than one after the other.
+    """Take a ``natural_step``, then evaluate ``elbo_and_grad`` at the new q(u), on one batch.
+
+    Together they cost less than two separate calls.
 
     Parameters
     ----------
@@ -127,13 +140,13 @@ def natural_step_and_grad(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As these two.
+        As in ``natural_step`` and ``elbo_and_grad``.
 
     Notes
     -----
     For one set of inducing inputs, and up to 2^22 numbers M B, both share the covariance blocks,
-    the factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less, and two (M, B) matrices
-    are kept meanwhile. On a device three copies to the host.
+    the factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. Two (M, B) matrices are
+    kept meanwhile. On a device three copies to the host.
 
     Examples
     --------
@@ -149,60 +162,66 @@ def natural_step_and_grad(
             if name != "posterior" and getattr(model, name) is not None
         )
     return reduce.evaluate(
-        "natural_step_and_grad", _stepped, model, X, Y,
-        lambda: [_packing(model), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
-        monotone=check.flag("monotone", monotone), **random,
-    )  # fmt: skip
+        "natural_step_and_grad",
+        _stepped,
+        model,
+        X,
+        Y,
+        lambda: [_packing(model), reduce.of_gradient(model, wrt)],
+        group=group,
+        wrt=wrt,
+        num_data=num_data,
+        weights=weights,
+        jitter=jitter,
+        rng=rng,
+        step_size=step_size,
+        monotone=check.flag("monotone", monotone),
+        **random,
+    )
 
 
 def _packing(model):
     return reduce.of_natural_step(model.posterior)
 
 
-def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, wrt=None, **random):
-    """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is."""
+def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
+    """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is.
+
+    ``options``: weights, jitter, rng and random quantities, as for ``bound_of``.
+    """
     check.parts(model)
     asked = check_natural("natural_step", model.posterior, step_size)
-    given, same = (X, Y, scale), {"jitter": jitter, "rng": rng, "weights": weights}
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    wrt, random = (
-        wrt if wrt is None else check.names(wrt, model),
-        check.drawn(random, model, dtype, rng),
-    )
-    same |= random
-    M = sum(model.covariance.num_inducing(model.inducing))
-    shared = (
-        wrt is not None
-        and len(model.covariance.num_inducing(model.inducing)) == 1
-        and 2 * M * len(X) <= SHARE_NUMBERS
-    )
-    begin = SharedLayerPass if shared else layer_pass
-    jitter = check.jitter_amount(jitter, dtype)
+    given, rng = (X, Y, scale), options["rng"]
+    plain = ("weights", "jitter", "rng")
+    random = {name: value for name, value in options.items() if name not in plain}
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, options["weights"])
+    wrt = wrt if wrt is None else check.names(wrt, model)
+    random = check.drawn(random, model, dtype, rng)
+    options |= random
+    begin = SharedLayerPass if wrt is not None and _shares_rows(model, X) else layer_pass
+    jitter = check.jitter_amount(options["jitter"], dtype)
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
-    shared = shared and layer.work.shares_rows
+    shared = begin is SharedLayerPass and layer.work.shares_rows
     data, negative = 0.0, 0
     for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
-        del part  # its memory is the next part's
+        del part  # the next part reuses its memory
     value = check.result(less_kl(data, layer, scale), model)
     value, negative = scale.all_reduce_natural(layer, value, negative)
     check_value("natural_step", value)
 
     def rises(posterior):
         scale.expect(reduce.NUMBER)
-        bound = run(bound_of, replace(model, posterior=posterior), *given, **same)
-        return no_lower(bound, value, dtype)
+        bound = run(bound_of, replace(model, posterior=posterior), *given, **options)
+        return non_decreasing(bound, value, dtype)
 
-    posterior, size, negative = halved(
+    posterior, size, negative = backtrack(
         layer.natural_step, asked, negative, model, X, rises if monotone else None
     )
-    model, info = (
-        replace(model, posterior=posterior),
-        NaturalStepInfo(value, size, size < asked, negative),
-    )
+    model = replace(model, posterior=posterior)
+    info = NaturalStepInfo(value, size, size < asked, negative)
     if wrt is None:
         return model, info, None, None
     if shared:
@@ -213,7 +232,13 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, weights, jitter, rng, w
         except deferred_checks.CheckFailed:
             if scale.repeatable:
                 raise
-            # the first sum over the ranks is made: only what follows it is run again
+            # the first all-reduce is done: only what follows it is run again
             after = None
     del layer
-    return model, info, *run(value_and_grad, model, *given, wrt=wrt, **same)
+    return model, info, *run(value_and_grad, model, *given, wrt=wrt, **options)
+
+
+def _shares_rows(model, X):
+    """Return whether the step and the gradient can share the rows' blocks within their memory."""
+    sizes = model.covariance.num_inducing(model.inducing)
+    return len(sizes) == 1 and 2 * sum(sizes) * len(X) <= SHARE_NUMBERS

@@ -162,7 +162,7 @@ class SampledSteps(Steps):
             if self._choices.precision:
                 model = optimal_precision(model)
         if control is not None and self._step and self._step % self._choices.renewal == 0:
-            control = control.renewed(model, self._jitter)
+            control = control.refit(model, self._jitter)
         return model, control
 
     def _rng(self, stream):

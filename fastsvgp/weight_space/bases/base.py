@@ -1,4 +1,4 @@
-"""What every basis offers to the bounds in weight space: f(x) = sum_i phi_i(x) w_i with the prior w ~ N(0, S^-1)."""
+"""Contract of a basis: f(x) = sum_i phi_i(x) w_i with the prior w ~ N(0, S^-1)."""
 
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
@@ -11,38 +11,60 @@ from .samples import counted, summed
 
 
 class Energy(NamedTuple):
-    """What the prior says of weights: sum_r W_r' S W_r + sum_i S_ii v_i, log |S|, and what the way back needs."""
+    """Prior terms of weights, with residuals.
+
+    sum_r W_r' S W_r + sum_i S_ii v_i, log |S|, and what the backward pass needs.
+    """
 
     quadratic: Any
     log_det: Any
     saved: Any
 
 
+class WeightBars(NamedTuple):
+    """Cotangents of a side's rows A (1 + k, s) and of its squares d^2 (s,); None is zero."""
+
+    A: Any = None
+    squares: Any = None
+
+
+class Weights(NamedTuple):
+    """Weights that a basis multiplies: rows W (R, m), and v (m,) for the squared features.
+
+    units : the functions that they belong to; None for all
+    kept : list, empty at first, for results that a backward pass with the same X and units reuses
+    """
+
+    W: Any
+    v: Any = None
+    units: Any = None
+    kept: list | None = None
+
+
 class Basis:
     """Base of bases: records of their parameters. phi (N, m) are the features of N inputs.
 
     Functions are named by ``units``: their own numbers, or that of a frequency for its cosine and
-    its sine. Where ``units`` come, weights and features are those of the functions that they name,
-    in their order, repeats included; else of all.
+    sine. With ``units``, weights and features are those of the named functions, in their order,
+    repeats included; without, those of all functions.
 
     Weights come as rows, W (R, m), and as squares, v (m,). A ``need`` holds "basis", or dotted
-    names of its fields ("basis.covariance.variance"); what is not in it is neither computed nor
-    returned, but None.
+    names of its fields ("basis.covariance.variance"); other cotangents are not computed, but None.
     """
 
-    width: ClassVar[int] = 1  # functions a unit
-    per_function: ClassVar[tuple[str, ...]] = ()  # fields with an entry or a row for each function
+    width: ClassVar[int] = 1  # functions per unit
+    per_function: ClassVar[tuple[str, ...]] = ()  # fields with an entry or a row per function
     dense_precision: ClassVar[bool] = False  # whether S has more than a diagonal
 
     def num_functions(self):
-        """m."""
+        """Return m."""
         raise NotImplementedError
 
     def check_settings(self):
-        """Raise ``ValueError`` unless ``num_functions`` makes sense."""
+        """Raise ``ValueError`` unless the settings are valid."""
 
     def functions(self, units):
-        """The numbers of the functions that units name."""
+        """Return the numbers of the functions of these units."""
         return (
             units
             if self.width == 1
@@ -54,77 +76,84 @@ class Basis:
         raise NotImplementedError
 
     def features(self, X, units=None):
-        """phi (N, m), whole: for few."""
+        """Return phi (N, m) as a whole: for few inputs or functions."""
         raise NotImplementedError
 
-    def products(self, X, W, v, units=None, kept=None):
-        """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs.
+    def products(self, X, weights):
+        """Return ``(W phi' (R, N), (phi * phi) v (N,))`` without storing phi.
 
-        Without v, and without its cotangents on the way back, there are no squares but None. In
-        ``kept``, an empty list at first, may be left what need not be made again for the same
-        inputs and units.
+        2 (R + 1) m N flops, and the cost of phi. Without v the squares are None, as are their
+        cotangents.
         """
         raise NotImplementedError
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        """``(W_bar, v_bar, {field: cotangent})`` of ``products``; with ``units`` fields that have an entry or a row for each
-        function have one for each function named.
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        """Return ``(W_bar, v_bar, {field: cotangent})`` of ``products``.
+
+        With ``units``, fields that have an entry or a row per function have one per named function.
         """
         raise NotImplementedError
 
-    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        """``products`` and ``products_vjp``, for cotangents that do not depend on the products."""
-        products = self.products(X, W, v, units, kept)
-        return products, self.products_vjp(out_bar, squares_bar, X, W, v, need, units, kept)
+    def products_and_vjp(self, X, weights, out_bar, squares_bar, need):
+        """Return ``products`` and ``products_vjp``, for cotangents independent of the products."""
+        products = self.products(X, weights)
+        return products, self.products_vjp(X, weights, out_bar, squares_bar, need)
 
     def energy(self, W, v, jitter):
-        """``Energy`` of these weights."""
+        """Return the ``Energy`` of these weights."""
         raise NotImplementedError
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
-        """``(W_bar, v_bar, {field: cotangent})`` of ``energy``."""
+        """Return ``(W_bar, v_bar, {field: cotangent})`` of ``energy``."""
         raise NotImplementedError
 
     def precision_times(self, W, jitter):
-        """W S (R, m), rows by rows."""
+        """Return W S (R, m)."""
         return self.precision_diagonal(jitter) * W
 
     def precision_diagonal(self, jitter):
-        """The diagonal of S (m,), or the number that all of it is."""
+        """Return the diagonal of S (m,), or the number that all its entries are."""
         raise NotImplementedError
 
     def sampled_energy(self, i, j, need, jitter):
-        """``(quadratics, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratics / 2.
+        """Return ``((of_mean, of_rest), log_det, {field: cotangent}, weight_bars)`` from samples.
 
-        ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S,
-        and need no j: sum_i w S_ii mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The
-        fields' are those of (log_det - both quadratics) / 2.
+        The first pair are the quadratic terms of the mean and of the covariance. ``weight_bars``
+        holds the ``WeightBars`` of -(of_mean + of_rest) / 2 for the ``BasisBatch`` i and for j.
+        Here, for a diagonal S, j is not used: sum_i w S_ii mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2)
+        and sum_i w log S_ii. The cotangents of the fields are those of
+        (log_det - of_mean - of_rest) / 2.
         """
         s = self.precisions(i.functions)
         _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype, like=i.A))
         sizes += np.square(i.d)
-        i.A_bar -= s * i.weighted if np.ndim(s) else i.weighted
-        i.squares_bar -= 0.5 * i.w * s
+        own = WeightBars(-s * i.weighted if np.ndim(s) else -i.weighted, -0.5 * i.w * s)
         bars = (
             {"precision": 0.5 * i.w * (1 / s - sizes)}
             if "precision" in self.per_function and below(need, "precision")
             else {}
         )
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
-        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars
+        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars, (own, WeightBars())
 
     def sampled_precision(self, i, j, jitter):
-        """``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides; this, of a diagonal S, where i and j coincide."""
+        """Return ``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides.
+
+        Here, for a diagonal S, only coincidences of i and j count.
+        """
         s_i, s_j = self.precisions(i.functions), self.precisions(j.functions)
         to_i = s_i * counted(j.functions, j.w, i.functions) * i.A
         return s_i, to_i, s_j * counted(i.functions, i.w, j.functions) * j.A
 
     def precisions(self, functions):
-        """The diagonal of S at these functions (s,), or 1.0 where that is all of it."""
+        """Return the diagonal of S at these functions (s,), or 1.0 if S is the identity."""
         raise NotImplementedError
 
     def sampled_gradient(self, parts):
-        """The record of ``[(functions, {field: cotangent})]``: ``SparseRows`` of fields that have an entry for each function."""
+        """Return the record of the sum of ``[(functions, {field: cotangent})]``.
+
+        Fields with an entry per function are ``SparseRows``.
+        """
         bars = {}
         for name, _ in self._record_fields:
             found = [
@@ -137,7 +166,7 @@ class Basis:
         return self.gradient(bars)
 
     def gradient(self, *parts):
-        """The record of the sum of such cotangents; None for fields that are in none of them."""
+        """Return the record of the sum of such cotangents; None for fields without one."""
         bars = {}
         for part in parts:
             for name, bar in part.items():
@@ -147,7 +176,10 @@ class Basis:
 
 
 def below(need, field, root="basis"):
-    """What ``need`` asks of a field of the basis, as that field's own reverse rules call it: "field", or "field.name"."""
+    """Translate ``need`` for a field of the basis to the names of that field's pullbacks.
+
+    "field", or "field.name".
+    """
     if root in need or f"{root}.{field}" in need:
         return (field,)
     prefix = f"{root}."
@@ -159,5 +191,5 @@ def _sum(values):
 
 
 def sum_of_squares(W, weights=1.0):
-    """sum weights W^2, in float64."""
+    """Return sum weights W^2, in float64."""
     return np.multiply(np.square(W), weights, dtype=np.float64).sum()

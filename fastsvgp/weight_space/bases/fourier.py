@@ -1,8 +1,8 @@
-"""Random Fourier features of a stationary covariance (Rahimi and Recht 2007), none of which is ever stored.
+"""Random Fourier features of a stationary covariance (Rahimi and Recht 2007), never stored.
 
 Cosine 2 p and sine 2 p + 1 of frequency p are scaled by s = sqrt(variance / num), num = m / 2
 frequencies, so that the weights are N(0, I) and k(x, x) is exact. One sweep over the pairs of point
-and frequency makes products with features and with their squares, forward and back: see
+and frequency makes products with features and with their squares, forward and backward: see
 ``kernels.fourier_sweep``.
 """
 
@@ -16,15 +16,17 @@ from .base import Basis, Energy, below, sum_of_squares
 
 @record
 class RandomFourier(Basis):
-    """Random Fourier features: m = ``num_features`` functions of weights N(0, I), whose covariance tends to ``covariance``.
+    """Random Fourier features: m = ``num_features`` functions with weights N(0, I).
+
+    Their covariance tends to ``covariance`` as m grows.
 
     Parameters
     ----------
     covariance : RBF, Matern12, Matern32 or Matern52
     num_features : int
-        Even: a cosine and a sine for each frequency. Static.
+        Even: a cosine and a sine per frequency. Static.
     seed : int
-        Frequencies are a pure function of it and of their number. Static.
+        Frequencies are a pure function of the seed and of their number. Static.
 
     Notes
     -----
@@ -33,8 +35,9 @@ class RandomFourier(Basis):
 
     Examples
     --------
-    >>> fs.RandomFourier(covariance, num_features=1000, seed=0)
-    RandomFourier(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), num_features=1000, seed=0)
+    >>> basis = fs.RandomFourier(covariance, num_features=1000, seed=0)
+    >>> basis.num_features, basis.covariance
+    (1000, RBF(variance=1.0, lengthscales=<float64 (1,)>))
     """
 
     width = 2
@@ -63,7 +66,7 @@ class RandomFourier(Basis):
                 "num_features",
                 self.num_features,
                 2,
-                "an even number, a cosine and a sine for each frequency",
+                "an even number, a cosine and a sine per frequency",
             ),
             ("seed", self.seed, 0, "a whole number from 0 to 2^64 - 1"),
         ):
@@ -76,7 +79,7 @@ class RandomFourier(Basis):
                 raise ValueError(f"RandomFourier: `{name}` must be {what}, got {value!r:.200}")
 
     def _arguments(self, X, units=None):
-        """What the kernels want to know after inputs and right-hand sides."""
+        """Return the arguments of the kernels after inputs and right-hand sides."""
         k, num = self.covariance, self.num_features // 2
         return (
             k.family,
@@ -92,20 +95,21 @@ class RandomFourier(Basis):
         identity.reshape(-1)[:: len(X) + 1] = 1
         return kernels.fourier_multiply(X, identity, *self._arguments(X, units), transpose=True)
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, kept = weights
         need = ("out",) if v is None else ("out", "squares")
-        return kernels.fourier_sweep(X, *self._arguments(X, units), W=W, v=v, need=need, kept=kept)[
-            :2
-        ]
+        arguments = self._arguments(X, units)
+        return kernels.fourier_sweep(X, *arguments, W=W, v=v, need=need, kept=kept)[:2]
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        return self._sweep((), out_bar, squares_bar, X, W, v, need, units, kept)[1]
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        return self._sweep((), X, weights, out_bar, squares_bar, need)[1]
 
-    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        products = ("out",) if v is None else ("out", "squares")
-        return self._sweep(products, out_bar, squares_bar, X, W, v, need, units, kept)
+    def products_and_vjp(self, X, weights, out_bar, squares_bar, need):
+        products = ("out",) if weights.v is None else ("out", "squares")
+        return self._sweep(products, X, weights, out_bar, squares_bar, need)
 
-    def _sweep(self, products, out_bar, squares_bar, X, W, v, need, units, kept):
+    def _sweep(self, products, X, weights, out_bar, squares_bar, need):
+        W, v, units, kept = weights
         need = below(need, "covariance")
         fields = tuple(
             name

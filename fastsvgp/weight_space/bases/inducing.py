@@ -1,4 +1,7 @@
-"""Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
+"""Covariances with inducing inputs as basis functions: phi = K_xz and S = K_zz.
+
+f(z) = K_zz w then has the covariance K_zz.
+"""
 
 from typing import ClassVar
 
@@ -8,15 +11,17 @@ from ... import kernels
 from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
-from .base import Basis, Energy, below
+from .base import Basis, Energy, WeightBars, Weights, below
 from .samples import counted
 
-PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
+PANEL_NUMBERS = 2**20  # numbers per panel of phi', functions by inputs: 8 MiB in float64
 
 
 @record
 class InducingBasis(Basis):
-    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inputs Z.
+    """m functions k(., z_i) with weights N(0, S^-1), S = Kuu + jitter I.
+
+    The prior of an SVGP with inducing inputs Z, on its weights.
 
     Parameters
     ----------
@@ -26,13 +31,14 @@ class InducingBasis(Basis):
     Notes
     -----
     Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in
-    float32. The features are covariances without it, so predictions and samples of f, which need no
-    S, have none. Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+    float32. The features are covariances without it. Predictions and samples of f need no S and
+    have no jitter. Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
 
     Examples
     --------
-    >>> fs.InducingBasis(covariance, Z)
-    InducingBasis(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), inducing=<float64 (6, 1)>)
+    >>> basis = fs.InducingBasis(covariance, Z)
+    >>> basis.covariance, basis.inducing.shape
+    (RBF(variance=1.0, lengthscales=<float64 (1,)>), (6, 1))
     """
 
     per_function: ClassVar[tuple[str, ...]] = ("inducing",)
@@ -65,18 +71,19 @@ class InducingBasis(Basis):
         return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
 
     def precision_times(self, W, jitter):
-        return self.products(self.inducing, W, None)[0] + jitter * W
+        return self.products(self.inducing, Weights(W))[0] + jitter * W
 
     def precision_diagonal(self, jitter):
         return self.covariance.kff(self.inducing) + jitter
 
     def _panels(self, X, units):
-        """``(slice of the weights, their inducing inputs)`` of each panel."""
+        """Return ``(slice of the weights, their inducing inputs)`` of each panel."""
         Z = self.inducing if units is None else self.inducing[units]
         size = max(1, PANEL_NUMBERS // max(1, len(X)))
         return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
 
-    def products(self, X, W, v, units=None, kept=None):
+    def products(self, X, weights):
+        W, v, units, _ = weights
         out = np.zeros((len(W), len(X)), X.dtype, like=X)
         squares = None if v is None else np.zeros((1, len(X)), X.dtype, like=X)
         for at, Z in self._panels(X, units):
@@ -86,12 +93,10 @@ class InducingBasis(Basis):
                 squares += kernels.matmul(v[None, at], np.square(K, out=K))
         return out, None if v is None else squares[0]
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        W_bar, v_bar, covariance_bars = (
-            np.empty_like(W),
-            None if v is None else np.empty_like(v),
-            [],
-        )
+    def products_vjp(self, X, weights, out_bar, squares_bar, need):
+        W, v, units, _ = weights
+        W_bar, v_bar = np.empty_like(W), None if v is None else np.empty_like(v)
+        covariance_bars = []
         asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
         inducing_bar = (
             np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
@@ -118,7 +123,7 @@ class InducingBasis(Basis):
         )
 
     def energy(self, W, v, jitter):
-        """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
+        """Return the ``Energy`` of S = Kuu + jitter I: (R + 1) m^2 + m^3 / 3 flops."""
         K = self.covariance.matrix(self.inducing)
         with naming_repeated(self.inducing, "basis.inducing"):
             L = kernels.cholesky(K, jitter)
@@ -144,21 +149,23 @@ class InducingBasis(Basis):
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 
     def sampled_energy(self, i, j, need, jitter):
-        """sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2, with S = K + jitter I; log|S|, which no
-        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed
-        exactly, as in a diagonal S.
+        """Estimate the quadratic terms of S = K + jitter I from the pairs of both samples.
+
+        sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2. log|S|, which a
+        sample does not determine, counts 0, and fields have no cotangents. The coincidences of the
+        jitter are summed exactly, as for a diagonal S.
         """
         own, to_i, to_j = self.sampled_covariance(i, j)
         own = own + jitter
-        i.A_bar -= i.w * (0.5 * to_i + jitter * i.A)
-        j.A_bar -= 0.5 * j.w * to_j
-        i.squares_bar -= 0.5 * i.w * own
-        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
-        of_mean, of_columns = (
-            _sum(products[0]) + _sum(of_jitter[0]),
-            _sum(products[1:]) + _sum(of_jitter[1:]),
+        weight_bars = (
+            WeightBars(-i.w * (0.5 * to_i + jitter * i.A), -0.5 * i.w * own),
+            WeightBars(-0.5 * j.w * to_j),
         )
-        return (of_mean, of_columns + _sum(i.w * own * np.square(i.d))), 0.0, {}
+        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
+        of_mean = _sum(products[0]) + _sum(of_jitter[0])
+        of_columns = _sum(products[1:]) + _sum(of_jitter[1:])
+        of_rest = of_columns + _sum(i.w * own * np.square(i.d))
+        return (of_mean, of_rest), 0.0, {}, weight_bars
 
     def sampled_precision(self, i, j, jitter):
         own, to_i, to_j = self.sampled_covariance(i, j)
@@ -167,9 +174,9 @@ class InducingBasis(Basis):
         return own + jitter, to_i, to_j
 
     def sampled_covariance(self, i, j):
-        """``sampled_precision`` of S without its jitter."""
-        to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
-        to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
+        """Return ``sampled_precision`` of S without its jitter."""
+        to_i, _ = self.products(self.inducing[i.units], Weights(j.weighted, units=j.units))
+        to_j, _ = self.products(self.inducing[j.units], Weights(i.weighted, units=i.units))
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
 
 

@@ -1,4 +1,4 @@
-"""The relevance vector machine's basis: covariances with inducing inputs, whose weights have precisions of their own."""
+"""Basis of the relevance vector machine: covariances as functions, one precision per weight."""
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from .inducing import InducingBasis
 
 @record
 class RelevanceBasis(InducingBasis):
-    """m functions k(., z_i) of weights N(0, diag(precision)^-1), whose precisions are learned: most of them grow without bound.
+    """m functions k(., z_i) with weights N(0, diag(precision)^-1) and learned precisions.
+
+    Most of the precisions grow without bound.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ class RelevanceBasis(InducingBasis):
             )
 
     def of(self, rows):
-        """The basis of some of its functions."""
+        """Return the basis of some of its functions."""
         return replace(self, inducing=self.inducing[rows], precision=self.precision[rows])
 
     def precisions(self, functions):

@@ -1,4 +1,4 @@
-"""Which basis functions a step looks at, how often each counts, and gradients that have rows for these alone."""
+"""Samples of basis functions with their weights, and gradients that have rows only for these."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,12 +12,14 @@ from ...records.typed import Record, Seed
 from ...runtime.deferred_checks import none, on_device
 
 SCHEMES = "stratified", "without", "with"
-STREAMS = {"i": 2, "j": 3, "columns": 4}  # of random words; frequencies have 0 and 1
+STREAMS = {"i": 2, "j": 3, "columns": 4}  # random streams; frequencies have 0 and 1
 HERE = np.empty(0)
 
 
 class BasisSample(NamedTuple):
-    """Units of a basis: functions, or frequencies of a ``RandomFourier``, of which each brings its cosine and its sine.
+    """Sampled units of a basis: functions, or frequencies of a ``RandomFourier``.
+
+    A frequency stands for its cosine and its sine.
 
     Parameters
     ----------
@@ -25,14 +27,14 @@ class BasisSample(NamedTuple):
     j : (s',) array of int, optional
         Drawn independently of i.
     columns : (c,) array of int, optional
-        Drawn independently of both, of the m columns of the factor C, dense or not. With them
-        estimators are those of the paper, without them the reduced ones, which take all columns
+        Drawn independently of both, of the m columns of the factor C, dense or not. With columns
+        the estimators are those of the paper; without, the reduced ones, which use all columns
         exactly.
     weight_i, weight_j : float or array, optional
-        How often each unit counts, a number or one for each; default: units of the basis / s, as of
-        equal draws.
+        Weight of each unit, a number or one per unit; default: units of the basis / s, as for equal
+        draws.
     weight_columns : float or array, optional
-        The same of columns; default m / c.
+        The same for columns; default m / c.
 
     Examples
     --------
@@ -52,10 +54,10 @@ class BasisSample(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A gradient that is zero but for some rows.
+    """Gradient that is zero except for some rows.
 
-    On a device, where nobody waits to know how many rows are distinct, the last one may come again
-    at the end. What stands there does not count; in gradients it is zeros.
+    On a device, where counting the distinct rows would synchronise, the last row can be repeated at
+    the end. The repeated values are ignored; in gradients they are zeros.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ class SparseRows:
     values: Any
 
     def dense(self, m):
-        """All m rows."""
+        """Return all m rows."""
         rows, values = self.rows, self.values
         out = np.zeros((m, *values.shape[1:]), values.dtype, like=values)
         if on_device(rows) and len(rows) > 1:
@@ -86,12 +88,12 @@ class SparseRows:
 
 
 def summed(*parts):
-    """``SparseRows`` of the sum of (rows, values), rows repeated or not."""
+    """Return ``SparseRows`` of the sum of (rows, values), rows repeated or not."""
     return SparseRows(*kernels.sum_rows(*zip(*parts, strict=True)))
 
 
 def counted(numbers, weights, at):
-    """How often each of the numbers ``at`` counts among others, which count ``weights`` times: sums over coincidences."""
+    """Return the summed weight of each number of ``at`` among ``numbers``; 0 if it is absent."""
     unique, where = np.unique(numbers, return_inverse=True)
     totals = np.bincount(where, weights)
     found = np.minimum(np.searchsorted(unique, at), len(unique) - 1)
@@ -108,36 +110,37 @@ def draw_basis_sample(
     pair: bool = True,
     columns: int | None = None,
 ) -> BasisSample:
-    """Draw the units of a step, each weighted so that sums over the sample are sums over the basis on average.
+    """Draw the units of a step, weighted so that sums over the sample are unbiased.
 
     Parameters
     ----------
     basis : RandomFourier, InducingBasis or RelevanceBasis
     size : int
-        How many units each of i and j has: functions, or frequencies of two functions each.
+        Number of units in each of i and j: functions, or frequencies of two functions each.
     rng : None, int, numpy.random.Generator or (seed, step)
         A pair of whole numbers below 2^64 makes a stratified sample a pure function of them, the
-        same on a device, where it is drawn for a basis there; others are drawn here, and copied.
+        same on a device, where it is drawn for a basis there; other samples are drawn on the host
+        and copied.
     scheme : {"stratified", "without", "with"}
-        One unit of each of ``size`` blocks of neighbours, O(size); without replacement, O(units of
-        the basis); with it, O(size). Not repeating a unit takes the part size / units off the
-        variance.
+        "stratified": one unit of each of ``size`` blocks of neighbours, O(size). "without": without
+        replacement, O(units of the basis). "with": with replacement, O(size). Sampling without
+        repeats reduces the variance by the fraction size / units.
     pair : bool
         Whether to draw j too.
     columns : int, optional
-        How many of the m columns of C to draw, by the same scheme, for the paper's own estimators;
-        default none, for the reduced ones. The paper draws as many as functions.
+        Number of the m columns of C to draw, by the same scheme, for the paper's own estimators.
+        Default: none, for the reduced estimators. The paper draws as many columns as functions.
 
     Returns
     -------
     BasisSample
-        Its units increase, but for "with".
+        With increasing units, except for "with".
 
     Raises
     ------
     ValueError
-        More units than the basis has, or columns than C has, but for "with"; an unknown scheme;
-        columns and no pair.
+        More units than the basis has, or more columns than C has, except for "with"; an unknown
+        scheme; columns without a pair.
 
     Notes
     -----
@@ -181,7 +184,7 @@ def draw_basis_sample(
 
 
 def num_units(basis):
-    """How many there are to draw from."""
+    """Return the number of units of a basis."""
     if isinstance(basis, type) or not hasattr(basis, "functions"):
         came = f"{basis.__name__}, a class" if isinstance(basis, type) else type(basis).__name__
         raise TypeError(
@@ -192,7 +195,10 @@ def num_units(basis):
 
 
 class _Drawing:
-    """Draws the parts of a sample of a basis, one after the other: ``(units, weights or None)``, where the basis lives."""
+    """Draws the parts of a sample one after the other: ``(units, weights or None)``.
+
+    The arrays are on the device of the basis.
+    """
 
     def __init__(self, basis, rng, scheme):
         self._like = next((value for _, _, value in leaves(basis) if on_device(value)), HERE)
@@ -204,11 +210,11 @@ class _Drawing:
         if self._step is not None:
             return kernels.stratified_units(units, size, *self._step, STREAMS[name], self._like)
         found, weights = _drawn(units, size, self._rng, self._scheme)
-        return there(found, self._like), None if weights is None else there(weights, self._like)
+        return to_like(found, self._like), None if weights is None else to_like(weights, self._like)
 
 
 def _seed_and_step(rng):
-    """The pair that an argument ``rng`` is, or None."""
+    """Return the pair in an argument ``rng``, or None."""
     if not isinstance(rng, tuple):
         return None
     whole = [
@@ -223,8 +229,8 @@ def _seed_and_step(rng):
     return int(rng[0]), int(rng[1])
 
 
-def there(array, like):
-    """An array of NumPy's on the device where another may live; the copy does not wait."""
+def to_like(array, like):
+    """Copy a NumPy array to the device of ``like``, if any, without a synchronisation."""
     return np.asarray(array, like=like) if on_device(like) and not on_device(array) else array
 
 
@@ -239,9 +245,9 @@ def _drawn(units, size, rng, scheme):
 
 
 def checked_units(name, indices, weights, units, dtype, like=HERE, known="the basis has {} units"):
-    """``(units, weights)`` of one side of a sample, where ``like`` is; O(their number).
+    """Return ``(units, weights)`` of one side of a sample, on the device of ``like``.
 
-    ``known`` says how many there are.
+    O(their number). ``known`` says how many units exist.
     """
     indices = indices if on_device(indices) else np.asarray(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
@@ -252,7 +258,7 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
     if not within(indices, units):
         wrong = indices.max() if indices.max() >= units else indices.min()
         raise ValueError(f"`sample.{name}` names {int(wrong)}, but {known.format(units)}, from 0")
-    indices = there(indices, like)
+    indices = to_like(indices, like)
     if weights is None:
         return indices, np.zeros_like(indices, dtype) + dtype.type(units / len(indices))
     called, s = f"sample.weight_{name}", len(indices)
@@ -262,14 +268,17 @@ def checked_units(name, indices, weights, units, dtype, like=HERE, known="the ba
             f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got"
             f" {weights.shape}"
         )
-    weights = np.broadcast_to(there(weights, like), (s,)).astype(dtype)
+    weights = np.broadcast_to(to_like(weights, like), (s,)).astype(dtype)
     check.finite(called, weights)
     check.positive(called, weights, "")
     return indices, weights
 
 
 def within(indices, count):
-    """Whether indices, one or more, are those of ``count`` things; True where a device will tell."""
+    """Return whether indices are below ``count`` and not negative.
+
+    On a device the check is deferred and the result is True.
+    """
     if on_device(indices):
         return none((indices < 0) | (indices >= count))
     return indices.min() >= 0 and indices.max() < count
