@@ -73,7 +73,10 @@ def cholesky_inverse(L):
 
 
 def cholesky_inverse_vjp(Y_bar, L, Y):
-    """Compute ``L_bar = -tril(Y (Y_bar + Y_bar') L^-T)`` for ``Y = cholesky_inverse(L)``. 3 M^3 flops."""
+    """Compute ``L_bar = -tril(Y (Y_bar + Y_bar') L^-T)`` of ``Y = cholesky_inverse(L)``.
+
+    3 M^3 flops.
+    """
     return twin(Y_bar=Y_bar, L=L, Y=Y).cholesky_inverse_vjp(Y_bar, L, Y)
 
 

@@ -8,9 +8,8 @@ twin = family("fingerprint")
 def fold_bits(numbers):
     """Fold the bits of contiguous float64 ``numbers`` (n,) into a fingerprint.
 
-    Returns (2,) uint64 on the host.
-    The two entries are the exclusive or and the sum modulo 2^64 of the bit patterns. They depend
-    neither on where the numbers are nor on their order. From a GPU a few hundred numbers are
+    It is (2,) uint64 on the host: the exclusive or, and the sum modulo 2^64, of the bit patterns.
+    Neither depends on where the numbers are or on their order. From a GPU a few hundred numbers are
     copied. One pass.
     """
     return twin(numbers=numbers).fold_bits(numbers)

@@ -95,6 +95,7 @@ def tril_congruence(L, S):
 
 def newton_schulz_curvature(A, L, D):
     """Compute the step direction P = L Phi(D) (..., M, M) and c = <P, A P> (...) in float64.
+
     Along ``L - g P`` the trace of L' A L is quadratic in g with last term c g^2, so c is all that
     an exact line search needs. M^3 flops.
     """

@@ -18,11 +18,10 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     """Compute the lower triangle of ``A diag(w) A'`` for A (M, N) and weights w (N,).
 
-    Weights may have either sign.
-    Entries above the diagonal are not touched: ``symmetrise`` fills them in. ``out`` (M, M),
-    C-contiguous, receives the result; with ``add`` the result is added to ``out``. With
-    ``overwrite_a`` no copy is made if all weights have one sign; ``A`` is then overwritten. M^2 N
-    flops, one (M, N) copy.
+    Weights may have either sign. Entries above the diagonal are not touched: ``symmetrise`` fills
+    them in. ``out`` (M, M), C-contiguous, receives the result; with ``add`` the result is added to
+    ``out``. With ``overwrite_a`` no copy is made if all weights have one sign; ``A`` is then
+    overwritten. M^2 N flops, one (M, N) copy.
     """
     return twin(A=A, w=w, out=out).weighted_gram(A, w, out, add, overwrite_a)
 
@@ -37,7 +36,7 @@ def chunk_numbers(like):
 
 
 def symmetrise(A):
-    """Copy the lower triangles of A (..., M, M), C-contiguous, to the upper ones, in place; return A."""
+    """Copy lower triangles of A (..., M, M), C-contiguous, to the upper ones in place; return A."""
     return twin(A=A).symmetrise(A)
 
 
@@ -83,7 +82,10 @@ def add_outer(T, x, a, w=None):
 
 
 def add_scaled(T, A, c):
-    """Update ``T += c A`` in place for T, A (M, N), C-contiguous, and a number c; return T. One pass."""
+    """Update ``T += c A`` in place; return T. One pass.
+
+    T, A : (M, N), C-contiguous; c : a number
+    """
     return twin(T=T, A=A, c=c).add_scaled(T, A, c)
 
 

@@ -27,8 +27,8 @@ def gauss_hermite_nodes(mean, var, num=20):
 def gauss_hermite(G):
     """Compute ``sum_k w_k G[k]`` = E[g(f)] from values ``G`` of g at the nodes.
 
-    ``G = g(gauss_hermite_nodes(mean, var, num))`` is (num, ..., N); weights sum to 1. The rule is exact for polynomials of degree 2 num - 1. g
-    may add a leading axis: ``G`` (num, whatever...).
+    ``G = g(gauss_hermite_nodes(mean, var, num))`` is (num, ..., N); weights sum to 1. The rule is
+    exact for polynomials of degree 2 num - 1. g may add a leading axis: ``G`` (num, whatever...).
     """
     return twin(G=G).gauss_hermite(G)
 

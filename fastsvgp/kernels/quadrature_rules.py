@@ -1,4 +1,4 @@
-"""Nodes and points of averages, as NumPy arrays shared by both implementations of ``quadrature``."""
+"""Nodes and points of averages, as NumPy arrays: shared by both twins of ``quadrature``."""
 
 import functools
 import operator

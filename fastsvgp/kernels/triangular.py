@@ -48,8 +48,9 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
 
 def tril_multiply(L, B, overwrite_b=False):
     """Compute the lower triangle of ``L B`` for lower factors L and square B (..., M, M).
-    2/3 M^3 flops. The entries of the result above its diagonal are undefined. ``overwrite_b``: allow the result to
-    overwrite B.
+
+    2/3 M^3 flops. The entries of the result above its diagonal are undefined. ``overwrite_b``:
+    allow the result to overwrite B.
     """
     return twin(L=L, B=B).tril_multiply(L, B, overwrite_b)
 
@@ -107,8 +108,9 @@ def inverse_triangular_vjp(X_bar, X):
 
 def tril_gram(L, w=None):
     """Compute the lower triangle of ``L' diag(w) L`` for lower factors L (..., M, M).
-    M^3 / 3 flops. Weights w (M,) >= 0 default to 1. The entries of the result above its diagonal are undefined:
-    ``symmetrise`` fills them in.
+
+    M^3 / 3 flops. Weights w (M,) >= 0 default to 1. The entries of the result above its diagonal
+    are undefined: ``symmetrise`` fills them in.
     """
     return twin(L=L, w=w).tril_gram(L, w)
 
@@ -123,5 +125,5 @@ def tril_product(A, B, out=None, add=False):
 
 
 def tril(A):
-    """Set the entries of A (..., M, M), C-contiguous, above the diagonals to zero, in place; return A."""
+    """Set what is above the diagonals of A (..., M, M), C-contiguous, to zero in place; return A."""
     return twin(A=A).tril(A)
