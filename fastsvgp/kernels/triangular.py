@@ -125,5 +125,8 @@ def tril_product(A, B, out=None, add=False):
 
 
 def tril(A):
-    """Set what is above the diagonals of A (..., M, M), C-contiguous, to zero in place; return A."""
+    """Set entries above the diagonals of A (..., M, M) to zero in place; return A.
+
+    A is C-contiguous.
+    """
     return twin(A=A).tril(A)
