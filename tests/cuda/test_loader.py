@@ -169,7 +169,7 @@ def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
 def test_arrays_of_another_device_are_refused(pretend):
     """Where there is another one: else no launch looks."""
     pretend(devices=2)
-    with pytest.raises(ValueError, match="lives on device 1, the current device is 0"):
+    with pytest.raises(ValueError, match="is on device 1, but the current device is 0"):
         loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), (OnDevice(1),))
 
 

@@ -11,8 +11,6 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 # Ranges are sliced first, so that loops count from zero: with an index that could be negative
 # LLVM emits gathers and scatters. A checked division ("python" error model) would not vectorise
 # either.
-
-
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _adam(
     start,

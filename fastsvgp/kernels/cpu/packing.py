@@ -10,8 +10,6 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 # One unit of work is the pair of rows i and M - 1 - i: every pair has M + 1 entries, so equal
 # ranges are equal work.
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _pack(start, stop, A, out):
     size = A.shape[1]

@@ -46,7 +46,7 @@ def _vector(lengthscales, D, dtype):
         )
     if lengthscales.shape != (D,):
         raise ValueError(
-            f"`lengthscales` must have shape () or ({D},), one for each feature, got"
+            f"`lengthscales` must have shape () or ({D},), one per feature, got"
             f" {lengthscales.shape}"
         )
     return plain(lengthscales)

@@ -186,8 +186,8 @@ def _check_home(arguments, device):
     for argument in arguments:
         if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
             raise ValueError(
-                f"an array lives on device {argument.device.id}, the current device is {device};"
-                " move it, or choose its device"
+                f"an array is on device {argument.device.id}, but the current device is {device};"
+                " move the array, or select its device"
             )
 
 
