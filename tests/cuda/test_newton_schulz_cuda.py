@@ -182,7 +182,7 @@ def test_nothing_at_all(twin_of):
     assert twin.power_iteration(none, np.zeros((0, 5)))[0].shape == (0,)
 
 
-def test_infinity_shows_in_the_norms(twin_of, rng):
+def test_infinity_makes_the_norms_infinite(twin_of, rng):
     A, L, *_ = problems.problem(rng, 70, (), np.float64)
     L[60, 3] = np.inf
     assert not np.isfinite(twin_of("newton_schulz").newton_schulz_gram(A, L)[1][0])

@@ -156,7 +156,7 @@ def test_more_lines_of_tiles_than_a_dimension_of_a_grid(twin_of, rng, monkeypatc
 
 
 @pytest.mark.parametrize("one", [False, True])
-def test_only_what_is_needed(twin_of, form, rng, one):
+def test_vjp_computes_only_what_is_needed(twin_of, form, rng, one):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 17, 3, np.float64)
     arguments = (

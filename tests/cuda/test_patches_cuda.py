@@ -75,7 +75,7 @@ def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_only_what_is_needed(twin_of, rng, shared):
+def test_vjp_computes_only_what_is_needed(twin_of, rng, shared):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8, shared=shared)
     for names, pull, arguments in ((SUMS, twin.patch_sums_vjp, (K_bar, "matern52", *sums)),
                                    (PAIRS, twin.patch_pair_sums_vjp, (k_bar, "matern52", *pairs))):  # fmt: skip
