@@ -1,9 +1,9 @@
-// Copies from global to shared memory that pass no register and that nobody waits for until `wait_async`. Only the thread that asked
-// for a copy knows then that it is there: for the others a barrier has to follow.
+// Asynchronous copies from global to shared memory that bypass registers, until `wait_async`. After
+// that only the issuing thread sees its copy: other threads need a barrier.
 #pragma once
 #include "shared.cuh"
 
-// The emulation of the tests brings twins of these.
+// The emulation of the tests has its own versions.
 #ifndef CUDA_HOST
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 template <int BYTES>
@@ -22,16 +22,20 @@ __device__ __forceinline__ void copy_async(void* target, const void* source) {
   static_assert(BYTES == 16, "whole copies are of 16 bytes");
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(source));
 }
-// Only the first `valid` bytes are read; zeros take the place of the others.
+// Only the first `valid` bytes are read; the others are filled with zeros.
 template <int BYTES>
 __device__ __forceinline__ void copy_async(void* target, const void* source, int valid) {
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(target));
-  if constexpr (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source), "r"(valid));
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(source), "n"(BYTES), "r"(valid));
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source),
+                 "r"(valid));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(source), "n"(BYTES),
+                 "r"(valid));
 }
-// What was asked for since the last time is a group.
+// The copies issued since the last call form a group.
 __device__ __forceinline__ void commit_async() { asm volatile("cp.async.commit_group;"); }
-// Until at most KEEP groups are under way.
+// Wait until at most KEEP groups are pending.
 template <int KEEP>
 __device__ __forceinline__ void wait_async() {
   asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");

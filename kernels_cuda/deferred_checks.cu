@@ -1,25 +1,27 @@
-// Values within limits: verdicts that stay on the device until somebody reads the flag.
+// Range checks whose results stay on the device until the host reads the flag.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;
 
-// Numbers x in `rows` rows of `columns`, with any distances between them, which shall lie in [low, high].
+// Numbers x in `rows` rows of `columns`, with arbitrary strides, that must be in [low, high].
 struct range_t {
   const real* __restrict__ x;
   index_t rows, row_stride, columns, column_stride;
   real low, high;
 };
-#define RANGE(k)                                                                                                        \
-  const real *__restrict__ x_##k, index_t rows_##k, index_t row_stride_##k, index_t columns_##k, index_t column_stride_##k, \
-      real low_##k, real high_##k
-#define RANGE_OF(k) {x_##k, rows_##k, row_stride_##k, columns_##k, column_stride_##k, low_##k, high_##k}
+#define RANGE(k)                                                                                 \
+  const real *__restrict__ x_##k, index_t rows_##k, index_t row_stride_##k, index_t columns_##k, \
+      index_t column_stride_##k, real low_##k, real high_##k
+#define RANGE_OF(k) \
+  {x_##k, rows_##k, row_stride_##k, columns_##k, column_stride_##k, low_##k, high_##k}
 
-// Adds 1 to `flag` for each block of threads that meets a number outside of its range, NaN among them. Range blockIdx.y is a block's;
-// those that are not there have no rows.
+// Add 1 to `flag` for each block that finds a number outside its range, or NaN. A block checks
+// range blockIdx.y; unused ranges have no rows.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-find_outside(RANGE(0), RANGE(1), RANGE(2), RANGE(3), RANGE(4), RANGE(5), RANGE(6), RANGE(7), RANGE(8), RANGE(9), RANGE(10),
-             RANGE(11), int* __restrict__ flag) {
-  range_t r = RANGE_OF(0);  // by comparisons: an index would put the table into local memory
+find_outside(RANGE(0), RANGE(1), RANGE(2), RANGE(3), RANGE(4), RANGE(5), RANGE(6), RANGE(7),
+             RANGE(8), RANGE(9), RANGE(10), RANGE(11), int* __restrict__ flag) {
+  // selected by comparisons: an index would put the table into local memory
+  range_t r = RANGE_OF(0);
 #define TAKE(k) \
   if (blockIdx.y == k) r = RANGE_OF(k);
   TAKE(1) TAKE(2) TAKE(3) TAKE(4) TAKE(5) TAKE(6) TAKE(7) TAKE(8) TAKE(9) TAKE(10) TAKE(11)
@@ -37,9 +39,12 @@ find_outside(RANGE(0), RANGE(1), RANGE(2), RANGE(3), RANGE(4), RANGE(5), RANGE(6
   if (outside) atomicAdd(flag, 1);
 }
 
-// What the host reads of a run: its value, how many faults were added to the flag, and a count of raised variances, if there is one.
-extern "C" __global__ void report(const double* __restrict__ value_at, double value, const int* __restrict__ flag,
-                                  const long long* __restrict__ raised, double* __restrict__ found) {
+// Collect what the host reads: the value, the number of faults in the flag, and the count of raised
+// variances, if there is one.
+extern "C" __global__ void report(const double* __restrict__ value_at, double value,
+                                  const int* __restrict__ flag,
+                                  const long long* __restrict__ raised,
+                                  double* __restrict__ found) {
   found[0] = value_at ? *value_at : value;
   found[1] = *flag;
   found[2] = raised ? static_cast<double>(*raised) : 0;

@@ -1,12 +1,14 @@
-// What surrounds a factorisation. Matrices (batch, M, M) are C-contiguous.
+// Passes before and after a factorisation. Matrices (batch, M, M) are C-contiguous.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;
 
-// info[b], which is 0 where the factorisation of matrix b went through, becomes the number (from 1) of its first pivot that is not
-// finite, if there is one: LAPACK lets those pass. Adds 1 to `fault` where info is not 0 then. A block is a matrix.
+// If info[b] is 0, which means that the factorisation of matrix b succeeded, set it to the number
+// (from 1) of the first pivot that is not finite, if there is one: LAPACK does not report those.
+// Then add 1 to `fault` if info is not 0. One block per matrix.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-check_pivots(const real* __restrict__ A, index_t M, int* __restrict__ info, int* __restrict__ fault) {
+check_pivots(const real* __restrict__ A, index_t M, int* __restrict__ info,
+             int* __restrict__ fault) {
   __shared__ int first[BLOCK];
   const real* diagonal = A + blockIdx.x * M * M;
   int found = static_cast<int>(M);
@@ -23,17 +25,20 @@ check_pivots(const real* __restrict__ A, index_t M, int* __restrict__ info, int*
   if (result && fault) atomicAdd(fault, 1);
 }
 
-// Triangles turned over, for a library that is faster at the other one. From the lower triangle of A: out[j, i] = A[i, j], plus `shift`
-// on the diagonal; what is below the diagonal of `out` is left. From the upper one: out[i, j] = A[j, i], and zeros above.
+// Transpose triangles, because the library is faster for the other one. From the lower triangle of
+// A: out[j, i] = A[i, j], plus `shift` on the diagonal; entries of `out` below its diagonal are not
+// written. From the upper one: out[i, j] = A[j, i], and zeros above.
 constexpr int TILE = 32;
 extern "C" __global__ void __launch_bounds__(BLOCK)
 turn(const real* A, index_t M, int from_upper, real shift, real* __restrict__ out) {
   __shared__ real tile[TILE][TILE + 1];
   const unsigned high = static_cast<unsigned>((M + TILE - 1) / TILE), line = blockIdx.x / high;
-  const index_t I = line % high, J = blockIdx.x % high, lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
+  const index_t I = line % high, J = blockIdx.x % high, lane = threadIdx.x % TILE,
+                first = threadIdx.x / TILE;
   if (J > I) return;
   A += line / high * M * M, out += line / high * M * M;
-  const index_t from = (from_upper ? J : I) * TILE, to = (from_upper ? I : J) * TILE;  // rows that are read, and that are written
+  // rows to read and to write
+  const index_t from = (from_upper ? J : I) * TILE, to = (from_upper ? I : J) * TILE;
 #pragma unroll
   for (index_t r = first; r < TILE; r += BLOCK / TILE)
     if (from + r < M && to + lane < M) tile[r][lane] = A[(from + r) * M + to + lane];
@@ -54,7 +59,7 @@ turn(const real* A, index_t M, int from_upper, real shift, real* __restrict__ ou
     if (from + r < M && to + lane < M) out[(from + r) * M + to + lane] = 0;
 }
 
-// Zeros above the diagonals.
+// Set entries above the diagonals to zero.
 extern "C" __global__ void __launch_bounds__(BLOCK) clear_upper(real* __restrict__ A, index_t M) {
   const index_t chunks = (M + BLOCK - 1) / BLOCK, row = blockIdx.x / chunks;
   const index_t j = blockIdx.x % chunks * BLOCK + threadIdx.x;

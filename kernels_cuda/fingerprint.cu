@@ -1,14 +1,17 @@
-// The bits of many numbers in those of two, to tell whether all are equal.
+// Fingerprint of an array, which shows whether two arrays hold equal numbers.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;
-typedef unsigned long long pattern_t;  // the bits of a number: sums of these wrap
+typedef unsigned long long pattern_t;  // the bits of a number; sums wrap
 
-// Of 64-bit patterns the exclusive or and the sum modulo 2^64, neither of which knows an order: a pair for each block.
-extern "C" __global__ void __launch_bounds__(BLOCK) fold_bits(const index_t* __restrict__ bits, index_t count, index_t* __restrict__ parts) {
+// Fold 64-bit patterns by exclusive or and by sum modulo 2^64, both independent of order: one pair
+// per block.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+fold_bits(const index_t* __restrict__ bits, index_t count, index_t* __restrict__ parts) {
   __shared__ pattern_t folded[2][BLOCK / WARP];
   pattern_t mixed = 0, sum = 0;
-  for (index_t i = blockIdx.x * index_t(BLOCK) + threadIdx.x; i < count; i += gridDim.x * index_t(BLOCK)) {
+  for (index_t i = blockIdx.x * index_t(BLOCK) + threadIdx.x; i < count;
+       i += gridDim.x * index_t(BLOCK)) {
     mixed ^= static_cast<pattern_t>(bits[i]);
     sum += static_cast<pattern_t>(bits[i]);
   }

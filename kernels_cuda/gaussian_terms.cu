@@ -1,13 +1,16 @@
-// Sums over data of a likelihood's terms in closed form: see fastsvgp/kernels/cpu/gaussian_terms.py.
+// Closed-form sums of likelihood terms over data: see fastsvgp/kernels/cpu/gaussian_terms.py.
 #include "stationary.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr double LOG_2PI = 1.8378770664093454836;
 
-// With r = y - mean: mean_bar = r / s and var_bar = -1 / (2 s), where they have places; parts[block] = sum of r^2 + var.
+// With r = y - mean: compute mean_bar = r / s and var_bar = -1 / (2 s), unless null; parts[block] =
+// sum of r^2 + var.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var, const real* __restrict__ s_at,
-              real s_value, index_t count, real* __restrict__ mean_bar, real* __restrict__ var_bar, double* __restrict__ parts) {
+gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean,
+              const real* __restrict__ var, const real* __restrict__ s_at, real s_value,
+              index_t count, real* __restrict__ mean_bar, real* __restrict__ var_bar,
+              double* __restrict__ parts) {
   __shared__ double sums[WARPS];
   const double s = parameter(s_at, 0, s_value, 0);
   const real inverse = static_cast<real>(1 / s), half = static_cast<real>(-0.5 / s);
@@ -24,10 +27,12 @@ gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean, const r
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-// With q the sum of all parts: value = -(N log(2 pi s) + q / s) / 2, s_bar = -(N - q / s) / (2 s). One block.
+// With q the sum of all parts: compute value = -(N log(2 pi s) + q / s) / 2, s_bar = -(N - q / s) /
+// (2 s). One block.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gaussian_total(const double* __restrict__ parts, index_t blocks, index_t count, const real* __restrict__ s_at, real s_value,
-               double* __restrict__ value, real* __restrict__ s_bar) {
+gaussian_total(const double* __restrict__ parts, index_t blocks, index_t count,
+               const real* __restrict__ s_at, real s_value, double* __restrict__ value,
+               real* __restrict__ s_bar) {
   __shared__ double sums[WARPS];
   const double s = parameter(s_at, 0, s_value, 0), N = static_cast<double>(count);
   double q = 0;
@@ -38,11 +43,14 @@ gaussian_total(const double* __restrict__ parts, index_t blocks, index_t count, 
   *s_bar = static_cast<real>(-0.5 * (N - q / s) / s);
 }
 
-// The same of data that count w times each: mean_bar = w r / s, var_bar = -w / (2 s), and after the sums of w (r^2 + var) those of w.
+// The same with weights w: mean_bar = w r / s, var_bar = -w / (2 s); `parts` holds the sums of w
+// (r^2 + var), then those of w.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-weighted_gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var,
-                       const real* __restrict__ weights, const real* __restrict__ s_at, real s_value, index_t count,
-                       real* __restrict__ mean_bar, real* __restrict__ var_bar, double* __restrict__ parts) {
+weighted_gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean,
+                       const real* __restrict__ var, const real* __restrict__ weights,
+                       const real* __restrict__ s_at, real s_value, index_t count,
+                       real* __restrict__ mean_bar, real* __restrict__ var_bar,
+                       double* __restrict__ parts) {
   __shared__ double sums[WARPS];
   __shared__ double counts[WARPS];
   const double s = parameter(s_at, 0, s_value, 0);
@@ -64,10 +72,11 @@ weighted_gaussian_rows(const real* __restrict__ Y, const real* __restrict__ mean
   parts[gridDim.x + blockIdx.x] = data;
 }
 
-// As gaussian_total, with N the sum of the weights.
+// Like gaussian_total, with N the sum of the weights.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-weighted_gaussian_total(const double* __restrict__ parts, index_t blocks, const real* __restrict__ s_at, real s_value,
-                        double* __restrict__ value, real* __restrict__ s_bar) {
+weighted_gaussian_total(const double* __restrict__ parts, index_t blocks,
+                        const real* __restrict__ s_at, real s_value, double* __restrict__ value,
+                        real* __restrict__ s_bar) {
   __shared__ double sums[WARPS];
   __shared__ double counts[WARPS];
   const double s = parameter(s_at, 0, s_value, 0);

@@ -1,8 +1,10 @@
-// One step of a warp's matrix product on tensor cores: c (16 x 8) += a (16 x 8) b (8 x 8). With g = lane / 4 and t = lane % 4 a lane
-// holds a[g + 8 (e % 2)][t + 4 (e / 2)], b[t + 4 e][g] and c[g + 8 (e / 2)][2 t + e % 2], e counting its elements.
+// One step of a warp's matrix product on tensor cores: c (16 x 8) += a (16 x 8) b (8 x 8). With g =
+// lane / 4 and t = lane % 4 a lane holds a[g + 8 (e % 2)][t + 4 (e / 2)], b[t + 4 e][g] and c[g + 8
+// (e / 2)][2 t + e % 2], where e counts its elements.
 //
-// float64 is native. float32 is split into two TF32 numbers of 11 bits, and three of their four products count: about the error of
-// float32, as long as a sum does not stay in the tensor core, which cuts bits off where an addition would round.
+// float64 is native. float32 is split into two TF32 numbers of 11 bits, and three of their four
+// products are added: the error is about that of float32, if a sum does not stay in the tensor
+// core, which truncates where an addition would round.
 #pragma once
 #include "shared.cuh"
 
@@ -12,16 +14,18 @@ constexpr bool TENSOR_CORES = false;
 constexpr bool TENSOR_CORES = true;
 #endif
 
-// The emulation of the tests brings twins of these.
+// The emulation of the tests has its own versions.
 #ifndef CUDA_HOST
 __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #elif __CUDA_ARCH__ >= 800
 #pragma unroll
-  for (int e = 0; e < 4; ++e)  // the upper and the lower half of the rows, for either half of the sum
+  for (int e = 0; e < 4; ++e)  // upper or lower half of the rows, first or second half of the sum
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
                  : "+d"(c[e % 2 * 2]), "+d"(c[e % 2 * 2 + 1])
                  : "d"(a[e]), "d"(b[e / 2]));
@@ -29,9 +33,11 @@ __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], const 
 }
 __device__ __forceinline__ void mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 __device__ __forceinline__ unsigned to_tf32(float x) {  // the bits of the nearest TF32 number
@@ -43,7 +49,7 @@ __device__ __forceinline__ unsigned to_tf32(float x) {  // the bits of the neare
 }
 #endif
 
-// N elements of a lane as tensor cores take them.
+// N elements of a lane in the form that tensor cores need.
 template <class T, int N>
 struct parts_t;
 template <int N>
@@ -60,10 +66,12 @@ struct parts_t<float, N> {
   }
 };
 
-__device__ __forceinline__ void multiply_add(double (&c)[4], const parts_t<double, 4>& a, const parts_t<double, 2>& b) {
+__device__ __forceinline__ void multiply_add(double (&c)[4], const parts_t<double, 4>& a,
+                                             const parts_t<double, 2>& b) {
   mma(c, a.e, b.e);
 }
-__device__ __forceinline__ void multiply_add(float (&c)[4], const parts_t<float, 4>& a, const parts_t<float, 2>& b) {
+__device__ __forceinline__ void multiply_add(float (&c)[4], const parts_t<float, 4>& a,
+                                             const parts_t<float, 2>& b) {
   mma(c, a.low, b.high);
   mma(c, a.high, b.low);
   mma(c, a.high, b.high);

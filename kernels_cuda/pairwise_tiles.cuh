@@ -1,37 +1,45 @@
-// Tiles of 64 x 64 pairs in shared memory: how a block brings their inputs there, and sums squared distances.
+// Tiles of 64 x 64 pairs in shared memory: staging of their inputs and sums of squared distances.
 //
-// Squared distances are sums of ((x' - x) / l)^2. With differences taken before anything is scaled they are exact for near points,
-// wherever the origin is, for 3 operations a feature and pair; of inputs that are scaled as they are brought they take 2 (see INSIDE).
-// One operation, in |a|^2 + |b|^2 - 2 a.b, would not pay at 8 features. With u the unit of rounding it is off by up to 4 u (|a|^2 + |b|^2),
-// so that for k to be off by no more than 4 u of the variance all pairs have to be summed again for which |dk / d(r^2)| (|a|^2 + |b|^2)
-// is above the variance. With standardised inputs and lengthscales from 1 to 2 these are 1 to 3 pairs in a hundred for the RBF: next to
-// no warp, of 8 x 64 pairs, is without one, and one lane's pair keeps the others waiting.
+// Squared distances are sums of ((x' - x) / l)^2. Differences of unscaled inputs are exact for near
+// points, wherever the origin is, and cost 3 operations per feature and pair; inputs scaled while
+// staging cost 2 (see INSIDE). One operation, in |a|^2 + |b|^2 - 2 a.b, would not pay at 8
+// features: with u the unit of rounding its error is up to 4 u (|a|^2 + |b|^2), so an error of k of
+// at most 4 u times the variance needs a second, direct sum for all pairs with |dk / d(r^2)| (|a|^2
+// + |b|^2) above the variance. With standardised inputs and lengthscales from 1 to 2 these are 1 to
+// 3 % of the pairs for the RBF: almost every warp, of 8 x 64 pairs, has one, and a single lane's
+// pair delays the whole warp.
 #pragma once
 
 #include "stationary.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int SIDE = 16, EACH = 4, TILE = SIDE * EACH;  // threads along an edge of a tile, rows and columns of a thread
+// threads per edge of a tile, rows or columns per thread
+constexpr int SIDE = 16, EACH = 4, TILE = SIDE * EACH;
 constexpr int VECTORS = EACH / WIDTH;
-constexpr int PITCH = TILE + WIDTH;  // of a feature in shared memory: 16-byte steps, and other banks for the next feature
-constexpr int FEATURES = 16;         // in shared memory at a time, for a matrix
-constexpr int CHUNK = 8;             // likewise, for a contraction
-constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor: 80 registers in float32, 128 in float64
+// row stride in shared memory: 16-byte steps, other banks for the next feature
+constexpr int PITCH = TILE + WIDTH;
+constexpr int FEATURES = 16;  // in shared memory at a time, for a matrix
+constexpr int CHUNK = 8;      // the same, for a contraction
+// blocks per multiprocessor: 80 registers in float32, 128 in float64
+constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;
 
-// An input a that is scaled before its difference is taken is off by up to u |a_d| in feature d, each with a sign of its own. So r is off
-// by at most u (|a| + |b|), and as a rule by u times one coordinate; so is k over the variance at most, for |dk / dr| is at most the
-// variance (in Matern-1/2, at 0). Within 4 lengthscales of the origin that is about what the exponential function is off by, and equal
-// points still have distance 0. Where one coordinate of a tile is further off, or NaN, its differences are taken first.
+// An input a that is scaled before its difference is taken has an error of up to u |a_d| in feature
+// d, with an independent sign. So the error of r is at most u (|a| + |b|), and usually u times one
+// coordinate. The relative error of k is at most as large, because |dk / dr| is at most the
+// variance (for Matern-1/2, at 0). Within 4 lengthscales of the origin that is about the error of
+// the exponential function, and equal points still have distance 0. If a coordinate of a tile is
+// further out, or NaN, its differences are taken before scaling.
 constexpr real INSIDE = 4;
 
-// Column of a tile that is number q of a thread: 128 bits side by side where they can be loaded and stored so (`aligned`), else
-// neighbouring lanes have neighbouring columns.
+// Return the column of a tile for column q of a thread: 128 contiguous bits if they can be loaded
+// and stored as vectors (`aligned`), otherwise neighbouring lanes have neighbouring columns.
 __device__ __forceinline__ int column_of(int q, bool aligned) {
   const int t = threadIdx.x % SIDE;
   return aligned ? q / WIDTH * (SIDE * WIDTH) + t * WIDTH + q % WIDTH : q * SIDE + t;
 }
 
-// Where in shared memory column j of a tile is kept: a thread finds its columns as vectors at the same places in either case.
+// Return the place of column j of a tile in shared memory: either way a thread finds its columns as
+// vectors at the same places.
 __device__ __forceinline__ int place_of(unsigned j, bool aligned) {
   const unsigned t = j % SIDE, q = j / SIDE % EACH;
   return aligned ? j : q / WIDTH * (SIDE * WIDTH) + t * WIDTH + q % WIDTH;
@@ -39,21 +47,23 @@ __device__ __forceinline__ int place_of(unsigned j, bool aligned) {
 
 __device__ __forceinline__ int row_of(int p) { return threadIdx.x / SIDE * EACH + p; }
 
-// How many of N lie in the tile that begins with number `first`, one of them.
+// Return how many of N items are in the tile that begins with item `first`.
 __device__ __forceinline__ int left(index_t first, index_t N) {
   return static_cast<int>(min(N - first, static_cast<index_t>(TILE)));
 }
 
-// What a thread brings into a tile: feature d of every STEP-th row of X1 and of X2. SPAN neighbouring threads bring as many features side
-// by side: a power of two, so that nothing is divided, and so many that every thread has rows.
+// A thread's share of staging: feature d of every STEP-th row of X1 and of X2. SPAN neighbouring
+// threads load SPAN contiguous features: a power of two, which avoids divisions, and small enough
+// that every thread has rows.
 template <int SPAN>
 struct Share {
   static constexpr int STEP = BLOCK / SPAN, PIECES = TILE / STEP;
   const int d = threadIdx.x % SPAN, first = threadIdx.x / SPAN;
   real a[PIECES], b[PIECES];
 
-  // Offsets in a tile have 32 bits. Features and rows that there are not count as 0.
-  __device__ __forceinline__ void load(const real* __restrict__ X1, int count1, const real* __restrict__ X2, int count2, int D,
+  // Offsets in a tile have 32 bits. Missing features and rows are set to 0.
+  __device__ __forceinline__ void load(const real* __restrict__ X1, int count1,
+                                       const real* __restrict__ X2, int count2, int D,
                                        int features) {
     const unsigned place = (first * D + d) * sizeof(real), jump = STEP * D * sizeof(real);
     if (d >= features) count1 = count2 = 0;
@@ -66,7 +76,7 @@ struct Share {
   __device__ __forceinline__ static real at(const real* X, unsigned bytes) {
     return *reinterpret_cast<const real*>(reinterpret_cast<const char*>(X) + bytes);
   }
-  // Whether all are INSIDE after this; NaN is not.
+  // Return whether all scaled inputs are INSIDE; NaN is not.
   __device__ __forceinline__ bool scale(real scale1, real scale2) {
     bool inside = true;
 #pragma unroll
@@ -77,7 +87,8 @@ struct Share {
     return inside;
   }
   template <int COUNT>
-  __device__ __forceinline__ void store(real (&rows)[COUNT][PITCH], real (&columns)[COUNT][PITCH], bool aligned) const {
+  __device__ __forceinline__ void store(real (&rows)[COUNT][PITCH], real (&columns)[COUNT][PITCH],
+                                        bool aligned) const {
 #pragma unroll
     for (int k = 0; k < PIECES; ++k) rows[d][first + k * STEP] = a[k];
     if (aligned) {
@@ -90,7 +101,7 @@ struct Share {
   }
 };
 
-// f(share) for the thread's share of D features, of which at most COUNT are staged at a time.
+// Call f(share) with the thread's share of D features, of which at most COUNT are staged at a time.
 template <int COUNT, class F>
 __device__ __forceinline__ auto with_share(int D, F f) {
   if constexpr (COUNT > 8)
@@ -107,19 +118,24 @@ __device__ __forceinline__ void read(const real* place, int step, real (&v)[EACH
   }
 }
 template <int COUNT>
-__device__ __forceinline__ void read_rows(const real (&tile)[COUNT][PITCH], int d, real (&v)[EACH]) {
+__device__ __forceinline__ void read_rows(const real (&tile)[COUNT][PITCH], int d,
+                                          real (&v)[EACH]) {
   read(&tile[d][row_of(0)], WIDTH, v);
 }
 template <int COUNT>
-__device__ __forceinline__ void read_columns(const real (&tile)[COUNT][PITCH], int d, real (&v)[EACH]) {
+__device__ __forceinline__ void read_columns(const real (&tile)[COUNT][PITCH], int d,
+                                             real (&v)[EACH]) {
   read(&tile[d][threadIdx.x % SIDE * WIDTH], SIDE * WIDTH, v);
 }
 
-// sum += ((b - a) scale)^2 over `count` features, or of inputs that are SCALED. Exchanging a and b changes no bit.
+// sum += ((b - a) scale)^2 over `count` features; inputs may be SCALED already. Exchanging a and b
+// changes no bit.
 template <bool SCALED, int COUNT>
-__device__ __forceinline__ void add_squares(const real (&rows)[COUNT][PITCH], const real (&columns)[COUNT][PITCH],
-                                            const real (&scale)[COUNT], int count, real (&sum)[EACH][EACH]) {
-#pragma unroll (SCALED && WIDTH == 4 ? 4 : 2)  // what the registers hold
+__device__ __forceinline__ void add_squares(const real (&rows)[COUNT][PITCH],
+                                            const real (&columns)[COUNT][PITCH],
+                                            const real (&scale)[COUNT], int count,
+                                            real (&sum)[EACH][EACH]) {
+#pragma unroll(SCALED&& WIDTH == 4 ? 4 : 2)  // limited by registers
   for (int d = 0; d < count; ++d) {
     real a[EACH], b[EACH];
     read_rows(rows, d, a);
@@ -135,8 +151,9 @@ __device__ __forceinline__ void add_squares(const real (&rows)[COUNT][PITCH], co
   }
 }
 
-// A thread's columns of a row of a matrix (N1, N2): 128 bits at a time where `aligned`.
-__device__ __forceinline__ void load(const real* __restrict__ row, index_t first, index_t N2, bool aligned, real (&v)[EACH]) {
+// Load a thread's columns of a row of a matrix (N1, N2): 128 bits at a time if `aligned`.
+__device__ __forceinline__ void load(const real* __restrict__ row, index_t first, index_t N2,
+                                     bool aligned, real (&v)[EACH]) {
   if (aligned) {
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {

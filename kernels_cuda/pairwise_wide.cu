@@ -1,22 +1,26 @@
-// The pairwise family for many features: distances and contractions are matrix products (cuBLAS), this is what stands between them.
+// Pairwise functions of many features: distances and contractions are cuBLAS products, with the
+// passes here between them.
 //
-// With a, b the inputs about a common centre, scaled: r^2 = |a|^2 + |b|^2 - 2 a.b, one multiplication a feature in place of the three
-// operations of a direct difference. Where that cancels, r^2 is summed up again directly; pairs that are near leave the weights of the
-// products and are contracted by differences. Few pairs are near when features are many.
+// With a, b the centred and scaled inputs: r^2 = |a|^2 + |b|^2 - 2 a.b takes one multiplication per
+// feature instead of the three operations of a direct difference. If that cancels, r^2 is
+// recomputed directly; near pairs are removed from the weights of the products and contracted by
+// differences. With many features few pairs are near.
 #include "stationary.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int EACH = 4;  // entries of a thread of `finish`: loads under way
+constexpr int EACH = 4;                      // entries per thread of `finish`, whose loads overlap
 constexpr real CANCELS = 0.5, NEAR = 0.125;  // r^2 below these fractions of the norms
 
-// scale[d] = 1 / l_d.
+// Compute scale[d] = 1 / l_d.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-invert(const real* __restrict__ lengthscales, int step, real lengthscale, int D, real* __restrict__ scale) {
+invert(const real* __restrict__ lengthscales, int step, real lengthscale, int D,
+       real* __restrict__ scale) {
   const int d = blockIdx.x * BLOCK + threadIdx.x;
   if (d < D) scale[d] = 1 / length(lengthscales, step, lengthscale, d);
 }
 
-// c[d] = the mean of X[., d] over every `skip`-th row where it is finite: NaN must not spread to other points. 0 where there is none.
+// Compute c[d] = the mean of the finite X[., d] over every `skip`-th row, or 0 if there is none.
+// NaN must not spread to other points.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 centre(const real* __restrict__ X, index_t N, int D, index_t skip, real* __restrict__ c) {
   __shared__ double sums[WARPS][WARP];
@@ -38,10 +42,10 @@ centre(const real* __restrict__ X, index_t N, int D, index_t skip, real* __restr
   c[d] = count > 0 ? static_cast<real>(sum / count) : real(0);
 }
 
-// A[i] = (X[i] - c) scale, norms[i] = |A[i]|^2. A warp takes a row.
+// Compute A[i] = (X[i] - c) scale and norms[i] = |A[i]|^2. A warp takes a row.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-move(const real* __restrict__ X, index_t N, int D, const real* __restrict__ c, const real* __restrict__ scale, real* __restrict__ A,
-     real* __restrict__ norms) {
+move(const real* __restrict__ X, index_t N, int D, const real* __restrict__ c,
+     const real* __restrict__ scale, real* __restrict__ A, real* __restrict__ norms) {
   const index_t i = static_cast<index_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
   if (i >= N) return;
   double sum = 0;
@@ -59,11 +63,12 @@ struct Distance {
   real r2;
   bool near;
 };
-// r^2 of rows x and z from their product p = a.b.
-__device__ __forceinline__ Distance distance(real p, const real* __restrict__ x, real norm1, const real* __restrict__ z, real norm2,
-                                             int D, const real* __restrict__ scale) {
+// Return r^2 of rows x and z from their product p = a.b.
+__device__ __forceinline__ Distance distance(real p, const real* __restrict__ x, real norm1,
+                                             const real* __restrict__ z, real norm2, int D,
+                                             const real* __restrict__ scale) {
   const real norm = norm1 + norm2, r2 = norm - 2 * p;
-  if (r2 > CANCELS * norm) return {r2, false};  // not where the norms are infinite, or NaN
+  if (r2 > CANCELS * norm) return {r2, false};  // false if the norms are infinite or NaN
   real sum = 0;
 #pragma unroll 2
   for (int d = 0; d < D; ++d) {
@@ -73,17 +78,22 @@ __device__ __forceinline__ Distance distance(real p, const real* __restrict__ x,
   return {sum, !(sum > NEAR * norm)};
 }
 
-// V := k in place of V = A B'. `symmetric`: the lower triangle is evaluated, and written twice.
+// Replace V = A B' by k. With `symmetric` the lower triangle is evaluated and written twice.
 extern "C" __global__ void __launch_bounds__(BLOCK, 3)
-finish(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
-       const real* __restrict__ variance_at, real variance, const real* __restrict__ scale, const real* __restrict__ norms1, const real* __restrict__ norms2, int symmetric,
-       real* __restrict__ V) {
+finish(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2,
+       index_t N2, int D, const real* __restrict__ variance_at, real variance,
+       const real* __restrict__ scale, const real* __restrict__ norms1,
+       const real* __restrict__ norms2, int symmetric, real* __restrict__ V) {
   const Function f = function_of(family, parameter(variance_at, 0, variance, 0));
   const index_t pieces = (N2 + BLOCK * EACH - 1) / (BLOCK * EACH), i = blockIdx.x / pieces;
-  const index_t first = blockIdx.x % pieces * (BLOCK * EACH) + threadIdx.x, end = i >= N1 ? 0 : symmetric ? i + 1 : N2;
+  const index_t first = blockIdx.x % pieces * (BLOCK * EACH) + threadIdx.x, end = i >= N1 ? 0
+                                                                                  : symmetric
+                                                                                      ? i + 1
+                                                                                      : N2;
   real p[EACH];
 #pragma unroll
-  for (int e = 0; e < EACH; ++e) p[e] = first + e * BLOCK < end ? V[i * N2 + first + e * BLOCK] : real(0);
+  for (int e = 0; e < EACH; ++e)
+    p[e] = first + e * BLOCK < end ? V[i * N2 + first + e * BLOCK] : real(0);
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     const index_t j = first + e * BLOCK;
@@ -95,23 +105,29 @@ finish(int family, const real* __restrict__ X1, index_t N1, const real* __restri
   }
 }
 
-// V := K_bar q in place of V = A B', 0 for near pairs, whose bits are set in near[i, j / 32]; total[block] = the sum of K_bar k.
+// Replace V = A B' by K_bar q, or by 0 for near pairs, whose bits are set in near[i, j / 32];
+// total[block] = the sum of K_bar k.
 extern "C" __global__ void __launch_bounds__(BLOCK, 3)
-weigh(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
-      const real* __restrict__ variance_at, real variance, const real* __restrict__ scale, const real* __restrict__ norms1, const real* __restrict__ norms2,
-      const real* __restrict__ K_bar, real* __restrict__ V, unsigned* __restrict__ near, double* __restrict__ total) {
+weigh(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2,
+      index_t N2, int D, const real* __restrict__ variance_at, real variance,
+      const real* __restrict__ scale, const real* __restrict__ norms1,
+      const real* __restrict__ norms2, const real* __restrict__ K_bar, real* __restrict__ V,
+      unsigned* __restrict__ near, double* __restrict__ total) {
   __shared__ double totals[WARPS];
   const Function f = function_of(family, parameter(variance_at, 0, variance, 0));
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const index_t words = (N2 + WARP - 1) / WARP;
   double sum = 0;
-  for (index_t w = static_cast<index_t>(blockIdx.x) * WARPS + warp; w < N1 * words; w += static_cast<index_t>(gridDim.x) * WARPS) {
+  for (index_t w = static_cast<index_t>(blockIdx.x) * WARPS + warp; w < N1 * words;
+       w += static_cast<index_t>(gridDim.x) * WARPS) {
     const index_t i = w / words, j = w % words * WARP + lane, place = i * N2 + j;
     bool is_near = false;
     if (j < N2) {
-      const Distance found = distance(V[place], X1 + i * D, norms1[i], X2 + j * D, norms2[j], D, scale);
+      const Distance found =
+          distance(V[place], X1 + i * D, norms1[i], X2 + j * D, norms2[j], D, scale);
       real part = 0;
-      const real q = f.root ? pull<true>(f, K_bar[place], found.r2, part) : pull<false>(f, K_bar[place], found.r2, part);
+      const real q = f.root ? pull<true>(f, K_bar[place], found.r2, part)
+                            : pull<false>(f, K_bar[place], found.r2, part);
       sum += part;
       is_near = found.near;
       V[place] = is_near ? real(0) : q;
@@ -123,14 +139,18 @@ weigh(int family, const real* __restrict__ X1, index_t N1, const real* __restric
   if (threadIdx.x == 0) total[blockIdx.x] = sum;
 }
 
-// What near pairs add: out[n] += sum w e and squares[n] += sum w e^2, e the scaled difference from row n to its partner. A warp takes
-// a row of X1 or, with `turned`, of X2, so its places are its own, and the order of the sum is fixed.
+// Add the near pairs: out[n] += sum w e and squares[n] += sum w e^2, where e is the scaled
+// difference from row n to its partner. A warp takes a row of X1 or, with `turned`, of X2, so it
+// owns its entries and the order of the sum is fixed.
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-add_near(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
-         const real* __restrict__ variance_at, real variance, const real* __restrict__ scale, const real* __restrict__ K_bar,
-         const unsigned* __restrict__ near, int turned, real* __restrict__ out, real* __restrict__ squares) {
+add_near(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2,
+         index_t N2, int D, const real* __restrict__ variance_at, real variance,
+         const real* __restrict__ scale, const real* __restrict__ K_bar,
+         const unsigned* __restrict__ near, int turned, real* __restrict__ out,
+         real* __restrict__ squares) {
   const Function f = function_of(family, parameter(variance_at, 0, variance, 0));
-  const index_t n = static_cast<index_t>(blockIdx.x) * WARPS + threadIdx.x / WARP, count = turned ? N1 : N2;
+  const index_t n = static_cast<index_t>(blockIdx.x) * WARPS + threadIdx.x / WARP,
+                count = turned ? N1 : N2;
   const index_t words = (N2 + WARP - 1) / WARP;
   if (n >= (turned ? N2 : N1)) return;
   const int lane = threadIdx.x % WARP;
@@ -153,8 +173,10 @@ add_near(int family, const real* __restrict__ X1, index_t N1, const real* __rest
         r2 += static_cast<double>(e) * e;
       }
       real sum = 0;
-      const real distance = static_cast<real>(sum_warp(r2)), bar = turned ? K_bar[partner * N2 + n] : K_bar[n * N2 + partner];
-      const real w = f.root ? pull<true>(f, bar, distance, sum) : pull<false>(f, bar, distance, sum);
+      const real distance = static_cast<real>(sum_warp(r2)),
+                 bar = turned ? K_bar[partner * N2 + n] : K_bar[n * N2 + partner];
+      const real w =
+          f.root ? pull<true>(f, bar, distance, sum) : pull<false>(f, bar, distance, sum);
       for (int d = lane; d < D && w != 0; d += WARP) {
         const real e = (other[d] - own[d]) * scale[d];
         out[n * D + d] += w * e;

@@ -1,14 +1,16 @@
-// The passes over (M, N) matrices between products. See fastsvgp/kernels/products.py. Each reads and writes every number once.
+// Fused passes over (M, N) matrices between products. See fastsvgp/kernels/products.py. Each reads
+// and writes every number once.
 #include "shared.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int TEAMS = 16;  // of column_moments: rows that a block reads side by side
-constexpr int BAND = 8;    // rows of a block that has its columns side by side
+constexpr int TEAMS = 16;  // of column_moments: rows that a block reads in parallel
+constexpr int BAND = 8;    // rows per block of scale_columns
 
-// dots[j] = sum_i x[i] A[i, j] and squares[j] = sum_i A[i, j] B[i, j], in float64.
+// Compute dots[j] = sum_i x[i] A[i, j] and squares[j] = sum_i A[i, j] B[i, j], in float64.
 extern "C" __global__ void __launch_bounds__(WARP* TEAMS)
-column_moments(const real* __restrict__ A, index_t A_stride, const real* __restrict__ B, index_t B_stride, const real* __restrict__ x,
-               index_t M, index_t N, real* __restrict__ dots, real* __restrict__ squares) {
+column_moments(const real* __restrict__ A, index_t A_stride, const real* __restrict__ B,
+               index_t B_stride, const real* __restrict__ x, index_t M, index_t N,
+               real* __restrict__ dots, real* __restrict__ squares) {
   __shared__ double dot_sums[TEAMS][WARP + 1];
   __shared__ double square_sums[TEAMS][WARP + 1];
   const int lane = threadIdx.x % WARP, team = threadIdx.x / WARP;
@@ -33,9 +35,10 @@ column_moments(const real* __restrict__ A, index_t A_stride, const real* __restr
   squares[j] = static_cast<real>(square);
 }
 
-// out = A diag(w).
+// Compute out = A diag(w).
 extern "C" __global__ void __launch_bounds__(BLOCK)
-scale_columns(const real* A, index_t A_stride, const real* __restrict__ w, index_t M, index_t N, real* out, index_t out_stride) {
+scale_columns(const real* A, index_t A_stride, const real* __restrict__ w, index_t M, index_t N,
+              real* out, index_t out_stride) {
   const index_t bands = (M + BAND - 1) / BAND, first = blockIdx.x % bands * BAND;
   const index_t j = static_cast<index_t>(blockIdx.x / bands) * BLOCK + threadIdx.x;
   if (j >= N) return;
@@ -45,11 +48,12 @@ scale_columns(const real* A, index_t A_stride, const real* __restrict__ w, index
     if (const index_t i = first + r; i < M) out[i * out_stride + j] = A[i * A_stride + j] * weight;
 }
 
-// Row i of T, contiguous: T diag(w) (`scaled`) or T, plus x a', less A diag(w) (`minus`). dots[i] = sum_j A[i, j] a[j] where dots
-// is given. A block is a row.
+// Update row i of T, contiguous: T diag(w) (`scaled`) or T, plus x a', minus A diag(w) (`minus`).
+// dots[i] = sum_j A[i, j] a[j] if dots is given. One block per row.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-combine_rows(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ w, const real* __restrict__ x,
-             const real* __restrict__ a, index_t N, int scaled, int minus, real* __restrict__ dots) {
+combine_rows(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ w,
+             const real* __restrict__ x, const real* __restrict__ a, index_t N, int scaled,
+             int minus, real* __restrict__ dots) {
   __shared__ double sums[WARPS];
   const index_t i = blockIdx.x;
   const real xi = x[i];
@@ -74,26 +78,30 @@ combine_rows(real* __restrict__ T, const real* __restrict__ A, const real* __res
 extern "C" __global__ void __launch_bounds__(BLOCK)
 add_scaled(real* __restrict__ T, const real* __restrict__ A, real c, index_t count) {
   const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
-  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step) T[p] += c * A[p];
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step)
+    T[p] += c * A[p];
 }
 
-// The same where c is on the device.
+// T += c A with c on the device.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-add_scaled_by(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ c, index_t count) {
+add_scaled_by(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ c,
+              index_t count) {
   const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
   const real factor = *c;
-  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step) T[p] += factor * A[p];
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step)
+    T[p] += factor * A[p];
 }
 
-// The sum of squares of row i of lower triangles, one after the other; right in thread 0 alone.
-__device__ __forceinline__ double squares_of_row(const real* __restrict__ L, index_t M, index_t i, double (&sums)[WARPS]) {
+// Return the sum of squares of row i of stacked lower triangles; valid only in thread 0.
+__device__ __forceinline__ double squares_of_row(const real* __restrict__ L, index_t M, index_t i,
+                                                 double (&sums)[WARPS]) {
   const real* row = L + i * M;
   double sum = 0;
   for (index_t j = threadIdx.x; j <= i % M; j += BLOCK) sum += static_cast<double>(row[j]) * row[j];
   return sum_block(sum, sums);
 }
 
-// rows[i] = that sum.
+// Compute rows[i] = the sum of squares of row i.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
   __shared__ double sums[WARPS];
@@ -101,9 +109,11 @@ row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
   if (threadIdx.x == 0) rows[blockIdx.x] = sum;
 }
 
-// rows[i] = (that sum for W, plus m_i^2 - 1) / 2 - log W_ii, for factors one after the other and their means.
+// Compute rows[i] = (the sum of squares of row i of W, plus m_i^2 - 1) / 2 - log W_ii, for stacked
+// factors and means.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M, double* __restrict__ rows) {
+row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M,
+       double* __restrict__ rows) {
   __shared__ double sums[WARPS];
   const index_t i = blockIdx.x;
   const double sum = squares_of_row(W, M, i, sums);
@@ -112,14 +122,17 @@ row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M, do
   rows[i] = 0.5 * (sum + mean * mean - 1) - log(static_cast<double>(W[i * M + i % M]));
 }
 
-// var = max(var, eps kff) for rows of variances and one row of kff, with `add` after var += kff; `count` gains how many were raised.
+// Compute var = max(var, eps kff) for rows of variances and one row of kff, with `add` after var +=
+// kff; `count` gains the number of raised variances.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-raise_to_floor(real* __restrict__ var, index_t row_stride, index_t stride, const real* __restrict__ kff, index_t kff_stride, real eps,
-               int add, index_t rows, index_t columns, long long* __restrict__ count) {
+raise_to_floor(real* __restrict__ var, index_t row_stride, index_t stride,
+               const real* __restrict__ kff, index_t kff_stride, real eps, int add,
+               index_t rows, index_t columns, long long* __restrict__ count) {
   __shared__ double sums[WARPS];
   const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
   double raised = 0;
-  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < rows * columns; p += step) {
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < rows * columns;
+       p += step) {
     const index_t j = p % columns;
     real& v = var[p / columns * row_stride + j * stride];
     const real k = kff[j * kff_stride], floor = eps * k;
@@ -129,11 +142,14 @@ raise_to_floor(real* __restrict__ var, index_t row_stride, index_t stride, const
     raised += 1;
   }
   raised = sum_block(raised, sums);
-  if (threadIdx.x == 0 && raised) atomicAdd(reinterpret_cast<unsigned long long*>(count), static_cast<unsigned long long>(raised));
+  if (threadIdx.x == 0 && raised)
+    atomicAdd(reinterpret_cast<unsigned long long*>(count),
+              static_cast<unsigned long long>(raised));
 }
 
-// out[0] = the sum of all parts, always in the same order. One block.
-extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const double* __restrict__ parts, index_t count, double* __restrict__ out) {
+// Compute out[0] = the sum of all parts, in a fixed order. One block.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+sum_rows(const double* __restrict__ parts, index_t count, double* __restrict__ out) {
   __shared__ double sums[WARPS];
   double sum = 0;
   for (index_t p = threadIdx.x; p < count; p += BLOCK) sum += parts[p];
@@ -141,13 +157,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const double* __res
   if (threadIdx.x == 0) *out = sum;
 }
 
-// Tile (row, column) of the square blocks of one matrix, of which block 0 has the tile (0, 0).
+// Return tile (row, column) of a block in a grid of square tiles of one matrix; block 0 has tile
+// (0, 0).
 struct tile_t {
   index_t row, column;
 };
-__device__ __forceinline__ tile_t tile_of(index_t block, index_t tiles) { return {block / tiles * WARP, block % tiles * WARP}; }
+__device__ __forceinline__ tile_t tile_of(index_t block, index_t tiles) {
+  return {block / tiles * WARP, block % tiles * WARP};
+}
 
-// The lower triangle copied onto the upper one. A block is a tile on or below the diagonal of one of the matrices.
+// Copy the lower triangle to the upper one. One block per tile on or below the diagonal of a
+// matrix.
 extern "C" __global__ void __launch_bounds__(BLOCK) symmetrise(real* __restrict__ A, index_t M) {
   __shared__ real tile[WARP][WARP + 1];
   const index_t tiles = (M + WARP - 1) / WARP;
@@ -156,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) symmetrise(real* __restrict_
   A += blockIdx.x / (tiles * tiles) * M * M;
   const int lane = threadIdx.x % WARP;
   for (int r = threadIdx.x / WARP; r < WARP; r += WARPS)
-    if (at.row + r < M && at.column + lane < M) tile[r][lane] = A[(at.row + r) * M + at.column + lane];
+    if (at.row + r < M && at.column + lane < M)
+      tile[r][lane] = A[(at.row + r) * M + at.column + lane];
   __syncthreads();
   for (int r = threadIdx.x / WARP; r < WARP; r += WARPS) {
     const index_t i = at.column + r, j = at.row + lane;  // its place above the diagonal
@@ -164,17 +185,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK) symmetrise(real* __restrict_
   }
 }
 
-// out = tril(C or C') + shift (L - diag(1 / L_ii)). A block is a tile.
+// Compute out = tril(C or C') + shift (L - diag(1 / L_ii)). One block per tile.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-tril_update(const real* C, index_t C_stride, const real* __restrict__ L, index_t L_stride, real shift, int transpose, real* out,
-            index_t M) {
+tril_update(const real* C, index_t C_stride, const real* __restrict__ L, index_t L_stride,
+            real shift, int transpose, real* out, index_t M) {
   __shared__ real tile[WARP][WARP + 1];
   const index_t tiles = (M + WARP - 1) / WARP;
   const tile_t at = tile_of(blockIdx.x, tiles);
   const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
   if (transpose && at.column <= at.row) {
     for (int r = first; r < WARP; r += WARPS)
-      if (at.column + r < M && at.row + lane < M) tile[r][lane] = C[(at.column + r) * C_stride + at.row + lane];
+      if (at.column + r < M && at.row + lane < M)
+        tile[r][lane] = C[(at.column + r) * C_stride + at.row + lane];
   }
   __syncthreads();
   for (int r = first; r < WARP; r += WARPS) {

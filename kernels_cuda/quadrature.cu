@@ -1,4 +1,5 @@
-// Gauss-Hermite rules and averages over points, in float64 whatever comes in: see fastsvgp/kernels/cpu/quadrature.py.
+// Gauss-Hermite rules and averages over points, computed in float64 whatever the dtype: see
+// fastsvgp/kernels/cpu/quadrature.py.
 #include "shared.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
@@ -27,7 +28,8 @@ struct tangent_t {
 };
 
 __device__ __forceinline__ tangent_t log_ndtr(double x) {
-  const double half = 0.5 * scaled_erfc(fabs(x) * SQRT_HALF), square = 0.5 * x * x, e = exp(-square);
+  const double half = 0.5 * scaled_erfc(fabs(x) * SQRT_HALF), square = 0.5 * x * x,
+               e = exp(-square);
   const bool left = x < 0;
   const double tail = half * e, y = left ? half : 1 - tail;
   return {left ? log(y) - square : log1p(-tail), (left ? 1.0 : e) / (SQRT_2_PI * y)};
@@ -36,7 +38,9 @@ __device__ __forceinline__ tangent_t log_sigmoid(double x) {
   const double e = exp(-fabs(x));
   return {fmin(x, 0.0) - log1p(e), (x < 0 ? 1.0 : e) / (1 + e)};
 }
-__device__ __forceinline__ tangent_t log1p_square(double x) { return {log1p(x * x), 2 * x / (1 + x * x)}; }
+__device__ __forceinline__ tangent_t log1p_square(double x) {
+  return {log1p(x * x), 2 * x / (1 + x * x)};
+}
 __device__ __forceinline__ tangent_t ndtr(double x) {
   const double e = exp(-0.5 * x * x), tail = 0.5 * scaled_erfc(fabs(x) * SQRT_HALF) * e;
   return {x < 0 ? tail : 1 - tail, e / SQRT_2_PI};
@@ -47,11 +51,13 @@ __device__ __forceinline__ double raised(double mean, double var, double floor, 
   return fmax(var, floor * fmax(least, mean * mean));
 }
 
-// The rule and its derivatives, a thread for each datum.
+// The rule and its derivatives, one thread per datum.
 template <class F>
-__device__ __forceinline__ void expectation(F g, double least, const real* __restrict__ mean, const real* __restrict__ var,
-                                            index_t count, const double* __restrict__ z, const double* __restrict__ w, int num,
-                                            double floor, real* __restrict__ value, real* __restrict__ d_mean,
+__device__ __forceinline__ void expectation(F g, double least, const real* __restrict__ mean,
+                                            const real* __restrict__ var, index_t count,
+                                            const double* __restrict__ z,
+                                            const double* __restrict__ w, int num, double floor,
+                                            real* __restrict__ value, real* __restrict__ d_mean,
                                             real* __restrict__ d_var) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= count) return;
@@ -64,45 +70,57 @@ __device__ __forceinline__ void expectation(F g, double least, const real* __res
     second += w[k] * z[k] * t.slope;
   }
   second /= 2 * root;
-  value[i] = static_cast<real>(sum + (v - at) * second);  // the linear continuation below the floor; 0 above it
+  // the linear continuation below the floor; 0 above it
+  value[i] = static_cast<real>(sum + (v - at) * second);
   if (!d_mean) return;
   d_mean[i] = static_cast<real>(first);
   d_var[i] = static_cast<real>(second);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-expectation_log_ndtr(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
-                     const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+expectation_log_ndtr(const real* __restrict__ mean, const real* __restrict__ var, index_t count,
+                     const double* __restrict__ z, const double* __restrict__ w, int num,
+                     double floor, real* __restrict__ value, real* __restrict__ d_mean,
                      real* __restrict__ d_var) {
-  expectation([](double x) { return log_ndtr(x); }, 1, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log_ndtr(x); }, 1, mean, var, count, z, w, num, floor, value,
+              d_mean, d_var);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-expectation_log_sigmoid(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
-                        const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+expectation_log_sigmoid(const real* __restrict__ mean, const real* __restrict__ var,
+                        index_t count, const double* __restrict__ z,
+                        const double* __restrict__ w, int num, double floor,
+                        real* __restrict__ value, real* __restrict__ d_mean,
                         real* __restrict__ d_var) {
-  expectation([](double x) { return log_sigmoid(x); }, 1, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log_sigmoid(x); }, 1, mean, var, count, z, w, num, floor, value,
+              d_mean, d_var);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
-                         const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__ var,
+                         index_t count, const double* __restrict__ z,
+                         const double* __restrict__ w, int num, double floor,
+                         real* __restrict__ value, real* __restrict__ d_mean,
                          real* __restrict__ d_var) {
-  expectation([](double x) { return log1p_square(x); }, NO_SCALE, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log1p_square(x); }, NO_SCALE, mean, var, count, z, w, num,
+              floor, value, d_mean, d_var);
 }
 
-// Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see `largest` on the CPU. Means are
-// relative to that of the class. A thread is a datum; `scratch` (5, C, N) holds the products before each class, Phi and phi of a
-// node, and the sums of the derivatives.
+// Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see
+// `largest` on the CPU. Means are relative to that of the class. One thread per datum; `scratch`
+// (5, C, N) holds the products before each class, Phi and phi of a node, and the sums of the
+// derivatives.
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N,
-        const double* __restrict__ z, const double* __restrict__ w, int num, double floor, double* __restrict__ scratch,
+largest(const index_t* __restrict__ Y, const real* __restrict__ mean,
+        const real* __restrict__ var, int C, index_t N, const double* __restrict__ z,
+        const double* __restrict__ w, int num, double floor, double* __restrict__ scratch,
         real* __restrict__ p, real* __restrict__ d_mean, real* __restrict__ d_var) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= N) return;
   const index_t plane = C * N;
-  double *before = scratch + i, *Phi = before + plane, *phi = Phi + plane, *sum_mean = phi + plane, *sum_var = sum_mean + plane;
-  const index_t label = Y[i] < 0 ? 0 : Y[i] < C ? Y[i] : C - 1;  // a wrong one is reported by the checks
+  double *before = scratch + i, *Phi = before + plane, *phi = Phi + plane, *sum_mean = phi + plane,
+         *sum_var = sum_mean + plane;
+  const index_t label = Y[i] < 0 ? 0 : Y[i] < C ? Y[i] : C - 1;  // the checks report wrong labels
   const double m = mean[label * N + i], root = sqrt(raised(0, var[label * N + i], floor));
   double total = 0, own_mean = 0, own_var = 0;
   for (int c = 0; c < C; ++c) sum_mean[c * N] = sum_var[c * N] = 0;
@@ -139,16 +157,19 @@ largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real
     const double v_c = var[c * N + i];
     const bool used = v_c == raised(mean[c * N + i] - m, v_c, floor);
     d_mean[c * N + i] = static_cast<real>(c == label ? own_mean : sum_mean[c * N]);
-    d_var[c * N + i] = used ? static_cast<real>(c == label ? own_var : sum_var[c * N]) : static_cast<real>(0);
+    d_var[c * N + i] =
+        used ? static_cast<real>(c == label ? own_var : sum_var[c * N]) : static_cast<real>(0);
   }
 }
 
-// Average over points of log sum_c exp(mean_c + sqrt(var_c) point_c), and its derivatives. A block is a datum: its threads take the
-// points of a chunk, then its warps take the classes. `sums` (2, C, N) collects the derivatives over chunks.
+// Average over points of log sum_c exp(mean_c + sqrt(var_c) point_c), and its derivatives. One
+// block per datum: its threads process the points of a chunk, then its warps the classes. `sums`
+// (2, C, N) accumulates the derivatives over chunks.
 extern "C" __global__ void __launch_bounds__(BLOCK, 3)
-expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N, const double* __restrict__ points,
-                   int count, double floor, double* __restrict__ sums, real* __restrict__ value, real* __restrict__ d_mean,
-                   real* __restrict__ d_var) {
+expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, int C,
+                   index_t N, const double* __restrict__ points, int count, double floor,
+                   double* __restrict__ sums, real* __restrict__ value,
+                   real* __restrict__ d_mean, real* __restrict__ d_var) {
   __shared__ double tops[BLOCK];
   __shared__ double shares[BLOCK];
   __shared__ double parts[WARPS];
@@ -161,11 +182,14 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
       double top = -1.7976931348623157e308, total = 0;
       for (int c = 0; c < C; ++c) {
         const double m = mean[c * N + i];
-        top = fmax(top, m + sqrt(raised(m, var[c * N + i], floor)) * points[static_cast<index_t>(s) * C + c]);
+        top = fmax(top, m + sqrt(raised(m, var[c * N + i], floor)) *
+                                points[static_cast<index_t>(s) * C + c]);
       }
       for (int c = 0; c < C; ++c) {
         const double m = mean[c * N + i];
-        total += exp(m + sqrt(raised(m, var[c * N + i], floor)) * points[static_cast<index_t>(s) * C + c] - top);
+        total += exp(
+            m + sqrt(raised(m, var[c * N + i], floor)) * points[static_cast<index_t>(s) * C + c] -
+            top);
       }
       sum += top + log1p(total - 1);
       tops[thread] = top;
@@ -176,7 +200,8 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
       const double m = mean[c * N + i], root = sqrt(raised(m, var[c * N + i], floor));
       double average = 0, moment = 0;
       for (int p = lane; p < here; p += WARP) {
-        const double point = points[static_cast<index_t>(first + p) * C + c], share = exp(m + root * point - tops[p]) * shares[p];
+        const double point = points[static_cast<index_t>(first + p) * C + c],
+                     share = exp(m + root * point - tops[p]) * shares[p];
         average += share;
         moment += share * point;
       }
@@ -188,7 +213,7 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
     }
     __syncthreads();
   }
-  sum = sum_warp(sum);  // and not sum_block, with which sm_80 takes more registers
+  sum = sum_warp(sum);  // not sum_block, which takes more registers on sm_80
   if (lane == 0) parts[warp] = sum;
   __syncthreads();
   if (thread) return;
@@ -197,7 +222,8 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
   for (int w = 0; w < WARPS; ++w) sum += parts[w];
   sum /= count;
   for (int c = 0; c < C; ++c) {
-    const double m = mean[c * N + i], v = var[c * N + i], at = raised(m, v, floor), slope = sum_var[c * N] / (2 * sqrt(at));
+    const double m = mean[c * N + i], v = var[c * N + i], at = raised(m, v, floor),
+                 slope = sum_var[c * N] / (2 * sqrt(at));
     sum += (v - at) * slope;
     if (!d_mean) continue;
     d_mean[c * N + i] = static_cast<real>(sum_mean[c * N]);

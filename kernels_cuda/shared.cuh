@@ -1,8 +1,9 @@
-// What the families share. One compilation is one dtype: REAL is float or double (the loader passes -DREAL=...).
+// Shared definitions of all families. Each compilation has one dtype: REAL is float or double (the
+// loader passes -DREAL=...).
 #pragma once
 
 typedef REAL real;
-typedef long long index_t;  // m k passes 2^31
+typedef long long index_t;  // m k exceeds 2^31
 
 constexpr int WIDTH = 16 / sizeof(real);  // elements of a 128-bit load
 
@@ -10,11 +11,13 @@ struct __align__(16) vector_t {
   real e[WIDTH];
 };
 
-// WIDTH elements to an aligned place of global memory by one instruction: of an assignment the compiler may make one for each element.
-// The emulation of the tests brings twins of these.
+// Store WIDTH elements to an aligned place of global memory by one instruction: the compiler may
+// split an assignment into one store per element. The emulation of the tests has its own versions.
 #ifndef CUDA_HOST
 __device__ __forceinline__ void store_vector(float* place, const float* v) {
-  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(place), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(place), "f"(v[0]), "f"(v[1]),
+               "f"(v[2]), "f"(v[3])
+               : "memory");
 }
 __device__ __forceinline__ void store_vector(double* place, const double* v) {
   asm volatile("st.global.v2.f64 [%0], {%1,%2};" ::"l"(place), "d"(v[0]), "d"(v[1]) : "memory");
@@ -24,15 +27,15 @@ __device__ __forceinline__ void store_vector(double* place, const double* v) {
 constexpr int WARP = 32;
 constexpr unsigned FULL_MASK = 0xffffffffu;  // all lanes of a warp
 
-// The sum over a warp, the same in every lane.
+// Return the sum over a warp, the same in every lane.
 __device__ __forceinline__ double sum_warp(double x) {
 #pragma unroll
   for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL_MASK, x, bits);
   return x;
 }
 
-// The sum over a block of so many warps, in a fixed order; right in thread 0 alone. `sums` is shared memory: between two sums
-// that use the same one the caller puts a barrier.
+// Return the sum over a block of WARPS warps, in a fixed order; valid only in thread 0. `sums` is
+// shared memory: between two sums that use the same array the caller needs a barrier.
 template <int WARPS>
 __device__ __forceinline__ double sum_block(double x, double (&sums)[WARPS]) {
   x = sum_warp(x);

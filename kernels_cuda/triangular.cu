@@ -1,28 +1,39 @@
-// Solves with small lower factors: a block holds a whole factor and 64 columns of the right-hand side in shared memory. Everything
-// larger is made of these and of the products of tiled.cu. See fastsvgp/kernels/cuda/triangular.py.
+// Solves with small lower factors: a block holds a whole factor and 64 columns of the right-hand
+// side in shared memory. Larger solves are composed of these and of the products of tiled.cu. See
+// fastsvgp/kernels/cuda/triangular.py.
 //
-// The factor lies in squares of 32 x 32, those of its lower triangle alone. Squares on the diagonal are inverted first (the error grows
-// with the condition of 32 rows, not with that of the factor), so that all the rest is products of a square and 32 x 64 of the right-hand
-// side. In float64 tensor cores make them, with a fifth of the instructions: each warp 16 x 32 of a result. In float32 the three products
-// of parts and their splitting would take as many as plain sums do: each warp makes 8 x 64, two columns a lane, and what it reads of the
-// factor is one address for all lanes.
+// The factor is stored as squares of 32 x 32, only those of its lower triangle. Squares on the
+// diagonal are inverted first (the error grows with the condition number of 32 rows, not with that
+// of the factor); the rest is products of a square and 32 x 64 of the right-hand side. In float64
+// they run on tensor cores, with a fifth of the instructions: each warp computes 16 x 32 of a
+// result. In float32 the three products of parts and their splitting would take as many
+// instructions as plain sums: each warp computes 8 x 64, two columns per lane, and all lanes read
+// the factor at one address.
 #include "mma.cuh"
 
 constexpr int WARPS = 4, BLOCK = WARP * WARPS;
 constexpr bool BY_TENSOR_CORES = TENSOR_CORES && sizeof(real) == 8;
 constexpr int SQUARE = 32, PITCH = BY_TENSOR_CORES ? SQUARE : SQUARE + 1, PANEL = 64;
-constexpr int ELEMENTS = SQUARE * PANEL / BLOCK;  // of a result, that a thread makes
+constexpr int ELEMENTS = SQUARE * PANEL / BLOCK;  // of a result, per thread
 
-enum given_t { MATRIX, LOWER_MATRIX, IDENTITY };  // what stands on the right: with LOWER_MATRIX only its lower triangle counts
+// right-hand side; LOWER_MATRIX: only its lower triangle is read
+enum given_t { MATRIX, LOWER_MATRIX, IDENTITY };
 
-__device__ __forceinline__ real* square_of(real* factor, int i, int j) { return factor + (i * (i + 1) / 2 + j) * (SQUARE * PITCH); }
+__device__ __forceinline__ real* square_of(real* factor, int i, int j) {
+  return factor + (i * (i + 1) / 2 + j) * (SQUARE * PITCH);
+}
 
-// Where number c of row r lies in a square and in a panel: what the lanes of a warp read together is in different banks, along rows and
-// along columns.
-__device__ __forceinline__ int in_square(int r, int c) { return r * PITCH + (BY_TENSOR_CORES ? c ^ r % 8 * 4 : c); }
-__device__ __forceinline__ int in_panel(int r, int c) { return r * PANEL + (BY_TENSOR_CORES ? c ^ r % 4 * 4 : c); }
+// Offset of entry (r, c) in a square and in a panel: entries that the lanes of a warp read together
+// are in different banks, along rows and along columns.
+__device__ __forceinline__ int in_square(int r, int c) {
+  return r * PITCH + (BY_TENSOR_CORES ? c ^ r % 8 * 4 : c);
+}
+__device__ __forceinline__ int in_panel(int r, int c) {
+  return r * PANEL + (BY_TENSOR_CORES ? c ^ r % 4 * 4 : c);
+}
 
-// One warp: D becomes D^-1, lower with zeros above. Lane j makes column j; row i is no longer needed when it is replaced.
+// Replace D by D^-1, lower with zeros above, in one warp. Lane j computes column j; row i is no
+// longer needed when it is replaced.
 __device__ __forceinline__ void invert(real* D, int lane) {
   const real reciprocals = 1 / D[in_square(lane, lane)];
 #pragma unroll 1
@@ -32,30 +43,37 @@ __device__ __forceinline__ void invert(real* D, int lane) {
     for (int k = 0; k < i; k += 4)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (k + e < i) sum[e] += D[in_square(i, k + e)] * (lane <= k + e ? D[in_square(k + e, lane)] : real(0));
-    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]), reciprocal = __shfl_sync(FULL_MASK, reciprocals, i);
+        if (k + e < i)
+          sum[e] += D[in_square(i, k + e)] * (lane <= k + e ? D[in_square(k + e, lane)] : real(0));
+    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]),
+               reciprocal = __shfl_sync(FULL_MASK, reciprocals, i);
     __syncwarp();
     D[in_square(i, lane)] = lane < i ? -total * reciprocal : lane == i ? reciprocal : real(0);
     __syncwarp();
   }
 }
 
-// f(row, column, sum) for the thread's elements of a result.
+// Call f(row, column, sum) for the thread's elements of a result.
 template <class F>
 __device__ __forceinline__ void for_elements(real (&sum)[ELEMENTS], F f) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
   for (int p = 0; p < ELEMENTS; ++p) {
-    if (BY_TENSOR_CORES) f(warp % 2 * 16 + lane / 4 + p % 4 / 2 * 8, warp / 2 * 32 + p / 4 * 8 + lane % 4 * 2 + p % 2, sum[p]);
+    if (BY_TENSOR_CORES)
+      f(warp % 2 * 16 + lane / 4 + p % 4 / 2 * 8, warp / 2 * 32 + p / 4 * 8 + lane % 4 * 2 + p % 2,
+        sum[p]);
     else f(warp * (ELEMENTS / 2) + p / 2, lane + p % 2 * WARP, sum[p]);
   }
 }
 
 // sum -= op(square) panel, for the thread's elements.
 template <bool TRANSPOSED>
-__device__ __forceinline__ void subtract_product(const real* square, const real* panel, real (&sum)[ELEMENTS]) {
+__device__ __forceinline__ void subtract_product(const real* square, const real* panel,
+                                                 real (&sum)[ELEMENTS]) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const auto factor = [&](int i, int k) { return square[TRANSPOSED ? in_square(k, i) : in_square(i, k)]; };
+  const auto factor = [&](int i, int k) {
+    return square[TRANSPOSED ? in_square(k, i) : in_square(i, k)];
+  };
   if constexpr (BY_TENSOR_CORES) {
     const int row = warp % 2 * 16 + lane / 4, column = warp / 2 * 32 + lane / 4, t = lane % 4;
     real(&c)[ELEMENTS / 4][4] = reinterpret_cast<real(&)[ELEMENTS / 4][4]>(sum);
@@ -96,7 +114,8 @@ __device__ __forceinline__ void substitute(real* factor, real* panel, int square
     for_elements(sum, [&](int r, int c, real& x) { x = here[in_panel(r, c)]; });
 #pragma unroll 1
     for (int j = TRANSPOSED ? i + 1 : 0; j < (TRANSPOSED ? squares : i); ++j)
-      subtract_product<TRANSPOSED>(TRANSPOSED ? square_of(factor, j, i) : square_of(factor, i, j), panel + j * SQUARE * PANEL, sum);
+      subtract_product<TRANSPOSED>(TRANSPOSED ? square_of(factor, j, i) : square_of(factor, i, j),
+                                   panel + j * SQUARE * PANEL, sum);
     for_elements(sum, [&](int r, int c, real& x) { here[in_panel(r, c)] = -x, x = 0; });
     __syncthreads();
     subtract_product<TRANSPOSED>(square_of(factor, i, i), here, sum);
@@ -106,11 +125,13 @@ __device__ __forceinline__ void substitute(real* factor, real* panel, int square
   }
 }
 
-// X = op(L)^-1 B for items of n rows and `columns` columns. `strips` blocks share an item: each takes every strips-th 64 columns, with
-// the factor that it has prepared once. Rows are `..._stride` apart, items `..._item`. X may be B.
+// Compute X = op(L)^-1 B for items of n rows and `columns` columns. `strips` blocks share an item:
+// each prepares the factor once and takes every strips-th panel of 64 columns. Row strides are
+// `..._stride`, item strides `..._item`. X may be B.
 extern "C" __global__ void __launch_bounds__(BLOCK, 4)
-solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* B, index_t b_stride, index_t b_item, int given, int n,
-      index_t columns, int strips, int transposed, real* X, index_t x_stride, index_t x_item) {
+solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* B,
+      index_t b_stride, index_t b_item, int given, int n, index_t columns, int strips,
+      int transposed, real* X, index_t x_stride, index_t x_item) {
   extern __shared__ __align__(16) real memory[];
   const int size = (n + SQUARE - 1) / SQUARE, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const index_t item = blockIdx.x / strips, panels = (columns + PANEL - 1) / PANEL;
@@ -120,7 +141,7 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
   for (int r = warp; r < size * SQUARE; r += WARPS)
     for (int j = 0; j <= r / SQUARE; ++j) {
       const int c = j * SQUARE + lane;
-      real x = r == c ? real(1) : real(0);  // beyond the factor the identity
+      real x = r == c ? real(1) : real(0);  // the identity beyond the factor
       if (r < n && c <= r) x = l[r * l_stride + c];
       square_of(factor, r / SQUARE, j)[in_square(r % SQUARE, lane)] = x;
     }
@@ -147,7 +168,8 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
     for (int r = warp; r < n; r += WARPS)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        if (first + e * WARP < columns) x[r * x_stride + first + e * WARP] = panel[in_panel(r, lane + e * WARP)];
+        if (first + e * WARP < columns)
+          x[r * x_stride + first + e * WARP] = panel[in_panel(r, lane + e * WARP)];
     __syncthreads();
   }
 }

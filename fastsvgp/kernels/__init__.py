@@ -1,13 +1,14 @@
-"""Compute kernels: arrays in, arrays out, and no word about Gaussian processes.
+"""Compute kernels: array functions that know nothing about Gaussian processes.
 
-This is the front door. Each family has a module here, which documents and signs each of its
-operations once, with its reverse rule ``op_vjp(output_bar, ...)`` beside it; the arrays decide whether
-the twin of that name in ``cpu/`` (Numba, LAPACK) or in ``cuda/`` runs. Arguments are trusted: the
-checks for users sit in ``fastsvgp.check``. Matrices may have any strides; results are C-contiguous
-and of the dtype of the arrays.
+Each family has a module here (its front door), which documents every operation once, with its
+reverse rule ``op_vjp(output_bar, ...)``. The location of the arrays decides which implementation
+runs: the module of the same name in ``cpu/`` (Numba, LAPACK) or in ``cuda/``. Arguments are not
+checked here; ``fastsvgp.check`` validates what users pass. Matrices may have any strides. Results
+are C-contiguous and have the dtype of the arrays.
 
-All of them raise ``TypeError`` where some arrays live on a device and others do not (0-d arrays of
-NumPy go anywhere), and ``MemoryError`` where a device has no memory left; both name the arguments.
+All operations raise ``TypeError`` when some arrays are on a GPU and others are not (0-d NumPy
+arrays are always accepted), and ``MemoryError`` when GPU memory runs out. Both messages name the
+arguments.
 """
 
 from .adam_update import (

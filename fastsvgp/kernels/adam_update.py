@@ -1,4 +1,4 @@
-"""The fused update of Adam for flat parameter vectors."""
+"""Fused Adam update of flat parameter vectors."""
 
 from ..runtime.dispatch import family
 
@@ -6,7 +6,7 @@ twin = family("adam_update")
 
 
 def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
-    """One ascent step of Adam (Kingma & Ba 2015, algorithm 1, with the sign turned) in one pass.
+    """Take one ascent step of Adam (Kingma & Ba 2015, algorithm 1, sign reversed) in one pass.
 
     ``first <- beta1 first + (1 - beta1) g``, ``second <- beta2 second + (1 - beta2) g^2`` and
     ``vector <- vector + step_size m / (sqrt(v) + epsilon)`` with ``m = first / (1 - beta1^count)``,
@@ -15,14 +15,15 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     Parameters
     ----------
     vector, vector_bar, first, second : (n,) float64
-        Parameters, gradient g of what is maximised, and the two moments. Not modified unless
+        Parameters, gradient g of the objective to maximise, and the two moments. Modified only if
         ``out`` holds them.
     out : tuple of three (n,) float64
         Receives the new ``vector``, ``first`` and ``second``.
     count : int
-        Number of this step, from 1. On a device it and ``step_size`` may also be 0-d arrays there.
+        Number of this step, from 1. On a GPU, ``count`` and ``step_size`` may also be 0-d arrays
+        there.
 
-    Cost: 13 flops, one square root and one division an entry.
+    Cost: 13 flops, one square root and one division per entry.
     """
     outputs = {f"out[{i}]": array for i, array in enumerate(out)}
     module = twin(vector=vector, vector_bar=vector_bar, first=first, second=second, **outputs)

@@ -1,4 +1,4 @@
-"""A fingerprint of many numbers, which shows whether all of them are equal."""
+"""Fingerprint of an array, which shows whether two arrays hold equal numbers."""
 
 from ..runtime.dispatch import family
 
@@ -6,9 +6,10 @@ twin = family("fingerprint")
 
 
 def fold_bits(numbers):
-    """(2,) uint64 on the host of ``numbers`` (n,), contiguous float64: exclusive or, and sum modulo 2^64, of their bits.
+    """Fold the bits of contiguous float64 ``numbers`` (n,) into a fingerprint.
 
-    The same wherever they live, and in any order. From a device a few hundred numbers are copied.
-    One pass.
+    It is (2,) uint64 on the host: the exclusive or, and the sum modulo 2^64, of the bit patterns.
+    Neither depends on where the numbers are or on their order. From a GPU a few hundred numbers are
+    copied. One pass.
     """
     return twin(numbers=numbers).fold_bits(numbers)

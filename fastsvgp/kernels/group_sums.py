@@ -1,4 +1,4 @@
-"""Sums of a few arrays each, many at a time."""
+"""Sums of several small groups of arrays in one launch."""
 
 from ..runtime.dispatch import family
 
@@ -6,9 +6,9 @@ twin = family("group_sums")
 
 
 def sum_each(groups, factor=1.0):
-    """``factor`` times the sum of each group of arrays of one shape, a list of arrays.
+    """Return ``factor`` times the sum of each group of equally shaped arrays, as a list of arrays.
 
-    Six groups of three are one launch.
+    On a GPU six groups of three are one launch.
     """
     named = {
         f"groups[{i}][{j}]": array

@@ -1,11 +1,10 @@
 """Sums of a covariance over the windows of images.
 
 An image is a row of X (N, H W C): its pixels row by row, channels last. ``geometry`` is (H, W, C,
-h, w, stride): windows of h x w pixels whose first pixels lie ``stride`` apart, R = (H - h) //
-stride + 1 rows of S = (W - w) // stride + 1 of them. Window p = r S + s holds a patch x[p] of d =
-h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None all: P = stop -
-start. Each pair of ranges of windows may be a call of its own, so that no weights (P, P) need to
-exist.
+h, w, stride): windows of h x w pixels whose first pixels are ``stride`` apart, R = (H - h) //
+stride + 1 rows of S = (W - w) // stride + 1 windows. Window p = r S + s holds a patch x[p] of d = h
+w C numbers in the same order. ``windows`` is a range (start, stop) of windows, None means all: P =
+stop - start. Each pair of window ranges can be a separate call, so no weights (P, P) need to exist.
 """
 
 from ..runtime.dispatch import family
@@ -14,12 +13,12 @@ twin = family("patches")
 
 
 def gather_patches(X, geometry, windows=None):
-    """The patches (N, P, d) of images X (N, H W C)."""
+    """Gather the patches (N, P, d) of images X (N, H W C)."""
     return twin(X=X).gather_patches(X, geometry, windows)
 
 
 def gather_patches_vjp(patches_bar, geometry, windows=None):
-    """``X_bar`` (N, H W C) of ``gather_patches``: each pixel sums over the windows that it is in.
+    """Scatter ``patches_bar`` back to ``X_bar`` (N, H W C): each pixel sums over its windows.
 
     N P d additions.
     """
@@ -27,20 +26,23 @@ def gather_patches_vjp(patches_bar, geometry, windows=None):
 
 
 def window_places(geometry, like, windows=None):
-    """Where windows are: row and column of their first pixels, (P, 2), of the dtype of ``like`` and where that is."""
+    """Return row and column of the first pixel of each window, (P, 2), in the dtype of ``like``.
+
+    The result is on the device of ``like``.
+    """
     return twin(like=like).window_places(geometry, like, windows)
 
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
-    """``out[m, n] = sum_p A[m, p] k(z_m, x_n[p])`` for a function k of ``stationary``.
+    """Compute ``out[m, n] = sum_p A[m, p] k(z_m, x_n[p])`` for a function k of ``stationary``.
 
     Parameters
     ----------
     family, variance, lengthscales
-        As of ``stationary``; lengthscales () or (d,).
+        As in ``stationary``; lengthscales () or (d,).
     Z : (M, d)
     X : (N, H W C)
-    A : (M, P), or (P,) for weights that all rows share
+    A : (M, P), or (P,) for weights shared by all rows
 
     Returns
     -------
@@ -48,9 +50,9 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
 
     Notes
     -----
-    On the CPU equal constant patches of an image count once, their weights summed. With E entries
-    (m, n, p) that remain, (2 d + 25) E flops; nothing of M N P numbers exists. The error of k is
-    that of ``stationary``.
+    On the CPU equal constant patches of an image are merged and their weights summed. With E the
+    number of remaining entries (m, n, p), the cost is (2 d + 25) E flops. No array of M N P numbers
+    is formed. The error of k is that of ``stationary``.
     """
     module = twin(Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     return module.patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows)
@@ -68,12 +70,13 @@ def patch_sums_vjp(
     windows=None,
     need=("Z", "X", "A", "variance", "lengthscales"),
 ):
-    """Cotangents ``(Z_bar, X_bar, A_bar, variance_bar, lengthscales_bar)`` of ``patch_sums``; None for what is not in ``need``.
+    """Compute the cotangents of ``patch_sums``; None if not in ``need``.
 
-    With q of ``stationary_vjp`` and E_mnp = K_bar_mn A_mp q(z_m, x_n[p]): Z_bar_m = sum_np E
-    (x_n[p] - z_m) / l^2, the patches' cotangents sum_m E (z_m - x_n[p]) / l^2, l_bar = sum E
-    (x_n[p] - z_m)^2 / l^3, A_bar_mp = sum_n K_bar_mn k, summed over m for A (P,), s_bar = sum K_bar
-    A k / s. (4 d + 30) E flops, 2 d E more for X. Patches are not merged where X is needed.
+    They are ``(Z_bar, X_bar, A_bar, variance_bar, lengthscales_bar)``. With q of ``stationary_vjp``
+    and E_mnp = K_bar_mn A_mp q(z_m, x_n[p]): Z_bar_m = sum_np E (x_n[p] - z_m) / l^2, the patches'
+    cotangents sum_m E (z_m - x_n[p]) / l^2, l_bar = sum E (x_n[p] - z_m)^2 / l^3, A_bar_mp = sum_n
+    K_bar_mn k, summed over m for A (P,), s_bar = sum K_bar A k / s. (4 d + 30) E flops, and 2 d E
+    more for X. Patches are not merged if the cotangent of X is needed.
     """
     module = twin(K_bar=K_bar, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     return module.patch_sums_vjp(
@@ -82,18 +85,18 @@ def patch_sums_vjp(
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    """``out[n] = sum_pq B[p, q] k(x_n[p], x_n[q])`` for a function k of ``stationary``.
+    """Compute ``out[n] = sum_pq B[p, q] k(x_n[p], x_n[q])`` for a function k of ``stationary``.
 
     Parameters
     ----------
     family, variance, lengthscales
-        As of ``stationary``.
+        As in ``stationary``.
     X : (N, H W C)
-    B : (P, P) symmetric, or (P,) for b b'; with ``others`` (P, Q), any
+    B : (P, P) symmetric, or (P,) for b b'; with ``others`` any (P, Q)
     windows : (start, stop), optional
-        What p runs over.
+        Range of p.
     others : (start, stop), optional
-        What q runs over; None: the same windows.
+        Range of q; None: the same windows.
 
     Returns
     -------
@@ -101,8 +104,8 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
 
     Notes
     -----
-    Merged as in ``patch_sums``. Only pairs p <= q are computed without ``others``; sums are kept in
-    float64.
+    Patches are merged as in ``patch_sums``. Without ``others`` only pairs p <= q are computed. Sums
+    are accumulated in float64.
     """
     module = twin(X=X, B=B, variance=variance, lengthscales=lengthscales)
     return module.patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows, others)
@@ -120,10 +123,10 @@ def patch_pair_sums_vjp(
     others=None,
     need=("X", "B", "variance", "lengthscales"),
 ):
-    """Cotangents ``(X_bar, B_bar, variance_bar, lengthscales_bar)`` of ``patch_pair_sums``; None for what is not in ``need``.
+    """Compute the cotangents of ``patch_pair_sums``; None if not in ``need``.
 
-    B_bar is sum_n k_bar_n k(x_n[p], x_n[q]), symmetric (P, P) or (P, Q); for B (P,) it is 2 sum_n
-    k_bar_n sum_q b_q k, (P,).
+    They are ``(X_bar, B_bar, variance_bar, lengthscales_bar)``. B_bar is sum_n k_bar_n k(x_n[p],
+    x_n[q]), symmetric (P, P) or (P, Q); for B (P,) it is 2 sum_n k_bar_n sum_q b_q k, (P,).
     """
     module = twin(k_bar=k_bar, X=X, B=B, variance=variance, lengthscales=lengthscales)
     return module.patch_pair_sums_vjp(

@@ -1,4 +1,4 @@
-"""A pivoted Cholesky factorisation, column by column."""
+"""Pivoted Cholesky factorisation, column by column."""
 
 from ..runtime.dispatch import family
 
@@ -6,10 +6,10 @@ twin = family("pivoted_cholesky")
 
 
 def deflate(factor, j, pivot, column, variance):
-    """Step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N), ``F = factor[:, :j + 1]``.
+    """Take step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N).
 
-    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and
-    ``variance -= F[:, j] ** 2``. On the CPU alone.
+    With ``F = factor[:, :j + 1]``: ``F[:, j] = (column - F[:, :j] F[pivot, :j]') /
+    sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``. CPU only.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Matrix products by the one BLAS, and the fused passes over (M, N) arrays between them."""
+"""Matrix products by BLAS, and the fused passes over (M, N) arrays between them."""
 
 import numpy as np
 
@@ -8,46 +8,51 @@ twin = family("products")
 
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
-    """``op(A) op(B)`` for matrices (..., m, k), (..., k, n): the same BLAS, the same threads as all the rest. 2 m n k flops."""
+    """Multiply ``op(A) op(B)`` for matrices (..., m, k), (..., k, n). 2 m n k flops.
+
+    It uses the same BLAS and the same threads as all other operations.
+    """
     return twin(A=A, B=B).matmul(A, B, transpose_a, transpose_b)
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    """Lower triangle of ``A diag(w) A'`` for A (M, N) and weights w (N,) of either sign.
+    """Compute the lower triangle of ``A diag(w) A'`` for A (M, N) and weights w (N,).
 
-    M^2 N flops, one (M, N) copy.
-
-    What stands above the diagonal is not touched: ``symmetrise`` fills it in. ``out`` (M, M),
-    C-contiguous, receives the result; with ``add`` it is added to what ``out`` holds. With
-    ``overwrite_a`` the copy is spared where all weights have one sign; ``A`` is then lost.
+    Weights may have either sign. Entries above the diagonal are not touched: ``symmetrise`` fills
+    them in. ``out`` (M, M), C-contiguous, receives the result; with ``add`` the result is added to
+    ``out``. With ``overwrite_a`` no copy is made if all weights have one sign; ``A`` is then
+    overwritten. M^2 N flops, one (M, N) copy.
     """
     return twin(A=A, w=w, out=out).weighted_gram(A, w, out, add, overwrite_a)
 
 
 def chunk_numbers(like):
-    """How many numbers a matrix should have of which a long one is made part by part, for its memory: there where ``like`` lives.
+    """Return how many numbers one chunk of a long matrix should have, on the device of ``like``.
 
-    Enough for the work on a part to be efficient: 2^21 (16 MiB in float64), on a device 2^18 for
-    each multiprocessor.
+    It bounds the memory, and is large enough for the work on a chunk to be efficient: 2^21 (16 MiB
+    in float64) on the CPU, 2^18 per multiprocessor on a GPU.
     """
     return twin(like=like).chunk_numbers(like)
 
 
 def symmetrise(A):
-    """Copy the lower triangles of A (..., M, M), C-contiguous, onto the upper ones, in place; returns A."""
+    """Copy lower triangles of A (..., M, M), C-contiguous, to the upper ones in place; return A."""
     return twin(A=A).symmetrise(A)
 
 
 def empty(shape, like):
-    """An uninitialised array of the dtype, and on the device, of ``like``; big ones reuse memory that is no longer in use."""
+    """Return an uninitialised array with the dtype and on the device of ``like``.
+
+    Large arrays reuse memory that is no longer in use.
+    """
     return twin(like=like).empty(shape, like)
 
 
 def full(shape, value, like, dtype=None):
-    """An array of one number, where ``like`` is, and of its dtype by default.
+    """Return a constant array on the device of ``like``, and of its dtype by default.
 
-    For ``np.full(..., like=)``, which NumPy hands on with arguments that CuPy's function does not
-    have.
+    It replaces ``np.full(..., like=)``: NumPy forwards arguments that CuPy's function does not
+    accept.
     """
     one_device(("value", value), ("like", like))
     out = np.empty(shape, like.dtype if dtype is None else dtype, like=like)
@@ -56,27 +61,38 @@ def full(shape, value, like, dtype=None):
 
 
 def column_moments(A, x, B=None):
-    """``(A' x, sum_i A[i] B[i])``, both (N,), in one pass over A and B (M, N), in float64; B is A by default. 4 M N flops."""
+    """Compute ``(A' x, sum_i A[i] B[i])``, both (N,), in one pass over A and B (M, N), in float64.
+
+    B defaults to A. 4 M N flops.
+    """
     return twin(A=A, x=x, B=B).column_moments(A, x, B)
 
 
 def scale_columns(A, w, out=None):
-    """``A diag(w)`` for A (M, N); ``out`` may be A itself. One pass."""
+    """Compute ``A diag(w)`` for A (M, N); ``out`` may be A itself. One pass."""
     return twin(A=A, w=w, out=out).scale_columns(A, w, out)
 
 
 def add_outer(T, x, a, w=None):
-    """In place ``T += x a'``, or ``T = T diag(w) + x a'``, for T (M, N), C-contiguous, x (M,), a, w (N,); returns T. One pass."""
+    """Update ``T += x a'``, or ``T = T diag(w) + x a'``, in place; return T. One pass.
+
+    T : (M, N), C-contiguous; x : (M,); a, w : (N,)
+    """
     return twin(T=T, x=x, a=a, w=w).add_outer(T, x, a, w)
 
 
 def add_scaled(T, A, c):
-    """In place ``T += c A`` for T, A (M, N), C-contiguous, and a number c; returns T. One pass."""
+    """Update ``T += c A`` in place; return T. One pass.
+
+    T, A : (M, N), C-contiguous; c : a number
+    """
     return twin(T=T, A=A, c=c).add_scaled(T, A, c)
 
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
-    """In place ``T += x a' - A diag(w)``, or ``T = T diag(w) + x a' - A diag(w)`` with ``scale``; returns ``A a`` (M,). One pass.
+    """Update ``T += x a' - A diag(w)`` in place; return ``A a`` (M,). One pass.
+
+    With ``scale`` the update is ``T = T diag(w) + x a' - A diag(w)``.
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
@@ -84,7 +100,7 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
 
 
 def scale_add_outer(T, w, x, a, A):
-    """In place ``T = T diag(w) + x a'``; returns ``A a`` (M,). One pass.
+    """Update ``T = T diag(w) + x a'`` in place; return ``A a`` (M,). One pass.
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
@@ -92,23 +108,27 @@ def scale_add_outer(T, w, x, a, A):
 
 
 def tril_sum_of_squares(L):
-    """Sum of squares over the lower triangles of L (..., M, M), in float64: a float.
+    """Sum the squares over the lower triangles of L (..., M, M), in float64: a float.
 
-    The upper triangle is never read.
+    The strict upper triangle is never read.
     """
     return twin(L=L).tril_sum_of_squares(L)
 
 
 def kl_from_standard(means, trils):
-    """``KL[N(m, W W') || N(0, I)] = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``, summed over leading axes, in float64.
+    """Compute ``KL[N(m, W W') || N(0, I)]``, summed over leading axes, in float64.
 
-    means : (..., M); trils : (..., M, M) W, whose upper triangle is never read
+    It is ``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``.
+
+    means : (..., M); trils : (..., M, M) W, whose strict upper triangle is never read
     """
     return twin(means=means, trils=trils).kl_from_standard(means, trils)
 
 
 def raise_to_floor(var, kff, add=False):
-    """In place ``var = max(var, eps kff)``, eps that of the dtype; how many were raised: an int, or () int64 on a device.
+    """Set ``var = max(var, eps kff)`` in place, eps that of the dtype; return how many were raised.
+
+    The count is an int, or () int64 on a GPU.
 
     var : (N,) or (P, N), of any strides; kff : (N,); add : add kff to var first
     """
@@ -116,11 +136,11 @@ def raise_to_floor(var, kff, add=False):
 
 
 def tril_update(C, L, shift, out, transpose=False):
-    """``out`` becomes ``tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M); ``transpose``: with C' for C.
+    """Write ``tril(C) + shift (L - diag(1 / L_ii))`` to ``out`` for C, L (M, M). One pass.
 
-    Only the lower triangles of L and op(C) are read; zeros above the diagonal. ``out`` may be C
-    without ``transpose``; with it ``ValueError``, since entries would be written before they are
-    read. One pass.
+    With ``transpose``, C' replaces C. Only the lower triangles of L and op(C) are read; ``out`` has
+    zeros above the diagonal. Without ``transpose``, ``out`` may be C; with it that is a
+    ``ValueError``, because entries would be overwritten before they are read.
     """
     if transpose and shares_memory(out, C):
         raise ValueError(

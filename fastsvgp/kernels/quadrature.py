@@ -6,11 +6,13 @@ twin = family("quadrature")
 
 
 def gauss_hermite_nodes(mean, var, num=20):
-    """Nodes of the ``num``-point Gauss-Hermite rule for N(mean, var), elementwise: ``f_k = mean + sqrt(var) z_k``.
+    """Return the nodes ``f_k = mean + sqrt(var) z_k`` of the Gauss-Hermite rule for N(mean, var).
 
     Parameters
     ----------
     mean, var : (..., N)
+    num : int
+        Number of nodes.
 
     Returns
     -------
@@ -23,26 +25,33 @@ def gauss_hermite_nodes(mean, var, num=20):
 
 
 def gauss_hermite(G):
-    """``sum_k w_k G[k]``: E[g(f)] for values ``G = g(gauss_hermite_nodes(mean, var, num))`` (num, ..., N); weights sum to 1.
+    """Compute ``sum_k w_k G[k]`` = E[g(f)] from values ``G`` of g at the nodes.
 
-    Exact for polynomials of degree 2 num - 1. Any g, also one with a leading axis of its own: ``G``
-    (num, whatever...).
+    ``G = g(gauss_hermite_nodes(mean, var, num))`` is (num, ..., N); weights sum to 1. The rule is
+    exact for polynomials of degree 2 num - 1. g may add a leading axis: ``G`` (num, whatever...).
     """
     return twin(G=G).gauss_hermite(G)
 
 
 def log_gauss_hermite(log_G):
-    """``log sum_k w_k exp(log_G[k])``, by log-sum-exp: log E[g(f)] for log g at the nodes, also where every g underflows."""
+    """Compute ``log sum_k w_k exp(log_G[k])`` by log-sum-exp: log E[g(f)] from log g at the nodes.
+
+    It is accurate even if every g underflows.
+    """
     return twin(log_G=log_G).log_gauss_hermite(log_G)
 
 
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
-    """Reverse rule of ``gauss_hermite`` through the nodes, for ``G_prime = g'(nodes)`` (num, ..., N).
+    """Pull e_bar back through ``gauss_hermite`` and its nodes, given ``G_prime = g'(nodes)``.
 
-    The exact derivative of the *sum*: with f_k = mean + s z_k and s = sqrt(var), d/dmean = sum_k
-    w_k g'(f_k) and d/dvar = sum_k w_k g'(f_k) z_k / (2 s), which tends to g''(mean) / 2 as var ->
-    0. (The rule applied to g'' / 2 is another number: they differ by 1e-4 for logistic g, 20 nodes,
-    at variances around 10.)
+    The result is the exact derivative of the *sum*: with f_k = mean + s z_k and s = sqrt(var),
+    d/dmean = sum_k w_k g'(f_k) and d/dvar = sum_k w_k g'(f_k) z_k / (2 s), which tends to g''(mean)
+    / 2 as var -> 0. (The rule applied to g'' / 2 is another number: they differ by 1e-4 for
+    logistic g, 20 nodes, at variances around 10.)
+
+    Parameters
+    ----------
+    G_prime : (num, ..., N)
 
     Returns
     -------
@@ -54,88 +63,89 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
 
 
 def expectation(function, mean, var, num=20, need=True):
-    """The Gauss-Hermite rule of one of the functions that likelihoods are made of, with its derivatives, in one fused pass.
+    """Apply the Gauss-Hermite rule to a built-in function, with derivatives, in one pass.
 
     Parameters
     ----------
     function : str
-        "log_ndtr": log Phi(f). "log_sigmoid": -log(1 + exp(-f)). "log1p_square": log(1 + f^2).
-        All are accurate, and raise no floating-point flag, for any ``|f|`` up to 1e150.
+        "log_ndtr": log Phi(f). "log_sigmoid": -log(1 + exp(-f)). "log1p_square": log(1 + f^2). All
+        are accurate, and raise no floating-point flag, for any ``|f|`` up to 1e150.
     mean, var : (..., N)
     num : int
     need : bool
-        False: the value alone.
+        False: compute only the value.
 
     Returns
     -------
     value, d_mean, d_var : (..., N), of the dtype of ``mean``; computed in float64
         The sum over the nodes and its exact derivatives (see ``gauss_hermite_vjp``). Below the
-        smallest variance that nodes resolve (see ``gauss_hermite_nodes``) the value goes on
-        linearly in var, so value and derivatives agree down to 0. For "log1p_square", a square near
-        0, that variance is 3.7e-11 mean^2: all are accurate relative to their own size. Without
-        ``need`` the derivatives are None.
+        smallest variance that the nodes resolve (see ``gauss_hermite_nodes``) the value is
+        continued linearly in var, so value and derivatives agree down to 0. For "log1p_square", a
+        square near 0, that variance is 3.7e-11 mean^2: all are accurate relative to their own size.
+        Without ``need`` the derivatives are None.
     """
     return twin(mean=mean, var=var).expectation(function, mean, var, num, need)
 
 
 def largest(Y, mean, var, num=20, need=True):
-    """Probability that, of C independent Gaussians, the one named by ``Y`` is the largest, by a Gauss-Hermite rule over it.
+    """Compute the probability that Gaussian ``Y`` is the largest of C independent ones.
 
-    ``p = E_{f ~ N(mean_y, var_y)} prod_{c != y} Phi((f - mean_c) / sqrt(var_c))``. Only differences
-    of means matter: they may be far from 0.
+    A Gauss-Hermite rule over it integrates ``p = E_{f ~ N(mean_y, var_y)} prod_{c != y} Phi((f -
+    mean_c) / sqrt(var_c))``. Only differences of means matter: the means may be far from 0.
 
     Parameters
     ----------
     Y : (N,) integers in 0 ... C - 1
     mean, var : (C, N)
-        Variances below 3.7e-11 max(1, (mean_c - mean_y)^2) are raised to that, and derivatives in
-        them are 0.
+        Variances below 3.7e-11 max(1, (mean_c - mean_y)^2) are raised to that; their derivatives
+        are 0.
     num : int
     need : bool
-        False: the value alone.
+        False: compute only the value.
 
     Returns
     -------
     p : (N,);  d_mean, d_var : (C, N)
         Of the dtype of ``mean``, computed in float64: the sum over the nodes and its exact
-        derivatives (None without ``need``). Cost num C N normal distribution functions; scratch of
-        some 300 kB per thread.
+        derivatives (None without ``need``).
+
+    Cost: num C N normal distribution functions; about 300 kB of scratch per thread.
     """
     return twin(Y=Y, mean=mean, var=var).largest(Y, mean, var, num, need)
 
 
 def normal_points(dim, num, rng=None, like=None):
-    """``num`` quasi-random points (num, dim) of N(0, I): scrambled Sobol, in pairs +-z, of unit second moment.
+    """Return ``num`` quasi-random points (num, dim) of N(0, I): scrambled Sobol, in pairs +-z.
 
-    The first ``num / 2`` points are whitened (where num >= 4 dim; scaled to unit variances
-    otherwise) and the rest are their negatives, so averages are exact for polynomials of degree 3,
-    and the derivative of an average over mean + sqrt(var) z in var stays right as var -> 0. Against
-    plain scrambled Sobol points that cut the error of a log-sum-exp over 10 terms from 2e-3 to 5e-4
-    (128 points, variances around 0.3); Monte Carlo has 3e-2.
+    The first ``num / 2`` points are whitened (if num >= 4 dim; otherwise scaled to unit variances)
+    and the rest are their negatives. Averages are therefore exact for polynomials of degree 3, and
+    the derivative in var of an average over mean + sqrt(var) z stays correct as var -> 0. Compared
+    with plain scrambled Sobol points this reduces the error of a log-sum-exp over 10 terms from
+    2e-3 to 5e-4 (128 points, variances around 0.3); the error of Monte Carlo is 3e-2.
 
     Parameters
     ----------
     dim, num : int
-        ``num`` a power of two, at least 2. Beyond the 21 201 dimensions of Sobol points they are
-        random.
+        ``num`` is a power of two, at least 2. Beyond the 21 201 dimensions of Sobol sequences the
+        points are random.
     rng : None, int or numpy.random.Generator
-        None stands for seed 0; points of a seed are always the same. A Generator is advanced, and
-        gives new points each time.
+        None means seed 0; a seed always gives the same points. A Generator is advanced, and gives
+        new points each time.
 
     Returns
     -------
-    (num, dim) float64, not to be written to; on the device of ``like``.
+    (num, dim) float64, read-only; on the device of ``like``.
 
     Raises
     ------
     TypeError
-        ``rng`` is something else, such as a negative seed.
+        ``rng`` is something else, including a negative seed.
     """
     return twin(like=like).normal_points(dim, num, rng)
 
 
 def expected_logsumexp(mean, var, points, need=True):
-    """Average over points z of ``log sum_c exp(mean_c + sqrt(var_c) z_c)``, with its exact derivatives.
+    """Average ``log sum_c exp(mean_c + sqrt(var_c) z_c)`` over points z, with exact derivatives.
 
     Parameters
     ----------
@@ -144,14 +154,15 @@ def expected_logsumexp(mean, var, points, need=True):
         Symmetric (with z also -z), so that the derivative in var has a limit at 0; see
         ``normal_points``.
     need : bool
-        False: the value alone.
+        False: compute only the value.
 
     Returns
     -------
     value : (N,);  d_mean, d_var : (C, N)
         Of the dtype of ``mean``, computed in float64; ``d_mean`` is the average softmax. Below the
-        smallest variance that the points resolve (see ``gauss_hermite_nodes``) the value goes on
-        linearly in var. None without ``need``. Cost S C N exponentials; scratch of some 100 kB per
-        thread.
+        smallest variance that the points resolve (see ``gauss_hermite_nodes``) the value is
+        continued linearly in var. Derivatives are None without ``need``.
+
+    Cost: S C N exponentials; about 100 kB of scratch per thread.
     """
     return twin(mean=mean, var=var, points=points).expected_logsumexp(mean, var, points, need)

@@ -1,4 +1,4 @@
-"""Nodes and points that averages are taken over, as NumPy arrays: the same ones for both twins of ``quadrature``."""
+"""Nodes and points of averages, as NumPy arrays: shared by both twins of ``quadrature``."""
 
 import functools
 import operator
@@ -14,7 +14,10 @@ NO_SCALE = 1e-200
 
 @functools.lru_cache
 def rule(num):
-    """Nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1); symmetric to the last bit."""
+    """Return nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1).
+
+    Both are symmetric to the last bit.
+    """
     z, w = hermegauss(num)
     z, w = (z - z[::-1]) / 2, w + w[::-1]
     w /= w.sum()
@@ -23,16 +26,16 @@ def rule(num):
 
 
 def raised(mean, var, least=1.0):
-    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``. float64.
+    """Return the variance at which a rule is evaluated, in float64: see ``gauss_hermite_nodes``.
 
-    ``least`` is the square of the distance from 0 on which the integrand changes: ``NO_SCALE`` for
-    one that is a power near 0.
+    ``least`` is the squared distance from 0 over which the integrand changes: ``NO_SCALE`` for a
+    power near 0.
     """
     return np.maximum(var, FLOOR * np.maximum(least, np.square(mean, dtype=np.float64)))
 
 
 def seed_of(rng):
-    """The seed of the points that ``rng`` asks for: see ``normal_points``."""
+    """Return the seed of the points that ``rng`` asks for: see ``normal_points``."""
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**63))
     try:
@@ -46,10 +49,10 @@ def seed_of(rng):
 
 @functools.lru_cache(maxsize=8)
 def points(dim, num, seed):
-    """The points of ``normal_points``."""
+    """Compute the points of ``normal_points``."""
     from scipy.linalg import cholesky, solve_triangular
     from scipy.special import ndtri
-    from scipy.stats import qmc  # half a second: only those who sample pay for it
+    from scipy.stats import qmc  # imported here: takes half a second
 
     rng = np.random.default_rng(seed)
     u = (

@@ -1,4 +1,4 @@
-"""The algebra of a small whitened posterior, between two compiled calls. On the CPU only."""
+"""Fused algebra of a small whitened posterior, as compiled calls. CPU only."""
 
 from ..runtime.dispatch import family
 
@@ -6,10 +6,14 @@ twin = family("small_whitened")
 
 
 def whitened_marginals(inverse, Kuf, kff, mean, tril):
-    """``(Lam, V, mean, var, raised)`` with Lam = L^-1 Kuf, V = W' Lam, Lam' m and kff + colsum(V^2 - Lam^2).
+    """Compute ``(Lam, V, mean, var, raised)``: the marginals Lam' m and kff + colsum(V^2 - Lam^2).
 
-    inverse : (M, M), L^-1; Kuf : (M, N); kff : (N,); mean m : (M,); tril W : (M, M), its strict upper triangle is never read.
-    ``raised`` variances were below eps kff, and are that now. 2 M^2 N flops.
+    Lam = L^-1 Kuf and V = W' Lam. 2 M^2 N flops.
+
+    inverse : (M, M), L^-1; Kuf : (M, N); kff : (N,); mean m : (M,); tril W : (M, M), whose strict
+    upper triangle is never read.
+
+    ``raised`` counts the variances that were below eps kff and were set to it.
     """
     return twin(inverse=inverse, Kuf=Kuf, kff=kff, mean=mean, tril=tril).whitened_marginals(
         inverse, Kuf, kff, mean, tril
@@ -17,10 +21,12 @@ def whitened_marginals(inverse, Kuf, kff, mean, tril):
 
 
 def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
-    """The way back: V becomes L^-T (m a' + 2 (W V - Lam) diag(b)), Lam_a gains Lam a, and G gains Lam diag(2 b) Lam'.
+    """Backward pass: V becomes L^-T (m a' + 2 (W V - Lam) diag(b)).
 
-    a, b : (N,), the cotangents of mean and var. G, of which the lower triangle is right, is overwritten without ``add``.
-    3 M^2 N flops.
+    Lam_a gains Lam a, and G gains Lam diag(2 b) Lam'. 3 M^2 N flops.
+
+    a, b : (N,), the cotangents of mean and var. Only the lower triangle of G is valid; G is
+    overwritten without ``add``.
     """
     twin(
         inverse=inverse,
@@ -36,10 +42,11 @@ def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
 
 
 def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
-    """``(mean_bar, tril_bar, C)``: Lam a + kappa m, tril(G W) + kappa (W - diag(1 / W_ii)), and, if need be, the lower triangle
-    of C = m (Lam a)' + W W' G - G.
+    """Compute ``(mean_bar, tril_bar, C)`` of a whitened posterior and its KL divergence.
 
-    G becomes symmetric. 5/3 M^3 flops.
+    mean_bar = Lam a + kappa m and tril_bar = tril(G W) + kappa (W - diag(1 / W_ii)). With
+    ``need_C``, C is the lower triangle of m (Lam a)' + W W' G - G. G becomes symmetric. 5/3 M^3
+    flops.
     """
     return twin(tril=tril, G=G, mean=mean, Lam_a=Lam_a).whitened_bars(
         tril, G, mean, Lam_a, kl_bar, need_C
@@ -47,5 +54,5 @@ def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
 
 
 def whitened_kl(mean, tril):
-    """``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``."""
+    """Compute ``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``."""
     return twin(mean=mean, tril=tril).whitened_kl(mean, tril)

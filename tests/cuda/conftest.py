@@ -1,7 +1,7 @@
-"""Where the tests of CUDA kernels run: on the emulation, in one of three orders of the threads, and on a device if there is one.
+"""Fixtures of the CUDA tests: the emulation, with one of three thread orders, and a GPU if present.
 
-Which order is chosen by the name of a test and by the seed, so that those of one kernel take all
-three between them, and another seed others.
+The order is chosen by the name of a test and by the seed. So the tests of a kernel cover all three
+orders, and another seed gives other orders.
 """
 
 import functools
@@ -21,13 +21,13 @@ DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 
 
 def _order(request):
-    """Of the threads, for one test."""
+    """Return the thread order of one test."""
     return ORDERS[zlib.crc32(f"{SEED} {request.node.nodeid}".encode()) % len(ORDERS)]
 
 
 @pytest.fixture(params=["emulated", DEVICE])
 def twin_of(request):
-    """A function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
+    """Return a function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
     if request.param == "device":
         yield functools.partial(on_device, cupy_or_skip())
         return
@@ -39,7 +39,7 @@ def twin_of(request):
 
 @pytest.fixture
 def cutting(monkeypatch):
-    """``twin_of`` with tensor cores that cut off, as those of devices do, what an addition would round."""
+    """``twin_of`` with tensor cores that truncate where an addition would round, as on devices."""
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
     monkeypatch.setenv("CUDA_HOST_TRUNCATING", "1")
@@ -49,7 +49,7 @@ def cutting(monkeypatch):
 
 @pytest.fixture(params=["emulated", DEVICE])
 def gpu(request):
-    """Copies to a device and back, for what calls the front door: the emulation, or a GPU."""
+    """Copies to and from the device, for calls of the front door: the emulation or a GPU."""
     if request.param == "device":
         yield on_host(cupy_or_skip())
         return

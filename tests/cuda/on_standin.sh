@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The tests marked on_device by the real CuPy, over a stand-in for the driver and the libraries below it: what the emulation of
-# CuPy cannot show. Where the stand-in cannot be built it says why, and that is no failure.
-# Usage: tests/cuda/on_standin.sh WORKDIR [arguments for pytest]    (`python` is the one on the path, with the package's tests' needs)
-# What an earlier call has built in WORKDIR is used.
+# Run the tests marked on_device with the real CuPy, over a stand-in for the driver and its
+# libraries: this covers what the emulation of CuPy cannot show. If the stand-in cannot be built the
+# script reports why, and succeeds.
+# Usage: tests/cuda/on_standin.sh WORKDIR [arguments for pytest]
+# `python` is the one on the path, with the requirements of the package's tests. What an earlier
+# call has built in WORKDIR is reused.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 standin=../shared/cuda_standin
@@ -13,16 +15,18 @@ skipped() {
   echo "no tests on the stand-in driver: $1"
   exit 0
 }
-python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || skipped "it is built for Python 3.11, this is another"
+python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
+  skipped "it is built for Python 3.11, this is another"
 [ -f "$standin/build.sh" ] || skipped "$standin is not there"
 command -v g++ >/dev/null || skipped "g++ is not on the path"
-command -v nvcc >/dev/null || skipped "nvcc is not on the path, beside which the headers of CUDA lie"
+command -v nvcc >/dev/null || skipped "nvcc, which has the CUDA headers, is not on the path"
 mkdir -p "$work"
 exec 8>"$work/lock" && flock 8 # another run may be building it
 if [ ! -f "$work/built" ]; then
   PY=python "$standin/build.sh" "$work" "$PWD" >"$work/settings" 2>"$work/log" </dev/null || {
     tail -n 3 "$work/log"
-    if compgen -G "$work/whl/cupy*.whl" >/dev/null && compgen -G "$work/whl/cython*.whl" >/dev/null; then
+    if compgen -G "$work/whl/cupy*.whl" >/dev/null &&
+      compgen -G "$work/whl/cython*.whl" >/dev/null; then
       echo "the stand-in driver does not build" >&2
       exit 1
     fi
@@ -32,5 +36,7 @@ if [ ! -f "$work/built" ]; then
 fi
 exec 8>&-
 eval "$(head -n 1 "$work/settings")"
-export PYTHONPATH="$PYTHONPATH:$PWD/tests" FAKE_NO_FULL_FIX=1 OPENBLAS_NUM_THREADS=1 # what is marked as a defect of ours stays one
-python -m pytest ${FASTSVGP_TEST_WORKERS:--n 2 --dist worksteal} -p cuda_host.standin -p fakegpu_plugin -p no:cacheprovider -m on_device tests/cuda "$@"
+# FAKE_NO_FULL_FIX keeps the marks of what is a defect of ours
+export PYTHONPATH="$PYTHONPATH:$PWD/tests" FAKE_NO_FULL_FIX=1 OPENBLAS_NUM_THREADS=1
+python -m pytest ${FASTSVGP_TEST_WORKERS:--n 2 --dist worksteal} -p cuda_host.standin \
+  -p fakegpu_plugin -p no:cacheprovider -m on_device tests/cuda "$@"

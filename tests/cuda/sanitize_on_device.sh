@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every kernel once under a tool of compute-sanitizer, for a machine with a GPU: some minutes a tool.
+# Run every kernel once under a tool of compute-sanitizer, on a machine with a GPU: minutes per
+# tool.
 # Usage: tests/cuda/sanitize_on_device.sh memcheck|racecheck|synccheck|initcheck [FAMILY ...]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,5 +15,6 @@ fi
 python="$(command -v python || command -v python3)"
 tool="$1"
 shift
-export FASTSVGP_TEST_POOL=0 # within a block of CuPy's memory pool the tools see no bounds
-exec compute-sanitizer --tool "$tool" --error-exitcode 1 "$python" tests/cuda/small_on_device.py "$@"
+export FASTSVGP_TEST_POOL=0 # inside CuPy's memory pool the tools cannot see array bounds
+exec compute-sanitizer --tool "$tool" --error-exitcode 1 \
+  "$python" tests/cuda/small_on_device.py "$@"

@@ -1,7 +1,8 @@
-"""Every kernel once on a GPU, in calls small enough for compute-sanitizer: ``python tests/cuda/small_on_device.py [FAMILY ...]``.
+"""Run every kernel once on a GPU, in calls small enough for compute-sanitizer.
 
-The families, and their dtypes, are those that run under the sanitizers of g++: see
-``tests/cuda_host/small_runs.py``. On a device they take the same arrays, with the same strides.
+Usage: ``python tests/cuda/small_on_device.py [FAMILY ...]``. The families and dtypes are those that
+run under the sanitizers of g++: see ``tests/cuda_host/small_runs.py``. On a device they take the
+same arrays, with the same strides.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Bounds on device arrays: the same numbers as on the CPU, and no copy to the host but the scalar."""
+"""Bounds on device arrays: the results of the CPU, and only the scalar is copied to the host."""
 
 from unittest import mock
 
@@ -106,10 +106,11 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
 
 
 @pytest.mark.parametrize("posterior, wrt, inverses", [
-    ("whitened", None, 0), ("WhitenedOrthogonal", None, 0), ("marginal", ("posterior", "mean"), 0), ("marginal", None, 1),
+    ("whitened", None, 0), ("WhitenedOrthogonal", None, 0),
+    ("marginal", ("posterior", "mean"), 0), ("marginal", None, 1),
 ])  # fmt: skip
-def test_the_kl_term_inverts_no_factor_that_nothing_is_multiplied_by(rng, posterior, wrt, inverses):
-    """And where the KL divergence does not depend on Kuu, its gradient there is zero."""
+def test_kl_term_inverts_only_factors_that_it_needs(rng, posterior, wrt, inverses):
+    """If the KL divergence does not depend on Kuu, its gradient there is zero too."""
     model, _ = model_of_row(rng, posterior)
     data = rng.standard_normal((B, D)), rng.standard_normal(B)
     expected = fs.kl_term_and_grad(model, wrt=wrt, jitter=JITTER)
@@ -336,7 +337,7 @@ def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
 
 
 def test_strong_sites_of_a_vgp_in_float32(gpu, rng):
-    """They are worked on in float64 there too."""
+    """They are computed in float64 there too."""
     X, Y = rng.standard_normal((B, D)).astype(np.float32), rng.standard_normal(B).astype(np.float32)
     model = fs.VGP(
         small_model(rng).covariance, fs.Sites(1e4 * Y, np.full(B, 1e4)), fs.Gaussian(1e-4)

@@ -1,4 +1,4 @@
-"""The CUDA twins behind bounds and optimisers, on the emulation or a device, against plain NumPy and their CPU twins."""
+"""CUDA twins behind bounds and optimisers, against plain NumPy and their CPU twins."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_half_products_in_bands(gpu, rng):
 
 
 @pytest.mark.parametrize("factorise", [kernels.cholesky, kernels.cholesky_of_inverse])
-def test_what_is_not_positive_definite_raises_as_on_the_cpu(gpu, factorise):
+def test_not_positive_definite_raises_as_on_the_cpu(gpu, factorise):
     indefinite = np.stack([np.eye(5), np.diag([1.0, 2, -3, 4, 5])])
     for A in (indefinite, indefinite[1], np.full((2, 2), np.nan), np.diag([1, np.inf])):
         with pytest.raises(NotPositiveDefinite) as here:
@@ -73,8 +73,8 @@ def test_terms(gpu, rng, P, N, dtype):
     problems.check_terms(rng, gpu, P, N, dtype)
 
 
-def test_ranges_are_looked_at_together(twin_of, rng):
-    """Arrays of two dtypes, more than one launch takes: whichever of them has a number outside, and where."""
+def test_ranges_are_checked_together(twin_of, rng):
+    """Arrays of two dtypes in several launches: any number outside its range is found."""
     shapes = [
         (),
         (3,),

@@ -1,7 +1,7 @@
-"""Training steps on a device that are captured into a graph: the trajectory of other steps, and the same launches each time.
+"""Training steps captured into a CUDA graph: the same trajectory and the same launches every time.
 
-On the emulation of CuPy a graph is a run of what it would capture; on the stand-in driver it is
-captured, and a launch is a run.
+In the emulation of CuPy, a graph launch runs the function that it would capture. With the stand-in
+driver the graph is captured, and a launch runs it.
 """
 
 import logging
@@ -48,7 +48,8 @@ def targets(rng, likelihood, outputs):
     if likelihood.num_latent not in (None, 1):
         return rng.integers(0, 3, N)
     shape = (N, *outputs)
-    kinds = {"BernoulliProbit": lambda: rng.integers(0, 2, shape), "BernoulliLogit": lambda: rng.integers(0, 2, shape),
+    kinds = {"BernoulliProbit": lambda: rng.integers(0, 2, shape),
+             "BernoulliLogit": lambda: rng.integers(0, 2, shape),
              "Poisson": lambda: rng.integers(0, 5, shape)}  # fmt: skip
     return kinds.get(type(likelihood).__name__, lambda: rng.standard_normal(shape))()
 
@@ -61,14 +62,14 @@ def assert_equal(a, b):
 
 
 def both(model, X, Y, **settings):
-    """Trained by steps that are captured, and by others."""
+    """Train by captured steps, and by ordinary ones."""
     settings = {"steps": 5, "batch_size": 16, "rng": 3, "jitter": 1e-5} | settings
     return [fs.fit(fs.to_device(model), X, Y, graph=graph, **settings) for graph in (True, False)]
 
 
 @pytest.fixture
 def taken(monkeypatch):
-    """The kinds of step objects that were made."""
+    """The kinds of step objects that were created."""
     made, plain = [], MinibatchSteps.__init__
     monkeypatch.setattr(
         MinibatchSteps,
@@ -80,7 +81,7 @@ def taken(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", LIKELIHOODS)
-def test_the_trajectory_is_that_of_other_steps(gpu, rng, name, dtype):
+def test_captured_steps_have_the_same_trajectory(gpu, rng, name, dtype):
     likelihood, outputs = LIKELIHOODS[name]
     model, X, Y = (
         model_of(rng, outputs, likelihood, dtype),
@@ -94,7 +95,8 @@ def test_the_trajectory_is_that_of_other_steps(gpu, rng, name, dtype):
 
 
 @pytest.mark.parametrize("optimiser", [
-    fs.sgd(1e-3), fs.sgd(1e-3, momentum=0.9), fs.adam(fs.schedules.cosine(0.02, 1e-3, 5), step_sizes={"inducing": 1e-3}),
+    fs.sgd(1e-3), fs.sgd(1e-3, momentum=0.9),
+    fs.adam(fs.schedules.cosine(0.02, 1e-3, 5), step_sizes={"inducing": 1e-3}),
     fs.adam(0.02, fixed=("inducing", "covariance"), transform="log"),
 ], ids=["sgd", "momentum", "sizes", "fixed"])  # fmt: skip
 def test_optimisers(gpu, rng, optimiser):
@@ -136,8 +138,8 @@ def test_resumed_bit_by_bit(gpu, rng, tmp_path):
     )
 
 
-def test_models_that_are_shown_and_kept(gpu, rng):
-    """What a callback sees is the model after its step, the best validated one stays as it was, and what came in does too."""
+def test_callback_models_are_not_overwritten(gpu, rng):
+    """A callback gets the model after its step; the best and the initial model do not change."""
     model, X, seen = fs.to_device(model_of(rng)), rng.standard_normal((N, D)), []
     before = fs.to_host(model)
     scores = iter([1.0, 3.0, 2.0, 0.0, -1.0])
@@ -159,7 +161,7 @@ def test_models_that_are_shown_and_kept(gpu, rng):
 
 
 @pytest.mark.parametrize("graph", [True, False])
-def test_what_is_wrong_in_a_later_batch(gpu, rng, graph, tmp_path):
+def test_error_in_a_later_batch_is_found(gpu, rng, graph, tmp_path):
     model, X, saved = (
         fs.to_device(model_of(rng)),
         rng.standard_normal((N, D)),
@@ -169,7 +171,8 @@ def test_what_is_wrong_in_a_later_batch(gpu, rng, graph, tmp_path):
     Y[40] = np.nan
     steps = []
     with pytest.raises(ValueError, match="`Y` contains nan at index 40"):
-        fs.fit(model, X, Y, steps=9, batch_size=10, rng=4, graph=graph, callback=lambda step, *_: steps.append(step),
+        fs.fit(model, X, Y, steps=9, batch_size=10, rng=4, graph=graph,
+               callback=lambda step, *_: steps.append(step),
                checkpoint=saved)  # fmt: skip
     assert len(steps) < 6 and (not steps or fs.load(saved).step == steps[-1])
 
@@ -185,8 +188,11 @@ def test_more_jitter_where_it_has_to_be(gpu, rng, caplog):
     assert_equal(found, expected)
 
 
-def test_a_gradient_that_overflows_ends_it(gpu, rng):
-    """And the value is finite yet: (y - f)^2 / s^2 is beyond float32 for a variance s of 1e-20, and (y - f)^2 / s is not."""
+def test_overflowing_gradient_raises_diverged(gpu, rng):
+    """The value is still finite.
+
+    For a variance s of 1e-20, (y - f)^2 / s^2 is beyond float32, and (y - f)^2 / s is not.
+    """
     model = model_of(rng, likelihood=fs.Gaussian(np.float64(1e-20)), dtype=np.float32)
     model, X = fs.to_device(model), rng.standard_normal((N, D)).astype(np.float32)
     for graph in (True, False):
@@ -215,7 +221,7 @@ def test_an_interrupt_keeps_the_last_whole_step(gpu, rng, monkeypatch):
 
 @record
 class Own(fs.Gaussian):
-    """A likelihood of a user."""
+    """A user-defined likelihood."""
 
 
 def test_reasons(gpu, rng, caplog, taken):
@@ -228,7 +234,8 @@ def test_reasons(gpu, rng, caplog, taken):
         (there, {"natural_step_size": 0.1}, X[:, 0], "decide on the host"),
         (soft, {}, np.zeros(N, int), "its own random numbers"),
         (there, {"m_steps": 2}, X[:, 0], "several steps"),
-        (there, {"optimiser": fs.adam(fs.schedules.plateau(0.01))}, X[:, 0], "neither adam nor sgd"),
+        (there, {"optimiser": fs.adam(fs.schedules.plateau(0.01))}, X[:, 0],
+         "neither adam nor sgd"),
         (mixed, {}, X[:, 0], "`likelihood.variance` is a number of the host"),
     ]  # fmt: skip
     for one, more, Y, words in refused:
@@ -251,8 +258,8 @@ def test_reasons(gpu, rng, caplog, taken):
         fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, X[:, 0], steps=1, graph=True)
 
 
-def test_a_driver_that_refuses(gpu, rng, caplog, monkeypatch):
-    """It is logged, and the training goes on without."""
+def test_refused_capture_is_logged(gpu, rng, caplog, monkeypatch):
+    """The refusal is logged, and training continues without a graph."""
 
     class Refusing:
         def __init__(self, body):
@@ -273,8 +280,8 @@ def test_a_driver_that_refuses(gpu, rng, caplog, monkeypatch):
     assert_equal(found, expected)
 
 
-def test_capture_says_why_it_failed(real):
-    """A wait amid what is captured breaks it off; the next graph is none the worse for it."""
+def test_failed_capture_reports_the_reason(real):
+    """Synchronising during capture aborts it; the next graph is not affected."""
     x = real.arange(3.0)
 
     def waits():
@@ -293,9 +300,10 @@ def test_capture_says_why_it_failed(real):
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
-def test_the_same_launches(real, rng, name, monkeypatch):
-    """The first run of a step, that which is captured, and those after it: kernels, grids, arguments, calls of libraries; and no
-    copy to or from the host.
+def test_captured_steps_have_the_same_launches(real, rng, name, monkeypatch):
+    """The first run of a step, the captured one and all later ones launch the same.
+
+    Compared are kernels, grids, arguments and library calls. No copy to or from the host is made.
     """
     fakegpu = sys.modules.get("fakegpu")
     if fakegpu is None:
@@ -331,7 +339,7 @@ def test_the_same_launches(real, rng, name, monkeypatch):
     model, X = fs.to_device(model_of(rng, outputs, likelihood)), rng.standard_normal((N, D))
     Y = targets(rng, likelihood, outputs)
     settings = {"steps": 6, "batch_size": 16, "rng": 3}
-    fs.fit(model, X, Y, **settings)  # whatever is loaded or kept is there now
+    fs.fit(model, X, Y, **settings)  # loads kernels and fills caches
     monkeypatch.setattr(graphs.Recorded, "_apart", noted)
     monkeypatch.setattr(loader, "launch", noted_launch)
     fs.fit(model, X, Y, graph=True, **settings)

@@ -1,4 +1,4 @@
-"""Layers on patches on device arrays: the same numbers as on the CPU, and one copy to the host."""
+"""Layers on patches on device arrays: the results of the CPU, with one copy to the host."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Every kernel compiles for every architecture without warning, stack frame or spill, within a committed register budget."""
+"""Every kernel compiles for every architecture within a committed register budget.
+
+There is no warning, stack frame or spill.
+"""
 
 import pathlib
 
@@ -7,7 +10,7 @@ from cuda_host import ptxas
 
 from fastsvgp.kernels.cuda.common import loader
 
-# The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a
+# The maximum registers per thread on any architecture. 64 let four blocks of 256 threads share a
 # multiprocessor, 80 three, 128 two.
 BUDGET = {
     "fingerprint": {"fold_bits": 40},
@@ -114,8 +117,8 @@ BUDGET = {
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 EVERY = [(architecture, dtype) for architecture in ptxas.ARCHITECTURES for dtype in loader.C_NAMES]
-# Of nvcc, a minute and a half for all: the H200's in full, each of the others in one dtype. NVRTC's
-# six, in CI, are all there is.
+# nvcc takes a minute and a half for these: the H200's in full, each of the others in one dtype. CI
+# runs all six of NVRTC.
 SOME = [("80", "float32"), ("90a", "float32"), ("90a", "float64"), ("100", "float64")]
 JOBS = [
     (compiler, *pair) for compiler, pairs in (("nvrtc", EVERY), ("nvcc", SOME)) for pair in pairs

@@ -1,4 +1,4 @@
-"""The emulation finds what is wrong with kernels that are wrong on purpose, and finds nothing wrong with right ones."""
+"""The emulation finds the defects of deliberately broken kernels, and none in correct ones."""
 
 import ast
 import inspect
@@ -37,8 +37,9 @@ def test_scheduler_finds(defect, found):
 def test_result_shows(defect):
     assert not planted.is_right(defect)
 
+    # missing barriers, blocks that write the same place; overruns, misalignment
 
-# missing barriers, blocks that write one place; overruns, misalignment
+
 CAUGHT = {"thread": (4, 8, 9), "address": (5, 10, 11)}
 
 
@@ -104,10 +105,10 @@ def test_unread_declarations_are_refused():
         translate("__shared__ float a[2], b[2];", "two.cu")
 
 
-# --- the CuPy of the emulation refuses what the real one refuses ------------------------------------------------------------
+# --- the CuPy of the emulation refuses what the real one refuses ----------------------------------
 
-# NumPy's are written in C, and hand on the arguments that came; those written in Python (full,
-# ones, eye...) add ``device=``
+# these NumPy functions are written in C, and forward their arguments; those written in Python
+# (full, ones, eye...) add ``device=``
 LIKE_WORKS = {"array", "asarray", "ascontiguousarray", "arange", "empty", "zeros"}
 
 
@@ -125,7 +126,7 @@ def test_functions_that_like_does_not_reach(make):
         np.sum(there, where=[True])
 
 
-def test_like_stands_in_no_other_call():
+def test_like_is_used_in_no_other_call():
     found = {}
     for path in pathlib.Path(fastsvgp.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -138,7 +139,7 @@ def test_like_stands_in_no_other_call():
 def test_parameters_are_those_of_cupy():
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     for name, ours in FUNCTIONS.items():
-        if name != "matmul":  # CuPy's takes any
+        if name != "matmul":  # CuPy's accepts any
             ours, real = (
                 list(inspect.signature(f).parameters)
                 for f in (eval(f"lambda {ours}: None"), getattr(cupy, name))
@@ -147,7 +148,7 @@ def test_parameters_are_those_of_cupy():
 
 
 def test_parameters_are_those_of_nccl():
-    """Those of its calls stand in CuPy's extension as text, which without the library of NCCL cannot be loaded."""
+    """CuPy's extension holds them as text, because it cannot be loaded without NCCL."""
     backends = pytest.importorskip("cupy_backends", reason="CuPy is not installed")
     (extension,) = pathlib.Path(backends.__file__).parent.glob("cuda/libs/nccl*.so")
     text = extension.read_bytes().decode("latin-1")

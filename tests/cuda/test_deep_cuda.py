@@ -1,4 +1,4 @@
-"""Deep GPs on device arrays: the same numbers as on the CPU for the same seed, and one copy to the host."""
+"""Deep GPs on device arrays: the results of the CPU for the same seed, one copy to the host."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ f8 = np.float64
 
 
 def arrays_of(model):
-    """Python's numbers as NumPy's, which gradients on a device are compared with."""
+    """Return Python numbers as NumPy's, for comparison with gradients on a device."""
     return fs.tree_map(lambda leaf: f8(leaf) if isinstance(leaf, float) else leaf, model)
 
 
@@ -97,8 +97,8 @@ def test_a_floor_and_a_failure(gpu, rng):
         with pytest.warns(fs.VarianceClampWarning):
             results.append(fs.elbo_and_grad(*side, rng=0, jitter=0.0))
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-6)
-    twice = fs.replace(hidden, inducing=np.repeat(hidden.inducing[:2], 2, axis=0), posterior=fs.Whitened(
-        np.zeros((3, 4)), np.stack([np.eye(4)] * 3)))  # fmt: skip
+    q = fs.Whitened(np.zeros((3, 4)), np.stack([np.eye(4)] * 3))
+    twice = fs.replace(hidden, inducing=np.repeat(hidden.inducing[:2], 2, axis=0), posterior=q)
     bad = moved(gpu, arrays_of(fs.replace(model, layers=(twice, model.layers[1]))), X, Y)
     with pytest.raises(
         NotPositiveDefinite, match=r"`layers\[0\]`: `inducing\[1\]` and `inducing\[0\]`"
@@ -106,7 +106,7 @@ def test_a_floor_and_a_failure(gpu, rng):
         fs.elbo(*bad, rng=0, jitter=0.0)
 
 
-def test_a_start(gpu, rng):
+def test_start_is_that_of_the_cpu(gpu, rng):
     X = rng.standard_normal((30, 3))
     for width in (None, 2, 4):
         here, there = (

@@ -1,4 +1,7 @@
-"""What a device shows of streams, memory, mixed arrays, far rows and loaded kernels; tests of the emulation are beside these."""
+"""Streams, memory, mixed arrays, far rows and loaded kernels on a device.
+
+The tests of the emulation are in the other files.
+"""
 
 import pathlib
 import sys
@@ -37,7 +40,7 @@ def test_a_training_on_a_stream_of_its_own(real, rng):
         np.testing.assert_array_equal(one, other, err_msg=path)
 
 
-def test_cut_sums_on_streams_that_run_at_once(real, rng):
+def test_split_sums_on_concurrent_streams(real, rng):
     """Each stream counts its own blocks."""
     A, L = (real.asarray(X) for X in newton_schulz_problems.problem(rng, 300, (), np.float64)[:2])
     expected = kernels.newton_schulz_step(A, L, 1.0).get()
@@ -84,7 +87,7 @@ def test_memory_that_runs_out_is_explained(real, rng):
         and message.endswith("`X` drives it: use smaller batches or float32")
         and asked > 0
     )
-    assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # nothing is left behind
+    assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # no state is left behind
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -101,7 +104,7 @@ def test_mixed_arrays_are_named(real, name):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_far_apart(real, rng, family):
-    """In 32 GiB, of which next to nothing is touched."""
+    """In 32 GiB, of which almost nothing is touched."""
     try:
         enough = real.cuda.runtime.memGetInfo()[0] > 4 * NUMBERS + (2 << 30)
         memory = real.empty(NUMBERS if enough else 0, np.float32)
@@ -131,7 +134,7 @@ def test_rows_far_apart(real, rng, family):
 
 
 class Moving:
-    """A module of kernels that copies NumPy's arrays among its arguments to the device."""
+    """A module of kernels that copies the NumPy arrays among its arguments to the device."""
 
     def __init__(self, module, cupy):
         self._module, self._cupy = module, cupy

@@ -1,4 +1,4 @@
-"""What docs/ shows how to add works on device arrays too: the same numbers as on the CPU."""
+"""The additions that docs/ shows work on device arrays too, with the results of the CPU."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,7 @@
-"""Rows more than 2^31 numbers away: offsets are 64 bits wide.
+"""Rows more than 2^31 numbers apart: offsets have 64 bits.
 
-The memory is a sparse file, of which next to nothing exists.
-
-The matrices begin in the middle of the file, so that an offset that is cut to 32 bits falls on
-zeros in place of other memory.
+The memory is a sparse file, of which almost nothing exists. The matrices begin in the middle of the
+file, so an offset truncated to 32 bits hits zeros, not other memory.
 """
 
 import os
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def far(tmp_path):
-    """A function that copies a matrix of six rows to where they are far from one another."""
+    """Return a function that copies a matrix of six rows to places far from one another."""
     path, made = tmp_path / "sparse", []
     try:
         with open(path, "wb") as file:
@@ -39,7 +37,7 @@ def far(tmp_path):
         pytest.skip(f"no sparse file of {4 * NUMBERS >> 30} GiB here: {error}")
 
     def moved(A):
-        start = BEFORE + 64 * len(made)  # matrices lie side by side
+        start = BEFORE + 64 * len(made)  # matrices are adjacent
         view = np.lib.stride_tricks.as_strided(memory[start:], A.shape, (4 * APART, 4))
         view[...] = A
         made.append(view)

@@ -1,4 +1,4 @@
-"""What is wrong with arrays on a device is said in the words of the CPU."""
+"""Errors about arrays on a device have the messages of the CPU."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_faults_have_the_same_words(gpu, rng):
     twice[1] = twice[0]
     labels = fs.replace(good, likelihood=fs.BernoulliProbit())
     classes = small_model(rng, (3,), likelihood=fs.RobustMax(num_classes=3))
-    # some pass Cholesky
+    # some of these pass Cholesky
     pairs = [np.where(np.arange(M)[:, None] == 4, Z[2], Z) for Z in rng.standard_normal((6, M, D))]
     cases = [
         (good, spoilt, Y),
@@ -48,7 +48,7 @@ def test_faults_have_the_same_words(gpu, rng):
         )
         assert here == there
     assert NotPositiveDefinite is here[0]
-    # nothing is left behind
+    # no state is left behind
     check_bound(gpu, fs.elbo_and_grad, (good, X, Y), moved(gpu, good, X, Y))
 
 
@@ -64,11 +64,12 @@ def test_faults_of_the_other_entries(gpu, rng):
         f8(0.3),
     )
     q = good.posterior
-    # too far, which is met first
+    # too far from the root; this is checked first
     stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))
     stopped = fs.replace_at(stopped, "covariance.variance", f8(np.nan))
     for function, model, *data in [
-        (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
+        (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y),
+        (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
         (fs.collapsed_bound, sgpr, X, Y), (fs.collapsed_bound_and_grad, silent, X, Y),
         (lambda *a: fs.collapsed_bound(*a, jitter=0.0), twice, X, Y),
         (fs.optimal_svgp, sgpr, X, Y), (fs.sample_f, bad, X),
@@ -96,7 +97,7 @@ def test_mixed_devices_are_named(gpu, rng):
 
 def test_raised_variances_are_reported(gpu, rng):
     model = small_model(rng)
-    X = np.repeat(model.inducing, 20, axis=0)  # rounding has many chances
+    X = np.repeat(model.inducing, 20, axis=0)  # many chances for rounding errors
     X += 1e-9 * rng.standard_normal(X.shape)
     tiny = fs.replace(
         model,

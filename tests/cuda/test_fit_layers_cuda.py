@@ -1,4 +1,4 @@
-"""Training of deep GPs on arrays of a device: as on the host, and resumed."""
+"""Training of deep GPs on device arrays: the results of the host, also after resuming."""
 
 import numpy as np
 import pytest
@@ -38,5 +38,5 @@ def test_on_a_device(gpu, rng, tmp_path, kind, options):
         deferred_checks.on_device(value) for _, _, value in fs.leaves(found) if np.ndim(value)
     )
     fs.fit(there, X, Y, steps=2, checkpoint=saved, **options)
-    assert_same(fs.to_host(fs.fit(there, gpu.there(X), gpu.there(Y), steps=4, resume=saved, **options)[0]),
-                fs.to_host(found), 1e-12)  # fmt: skip
+    resumed = fs.fit(there, gpu.there(X), gpu.there(Y), steps=4, resume=saved, **options)[0]
+    assert_same(fs.to_host(resumed), fs.to_host(found), 1e-12)

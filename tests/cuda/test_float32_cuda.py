@@ -1,6 +1,6 @@
-"""Everything above the kernels on device arrays in float32: it stays float32, and is as accurate as float32 on the CPU.
+"""All code above the kernels on float32 device arrays: stays float32, as accurate as on the CPU.
 
-The truth is float64 on the CPU, of the same rounded numbers.
+The reference is float64 on the CPU, for the same rounded numbers.
 """
 
 import contextlib
@@ -24,19 +24,20 @@ from support.posterior_problems import ROWS
 import fastsvgp as fs
 
 EPS = np.finfo(np.float32).eps
-# times the CPU's own error, or this where that is small by luck; of the largest entry
+# bound: a multiple of the CPU's own error, or this if that is small by chance; relative to the
+# largest entry
 SLACK, FLOOR = 4, 64 * EPS
 
 
 def rounded(tree, dtype=np.float32):
-    """A record or array whose real numbers are rounded to float32, as float32 or float64."""
+    """Return a record or array with numbers rounded to float32, as float32 or float64."""
     if isinstance(tree, np.ndarray):
         return tree.astype(np.float32).astype(dtype) if tree.dtype.kind == "f" else tree
     return fs.tree_map(lambda a: np.asarray(a, np.float32).astype(dtype)[()], tree)
 
 
 def by_name(results):
-    """``name: array`` of what a bound or a prediction gives."""
+    """Return the results of a bound or a prediction as ``name: array``."""
     if isinstance(results, tuple):
         return {
             f"{i} {name}": a for i, part in enumerate(results) for name, a in by_name(part).items()
@@ -47,9 +48,9 @@ def by_name(results):
 
 
 def check(gpu, function, *arguments, copies=1, there=None, **settings):
-    """Whatever ``function`` gives for the model and data in float32, with so many copies to the host (None: not counted).
+    """Compare the results of ``function`` in float32, with ``copies`` copies to the host.
 
-    ``there`` has settings of its own for the device.
+    None: copies are not counted. ``there`` holds additional settings for the device.
     """
     exact, plain = (
         by_name(function(*(rounded(a, dtype) for a in arguments), **settings))
@@ -112,7 +113,7 @@ def test_covariances_and_the_collapsed_bound(gpu, rng, covariance, mean):
 @pytest.mark.parametrize("posterior", ROWS)
 def test_every_posterior(gpu, rng, posterior):
     X, Y = rng.standard_normal((B, D)), rng.standard_normal((B, 2))
-    # well conditioned: a single problem is no median
+    # well conditioned, because a single problem has no median
     model, settings = model_of_row(rng, posterior, (2,), jitter=0.3)
     check(gpu, fs.elbo_and_grad, model, X, Y, num_data=1000, inputs=True, **settings)
 

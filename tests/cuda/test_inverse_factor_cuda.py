@@ -1,4 +1,4 @@
-"""The inner loop on device arrays: the same steps to the same factor, wherever it starts and however it ends."""
+"""The inner loop on device arrays: the steps and factors of the CPU, for any start and end."""
 
 import numpy as np
 import pytest
@@ -62,19 +62,19 @@ def test_other_ends_and_batches(cupy, rng):
 
 
 def waits_of(A, L=None, **settings):
-    """What the loop waits for, checks of arguments left out."""
+    """Count the copies that the loop waits for, without those of argument checks."""
     settings = {"schedule": None, "tolerance": 1e-3, "max_steps": 100} | settings
     before = cupy_on_host.copies.to_host
     info = iteration.newton_schulz_iterate(A, L, **settings)[1]
     return cupy_on_host.copies.to_host - before, info
 
 
-def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
-    """Matrices stay on the device; numbers come back from the start, and from each four steps."""
+def test_four_steps_of_the_loop_synchronise_once(cupy, rng):
+    """Matrices stay on the device; numbers are read for the start, and after every four steps."""
     if cupy is not cupy_on_host.cupy:
         pytest.skip("a real device does not count copies")
     A = cupy.asarray(covariance(rng))
-    cold = 1 + 1  # how the diagonal is scaled, and where that leads
+    cold = 1 + 1  # the scaling of the diagonal, and the resulting start
     for steps in range(8):
         waits, info = waits_of(A, max_steps=steps)
         assert not info.converged and info.steps == steps and info.searches == 0
@@ -83,13 +83,13 @@ def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
     assert waits_of(A, L) == (1, info._replace(steps=0))
     before = info.steps
     waits, info = waits_of(A, L * 1.01)
-    # no more steps in advance than may be needed
+    # no more speculative steps than can be needed
     assert info.converged and info.steps == 1 and waits == 2
     assert waits_of(A)[0] <= cold + before // 4 + 1
 
 
-def test_what_a_device_took_too_many_is_left_out(cupy, rng, monkeypatch):
-    """A step among several that leads nowhere is undone, with all after it, and replaced by a search along it."""
+def test_speculative_steps_are_undone(cupy, rng, monkeypatch):
+    """A step that makes no progress is undone, with all after it, and replaced by a search."""
     A, progress, asked = covariance(rng), iteration._progress, []
 
     def refused(now, new, size):

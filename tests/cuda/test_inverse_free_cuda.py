@@ -1,4 +1,7 @@
-"""Bounds without factorisations on device arrays: the CPU's values and gradients, one copy to the host, products alone."""
+"""Bounds without factorisations on device arrays: the CPU's results from products only.
+
+There is one copy to the host.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ def cupy(gpu):
 
 
 def copied(cupy, before, number):
-    """Whether there were so many copies to the host since; a real device does not count them."""
+    """Return whether ``number`` copies to the host were made; a real device does not count them."""
     return cupy is not cupy_on_host.cupy or cupy_on_host.copies.to_host == before + number
 
 
@@ -45,7 +48,7 @@ def there(cupy, model, *arrays):
     ("Relaxed", fs.likelihood_direction, 1),
     ("InverseFreeWhitened", fs.elbo_and_grad, 1),
 ])  # fmt: skip
-def test_an_iteration_is_products_alone_and_waits_for_the_value_only(
+def test_iteration_has_only_products_and_waits_for_the_value(
     cupy, rng, monkeypatch, kind, bound, copies
 ):
     model, X, Y = problem(rng, kind)

@@ -1,4 +1,4 @@
-"""Compiling, keeping and launching, and what is said where that cannot work.
+"""Compiling, caching and launching, and the messages if they fail.
 
 A stand-in for CuPy records launches.
 """
@@ -34,7 +34,7 @@ class DriverTrouble(Exception):
 
 
 class OnDevice:
-    """An array as far as the loader looks at it."""
+    """The part of an array that the loader needs."""
 
     __cuda_array_interface__ = {}
 
@@ -43,7 +43,7 @@ class OnDevice:
 
 
 def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False, version="14.2.0"):
-    """What the loader needs of CuPy; ``launched`` holds the launches."""
+    """The part of CuPy that the loader needs; ``launched`` records the launches."""
     launched, asked = [], []
 
     class Function:
@@ -88,7 +88,7 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False, version="
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Replace CuPy and what was remembered of it, for one test."""
+    """Replace CuPy and cached state of it, for one test."""
 
     def replace(**facts):
         module = stand_in(**facts)
@@ -150,7 +150,7 @@ def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
     array = OnDevice()
     for kernel in ("scale", "shift", "scale"):
         loader.launch("stem", kernel, np.dtype("float32"), (2,), (32,), (array, np.float32(2)))
-    # one module for all, and the architecture-specific code
+    # one module for all, with architecture-specific code
     assert asked == [("stem", "float32", "90a")]
     assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
     assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)), 0)
@@ -167,9 +167,9 @@ def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
 
 
 def test_arrays_of_another_device_are_refused(pretend):
-    """Where there is another one: else no launch looks."""
+    """If there is another one; otherwise no launch checks."""
     pretend(devices=2)
-    with pytest.raises(ValueError, match="lives on device 1, the current device is 0"):
+    with pytest.raises(ValueError, match="is on device 1, but the current device is 0"):
         loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), (OnDevice(1),))
 
 
@@ -195,11 +195,11 @@ def installed(monkeypatch):
 
 
 def test_packages_beside_cupy(installed):
-    """Not everything whose name begins like that is a wheel of CuPy."""
+    """Not every package whose name begins with "cupy" is a wheel of CuPy."""
     installed("cupy-cuda13x", "cupy-xarray", "cupyx-extras", "cupy-cuda-helpers", "cupynumeric")
     try:
         cuda_devices.cupy()
-    except ImportError as error:  # it need not be there
+    except ImportError as error:  # it need not be installed
         assert str(error).startswith("CuPy cannot be imported")
 
 
@@ -227,14 +227,14 @@ def test_sources_are_found():
     assert "shared.cuh" in headers
 
 
-# --- what is kept, and how: the compiler is a stand-in ---------------------------------------------------------------------
+# --- the cache, with a stand-in for the compiler --------------------------------------------------
 
 
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
-    """What cubins depend on, to be changed by the test; ``made`` counts compilations.
+    """Everything that cubins depend on, changeable by the test; ``made`` counts compilations.
 
-    Kept in ``tmp_path / "kept"``.
+    The cache is in ``tmp_path / "kept"``.
     """
     facts = types.SimpleNamespace(
         source="kernels", headers={"a.cuh": "first", "b.cuh": "second"}, version=(13, 0), made=0
@@ -273,7 +273,7 @@ ASKED = "small", "float32", "90a"
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_another_cubin_for_anything_that_it_depends_on(compiler, monkeypatch, change):
+def test_cubin_depends_on_its_sources_and_options(compiler, monkeypatch, change):
     first = loader.load_cubin(*ASKED)
     assert loader.load_cubin(*ASKED) == first and compiler.made == 1
     with monkeypatch.context() as patch:
@@ -281,19 +281,19 @@ def test_another_cubin_for_anything_that_it_depends_on(compiler, monkeypatch, ch
         change(compiler, patch)
         assert loader.load_cubin(*ASKED) != first and compiler.made == 2
     vars(compiler).update(before, made=2)
-    assert loader.load_cubin(*ASKED) == first and compiler.made == 2  # which is still there
+    assert loader.load_cubin(*ASKED) == first and compiler.made == 2  # still cached
 
 
 @pytest.mark.parametrize(
     "other", [("other", "float32", "90a"), ("small", "float64", "90a"), ("small", "float32", "80")]
 )
-def test_another_cubin_for_anything_that_is_asked_for(compiler, other):
+def test_cubin_depends_on_what_is_requested(compiler, other):
     assert loader.load_cubin(*ASKED) != loader.load_cubin(*other)
 
 
 @pytest.mark.parametrize("trouble", [OSError, KeyboardInterrupt])
-def test_a_cubin_appears_whole_or_not_at_all(compiler, monkeypatch, tmp_path, caplog, trouble):
-    """Written aside and renamed: until then, whatever happens, there is no file of that name; afterwards there is none aside."""
+def test_cubin_is_written_atomically(compiler, monkeypatch, tmp_path, caplog, trouble):
+    """A cubin is written to a temporary file and renamed; on failure neither file remains."""
     seen = []
 
     def stopped(written, target):
@@ -320,7 +320,7 @@ def test_a_cubin_appears_whole_or_not_at_all(compiler, monkeypatch, tmp_path, ca
     assert [p.name for p in (tmp_path / "kept").iterdir()] == [name]
 
 
-# --- with NVRTC, which needs no driver ------------------------------------------------------------------------------------
+# --- with NVRTC, which needs no driver ------------------------------------------------------------
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_cubins_are_kept_by_all_that_they_depend_on(nvrtc, monkeypatch, tmp_path
     )
 
 
-def test_a_folder_that_cannot_be_written(nvrtc, monkeypatch, tmp_path, caplog):
+def test_unwritable_cache_folder_is_logged(nvrtc, monkeypatch, tmp_path, caplog):
     (tmp_path / "kept").write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         assert loader.load_cubin("small", "float32", "90a")[:4] == b"\x7fELF"

@@ -1,4 +1,4 @@
-"""The front door of the kernels refuses arrays of which some live on a device and some do not, by the names of its arguments."""
+"""The front door of the kernels refuses mixed host and device arrays, and names its arguments."""
 
 import inspect
 
@@ -13,7 +13,7 @@ KERNELS = {
     for name, f in vars(kernels).items()
     if inspect.isfunction(f) and f.__module__.startswith(f"{kernels.__name__}.")
 }
-OTHERS = {  # parameters that are no arrays, and what they are here
+OTHERS = {  # parameters that are not arrays, and their values here
     **dict.fromkeys(
         ["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False
     ),
@@ -65,7 +65,10 @@ NESTED = {"groups"}  # tuples of tuples, here of one
 
 
 def arguments_of(name):
-    """``(arrays, others)``: everything that a kernel takes, all arrays (2, 2): nothing but where they live is looked at."""
+    """Return ``(arrays, others)``: all arguments of a kernel.
+
+    All arrays are (2, 2): only their location is checked.
+    """
     arrays, others = {}, {}
     for parameter in inspect.signature(KERNELS[name]).parameters:
         if parameter in OTHERS:

@@ -1,4 +1,4 @@
-"""Ranks with a device each: sums on the devices, by NCCL or an MPI that takes their pointers, and through pinned memory."""
+"""Ranks with one device each: sums by NCCL, by CUDA-aware MPI, and through pinned memory."""
 
 import functools
 import gc
@@ -31,7 +31,7 @@ emulated = pytest.mark.parametrize("gpu", ["emulated"], indirect=True)
 
 
 def problem(gpu, M=M):
-    """``(model, X, Y)`` on the device."""
+    """Return ``(model, X, Y)`` on the device."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (N, D))
     q = fs.Whitened(
@@ -46,7 +46,10 @@ def problem(gpu, M=M):
 
 
 def on_ranks(gpu, way, size, function):
-    """``function(group)`` on so many ranks, each of a host of its own; the first error that is no ``RemoteError`` is raised."""
+    """Call ``function(group)`` on ``size`` ranks, each on its own host.
+
+    Raises the first error that is not a ``RemoteError``.
+    """
     results = mpi_on_threads.run(list(range(size)), lambda comm: function(WAYS[way](comm)))
     errors = [result for result in results if isinstance(result, Exception)]
     if errors:
@@ -55,7 +58,7 @@ def on_ranks(gpu, way, size, function):
 
 
 def numbers(gpu, found):
-    """Records, tuples and numbers as one list of NumPy arrays."""
+    """Return records, tuples and numbers as one list of NumPy arrays."""
     if isinstance(found, tuple):
         return [array for part in found for array in numbers(gpu, part)]
     if hasattr(found, "_record_fields"):
@@ -76,23 +79,37 @@ def assert_same_on_all_and_close(gpu, results, expected, rtol):
 
 
 CALLS = {
-    "elbo_and_grad": (lambda model, X, Y, **g: fs.elbo_and_grad(model, X, Y, num_data=99.0, jitter=1e-6, **g), 1e-12),
+    "elbo_and_grad": (
+        lambda model, X, Y, **g: fs.elbo_and_grad(model, X, Y, num_data=99.0, jitter=1e-6, **g),
+        1e-12,
+    ),
     "natural_step_and_grad": (
-        lambda model, X, Y, **g: [fs.natural_step_and_grad(model, X, Y, jitter=1e-6, **g)[i] for i in (2, 0, 3)], 1e-12
+        lambda model, X, Y, **g: [
+            fs.natural_step_and_grad(model, X, Y, jitter=1e-6, **g)[i] for i in (2, 0, 3)],
+        1e-12,
     ),
     "collapsed_bound_and_grad": (
-        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(sgpr_of(model), X, Y, jitter=1e-6, **g), 1e-10
+        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(
+            sgpr_of(model), X, Y, jitter=1e-6, **g),
+        1e-10,
     ),
     "fit": (
-        lambda model, X, Y, **g: (0.0, fs.fit(model, X, Y, steps=8, batch_size=11, rng=3, natural_step_size=0.1, **g)[0]), 1e-11
+        lambda model, X, Y, **g: (0.0, fs.fit(
+            model, X, Y, steps=8, batch_size=11, rng=3, natural_step_size=0.1, **g)[0]),
+        1e-11,
     ),
     "two sets": (
-        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(two_sets_of(model), X, Y, jitter=1e-6, **g), 1e-10
+        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(
+            two_sets_of(model), X, Y, jitter=1e-6, **g),
+        1e-10,
     ),
     "layers": (
-        lambda model, X, Y, **g: (0.0, fs.fit(layers_of(X), X, Y, steps=4, batch_size=11, rng=3, **g)[0]), 1e-9
+        lambda model, X, Y, **g: (0.0, fs.fit(
+            layers_of(X), X, Y, steps=4, batch_size=11, rng=3, **g)[0]),
+        1e-9,
     ),
-    "fit of an SGPR": (lambda model, X, Y, **g: (0.0, fs.fit(sgpr_of(model), X, Y, steps=2, **g)[0]), 1e-7),
+    "fit of an SGPR": (
+        lambda model, X, Y, **g: (0.0, fs.fit(sgpr_of(model), X, Y, steps=2, **g)[0]), 1e-7),
 }  # fmt: skip
 
 
@@ -123,8 +140,8 @@ def test_numbers_are_those_of_one_process(gpu, way, name):
 
 @every_way
 @emulated
-def test_a_sum_of_numbers_here_and_there(gpu, way):
-    """Each comes back to where it was."""
+def test_sum_of_host_and_device_numbers(gpu, way):
+    """Each sum is returned to where its term was."""
     items = [("real", ()), ("real", (3,)), ("tril", (2, 2)), ("real", ())]
     triangle = np.array([[1.0, np.nan], [2.0, 3.0]])
 
@@ -174,7 +191,7 @@ def test_float32_stays_float32(gpu, way):
 
 
 class Counted:
-    """The copies of a block: how many, and how many bytes."""
+    """The copies made in a block: their number and bytes."""
 
     def __enter__(self):
         self._before = dict(vars(cupy_on_host.copies))
@@ -187,7 +204,7 @@ class Counted:
 
 @emulated
 def test_copies_of_a_collapsed_bound(gpu):
-    """Two sums on the device: of each the words, and one number, whatever M is."""
+    """Two sums on the device: per sum the header and one number are copied, whatever M is."""
 
     def work(group):
         found = []
@@ -201,8 +218,8 @@ def test_copies_of_a_collapsed_bound(gpu):
 
     (found,) = on_ranks(gpu, "nccl", 1, work)
     for counted in found:
-        # value and verdicts up to the first sum, after it each verdict by itself; folded bits;
-        # words and numbers of two sums
+        # value and flags up to the first sum, after it each flag separately; the fingerprint;
+        # headers and numbers of two sums
         assert (counted.to_host, counted.bytes_to_host) == (6, 24 + 12 + 16 + 2 * 8 * (5 + 1))
         assert (counted.to_device, counted.bytes_to_device) == (2, 2 * 8 * 5)
 
@@ -210,7 +227,7 @@ def test_copies_of_a_collapsed_bound(gpu):
 @every_way
 @emulated
 def test_copies_of_a_bound(gpu, way):
-    """To the host: value and verdicts, the folded bits of the parameters, then the words and the value, or all numbers."""
+    """Value and flags, the parameters' fingerprint, the header, and one number or all of them."""
     here = problem(gpu)
 
     def work(group):
@@ -229,7 +246,7 @@ def test_copies_of_a_bound(gpu, way):
 
 @emulated
 def test_digests_of_data_on_the_device(gpu):
-    """Those of the host; for a bound its rows in one copy, for a training its bits folded there."""
+    """Checksums equal the host's: a bound copies its rows, a training only the fingerprint."""
     rng = np.random.default_rng(0)
     for rows in (100, 300):
         here = {
@@ -271,7 +288,7 @@ def test_other_data_on_a_rank(gpu, way):
 
 
 def steps_of_training(problem, **group):
-    """The copies of each step of a short training but the first."""
+    """Count the copies of each step of a short training except the first."""
     counts = []
     options = {"steps": 5, "batch_size": 11, "rng": 3, "natural_step_size": 0.1}
     fs.fit(
@@ -289,7 +306,10 @@ def steps_of_training(problem, **group):
 @every_way
 @emulated
 def test_copies_of_a_step_of_training(gpu, way):
-    """Two sums, of a natural step and of the gradient after it: with sums on the device as few bytes whatever M is."""
+    """Two sums, of a natural step and of the gradient after it.
+
+    With sums on the device the number of bytes does not depend on M.
+    """
     found = {}
     for M in (7, 12):
         here = problem(gpu, M)
@@ -297,12 +317,12 @@ def test_copies_of_a_step_of_training(gpu, way):
             gpu, way, 1, lambda group, here=here: steps_of_training(here, group=group)
         )
         assert {one["to_host"] for one in steps} == {8}
-        # numbers of rows in the batches
+        # row indices of the batches
         rows = [one["bytes_to_device"] for one in steps_of_training(here)]
         sent = {one["bytes_to_device"] - other for one, other in zip(steps, rows, strict=True)}
         found[M] = {one["bytes_to_host"] for one in steps}, sent
-    # value and verdicts of two bounds and a check, a verdict, a count, folded bits; then two sums:
-    # words, and 2 and 1 numbers
+    # value and flags of two bounds and a check, a flag, a count, the fingerprint; then two sums:
+    # headers, and 2 and 1 numbers
     beside = 72 + 1 + 8 + 16
     natural, gradient = (lambda M: 2 + M + M * (M + 1) // 2), (lambda M: 1 + M * D + 1 + D + 1)
     for M, (to_host, to_device) in found.items():
@@ -314,8 +334,8 @@ def test_copies_of_a_step_of_training(gpu, way):
 @every_way
 @pytest.mark.parametrize("name", ["nan", "memory", "indefinite"])
 @emulated
-def test_a_rank_that_fails(gpu, way, name):
-    """It sends zeros where the others send numbers; all end, or try again, and the group goes on to be used."""
+def test_failing_rank_is_reported(gpu, way, name):
+    """It sends zeros; all ranks end, or try again, and the group remains usable."""
     model, X, Y = problem(gpu)
     hole = gpu.back(X)
     hole[-1] = np.nan
@@ -360,10 +380,10 @@ def test_a_rank_that_fails(gpu, way, name):
 @every_way
 @pytest.mark.parametrize("name", ["collapsed_bound_and_grad", "natural_step_and_grad"])
 @emulated
-def test_a_factor_that_one_rank_cannot_make_in_a_call_of_two_sums(gpu, way, name):
-    """A device reports it late.
+def test_failed_factor_of_one_rank_in_a_call_of_two_sums(gpu, way, name):
+    """A device reports the failure late.
 
-    The rank tells it in the first sum, and all would try again, with more jitter.
+    The rank reports it in the first sum, and all would try again with more jitter.
     """
     model, X, Y = problem(gpu)
     Z = gpu.back(model.inducing).copy()
@@ -396,8 +416,11 @@ def test_a_factor_that_one_rank_cannot_make_in_a_call_of_two_sums(gpu, way, name
 
 @every_way
 @emulated
-def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
-    """After the first sum of a natural step with a gradient: what follows it is begun anew, on the rank that has to."""
+def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
+    """A check fails after the first sum of a natural step with a gradient.
+
+    Only the failing rank repeats the rest of the step.
+    """
     here = problem(gpu)
     expected = fs.natural_step_and_grad(*here)
     plain, faults = natural.relay, []
@@ -423,7 +446,7 @@ def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
 @pytest.mark.parametrize("at", [1, 2, 4, 8])
 @emulated
 def test_an_error_between_steps(gpu, way, at):
-    """Rank 0 tells it in the next sum of the others, which is on the device, or among the first of words alone."""
+    """Rank 0 reports it in the others' next sum: on the device, or the first of headers only."""
     here = problem(gpu)
 
     def work(group):
@@ -454,8 +477,8 @@ def test_an_error_between_steps(gpu, way, at):
 @every_way
 @pytest.mark.parametrize("training", [False, True])
 @emulated
-def test_no_memory_for_the_buffer(gpu, way, training):
-    """On one rank: it is asked for before the others compute, and they are told."""
+def test_lack_of_memory_for_the_buffer_is_reported(gpu, way, training):
+    """One rank lacks memory: it allocates before the others compute, and reports the failure."""
     here, call = problem(gpu), functools.partial(fs.fit, steps=2) if training else fs.elbo_and_grad
 
     def work(group):
@@ -476,7 +499,7 @@ def test_no_memory_for_the_buffer(gpu, way, training):
 
 @emulated
 def test_calls_of_nccl(gpu):
-    """One for each sum, on the device, and one at the end, like the first; words alone go by MPI."""
+    """One per sum, on the device, and one at the end, like the first; headers alone go by MPI."""
     here = problem(gpu)
     del nccl_on_host.calls[:]
     on_ranks(
@@ -489,8 +512,9 @@ def test_calls_of_nccl(gpu):
     )
     natural, gradient = 2 + M + M * (M + 1) // 2, 1 + M * D + D + 2
     assert nccl_on_host.calls == [
-        ("allReduce", 0, 5), ("bcast", 0, 1),  # tried once
-        *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3, ("allReduce", 0, 5 + natural),
+        ("allReduce", 0, 5), ("bcast", 0, 1),  # a trial of each
+        *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3,
+        ("allReduce", 0, 5 + natural),
     ]  # fmt: skip
 
 
@@ -506,8 +530,8 @@ def test_other_numbers_than_float64_are_refused(gpu):
 
 @emulated
 def test_a_communicator_outlives_its_group(gpu, monkeypatch):
-    """To destroy it is a call of all ranks of a host, and one that fails would make it alone."""
-    # which keeps groups
+    """Destroying it is collective; after a failure one rank would be alone in that call."""
+    # this keeps groups
     monkeypatch.setattr(leaving, "_GROUPS", types.SimpleNamespace(append=lambda entry: None))
     for group, communicator in on_ranks(
         gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))
@@ -523,7 +547,7 @@ def test_mpi_waits_for_what_writes_the_buffer(gpu, monkeypatch):
         cupy_on_host.CUDA.Stream, "synchronize", lambda stream: waited.append(stream)
     )
     on_ranks(gpu, "device pointers", 1, lambda group: fs.elbo_and_grad(*here, group=group))
-    assert len(waited) == 3  # the sum and the broadcast that are tried, and the one that counts
+    assert len(waited) == 3  # the trial sum and broadcast, and the real sum
 
 
 @emulated
@@ -562,11 +586,11 @@ def test_a_group_that_does_not_sum_on_devices(gpu):
         fs.elbo(*problem(gpu), group=Forgetful())
 
 
-# --- which device a rank uses -----------------------------------------------------------------------------------------------
+# --- the device of a rank -------------------------------------------------------------------------
 
 
 def placed(hosts, seen=None, make=WAYS["nccl"]):
-    """What ranks on these hosts end in: the device that each uses, or its error."""
+    """Return the outcome of ranks on these hosts: the device of each, or its error."""
 
     def work(comm):
         names.here = None if seen is None else seen[comm.Get_rank()]
@@ -627,7 +651,7 @@ def test_what_is_missing(monkeypatch):
 
 
 def missing(error):
-    """What two ranks end in, where the second lacks something."""
+    """Return the outcome of two ranks, of which the second lacks something."""
 
     def work(comm):
         raises.here = comm.Get_rank() == 1

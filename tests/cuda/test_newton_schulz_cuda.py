@@ -1,4 +1,4 @@
-"""The CUDA twin of the Newton-Schulz family, on the emulation or a device: the demands on the CPU twin, and its results."""
+"""The CUDA twin of the Newton-Schulz family: the requirements on the CPU twin, and its results."""
 
 import functools
 import itertools
@@ -36,7 +36,7 @@ def test_by_tensor_cores_that_cut_off(cutting, rng, M, batch):
 def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):
     arrays = problems.problem(rng, M, batch, dtype)
     results = [problems.results_of(twin, *arrays, 0.7) for twin in (twin_of("newton_schulz"), cpu)]
-    # a trace of M numbers with the rounding of numbers near 1 is among them
+    # a trace of M numbers with the rounding errors of numbers near 1 is among them
     for one, other in zip(*results, strict=True):
         atol = max(64, 4 * M) * np.finfo(dtype).eps * max(1, np.abs(other).max())
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
@@ -44,7 +44,7 @@ def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_without_tensor_cores(rng, dtype, monkeypatch):
-    """What runs on devices older than sm_80."""
+    """The code for devices older than sm_80."""
 
     @functools.cache
     def module_of(stem, dtype, sanitizer):
@@ -78,8 +78,8 @@ def test_step_sizes_and_broadcasting(twin_of, rng):
 
 
 @pytest.mark.parametrize("start", [False, True])
-def test_a_walk_is_decided_on_the_device(twin_of, rng, start):
-    """Sizes and the end of four items: from far, from near, done already, and not finite."""
+def test_walk_is_decided_on_the_device(twin_of, rng, start):
+    """Sizes and termination of four items: far, near, already converged, and not finite."""
     A, L, *_ = problems.problem(rng, 70, (4,), np.float64)
     L[0], L[2], L[3, 9, 9] = 3 * np.eye(70), oracle.inverse_factor(A[2]), np.inf
     (factors, D, rows, v), (_, truth, expected, vector) = (
@@ -129,10 +129,10 @@ def test_strided_arguments_and_given_results(twin_of, rng):
     np.testing.assert_array_equal(
         twin.newton_schulz_step(wide[::2, ::2], np.asfortranarray(L), 1.0), expected
     )
-    askew = np.empty(70 * 70 + 1)[1:].reshape(70, 70)  # rows that cannot be read 128 bits at a time
+    askew = np.empty(70 * 70 + 1)[1:].reshape(70, 70)  # rows not aligned for 128-bit loads
     askew[:] = A
     np.testing.assert_array_equal(twin.newton_schulz_step(askew, L, 1.0), expected)
-    if isinstance(twin, type(cpu)):  # results come back from a device as new arrays
+    if isinstance(twin, type(cpu)):  # a device returns results as new arrays
         out = np.full((70, 70), np.nan)
         assert twin.newton_schulz_gram(A, L, out)[0] is out
         assert twin.newton_schulz_step(A, L, 1.0, out) is out
@@ -140,8 +140,8 @@ def test_strided_arguments_and_given_results(twin_of, rng):
 
 
 @pytest.mark.parametrize("operation", ["newton_schulz_gram", "newton_schulz_step"])
-def test_where_results_may_go(gpu, rng, operation):
-    """On either side: to memory of their own, with contiguous rows."""
+def test_results_can_go_to_given_memory(gpu, rng, operation):
+    """On both sides: to separate memory with contiguous rows."""
     pair = np.stack(problems.problem(rng, 20, (), np.float64)[:2])
     step = getattr(kernels, operation)
     sizes = (1.0,) if operation == "newton_schulz_step" else ()
@@ -174,7 +174,7 @@ def test_where_results_may_go(gpu, rng, operation):
         np.testing.assert_array_equal(gpu.back(found), gpu.back(expected))
 
 
-def test_nothing_at_all(twin_of):
+def test_empty_arrays(twin_of):
     twin, none = twin_of("newton_schulz"), np.zeros((0, 5, 5))
     D, stats = twin.newton_schulz_gram(none, none)
     assert D.shape == (0, 5, 5) and stats.shape == (0, 4)
@@ -182,7 +182,7 @@ def test_nothing_at_all(twin_of):
     assert twin.power_iteration(none, np.zeros((0, 5)))[0].shape == (0,)
 
 
-def test_infinity_shows_in_the_norms(twin_of, rng):
+def test_infinity_makes_the_norms_infinite(twin_of, rng):
     A, L, *_ = problems.problem(rng, 70, (), np.float64)
     L[60, 3] = np.inf
     assert not np.isfinite(twin_of("newton_schulz").newton_schulz_gram(A, L)[1][0])
@@ -217,8 +217,8 @@ def test_the_order_of_threads_changes_no_bit(rng):
             np.testing.assert_array_equal(a, b)
 
 
-def test_how_sums_are_cut_changes_rounding_alone(rng):
-    """Few multiprocessors: whole sums. Many: slices that are added up afterwards."""
+def test_splitting_of_sums_changes_only_rounding(rng):
+    """Few multiprocessors: whole sums. Many: slices that are added afterwards."""
     arrays, results = problems.problem(rng, 200, (), np.float64), []
     for multiprocessors in (1, 1000):
         with emulation.emulated(multiprocessors=multiprocessors) as twin_of:
@@ -227,8 +227,8 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * max(1, np.abs(other).max()))
 
 
-def test_counters_of_cut_sums_are_left_at_zero(rng):
-    """Whoever comes last to a tile, and where some items are idle."""
+def test_counters_of_split_sums_are_reset(rng):
+    """Whichever block finishes a tile last, and if some items are idle."""
     A, L, *_ = problems.problem(rng, 130, (2,), np.float64)
     for order in ("forward", "reverse", "random"):
         with emulation.emulated(order, multiprocessors=132) as twin_of:
@@ -242,7 +242,7 @@ def test_counters_of_cut_sums_are_left_at_zero(rng):
 
 
 @pytest.mark.parametrize("which", [*range(8)])
-def test_cut_sums_have_counters_enough(which):
+def test_split_sums_have_enough_counters(which):
     for multiprocessors, items, both in itertools.product((1, 2, 20, 132), (1, 2, 7, 100), (1, 2)):
         for n, columns in [
             *itertools.product((1, 63, 65, 200, 512, 1000, 2000, 7000), (1, 100, 3000))

@@ -1,4 +1,4 @@
-"""Covariances of a network's features on device arrays: the numbers of the CPU, one copy to the host."""
+"""Covariances of a network's features on device arrays: the CPU's results, one copy to the host."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import fastsvgp as fs
 def test_bounds_predictions_and_steps(gpu, rng, activation):
     network = fs.Network.random((D, 6, 4, 2), activation, rng)
     covariance = fs.OnFeatures(fs.RBF(np.float64(1.3), np.ones(2)), network)
-    # relu makes features of many rows equal: inducing ones have to differ
+    # relu makes the features of many rows equal, so inducing ones are perturbed
     Z = network(rng.standard_normal((M, D))) + rng.standard_normal((M, 2))
     model = small_model(rng, covariance=covariance, inducing=Z)
     here = model, rng.standard_normal((B, D)), rng.standard_normal(B)

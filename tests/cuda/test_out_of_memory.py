@@ -1,4 +1,4 @@
-"""Where a device has no memory left, messages say how much was asked for, and which argument drives it."""
+"""If a device runs out of memory, the message has the requested size and the main argument."""
 
 import re
 import shutil
@@ -18,12 +18,12 @@ f8 = np.float64
 
 
 class OutOfMemoryError(MemoryError):
-    """As of CuPy."""
+    """Like that of CuPy."""
 
 
 @pytest.fixture
 def largest(monkeypatch):
-    """A function that sets the size from which on arrays do not fit."""
+    """Return a function that sets the size from which arrays do not fit."""
 
     def refuse_from(limit):
         def init(self, host):
@@ -52,7 +52,7 @@ def small_model(rng, M, D=3):
 
 
 def said_of(function, *arguments, **settings):
-    """``(bytes, driver, message)`` of the error."""
+    """Return ``(bytes, driver, message)`` of the error."""
     with pytest.raises(MemoryError) as caught:
         function(*arguments, **settings)
     message = str(caught.value)
@@ -91,8 +91,9 @@ def test_predictions(rng, largest, predict):
     assert (asked, driver) == (8 * 70 * 70, "inducing") and message.endswith(
         "use fewer inducing inputs or float32"
     )
-    asked, driver, message = said_of(predict, fs.replace(model, inducing=model.inducing[:60].copy(), posterior=fs.to_device(
-        fs.Whitened(np.zeros(60), np.eye(60)))), Xs, chunk_size=500)  # fmt: skip
+    q = fs.to_device(fs.Whitened(np.zeros(60), np.eye(60)))
+    smaller = fs.replace(model, inducing=model.inducing[:60].copy(), posterior=q)
+    asked, driver, message = said_of(predict, smaller, Xs, chunk_size=500)
     assert (asked, driver) == (8 * 60 * 500, "chunk_size") and message.endswith(
         "use a smaller `chunk_size` or float32"
     )
@@ -108,7 +109,7 @@ def test_full_covariances(rng, largest):
     assert said_of(fs.sample_f, model, Xs, 2)[:2] == (8 * 90 * 90, "Xs")
 
 
-def test_models_and_data_on_their_way(rng, largest):
+def test_models_and_data_are_moved(rng, largest):
     model = small_model(rng, 40)
     there, X, Y = fs.to_device(model), rng.standard_normal((2000, 3)), rng.standard_normal(2000)
     largest(8 * 40 * 40)
@@ -138,7 +139,7 @@ def test_kernels_and_factors_called_directly(rng, largest):
         assert said_of(call)[:2] == (8 * numbers, driver)
 
 
-def test_of_what_is_not_known_the_largest_is_named():
+def test_unknown_driver_names_the_largest_argument():
     said = str(
         explained(
             MemoryError("no room"),

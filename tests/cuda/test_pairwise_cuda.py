@@ -1,4 +1,4 @@
-"""The CUDA twin of the pairwise family, on the emulation or a device: the demands on the CPU twin, and its results."""
+"""The CUDA twin of the pairwise family: the requirements on the CPU twin, and its results."""
 
 import shutil
 
@@ -19,7 +19,7 @@ every_family = pytest.mark.parametrize("family", problems.FAMILIES)
 
 @pytest.fixture(params=["direct", "wide"])
 def form(request, monkeypatch):
-    """Each way to the distances, whatever D; the reverse rule of the second in more than one row tile."""
+    """Each form of the distances, whatever D; the product form in more than one row tile."""
     monkeypatch.setattr(
         "fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", 10_000 if request.param == "direct" else 0
     )
@@ -66,7 +66,7 @@ def test_several_tiles_a_block(twin_of, rng, dtype, monkeypatch):
 
 
 @every_dtype
-@pytest.mark.parametrize("N1, N2, D", [*problems.SHAPES, (17, 65, 70)])  # the last one is cuBLAS's
+@pytest.mark.parametrize("N1, N2, D", [*problems.SHAPES, (17, 65, 70)])  # the last one uses cuBLAS
 def test_inner_products(twin_of, rng, N1, N2, D, dtype):
     problems.check_inner(twin_of("pairwise"), rng, N1, N2, D, dtype, shared=D % 2)
 
@@ -113,15 +113,15 @@ def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift
 @every_family
 @pytest.mark.parametrize("D, feature", [(3, 2), (8, 0), (19, 18)])
 def test_far_rows_beside_near_ones(twin_of, rng, family, D, feature, dtype):
-    """Tiles in which some rows or one feature are too far off to be scaled first, beside tiles without them."""
+    """Tiles with rows or a feature too far out to be scaled first, among tiles without."""
     cuda, (X, _, *parameters) = twin_of("pairwise"), problems.problem(rng, 140, 1, D, dtype)
     X[60:70, feature] += 1000
     X[5], X[130] = X[100], X[65]
     K = cuda.stationary(family, X, None, *parameters)
     np.testing.assert_array_equal(K, K.T)
     assert K[5, 100] == K[130, 65] == parameters[0] and np.all(np.diag(K) == parameters[0])
-    np.testing.assert_array_equal(cuda.stationary(family, X[:100], X[100:], *parameters),
-                                  cuda.stationary(family, X[100:], X[:100], *parameters).T)  # fmt: skip
+    lower = cuda.stationary(family, X[100:], X[:100], *parameters)
+    np.testing.assert_array_equal(cuda.stationary(family, X[:100], X[100:], *parameters), lower.T)
     assert (
         np.abs(K - oracle.stationary(family, *problems.exactly(X, X, *parameters))).max()
         < 4 * np.finfo(dtype).eps * 1.7
@@ -131,7 +131,7 @@ def test_far_rows_beside_near_ones(twin_of, rng, family, D, feature, dtype):
 @every_dtype
 @every_family
 def test_from_near_to_far(twin_of, family, dtype):
-    """Each value to its last digits, as far as rounding r^2 leaves them, until it is smaller than normal numbers."""
+    """Each value is accurate to its last digits, up to the rounding of r^2, down to subnormals."""
     X1, X2 = np.zeros((1, 1), dtype), np.linspace(0, 45, 2000).astype(dtype)[:, None]
     K, info = (
         twin_of("pairwise").stationary(family, X1, X2, dtype(1.3), dtype(1.0)),
@@ -156,7 +156,7 @@ def test_more_lines_of_tiles_than_a_dimension_of_a_grid(twin_of, rng, monkeypatc
 
 
 @pytest.mark.parametrize("one", [False, True])
-def test_only_what_is_needed(twin_of, form, rng, one):
+def test_vjp_computes_only_what_is_needed(twin_of, form, rng, one):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 17, 3, np.float64)
     arguments = (
@@ -278,7 +278,7 @@ def test_leading_batch_axes(twin_of, form, rng, dtype):
 
 
 def test_parameters_on_the_device(twin_of, form, rng):
-    """0-d arrays stay where they are and mean the same as numbers."""
+    """0-d arrays stay on the device and give the same results as numbers."""
     cuda = twin_of("pairwise")
     X1, X2, *numbers = problems.problem(rng, 9, 5, 3, np.float32, shared=True)
     arrays, K_bar = [np.array(a) for a in numbers], rng.standard_normal((9, 5)).astype(np.float32)
@@ -316,7 +316,7 @@ def test_nan_stays_in_its_row_and_column(twin_of, form, rng, family):
     assert all(np.isnan(bar).all() for bar in (X2_bar, *rest))
 
 
-# of NumPy's products, where it stands in for cuBLAS
+# raised by NumPy's products, which replace cuBLAS here
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @every_dtype
 @every_family
@@ -341,7 +341,7 @@ def test_distances_whose_square_overflows(twin_of, form, rng, family, dtype):
 @every_dtype
 @every_family
 def test_tiny_lengthscales(twin_of, form, rng, family, dtype):
-    """Only equal points are related, and nothing but the variance pulls."""
+    """Only equal points are correlated, and only the variance has a non-zero cotangent."""
     cuda = twin_of("pairwise")
     X1, X2, variance, _ = problems.problem(rng, 3, 5, 2, dtype)
     K_bar = rng.standard_normal((3, 5)).astype(dtype)
@@ -360,7 +360,7 @@ def test_tiny_lengthscales(twin_of, form, rng, family, dtype):
 
 
 def test_long_float32_sums_keep_their_digits(twin_of):
-    """Thousands of equal terms: the sums over tiles are kept in float64."""
+    """Thousands of equal terms: the sums over tiles are accumulated in float64."""
     X1, X2 = np.zeros((1, 1), np.float32), np.full((1 << 13, 1), 0.3, np.float32)
     K_bar = np.full((1, 1 << 13), 0.1, np.float32)
     x, bar = float(np.float32(0.3)), float(np.float32(0.1))
@@ -373,7 +373,7 @@ def test_long_float32_sums_keep_their_digits(twin_of):
 
 @pytest.mark.parametrize("below", [0, 100])
 def test_nothing_waits_for_the_device(rng, monkeypatch, below):
-    """Through the front door, on arrays as strict as CuPy's: no copy from the host or to it, and the results of the CPU twin."""
+    """Through the front door, on strict arrays: no copy to or from the host; the CPU's results."""
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
     monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", below)
@@ -411,7 +411,7 @@ def test_nothing_waits_for_the_device(rng, monkeypatch, below):
 
 @pytest.mark.parametrize("below", [0, 100])
 def test_the_order_of_threads_changes_no_bit(rng, monkeypatch, below):
-    """Reductions have a fixed order, whatever runs first."""
+    """Reductions have a fixed order, whichever thread runs first."""
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
     monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", below)

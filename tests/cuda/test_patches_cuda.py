@@ -1,4 +1,4 @@
-"""The CUDA twin of sums over patches, on the emulation or a device: the demands on the CPU twin, and the records above it."""
+"""The CUDA twin of sums over patches: the requirements on the CPU twin, and records above it."""
 
 import shutil
 
@@ -26,7 +26,10 @@ needs_gxx = pytest.mark.skipif(
 
 
 def case(rng, dtype, geometry=(7, 6, 2, 3, 2, 1), windows=(3, 14), M=5, N=3, shared=False):
-    """Arguments of all four operations after the family: sums, their cotangents; of pairs of windows, their cotangents."""
+    """Return the arguments of all four operations after the family.
+
+    They are sums and their cotangents, and those of pairs of windows.
+    """
     Z, X, *parameters = problems.problem(rng, geometry, windows, M, N, dtype, shared)
     P = problems.num_windows(geometry, windows)
     A, B, K_bar, k_bar = (
@@ -66,7 +69,7 @@ def test_pair_sums(twin_of, rng, dtype):
 
 @every_dtype
 def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
-    """Many tiles, images or shares for a block; one image at a time; weights in blocks of few windows."""
+    """Many tiles, images or shares per block; one image at a time; weights in small blocks."""
     monkeypatch.setattr("fastsvgp.kernels.cuda.patches.BLOCKS_EACH", 1)
     monkeypatch.setattr("fastsvgp.kernels.cuda.patches.SCRATCH", 30**2)
     monkeypatch.setattr(problems, "SHAPES", problems.SHAPES[2:5:2])
@@ -75,10 +78,11 @@ def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_only_what_is_needed(twin_of, rng, shared):
+def test_vjp_computes_only_what_is_needed(twin_of, rng, shared):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8, shared=shared)
     for names, pull, arguments in ((SUMS, twin.patch_sums_vjp, (K_bar, "matern52", *sums)),
-                                   (PAIRS, twin.patch_pair_sums_vjp, (k_bar, "matern52", *pairs))):  # fmt: skip
+                                   (PAIRS, twin.patch_pair_sums_vjp,
+                                    (k_bar, "matern52", *pairs))):  # fmt: skip
         whole = pull(*arguments, names)
         for need in (
             (),
@@ -93,7 +97,7 @@ def test_only_what_is_needed(twin_of, rng, shared):
 
 
 def test_strides(twin_of, rng):
-    """Columns of inducing patches with places, rows of images, weights and cotangents in any order."""
+    """Columns of inducing patches with places; rows of all other arrays in any order."""
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
     expected = everything(twin, "matern32", sums, K_bar, pairs, k_bar)
     (Z, X, A, *rest), (_, B, *_) = sums, pairs
@@ -173,7 +177,7 @@ def test_near_patches_far_from_the_origin(twin_of, rng, family):
 
 
 def test_numbers_on_the_device(twin_of, rng):
-    """0-d arrays stay where they are and mean the same as numbers."""
+    """0-d arrays stay on the device and give the same results as numbers."""
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, np.float32, shared=True)
     for number in (float, np.asarray):
         given = tuple(map(number, sums[3:5]))
@@ -192,9 +196,9 @@ def test_numbers_on_the_device(twin_of, rng):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("family", ["rbf", "matern32"])
-def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
+def test_non_finite_values_stay_in_their_image(twin_of, rng, family):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
-    sums[1][1, 40] = np.nan  # and of pairs: it is the same array
+    sums[1][1, 40] = np.nan  # also in the pairs: it is the same array
     out, _, X_bar, *_, k, other_bar, _, _, _ = everything(twin, family, sums, K_bar, pairs, k_bar)
     assert (
         np.isnan(out[:, 1]).all()
@@ -204,12 +208,12 @@ def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
     )
     for a in (out.T, X_bar, k, other_bar):
         assert np.isfinite(a[::2]).all()
-    sums[1][1, 40] = 1e200  # whose square overflows: infinitely far from all other patches
+    sums[1][1, 40] = 1e200  # its square overflows: infinitely far from all other patches
     assert all(np.isfinite(a).all() for a in everything(twin, family, sums, K_bar, pairs, k_bar))
 
 
 def test_long_float32_sums_keep_their_digits(twin_of):
-    """Many equal images: sums over them are kept in float64."""
+    """Many equal images: sums over them are accumulated in float64."""
     N, geometry = 1 << 10, (1, 1, 1, 1, 1, 1)
     Z, A, X, K_bar = (
         np.full(shape, value, np.float32) for shape, value in ((1, 0), (1, 1), (N, 0.3), (N, 0.1))
@@ -243,7 +247,7 @@ def test_the_order_of_threads_changes_no_bit(rng):
 
 @needs_gxx
 def test_nothing_waits_for_the_device(rng):
-    """Through the front door, on arrays as strict as CuPy's: no copy from the host or to it, and the results of the CPU twin."""
+    """Through the front door, on strict arrays: no copy to or from the host; the CPU's results."""
     (Z, X, A, *rest), K_bar, (_, b, *_), k_bar = case(rng, f8)
     geometry, B = rest[2], rng.standard_normal((11, 4))
 
@@ -274,7 +278,7 @@ def test_nothing_waits_for_the_device(rng):
         )
 
 
-# --- records of images -------------------------------------------------------------------------------------------------------
+# --- records of images ----------------------------------------------------------------------------
 
 
 def model(rng, X, patch_covariance, location_covariance=None):

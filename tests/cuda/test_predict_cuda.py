@@ -1,4 +1,4 @@
-"""Predictions on device arrays: the same numbers as on the CPU, and no more copies to the host than they need."""
+"""Predictions on device arrays: the results of the CPU, with the fewest copies to the host."""
 
 from unittest import mock
 
@@ -25,7 +25,8 @@ from fastsvgp.bounds.layer_pass import LayerPass
 from fastsvgp.kernels.cuda import products
 
 
-@pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS if x[1] in ("real", "counts") and not x[2]],
+@pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS
+                                              if x[1] in ("real", "counts") and not x[2]],
                          ids=lambda x: type(x).__name__)  # fmt: skip
 def test_quantiles(gpu, rng, likelihood, kind):
     here = (
@@ -54,8 +55,11 @@ def test_predictions_of_every_posterior(gpu, rng, posterior, outputs):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("posterior", ROWS)
-def test_the_way_back_from_predictions(gpu, rng, posterior, outputs):
-    """One copy to the host forward, and one back; a second way back makes the rows again."""
+def test_backward_pass_of_predictions(gpu, rng, posterior, outputs):
+    """One copy to the host in the forward pass, and one in the backward pass.
+
+    A second backward pass recomputes the rows.
+    """
     here = (
         fs.replace(model_of_row(rng, posterior, outputs)[0], mean=MEANS[0 if outputs else 2]),
         rng.standard_normal((B, D)),

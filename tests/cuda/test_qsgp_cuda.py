@@ -1,6 +1,6 @@
-"""Steps in weight space on device arrays: the numbers of the CPU, and no copy but that of the value.
+"""Steps in weight space on device arrays: the CPU's results, and only the value is copied.
 
-Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
+Without a GPU the device is emulated: see ``cuda_host.cupy_on_host``.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ every_basis = pytest.mark.parametrize("name", BASES)
 
 
 def problem(rng, name, k=0, likelihood=None, dtype=np.float64):
-    """``(model, X, Y)``, in one dtype."""
+    """Return ``(model, X, Y)`` in one dtype."""
     likelihood = fs.Gaussian(0.3) if likelihood is None else likelihood
     model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
     model = fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
@@ -32,7 +32,7 @@ def units_of(model):
 
 
 def samples(model, there, **options):
-    """The same sample of both models."""
+    """Return the same sample of both models."""
     return [
         fs.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options)
         for m in (model, there)
@@ -40,7 +40,7 @@ def samples(model, there, **options):
 
 
 def dense_of(tree, of):
-    """A gradient with all rows, and None where there are none."""
+    """Return a gradient with all rows, or None if it has none."""
     return fs.tree_map(
         lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.SparseRows) else bar, of, tree
     )
@@ -73,7 +73,7 @@ def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
         found, found_grad, found_info = fs.sampled_bound_and_grad(
             *there, other, control=controls[1], **options
         )
-    if isinstance(model.likelihood, fs.Gaussian):  # others have nodes, a number for `tangent`
+    if isinstance(model.likelihood, fs.Gaussian):  # others use nodes: a number for `tangent`
         assert cupy_on_host.copies.to_device == sent
     assert type(found) is float and abs(found - value) <= tolerance * max(1, abs(value))
     assert_same(dense_of(found_grad, there[0]), dense_of(grad, model), tolerance)
@@ -152,7 +152,7 @@ def test_adagrad(gpu, rng, k, fixed):
         value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, both[0], wrt=optimiser.paths(model))
         found, bar, _ = fs.sampled_bound_and_grad(other, *data, both[1], wrt=optimiser.paths(other))
         model, states[0] = optimiser.step(model, grad, states[0], value)
-        with Copies(gpu, 1):  # whether all of the gradient is finite
+        with Copies(gpu, 1):  # whether the whole gradient is finite
             other, states[1] = optimiser.step(other, bar, states[1], found)
     model, other = (
         fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other)
@@ -207,7 +207,7 @@ def test_fit(gpu, rng, run, tmp_path, monkeypatch):
     found, found_info = fs.fit(there, X, Y, steps=5, **options)
     np.testing.assert_allclose(found_info.values, info.values, rtol=1e-7)
     assert_same(found, expected, 1e-7)
-    assert_same(there, model, 0)  # what came is not written to
+    assert_same(there, model, 0)  # the arguments are not modified
     assert_same(
         fs.fit(there, gpu.there(X), gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0
     )
@@ -281,7 +281,8 @@ def test_gradients_that_are_wrong_move_nothing(gpu, rng):
     there, state = optimiser.step(there, grad(ones), optimiser.init(there))
     before = fs.to_host(there)
     for rows, values, message in (
-        ([0, 3], [1.0, np.nan], "NaN or infinity in 'posterior.mean'"), ([0, M], [1.0, 1.0], f"rows 0 to {M}, but there are {M}"),
+        ([0, 3], [1.0, np.nan], "NaN or infinity in 'posterior.mean'"),
+        ([0, M], [1.0, 1.0], f"rows 0 to {M}, but there are {M}"),
     ):  # fmt: skip
         wrong = fs.SparseRows(*(gpu.there(np.array(part)) for part in (rows, values)))
         with pytest.raises((ValueError, IndexError), match=message):
@@ -289,7 +290,7 @@ def test_gradients_that_are_wrong_move_nothing(gpu, rng):
     assert_same(there, before, 0)
 
 
-def test_what_stays_on_the_host_says_so(gpu, rng):
+def test_refused_device_arrays_are_reported(gpu, rng):
     model, X, Y = problem(rng, "relevance", 2)
     there = moved(gpu, model, X, Y)
     with pytest.raises(TypeError, match="estimators that draw columns work on NumPy arrays"):
@@ -297,8 +298,9 @@ def test_what_stays_on_the_host_says_so(gpu, rng):
     with pytest.raises(
         TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"
     ):
-        fs.sampled_bound_and_grad_from_features(there[1], None, model.posterior, model.likelihood, there[2],
-                                                fs.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
+        fs.sampled_bound_and_grad_from_features(
+            there[1], None, model.posterior, model.likelihood, there[2],
+            fs.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
     with pytest.raises(TypeError, match="different devices"):
         fs.sampled_bound_and_grad(there[0], X, Y, fs.draw_basis_sample(model.basis, 3, rng=0))
     with pytest.raises(TypeError, match="different devices"):

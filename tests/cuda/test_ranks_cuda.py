@@ -1,6 +1,7 @@
-"""Groups and device arrays: the numbers of one process; the buffer is packed on the device, and summed there or copied each way.
+"""Groups and device arrays: the results of one process, with a buffer packed on the device.
 
-What is emulated alone, such as several devices, is in ``test_nccl_cuda``.
+It is summed there, or copied to the host and back. Cases that only the emulation has, for example
+several devices, are in ``test_nccl_cuda``.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ def problem(rng):
 
 
 def threads(size, on_device):
-    """Ranks of one process and of one device, which sum on the host, or there."""
+    """Ranks of one process and of one device, which sum on the host or on the device."""
     groups = fs.distributed.threads(size)
     for group in groups:
         group.sums_on_device = on_device
@@ -54,7 +55,7 @@ def test_bounds_and_steps(gpu, rng, size, on_device):
 
 
 def test_one_copy_more_each_way(gpu, rng):
-    """Value and verdicts as ever; the fingerprint of the parameters, and the buffer."""
+    """Value and flags as without a group; the fingerprint of the parameters, and the buffer."""
     there = moved(gpu, *problem(rng))
     (group,) = fs.distributed.threads(1)
     fs.elbo_and_grad(*there, group=group)
@@ -77,7 +78,7 @@ def test_training(gpu, rng, on_device):
 
 @pytest.fixture
 def one_rank(real, monkeypatch):
-    """All that a single device can show of NCCL; where the device is the host, and so has none, all but NCCL itself."""
+    """The part of NCCL that a single device can show; the emulation lacks NCCL itself."""
     if "fakegpu" in sys.modules:
         monkeypatch.setattr(cuda_devices, "nccl", lambda: nccl_on_host)
         monkeypatch.setattr(cuda_devices, "device_names", lambda: ["the host"])
@@ -115,7 +116,7 @@ def test_nccl_with_one_rank(real, one_rank):
 
 
 def test_what_a_group_costs_a_step(one_rank, monkeypatch):
-    """The table of bench/device_sums.py, small."""
+    """The table of bench/device_sums.py, with small sizes."""
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "bench"))
     import device_sums
 

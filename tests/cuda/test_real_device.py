@@ -1,4 +1,4 @@
-"""What goes to a device for a test lies there as it lies here, and tools that watch it see where it ends."""
+"""Test arrays have the same memory layout on the device, and tools see their bounds."""
 
 import functools
 import os
@@ -19,7 +19,7 @@ from fastsvgp.runtime import cuda_devices
 
 
 def cupys_own_class():
-    """CuPy's array over memory of the host: how it takes pointers and strides shows without a device."""
+    """CuPy's array class over host memory: shows its pointers and strides without a device."""
     cupy = pytest.importorskip("cupy")
 
     def asarray(buffer):
@@ -31,9 +31,10 @@ def cupys_own_class():
 
 
 def seen(array):
-    """What is in memory where the array says that it is."""
+    """Read the memory at the address of the array."""
     place = types.SimpleNamespace(
-        __array_interface__={"version": 3, "shape": array.shape, "typestr": array.dtype.str, "strides": array.strides,
+        __array_interface__={"version": 3, "shape": array.shape, "typestr": array.dtype.str,
+                             "strides": array.strides,
                              "data": (array.data.ptr, True)}
     )  # fmt: skip
     return np.array(place)
@@ -72,7 +73,7 @@ def test_strides_and_address_are_kept(layout, module, dtype):
     np.testing.assert_array_equal(seen(there), here)
 
 
-def test_it_is_a_copy_with_what_lies_between():
+def test_copy_includes_the_gaps_between_rows():
     wide = np.full((4, 6), np.nan)
     wide[:, :3] = 1
     there = laid_out(cupy_on_host.cupy, wide[:, :3])
@@ -83,8 +84,8 @@ def test_it_is_a_copy_with_what_lies_between():
     assert laid_out(cupy_on_host.cupy, wide[:0, ::2]).shape == (0, 3)
 
 
-def test_kernels_get_them(rng, monkeypatch):
-    """The twin that tests call on a device is launched with the strides and the alignment of the host's arrays."""
+def test_kernels_get_strides_and_alignment(rng, monkeypatch):
+    """A twin called on a device is launched with the strides and alignment of the host's arrays."""
     launched = []
     monkeypatch.setattr(cuda_devices, "cupy", lambda: cupy_on_host.cupy)
     monkeypatch.setattr(loader, "launch", lambda *call: launched.append(call[5]))
@@ -116,7 +117,7 @@ def test_results_come_back_as_they_lie_there(monkeypatch):
     )
 
 
-# --- compute-sanitizer ------------------------------------------------------------------------------------------------------
+# --- compute-sanitizer ----------------------------------------------------------------------------
 
 SCRIPT, SMALL = map(
     pathlib.Path(__file__).with_name, ("sanitize_on_device.sh", "small_on_device.py")
@@ -126,7 +127,7 @@ TOOL = '#!/bin/sh\necho "pool=$FASTSVGP_TEST_POOL $*"\n'
 
 @pytest.mark.parametrize("names", [("python",), ("python3",), ("python", "python3")])
 def test_the_script_runs_one_tool_without_a_pool(tmp_path, names):
-    """The real script, with a compute-sanitizer that tells how it was called."""
+    """The real script, with a compute-sanitizer that reports how it was called."""
     for name in ("compute-sanitizer", *names):
         (tmp_path / name).write_text(TOOL)
         (tmp_path / name).chmod(0o755)
@@ -152,7 +153,7 @@ def test_the_script_runs_one_tool_without_a_pool(tmp_path, names):
 
 
 def test_small_runs_on_a_device():
-    """All of them where there is one; else, and for families that there are not, a reason."""
+    """All of them if there is a device; otherwise, and for unknown families, a reason."""
     run = functools.partial(subprocess.run, capture_output=True, text=True)
     done = run([sys.executable, SMALL])
     if reason := why_none():

@@ -1,4 +1,4 @@
-"""All kernels under ThreadSanitizer and AddressSanitizer, in runs that are small; and that these do launch all kernels."""
+"""All kernels under ThreadSanitizer and AddressSanitizer, in small runs that cover every kernel."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ def test_clean(sanitizer, family, dtype):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 def test_every_kernel_is_launched(monkeypatch):
-    """In either dtype where that makes another kernel of it."""
+    """In both dtypes if the kernel differs between them."""
     launched, module_of = set(), emulated.module_of
 
     def recording(stem, dtype, sanitizer):

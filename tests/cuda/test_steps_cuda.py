@@ -1,4 +1,4 @@
-"""Training on device arrays, from where it starts to ``fit``: the steps of the CPU, and the copies to the host counted."""
+"""Training on device arrays, from initialisation to ``fit``: the CPU's steps, copies counted."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ CHOOSERS = {
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("choose", CHOOSERS)
-def test_where_to_start(gpu, rng, choose, dtype):
-    """For data on a device the same choice as on the host, on the device, from one copy of the rows that are looked at."""
+def test_inducing_inputs_are_chosen_on_the_device(gpu, rng, choose, dtype):
+    """For device data the choice of the host, on the device, from one copy of the rows in use."""
     gpu, X, covariance = (
         gpu,
         rng.standard_normal((B, D)).astype(dtype),
@@ -42,7 +42,7 @@ def test_where_to_start_with_a_covariance_elsewhere(gpu, rng):
         fs.greedy_variance_inducing(gpu.there(X), M, covariance)
     with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
         fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
-    # numbers go anywhere
+    # numbers are always accepted
     assert fs.greedy_variance_inducing(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)
     assert type(fs.median_lengthscales(gpu.there(X), ard=False)) is float
 
@@ -64,7 +64,7 @@ def test_natural_step(gpu, rng, posterior):
     assert_same(found, expected, 1e-9)
     assert found_info.step_size == info.step_size
     *_, value, grad = fs.natural_step_and_grad(*here, step_size=0.4, num_data=500)
-    with Copies(gpu, 3):  # and the value there
+    with Copies(gpu, 3):  # plus the value there
         *_, found_value, found_grad = fs.natural_step_and_grad(*there, step_size=0.4, num_data=500)
     np.testing.assert_allclose(found_value, value, rtol=1e-9)
     assert_same(found_grad, grad, 1e-8)
@@ -77,7 +77,7 @@ def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
-    # two a step; Kuu in the beginning, a factor in the end
+    # two per step; Kuu at the beginning, a factor at the end
     with Copies(gpu, 7 if "sites" in posterior else 8):
         found, found_infos = fs.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
     assert_same(found, expected, 1e-8)
@@ -96,8 +96,8 @@ def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
     )
 
 
-def test_faults_amid_many_steps(gpu, rng):
-    """What is wrong in a later batch is found and named, and what is wrong with Kuu too, as on the CPU."""
+def test_faults_in_later_steps_are_named(gpu, rng):
+    """Errors in a later batch, and in Kuu, are found and named, as on the CPU."""
     gpu, (model, _) = gpu, model_of_row(rng, "whitened")
     X, Y = rng.standard_normal((B, D)), rng.standard_normal(B)
     Y[25] = np.nan
@@ -135,15 +135,16 @@ def test_fit(gpu, rng, natural, tmp_path):
 
 @pytest.mark.parametrize("outputs", [(), (3,)])
 @pytest.mark.parametrize("settings, copies", [
-    ({}, 1),  # the value, and whether all is well, the gradient too
+    ({}, 1),  # the value, and flags of value and gradient
     ({"graph": False}, 1),
-    # before it the value at the natural step, and whether that stayed in the cone
+    # plus the value at the natural step, and whether that stayed in the cone
     ({"natural_step_size": 0.2}, 3),
-    ({"optimiser": fs.adam(fs.schedules.plateau(0.01))}, 2),  # whose step size the value decides on
+    # its step size depends on the value
+    ({"optimiser": fs.adam(fs.schedules.plateau(0.01))}, 2),
     ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
 ])  # fmt: skip
 def test_copies_of_a_training_step(gpu, rng, settings, copies, outputs):
-    """However many outputs there are."""
+    """Whatever the number of outputs."""
     model, X, counts = small_model(rng, outputs), rng.standard_normal((B, D)), []
     fs.fit(fs.to_device(model), X, np.sin(X) if outputs else X[:, 0], steps=4, batch_size=20, rng=3,
            callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **settings)  # fmt: skip
@@ -165,12 +166,12 @@ def test_fit_collapsed(gpu, rng, monkeypatch):
     found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
     assert_same(found, expected, 1e-6)
     if gpu.cupy is cupy_on_host.cupy:
-        # for each evaluation the value, and the gradient, which SciPy wants on the host
+        # per evaluation the value, and the gradient, which SciPy needs on the host
         assert set(np.diff(calls)) == {2}
 
 
 def test_numbers_beside_arrays_on_a_device(gpu, rng):
-    """Python numbers stay what they are in flat vectors and steps."""
+    """Python numbers keep their type in flat vectors and steps."""
     gpu, X = gpu, rng.standard_normal((B, D))
     model = small_model(rng, covariance=fs.RBF(1.3, np.ones(D)), likelihood=fs.Gaussian(0.3))
     there = fs.replace(moved(gpu, model)[0], likelihood=fs.Gaussian(0.3))

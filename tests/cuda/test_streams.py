@@ -1,4 +1,4 @@
-"""Streams and devices are those of a thread in CuPy: what touches a device is done by the thread that asked for it."""
+"""Streams and devices belong to a thread in CuPy: only the calling thread uses the device."""
 
 import shutil
 import threading
@@ -33,7 +33,7 @@ def small_model(rng):
     "where", ["XY", "X", "Y", ""], ids=lambda names: f"{names or 'nothing'} there"
 )
 def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
-    """Batches are gathered, and copied, on the stream and the device that are current where ``fit`` was called."""
+    """Batches are gathered and copied on the stream and device current in the ``fit`` call."""
     threads = set()
 
     def noted(function):
@@ -61,7 +61,7 @@ def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
 
 
 class FailsOnce:
-    """Rows of an array, of which the second batch cannot be read at the first attempt."""
+    """Rows of an array whose second batch cannot be read at the first attempt."""
 
     dtype, ndim, shape, reads = np.dtype(float), 2, (N, D), 0
 
@@ -75,7 +75,7 @@ class FailsOnce:
         return np.ones((N, D))[rows]
 
 
-def test_a_batch_that_could_not_be_read_is_read_again():
+def test_unreadable_batch_is_read_again():
     with cupy_on_host.cupy_on_host() as cupy:
         ahead = batches.OnDevice(
             batches.Batches(FailsOnce(), np.ones(N), 16, 1), cupy.asarray(np.ones(1))
@@ -87,8 +87,8 @@ def test_a_batch_that_could_not_be_read_is_read_again():
         assert X.shape == (16, D) and Y.shape == (16,)
 
 
-def test_what_all_streams_share_is_there_when_they_get_it(rng, monkeypatch):
-    """Nodes and points are copied to a device once: to the end, before another stream may be given them."""
+def test_shared_arrays_are_copied_before_other_streams_use_them(rng, monkeypatch):
+    """Nodes and points are copied to a device once; the copy ends before other streams use them."""
     waited = []
 
     def asarray(a, dtype=None, blocking=False):
@@ -105,8 +105,8 @@ def test_what_all_streams_share_is_there_when_they_get_it(rng, monkeypatch):
     assert waited == [True] * 3  # nodes, weights, points
 
 
-def test_streams_that_run_at_once_share_no_counters(monkeypatch):
-    """A stream has the same ones for all threads; but the default stream that each thread has is another one in each."""
+def test_concurrent_streams_share_no_counters(monkeypatch):
+    """All threads share a stream's counters; each thread's default stream has its own."""
     with cupy_on_host.cupy_on_host() as cupy:
         places = (0, 7, tiled.PER_THREAD)
 

@@ -1,4 +1,4 @@
-"""The CUDA twin of the triangular family, on the emulation or a device: the demands on the CPU twin, and its results."""
+"""The CUDA twin of the triangular family: the requirements on the CPU twin, and its results."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from support import triangular_problems as problems
 from fastsvgp.kernels.cpu import triangular as cpu
 from fastsvgp.kernels.cuda import triangular as cuda
 
-SLACK = 8  # blocks that are inverted came to 4.4 times the error of substitution, over 12 seeds
+SLACK = 8  # inverted blocks reached 4.4 times the error of substitution, over 12 seeds
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
@@ -31,8 +31,8 @@ def test_by_tensor_cores_that_cut_off(cutting, rng, M, R, batch):
     problems.check_all(cutting("triangular"), rng, M, R, batch, np.float32, SLACK)
 
 
-def test_what_is_cut_off_is_missing(cutting, rng, monkeypatch):
-    """Positive sums come out too small then, and not otherwise."""
+def test_truncation_makes_sums_too_small(cutting, rng, monkeypatch):
+    """With truncation positive sums are too small, and not otherwise."""
     A, B = rng.uniform(0.5, 1, (2, 64, 400)).astype(np.float32)
     truth = np.tril(A.astype(float) @ B.T.astype(float))
     cut = cutting("triangular").tril_product(A, B) - truth
@@ -80,7 +80,7 @@ def test_strided_arguments_and_given_results(twin_of, rng):
         np.testing.assert_array_equal(
             getattr(twin, name)(wide[::2, ::2], np.asfortranarray(B)), expected
         )
-    if not isinstance(twin, type(cpu)):  # results come back from a device as new arrays
+    if not isinstance(twin, type(cpu)):  # a device returns results as new arrays
         return
     expected, copy = twin.solve_triangular(L, B), B.copy()
     assert twin.solve_triangular(L, copy, overwrite_b=True) is copy
@@ -90,7 +90,7 @@ def test_strided_arguments_and_given_results(twin_of, rng):
     np.testing.assert_allclose(out, np.tril(B @ B.T), atol=1e-13)
 
 
-def test_nothing_at_all(twin_of, rng):
+def test_empty_arrays(twin_of, rng):
     twin, L = twin_of("triangular"), problems.problem(rng, 5, 1, (), float)[0]
     assert twin.solve_triangular(L, np.zeros((5, 0))).shape == (5, 0)
     assert twin.solve_triangular(L, np.zeros((0, 5, 2))).shape == (0, 5, 2)
@@ -104,7 +104,7 @@ def test_nothing_at_all(twin_of, rng):
 @pytest.mark.parametrize("batch_L, batch_B", [((), ()), ((), (3,)), ((3,), (3,)), ((3,), ())])
 @pytest.mark.parametrize("transpose", [False, True])
 def test_large_factors(gpu, rng, batch_L, batch_B, transpose):
-    """One for all is cuBLAS's; those of a batch are cut into blocks."""
+    """A single factor uses cuBLAS; those of a batch are split into blocks."""
     L, B = (
         problems.problem(rng, 200, 5, batch_L, float)[0],
         problems.problem(rng, 200, 5, batch_B, float)[2],
@@ -115,8 +115,10 @@ def test_large_factors(gpu, rng, batch_L, batch_B, transpose):
     assert_agree([X.get()], [cpu.solve_triangular(L, B, transpose)], float)
     np.testing.assert_array_equal(there[1].get(), B)
     if batch_L == batch_B:
-        assert_agree([cuda.solve_tril(there[0], there[0]).get(), cuda.inverse_triangular(there[0]).get()],
-                     [np.broadcast_to(np.eye(200), L.shape), cpu.inverse_triangular(L)], float)  # fmt: skip
+        assert_agree([cuda.solve_tril(there[0], there[0]).get(),
+                      cuda.inverse_triangular(there[0]).get()],
+                     [np.broadcast_to(np.eye(200), L.shape), cpu.inverse_triangular(L)],
+                     float)  # fmt: skip
         assert cuda.solve_triangular(*there, transpose, overwrite_b=True) is there[1]
         np.testing.assert_array_equal(there[1].get(), X.get())
 
@@ -141,7 +143,7 @@ def test_nothing_waits_for_the_device(rng, M):
 
 @pytest.mark.parametrize("kilobytes, blocks", [(227, 1), (99, 2), (64, 2)])
 def test_less_shared_memory(rng, kilobytes, blocks, monkeypatch):
-    """What devices other than those of data centres have."""
+    """The shared memory of devices outside data centres."""
     L, _, B, *_ = problems.problem(rng, 128, 5, (2,), float)
     # undone in this order
     with emulated(shared_memory=kilobytes * 1024) as twin_of, monkeypatch.context() as patch:
@@ -164,10 +166,10 @@ def test_the_order_of_threads_changes_no_bit(rng):
             np.testing.assert_array_equal(a, b)
 
 
-def test_how_sums_are_cut_changes_rounding_alone(rng):
+def test_splitting_of_sums_changes_only_rounding(rng):
     """Few multiprocessors: whole sums.
 
-    Many: slices that are added up afterwards, of which rows of tiles have more or fewer.
+    Many: slices that are added afterwards; rows of tiles have different numbers of them.
     """
     L, _, B, _, C, w, square = problems.problem(rng, 200, 70, (), float)
     results = []
@@ -192,7 +194,10 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
 @pytest.mark.parametrize("M", [129, 200, 256, 300, 513])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_inverses_by_blocks(gpu, rng, M, dtype):
-    """Numbers of blocks that are no power of two, and last blocks of any size; nothing above the diagonal is read."""
+    """Numbers of blocks that are not powers of two, and last blocks of any size.
+
+    Nothing above the diagonal is read.
+    """
     L = problems.problem(rng, M, 1, (), np.dtype(dtype))[0]
     X = cuda.inverse_triangular(gpu.cupy.asarray(problems.unread(L))).get()
     assert not np.triu(X, 1).any()

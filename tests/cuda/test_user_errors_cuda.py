@@ -1,4 +1,4 @@
-"""An exception of a user's own code on a device: raised as it is, after at most two runs of that code."""
+"""An exception of user code on a device is raised unchanged, after at most two runs of it."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def problem(gpu, rng):
 
 
 def failures(function, *args, **options):
-    """How many calls of the likelihood failed before the error was shown."""
+    """Count the failing calls of the likelihood before the error was raised."""
     with pytest.raises(ZeroDivisionError, match="a bug of the user"):
         function(*args, **options)
     assert deferred_checks.pending() is None
@@ -49,7 +49,7 @@ def test_bounds(gpu, problem, function):
 
 
 def test_a_bound_in_a_step(gpu, problem):
-    """The second bound of a monotone step is a public call in another."""
+    """The second bound of a monotone step is a public call inside another."""
     model, X, Y = problem
     CALLS.extend([0] * (GOOD - 1))
     X, Y = gpu.there(X), gpu.there(Y)

@@ -1,4 +1,4 @@
-"""Weights of data on device arrays: the numbers of the CPU, and no copy to the host that there is not without them."""
+"""Weights of data on device arrays: the results of the CPU, and no additional copy to the host."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def weights_for(rng, shape):
 
 
 def missing(Y, w):
-    """NaN, or 99 where the dtype has none, in the place of what does not count."""
+    """Return NaN, or 99 if the dtype has none, for data of weight zero."""
     Y = Y.copy()
     Y[w == 0] = np.nan if Y.dtype.kind == "f" else 99
     return Y
@@ -132,8 +132,8 @@ def test_collapsed(gpu, rng, sets, outputs):
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_rows_that_are_left_out_have_no_inputs(gpu, rng, outputs):
-    """And a row that counts is looked at, as on the CPU; no copy to the host is made for either."""
+def test_rows_of_weight_zero_are_not_checked(gpu, rng, outputs):
+    """A row with weight is checked, as on the CPU; no copy to the host is made for either."""
     w = weights_for(rng, B)
     here = (
         small_model(rng, outputs),
@@ -167,8 +167,8 @@ def test_rows_that_are_left_out_have_no_inputs(gpu, rng, outputs):
     assert left == right and "`X` contains inf" in left
 
 
-def test_without_weights_the_launches_of_before(gpu, rng, monkeypatch):
-    """Kernels with weights run where there are some, in the place of those without, and nowhere else."""
+def test_launches_without_weights_do_not_change(gpu, rng, monkeypatch):
+    """Weighted kernels run only if there are weights, and only in place of the unweighted ones."""
     here = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
     there, launched, launch = moved(gpu, *here), [], loader.launch
 
@@ -196,7 +196,7 @@ def test_fit(gpu, rng, graph):
     options = {"steps": 6, "rng": 0, "optimiser": fs.adam(0.02)}
     for size in (20, B):
         trained, info = fs.fit(*here, weights=w, batch_size=size, **options)
-        # there, and read from the host
+        # on the device, and read from the host
         for data, weights in ((moved(gpu, *here)[1:], gpu.there(w)), (here[1:], w)):
             found, other = fs.fit(
                 fs.to_device(here[0]),
@@ -211,7 +211,7 @@ def test_fit(gpu, rng, graph):
 
 
 def test_bad_weights_and_targets(gpu, rng):
-    """The words of the CPU, also where only the second run finds out."""
+    """The messages of the CPU, even if only the second run finds the error."""
     here = small_model(rng, (2,)), rng.standard_normal((B, D)), rng.standard_normal((B, 2))
     cases = []
     for at, value in (((3, 1), -1.0), ((0, 0), np.nan), ((5, 0), np.inf)):
@@ -254,7 +254,7 @@ def errors_of(model, X, Y, w):
     "likelihood", [fs.Gaussian(0.3), fs.Poisson()], ids=lambda x: type(x).__name__
 )
 def test_columns_of_targets_and_of_weights(gpu, rng, likelihood):
-    """(N, 1) beside a posterior without a leading axis is (N,), at no further copy to the host."""
+    """(N, 1) with a posterior without a leading axis is (N,), without a further copy."""
     model, X = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D))
     Y, w = rng.integers(0, 4, B), weights_for(rng, B)
     here = model, X, missing(Y.astype(float), w)

@@ -1,11 +1,10 @@
-"""A CuPy that lives on the host, so that everything above the kernels runs on "device" arrays without a device.
+"""A CuPy on the host: everything above the kernels runs on "device" arrays without a device.
 
-It is strict where CuPy is: an array never turns into a NumPy array by itself, and never mixes with
-one; results of reductions stay on the device; NumPy's functions reach it through
-``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules. What it does not have raises.
-Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
-sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are
-``libraries_on_host``.
+It is strict where CuPy is: an array is never converted to a NumPy array implicitly, and never mixes
+with one; results of reductions stay on the device; NumPy's functions reach it only through
+``__array_ufunc__`` and ``__array_function__``, by CuPy's rules. Missing functions raise. Copies to
+the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and sizes that
+only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are ``libraries_on_host``.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from fastsvgp.runtime import cuda_devices
 
 
 class Copies:
-    """How many copies there were, from the device to the host and back, and of how many bytes."""
+    """Counts of copies from the device to the host and back, and their bytes."""
 
     def __init__(self):
         self.to_host = self.to_device = self.bytes_to_host = self.bytes_to_device = 0
@@ -47,7 +46,7 @@ def _refused(value):
 
 
 def _inner(value):
-    """What NumPy works on in the place of an argument; NumPy's own arrays are refused."""
+    """Return the NumPy value of an argument; NumPy's own arrays are refused."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, np.ndarray):
@@ -58,7 +57,7 @@ def _inner(value):
 
 
 def _outer(result):
-    """A result as the device has it: 0-d arrays too."""
+    """Return a result as a device has it: 0-d arrays too."""
     if isinstance(result, (np.ndarray, np.generic)):
         return ndarray(np.asarray(result))
     if isinstance(result, (list, tuple)):
@@ -70,7 +69,7 @@ quiet = np.errstate(all="ignore")  # a device raises no floating-point flags; as
 
 
 def _on_device(function, parameters):
-    """A function of NumPy with these parameters, on arrays of the device."""
+    """Return a NumPy function with these parameters, for arrays of the device."""
     signature = inspect.signature(eval(f"lambda {parameters}: None"))
 
     @quiet
@@ -105,7 +104,7 @@ class Ufunc:
 
 
 class Pointer:
-    """A place in the memory of an array of NumPy, which it keeps alive."""
+    """A place in the memory of a NumPy array, which it keeps alive."""
 
     def __init__(self, memory, ptr=None):
         self.memory, self.ptr = memory, memory.ctypes.data if ptr is None else ptr
@@ -159,13 +158,13 @@ def _to_host(name):
 
 
 class ndarray:
-    """Device memory, as the host has it in ``_host``."""
+    """Device memory, stored on the host in ``_host``."""
 
     __array_priority__ = 100
     __hash__ = None
 
     def __init__(self, host, dtype=None, memptr=None, strides=None):
-        """Of an array of NumPy here; as in CuPy of a shape, with memory that is there already."""
+        """Wrap a NumPy array; or, as in CuPy, take a shape and existing memory."""
         self._host = host if memptr is None else memptr.view(host, dtype, strides)
         assert type(self._host) is np.ndarray
 
@@ -233,7 +232,7 @@ class ndarray:
         parts = index if isinstance(index, tuple) else (index,)
         for part in parts:
             if isinstance(part, ndarray) and part.dtype == bool:
-                copies.to_host += 1  # how many there are decides the shape of the result
+                copies.to_host += 1  # the number of True entries decides the shape of the result
             elif not isinstance(
                 part, (ndarray, int, np.integer, slice, type(None), type(Ellipsis))
             ):
@@ -252,21 +251,23 @@ class ndarray:
         locals()[f"__i{_name}__"] = _in_place(_name)
     for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or"):
         locals()[f"__{_name}__"] = _binary(_name)
-    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "all", "any", "diagonal", "transpose", "swapaxes",
-                  "view", "take", "argsort", "cumsum", "squeeze", "__neg__", "__abs__", "__invert__"):  # fmt: skip
+    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "all", "any",
+                  "diagonal", "transpose", "swapaxes", "view", "take", "argsort", "cumsum",
+                  "squeeze", "__neg__", "__abs__", "__invert__"):  # fmt: skip
         locals()[_name] = _method(_name)
     del _name
 
     def fill(self, value):
-        # the real one, too, reads it back
+        # the real one reads it back, too
         self._host.fill(value.item() if isinstance(value, ndarray) else value)
 
 
-# --- the modules -----------------------------------------------------------------------------------------------------------
+# --- the modules ----------------------------------------------------------------------------------
 
-UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
-isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract tanh""".split()
-# by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on
+UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite
+less less_equal log log1p isnan logaddexp logical_and logical_or maximum minimum multiply negative
+not_equal power square sqrt subtract tanh""".split()
+# with the parameters of CuPy's functions: NumPy's have more, and ``like=`` forwards some of these
 # unasked
 FUNCTIONS = {
     "all": "a, axis=None, out=None, keepdims=False",
@@ -327,13 +328,13 @@ def _asarray(a, dtype=None, blocking=False):
 
 
 def _ascontiguousarray(a, dtype=None):
-    # to NumPy float64 == None
+    # in NumPy float64 == None
     same = isinstance(a, ndarray) and a.flags.c_contiguous and (dtype is None or a.dtype == dtype)
     return a if same else _array(a, dtype, "C")
 
 
 def _empty(shape, dtype=float):
-    """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
+    """Return memory that holds NaN, so that entries that a kernel does not write show."""
     return ndarray(
         np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, 77, dtype)
     )
@@ -373,7 +374,7 @@ special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for
 
 @contextlib.contextmanager
 def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
-    """While this lasts, the CUDA twins run on the arrays of this module. Gives the module."""
+    """Let the CUDA twins run on the arrays of this module, within the context; yield the module."""
 
     def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
         for a in arguments:
@@ -383,10 +384,15 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
             kernel, grid, block, [*map(_plain, arguments)], shared_memory, order
         )
 
-    replaced = {"cupy": lambda: cupy, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
-                "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024,
-                "nccl": lambda: nccl_on_host,
-                "device_names": lambda: [CUDA.Device(i).pci_bus_id for i in range(devices)]}  # fmt: skip
+    replaced = {
+        "cupy": lambda: cupy,
+        "multiprocessors": lambda: multiprocessors,
+        "current_device": lambda: 0,
+        "device": lambda number: contextlib.nullcontext(),
+        "shared_memory_limit": lambda: 227 * 1024,
+        "nccl": lambda: nccl_on_host,
+        "device_names": lambda: [CUDA.Device(i).pci_bus_id for i in range(devices)],
+    }
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(cuda_devices, **replaced))
         stack.enter_context(mock.patch.object(loader, "launch", launch))

@@ -17,7 +17,7 @@ from fastsvgp.runtime import cuda_devices
 
 
 def _empty(shape, dtype=float):
-    """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
+    """Return memory that holds NaN, so that entries that a kernel does not write show."""
     return (
         np.full(shape, np.nan, dtype)
         if np.dtype(dtype).kind == "f"
@@ -26,7 +26,7 @@ def _empty(shape, dtype=float):
 
 
 class Stream(contextlib.nullcontext):
-    """The only one there is: what is launched is done."""
+    """The only stream: launched work is already done."""
 
     ptr = 0
 
@@ -37,11 +37,11 @@ class Stream(contextlib.nullcontext):
         pass
 
     def record(self):
-        return self  # in the place of an event: to wait for it is all that we do with one
+        return self  # also serves as an event: only waiting is needed
 
 
 class Device:
-    """One of several; which one a thread uses makes no difference to what it does."""
+    """One of several devices; the choice has no effect on the work."""
 
     used = threading.local()
 
@@ -67,7 +67,7 @@ def module_of(stem, dtype, sanitizer):
 
 
 def _gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
-    """``blas.gemm`` for arrays of NumPy."""
+    """``blas.gemm`` for NumPy arrays."""
     product = alpha * ((A.T if transpose_a else A) @ (B.T if transpose_b else B))
     C[...] = product + beta * C if beta else product
     return C
@@ -75,7 +75,10 @@ def _gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
 
 @contextlib.contextmanager
 def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=227 * 1024):
-    """While this lasts, the modules of ``fastsvgp.kernels.cuda`` take NumPy arrays; threads run in the given order."""
+    """Let the modules of ``fastsvgp.kernels.cuda`` take NumPy arrays, within the context.
+
+    Threads run in the given order.
+    """
 
     def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
         module = module_of(stem, str(dtype), sanitizer)

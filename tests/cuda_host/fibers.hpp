@@ -1,8 +1,10 @@
-// Threads of a CUDA block as fibers on one OS thread: stacks, switching, shared memory, and the hooks of the sanitizers.
+// Threads of a CUDA block as fibers on one OS thread: stacks, switching, shared memory, and
+// sanitizer hooks.
 //
-// A fiber runs until it waits at a barrier or at a warp collective, so a run is deterministic for a given order of the threads.
-// Under -fsanitize=thread every fiber is a thread of its own to the race check, and only barriers and atomics order them: a missing
-// barrier is found from one run, whatever the schedule was. Under -fsanitize=address overruns of shared and global arrays are found.
+// A fiber runs until it waits at a barrier or at a warp collective, so a run is deterministic for a
+// given order of the threads. Under -fsanitize=thread the race check treats every fiber as a
+// thread, ordered only by barriers and atomics: a missing barrier is found in one run, whatever the
+// schedule was. Under -fsanitize=address overruns of shared and global arrays are found.
 #pragma once
 #include <sys/mman.h>
 
@@ -32,7 +34,8 @@ void AnnotateIgnoreReadsEnd(const char*, int);
 void AnnotateIgnoreWritesBegin(const char*, int);
 void AnnotateIgnoreWritesEnd(const char*, int);
 }
-#define UNSEEN __attribute__((no_sanitize_thread, noinline))  // the emulation is no part of the race check
+// the emulation is excluded from the race check
+#define UNSEEN __attribute__((no_sanitize_thread, noinline))
 #else
 #define FIBER_TSAN 0
 #define UNSEEN
@@ -63,12 +66,13 @@ struct dim3 {
 
 namespace cuda_host {
 
-constexpr size_t STACK = 256 * 1024;         // virtual; the system hands pages out as they are touched
-constexpr size_t SHARED_LIMIT = 227 * 1024;  // what a block may have on sm_90 and sm_100
-constexpr size_t ARENA = 512 * 1024;         // static shared memory from 0 on, dynamic from DYNAMIC on
+constexpr size_t STACK = 256 * 1024;         // virtual; pages are allocated when touched
+constexpr size_t SHARED_LIMIT = 227 * 1024;  // limit of a block on sm_90 and sm_100
+// static shared memory from 0 on, dynamic from DYNAMIC on
+constexpr size_t ARENA = 512 * 1024;
 constexpr size_t DYNAMIC = 256 * 1024;
 
-struct Quiet {  // memory that the standard library touches for the emulation is no part of the race check either
+struct Quiet {  // excludes memory that the standard library touches for the emulation as well
 #if FIBER_TSAN
   Quiet() { AnnotateIgnoreReadsBegin("", 0), AnnotateIgnoreWritesBegin("", 0); }
   ~Quiet() { AnnotateIgnoreWritesEnd("", 0), AnnotateIgnoreReadsEnd("", 0); }
@@ -80,7 +84,8 @@ struct Quiet {  // memory that the standard library touches for the emulation is
 enum State : uint8_t { READY, AT_BARRIER, AT_COLLECTIVE, DONE };
 
 struct Fiber;
-struct Collective {  // one lane's part in a warp collective; it lives on the lane's stack while the lane waits
+// one lane's part in a warp collective, on the lane's stack while the lane waits
+struct Collective {
   int kind;
   unsigned mask;
   const void* in;
@@ -100,25 +105,29 @@ struct Fiber {
   void* fake_stack = nullptr;  // AddressSanitizer's
   void* tsan = nullptr;
   unsigned barriers, warp_barriers;  // passed so far
-  void* met;                         // the last atomic, and whether a fence came before the next one
+  // the last atomic, and whether a fence came before the next one
+  void* met;
   bool fenced;
   struct Copy {
     void* target;
     const void* source;
     int bytes, valid;
   };
-  std::vector<std::vector<Copy>> async;  // groups of asynchronous copies not waited for; the last one is open
+  // groups of asynchronous copies not waited for; the last one is open
+  std::vector<std::vector<Copy>> async;
 };
 
 inline char* map_pages(size_t bytes) {
-  return static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 inline void unmap_pages(void* pages, size_t bytes) {
   __asan_unpoison_memory_region(pages, bytes);
   munmap(pages, bytes);
 }
 
-// Stacks outlive a launch: to map, touch and unmap them for each would take longer than most kernels of the tests.
+// Stacks outlive a launch: mapping, touching and unmapping them would take longer than most test
+// kernels.
 UNSEEN inline std::vector<char*>& idle_stacks() {
   static thread_local std::vector<char*> stacks;
   return stacks;
@@ -137,7 +146,7 @@ UNSEEN inline void give_back(char* stack) {
   idle_stacks().push_back(stack);
 }
 
-struct Block {  // the one that runs, and what the next one takes over
+struct Block {  // the running block, and the state that the next one takes over
   uint3 index{};
   dim3 grid, shape;
   std::vector<Fiber> fibers;
@@ -147,9 +156,12 @@ struct Block {  // the one that runs, and what the next one takes over
   void* arguments = nullptr;
   char* arena = nullptr;
   size_t dynamic = 0, used = 0;
-  std::vector<std::pair<const void*, size_t>> arrays;  // static shared arrays met so far, by the address of their tag
-  uint64_t* order = nullptr;                           // places of this block's barriers for the race check: see Ordering
-  uint64_t finished = 0;                               // likewise, of the end of the launch after all threads
+  // static shared arrays met so far, by the address of their tag
+  std::vector<std::pair<const void*, size_t>> arrays;
+  // places of this block's barriers for the race check: see Ordering
+  uint64_t* order = nullptr;
+  // likewise, of the end of the launch after all threads
+  uint64_t finished = 0;
   char error[512] = "";
   bool failed = false;
   bool agreed = true;  // all threads' votes at the last barrier
@@ -164,11 +176,14 @@ struct Block {  // the one that runs, and what the next one takes over
 };
 inline constinit thread_local Block* block = nullptr;
 
-// What a barrier orders, told to the race check: all that was done before it happens before all that comes after. Two addresses in
-// turn: with one, a late thread would pick up the order of the next barrier, and a race would be hidden.
+// What a barrier orders, reported to the race check: all that was done before happens before all
+// that comes after. Two alternating addresses: with one, a late thread would acquire the order of
+// the next barrier, and a race would be hidden.
 struct Ordering {
   uint64_t* address;
-  UNSEEN Ordering(size_t first, unsigned count) : address(&block->order[first + (count & 1)]) { __tsan_release(address); }
+  UNSEEN Ordering(size_t first, unsigned count) : address(&block->order[first + (count & 1)]) {
+    __tsan_release(address);
+  }
   UNSEEN ~Ordering() { __tsan_acquire(address); }
 };
 
@@ -214,7 +229,8 @@ __attribute__((format(printf, 1, 2))) UNSEEN inline void fail(const char* format
   Block* b = block;
   if (b->failed) return;
   b->failed = true;
-  const int n = std::snprintf(b->error, sizeof b->error, "block (%u,%u,%u): ", b->index.x, b->index.y, b->index.z);
+  const int n = std::snprintf(b->error, sizeof b->error, "block (%u,%u,%u): ", b->index.x,
+                              b->index.y, b->index.z);
   va_list rest;
   va_start(rest, format);
   std::vsnprintf(b->error + n, sizeof b->error - n, format, rest);
@@ -226,7 +242,8 @@ UNSEEN inline void* shared_array(const void* tag, size_t bytes) {
   Block* b = block;
   for (auto& [known, offset] : b->arrays)
     if (known == tag) return b->arena + offset;
-  const size_t offset = (b->used + 15) / 16 * 16 + 128 * b->arrays.size();  // a red zone between arrays
+  // a red zone between arrays
+  const size_t offset = (b->used + 15) / 16 * 16 + 128 * b->arrays.size();
   b->used = (b->used + 15) / 16 * 16 + bytes;
   if (b->used + b->dynamic > SHARED_LIMIT || offset + bytes > DYNAMIC) {
     fail("%zu bytes of shared memory, the limit is %zu", b->used + b->dynamic, SHARED_LIMIT);
@@ -239,7 +256,8 @@ UNSEEN inline void* shared_array(const void* tag, size_t bytes) {
 }
 template <class T, int DECLARATION>
 T& shared() {
-  static char tag;  // one address per declaration and type: a declaration in a template is one of each instance
+  // one address per declaration and type: a declaration in a template is one of each instance
+  static char tag;
   return *static_cast<T*>(shared_array(&tag, sizeof(T)));
 }
 template <class T>
@@ -268,13 +286,16 @@ UNSEEN inline void prepare_block(Block* b, uint3 index) {
     f.barriers = f.warp_barriers = 0;
     f.met = nullptr, f.fenced = false;
 #if FIBER_TSAN
-    constexpr size_t USED = 16 * 1024;  // likewise what the thread of an earlier block kept on this stack
-    mmap(f.stack + STACK - USED, USED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    // likewise the data of an earlier block's thread on this stack
+    constexpr size_t USED = 16 * 1024;
+    mmap(f.stack + STACK - USED, USED, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     if (f.tsan) __tsan_destroy_fiber(f.tsan);
     f.tsan = __tsan_create_fiber(0);
 #endif
     void** top = reinterpret_cast<void**>(f.stack + STACK - 64);
-    *top = reinterpret_cast<void*>(fiber_main);  // taken by ret, which leaves the stack pointer as after a call
+    // popped by ret, which leaves the stack pointer as after a call
+    *top = reinterpret_cast<void*>(fiber_main);
     for (int k = 0; k < 6; ++k) *--top = nullptr;
     f.stack_pointer = top;
   }

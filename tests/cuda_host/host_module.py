@@ -1,4 +1,4 @@
-"""Build a ``.cu`` file with g++ over ``cuda_host.hpp`` and launch its kernels on NumPy arrays, as CuPy does on a device."""
+"""Build a ``.cu`` file with g++ over ``cuda_host.hpp`` and launch its kernels on NumPy arrays."""
 
 import ctypes
 import fcntl
@@ -24,18 +24,18 @@ DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*\[\s*\]\s*;"
 )
 ORDERS = ("forward", "reverse", "random")
-FLAGS = ["-std=c++20", "-g1", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
-         "-Wno-unused-function", "-Wno-attributes"]  # fmt: skip
+FLAGS = ["-std=c++20", "-g1", "-march=native", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror",
+         "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-attributes"]  # fmt: skip
 SANITIZERS = {
     None: ["-O2"],
     "thread": ["-O1", "-fsanitize=thread"],
-    # compiled longer than run
+    # compiling takes longer than running
     "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
 
 
 def translate(text, name):
-    """The host's translation unit; the numbers of its lines are those of the source."""
+    """Return the host's translation unit; its line numbers are those of the source."""
     count = iter(range(1, 1 << 30))
     text = DYNAMIC.sub(lambda m: f"{m[1]}* {m[2]} = cuda_host::dynamic_shared<{m[1]}>();", text)
     text = SHARED.sub(
@@ -48,7 +48,7 @@ def translate(text, name):
 
 
 def cache_folder():
-    """Where built libraries are kept: never in the repository."""
+    """Return the folder of built libraries: never in the repository."""
     folder = pathlib.Path(
         os.environ.get("CUDA_HOST_CACHE")
         or pathlib.Path(tempfile.gettempdir()) / f"cuda_host_{os.getuid()}"
@@ -58,7 +58,7 @@ def cache_folder():
 
 
 def build(path, options, sanitizer):
-    """Path of the shared library of ``path``, made now or kept from an earlier run."""
+    """Return the path of the shared library of ``path``, built now or cached."""
     source = translate(path.read_text(encoding="utf-8"), str(path))
     command = [
         os.environ.get("CXX", "g++"),
@@ -73,7 +73,7 @@ def build(path, options, sanitizer):
     )
     key = hashlib.sha256(source.encode() + headers + " ".join(command).encode()).hexdigest()[:24]
     library = cache_folder() / f"{key}.so"
-    # who asks for what another process is building waits for it
+    # wait for another process that builds the same library
     with open(library.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _build(library, source, command, path.name)
@@ -82,7 +82,7 @@ def build(path, options, sanitizer):
 
 def _build(library, source, command, name):
     if not library.exists():
-        # built aside and renamed: runs may overlap
+        # built in a temporary folder and renamed, because runs can overlap
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             unit, part = pathlib.Path(folder, "unit.cpp"), pathlib.Path(folder, "unit.so")
             unit.write_text(source, encoding="utf-8")
@@ -95,10 +95,10 @@ def _build(library, source, command, name):
 
 
 class HostModule:
-    """The kernels of one ``.cu`` file; ``order`` says in which order the threads of a block run.
+    """The kernels of one ``.cu`` file; ``order`` is the order in which the threads of a block run.
 
-    With ``CUDA_HOST_TRUNCATING=1`` in the environment tensor cores cut off sums of float32 as those
-    of devices do.
+    With ``CUDA_HOST_TRUNCATING=1`` in the environment tensor cores truncate sums of float32 as
+    those of devices do.
     """
 
     def __init__(self, path, options=(), sanitizer=None):
@@ -136,7 +136,10 @@ class HostModule:
 
     @staticmethod
     def _cell(kernel, i, argument, code):
-        """The argument as the launch wants it; its type must be the parameter's (CuPy would pass it on unlooked at)."""
+        """Return the argument in the form of a launch; its type must be the parameter's.
+
+        CuPy would pass it on unchecked.
+        """
         if isinstance(argument, np.ndarray):
             found, cell = "*" + argument.dtype.str[1:], ctypes.c_void_p(argument.ctypes.data)
         elif (argument is None or isinstance(argument, np.uint64) and argument == 0) and code[

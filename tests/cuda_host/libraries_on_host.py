@@ -11,9 +11,9 @@ LETTERS = {"f": "s", "d": "d"}
 
 
 def _matrix(kind, address, rows, columns, lead):
-    """A column-major matrix in memory, as a view.
+    """Return a column-major matrix in memory, as a view.
 
-    Its last column ends where the matrix ends, not with a whole column.
+    Its last column ends where the matrix ends, which is not a whole column.
     """
     assert lead >= max(1, rows), (lead, rows)
     if rows == 0 or columns == 0:
@@ -26,7 +26,7 @@ def _matrix(kind, address, rows, columns, lead):
 
 
 def _op(kind, transpose, address, rows, columns, lead):
-    """op(A), rows x columns."""
+    """Return op(A), rows x columns."""
     return (
         _matrix(kind, address, columns, rows, lead).T
         if transpose

@@ -1,7 +1,7 @@
-"""An NCCL that lives on the host: ranks are threads, and a communicator is where they meet.
+"""An NCCL on the host: ranks are threads, and a communicator is their shared state.
 
-Names and parameters are those of CuPy's module; calls take addresses, as there. ``calls`` has what
-each rank called.
+Names and parameters are those of CuPy's module; calls take addresses, as there. ``calls`` records
+the calls of each rank.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ ID_BYTES = 128
 
 
 class _Meeting:
-    """What the ranks of a communicator have together."""
+    """The shared state of a communicator's ranks."""
 
     def __init__(self, size):
         self.buffers, self.barrier, self.result = (
@@ -72,4 +72,4 @@ class NcclCommunicator:
             meeting.result = make(meeting.buffers)
         meeting.barrier.wait()
         received[:] = meeting.result
-        meeting.barrier.wait()  # nobody begins anew while another reads
+        meeting.barrier.wait()  # no rank starts the next call while another reads

@@ -1,4 +1,7 @@
-"""Run the kernels of ``planted.cu``: ``python -m cuda_host.planted DEFECT SANITIZER`` exits with 0 where the result is right."""
+"""Run the kernels of ``planted.cu``; exit with 0 if the results are right.
+
+Usage: ``python -m cuda_host.planted DEFECT SANITIZER``.
+"""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Compile CUDA sources for several architectures, without a GPU, and read what ptxas says about each kernel."""
+"""Compile CUDA sources for several architectures without a GPU, and read ptxas's report."""
 
 import functools
 import hashlib
@@ -15,7 +15,7 @@ from cuda_host import host_module
 from fastsvgp.kernels.cuda.common import loader
 
 ARCHITECTURES = ("80", "90a", "100")
-COMMANDS = (__file__, loader.__file__)  # how the compilers are called
+COMMANDS = (__file__, loader.__file__)  # the modules that call the compilers
 VERBOSE = ("-v", "--warn-on-spills", "--warn-on-local-memory-usage")
 KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -23,7 +23,7 @@ USED = re.compile(r"Used (\d+) registers")
 
 
 def why_not(compiler):
-    """The reason why a compiler cannot be used here, or None."""
+    """Return the reason why a compiler cannot be used here, or None."""
     if compiler == "nvcc":
         return None if shutil.which("nvcc") else "nvcc is not on the path"
     try:
@@ -37,7 +37,10 @@ def why_not(compiler):
 
 
 def log_of(compiler, stem, dtype, architecture):
-    """What compiler and assembler say, now or in an earlier run on the same sources; ``RuntimeError`` where they refuse."""
+    """Return the output of compiler and assembler, if possible of an earlier run.
+
+    Raises ``RuntimeError`` if they fail.
+    """
     folder = pathlib.Path(loader.source_folder())
     texts = [
         p.read_bytes()
@@ -53,7 +56,7 @@ def log_of(compiler, stem, dtype, architecture):
         / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
     )
     if not kept.exists():
-        # written there and renamed: runs may overlap
+        # written in a temporary folder and renamed, because runs can overlap
         with tempfile.TemporaryDirectory(dir=kept.parent) as aside:
             part = pathlib.Path(aside, "log")
             part.write_text(_log_of(compiler, stem, dtype, architecture), encoding="utf-8")
@@ -85,8 +88,9 @@ def _nvcc(stem, dtype, architecture):
     folder = pathlib.Path(loader.source_folder())
     with tempfile.TemporaryDirectory() as scratch:
         cubin = pathlib.Path(scratch, "kernels.cubin")
-        command = ["nvcc", "-cubin", f"-gencode=arch=compute_{architecture},code=sm_{architecture}", "-std=c++17",
-                   "-Werror", "all-warnings", "-Xptxas", ",".join(VERBOSE), f"-DREAL={loader.C_NAMES[dtype]}",
+        command = ["nvcc", "-cubin", f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
+                   "-std=c++17", "-Werror", "all-warnings", "-Xptxas", ",".join(VERBOSE),
+                   f"-DREAL={loader.C_NAMES[dtype]}",
                    str(folder / f"{stem}.cu"), "-o", str(cubin)]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -95,7 +99,7 @@ def _nvcc(stem, dtype, architecture):
 
 
 def usage(log):
-    """Per kernel: registers, bytes of stack frame, bytes spilled."""
+    """Return per kernel: registers, bytes of stack frame, bytes spilled."""
     found, name = {}, None
     for line in log.splitlines():
         if match := KERNEL.search(line):

@@ -1,4 +1,4 @@
-"""Run Python under a sanitizer of g++: the runtime has to be in the process from its start, so it is a process of its own."""
+"""Run Python under a sanitizer of g++, in a process that loads its runtime at the start."""
 
 import os
 import pathlib
@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 
-FOUND = 66  # exit status where a sanitizer reports
+FOUND = 66  # exit status if a sanitizer reports an error
 RUNTIME = {"thread": "libtsan.so", "address": "libasan.so"}
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 
 def runtime(sanitizer):
-    """Path of the sanitizer's library, or None where g++ has none."""
+    """Return the path of the sanitizer's library, or None if g++ has none."""
     named = subprocess.run(
         ["g++", f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True
     ).stdout.strip()
@@ -20,13 +20,16 @@ def runtime(sanitizer):
 
 
 def why_not(sanitizer):
-    """The reason why a sanitizer cannot be used here, or None."""
+    """Return the reason why a sanitizer cannot be used here, or None."""
     if shutil.which("g++") is None or runtime(sanitizer) is None:
         return f"needs g++ and its {RUNTIME[sanitizer]}"
 
 
 def run(sanitizer, module, *arguments):
-    """``python -m module arguments`` under the sanitizer; the finished process, with its output as text."""
+    """Run ``python -m module arguments`` under the sanitizer; return the finished process.
+
+    Its output is text.
+    """
     environment = {
         **os.environ,
         "LD_PRELOAD": runtime(sanitizer),
@@ -34,7 +37,7 @@ def run(sanitizer, module, *arguments):
         "TSAN_OPTIONS": f"exitcode={FOUND}:report_signal_unsafe=0",
         "ASAN_OPTIONS": f"exitcode={FOUND}:detect_leaks=0",
         "UBSAN_OPTIONS": f"exitcode={FOUND}:print_stacktrace=1",
-        "OPENBLAS_NUM_THREADS": "1",  # threads of others would only slow the check down
+        "OPENBLAS_NUM_THREADS": "1",  # more threads would only slow the check down
     }
     command = [sys.executable, "-m", module, *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-// The order in which fibers run; barriers and warp collectives, and what is wrong with the use of them; blocks and launches.
+// The order in which fibers run; barriers, warp collectives and their misuse; blocks and launches.
 #pragma once
 #include "fibers.hpp"
 
@@ -25,13 +25,14 @@ UNSEEN inline int sync_threads_and(int line, bool vote) {
 }
 
 UNSEEN inline void collective(Collective& mine) {
-  if (!(mine.mask >> (thread_number() % 32) & 1)) fail("a lane is not in its own mask %08x", mine.mask);
+  if (!(mine.mask >> (thread_number() % 32) & 1))
+    fail("a lane is not in its own mask %08x", mine.mask);
   block->self->collective = &mine;
   block->self->state = AT_COLLECTIVE;
   to_scheduler();
 }
 
-// A collective is complete when every lane of its mask that exists waits in it.
+// A collective is complete when every existing lane of its mask waits in it.
 UNSEEN inline bool complete_collectives(Block* b, Fiber* lanes, int count) {
   bool any = false;
   for (int l = 0; l < count && !b->failed; ++l) {
@@ -41,7 +42,8 @@ UNSEEN inline bool complete_collectives(Block* b, Fiber* lanes, int count) {
     for (int k = 0; k < count && all; ++k) {
       if (!(c->mask >> k & 1)) continue;
       if (lanes[k].state == READY || lanes[k].state == AT_BARRIER) all = false;
-      else if (lanes[k].state == DONE) fail("lane %d left before a warp collective that names it", k);
+      else if (lanes[k].state == DONE)
+        fail("lane %d left before a warp collective that names it", k);
       else if (lanes[k].collective->kind != c->kind || lanes[k].collective->mask != c->mask)
         fail("lanes %d and %d are in different collectives or masks", l, k);
     }
@@ -55,7 +57,7 @@ UNSEEN inline bool complete_collectives(Block* b, Fiber* lanes, int count) {
   return any;
 }
 
-// True when the block goes on: all of its threads were at the same barrier.
+// Return true when the block continues: all of its threads were at the same barrier.
 UNSEEN inline bool pass_barrier(Block* b, bool progress) {
   int waiting = 0, done = 0, line = -1, stuck = -1;
   const int count = b->fibers.size();
@@ -64,12 +66,14 @@ UNSEEN inline bool pass_barrier(Block* b, bool progress) {
     if (f.state == DONE) ++done;
     else if (f.state == AT_BARRIER) {
       ++waiting;
-      if (line >= 0 && f.line != line) fail("threads wait at the __syncthreads() of lines %d and %d", line, f.line);
+      if (line >= 0 && f.line != line)
+        fail("threads wait at the __syncthreads() of lines %d and %d", line, f.line);
       line = f.line;
     } else stuck = i;
   }
   if (stuck >= 0 && !progress) fail("deadlock: thread %d waits in a warp collective", stuck);
-  if (stuck < 0 && waiting && done) fail("%d threads left while %d wait at line %d", done, waiting, line);
+  if (stuck < 0 && waiting && done)
+    fail("%d threads left while %d wait at line %d", done, waiting, line);
   if (b->failed || done == count) return false;
   if (waiting == count) {
     b->agreed = true;
@@ -78,7 +82,8 @@ UNSEEN inline bool pass_barrier(Block* b, bool progress) {
   return true;
 }
 
-// Numbers in no order (Marsaglia 2003, "Xorshift RNGs"): the standard library's take a third of the time that a small file compiles.
+// Random numbers (Marsaglia 2003, "Xorshift RNGs"): the standard library's take a third of a small
+// file's compile time.
 struct Random {
   uint64_t state;
   UNSEEN void shuffle(std::vector<int>& values) {
@@ -124,12 +129,13 @@ struct Launch {
   void* arguments;
 };
 
-// Runs all blocks, one after the other; 0, or 1 and what went wrong in error (512 bytes).
+// Run all blocks in turn; return 0, or 1 with a message in `error` (512 bytes).
 UNSEEN inline int run(const Launch& launch, char* error) {
   const int count = launch.shape.x * launch.shape.y * launch.shape.z;
   const long blocks = long(launch.grid.x) * launch.grid.y * launch.grid.z;
   if (count < 1 || count > 1024 || blocks < 1 || launch.dynamic > SHARED_LIMIT) {
-    std::snprintf(error, 512, "bad launch: %ld blocks of %d threads, %zu bytes", blocks, count, launch.dynamic);
+    std::snprintf(error, 512, "bad launch: %ld blocks of %d threads, %zu bytes", blocks, count,
+                  launch.dynamic);
     return 1;
   }
   Block b;
@@ -140,7 +146,8 @@ UNSEEN inline int run(const Launch& launch, char* error) {
   for (auto& f : b.fibers) f.stack = take_stack();
   b.arena = map_pages(ARENA);
   Random random{0x9e3779b97f4a7c15 + launch.seed};
-  // The barrier of a block and those of its warps, two places each; no place serves two blocks: they are not ordered.
+  // The barrier of a block and those of its warps, two places each; no place serves two blocks:
+  // blocks are unordered.
   constexpr size_t PLACES = 2 + 2 * 32;
   std::vector<uint64_t> places(FIBER_TSAN ? PLACES * blocks : PLACES);
 #if FIBER_TSAN

@@ -1,7 +1,8 @@
-"""Runs of every kernel that are small enough for sanitizers: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``.
+"""Run every kernel in calls that are small enough for sanitizers.
 
-The families are those of ``tests/support/FAMILY_problems.py``; "device" is the front door, with the kernels
-behind bounds and optimisers.
+Usage: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``. The families are those of
+``tests/support/FAMILY_problems.py``; "device" is the front door, with the kernels behind bounds and
+optimisers.
 """
 
 import importlib
@@ -10,7 +11,7 @@ import sys
 import numpy as np
 
 EITHER = ("float32", "float64")
-# in either dtype where 128-bit loads hold other numbers of elements, or the matrix products of a
+# in both dtypes if 128-bit loads hold different numbers of elements, or if the matrix products of a
 # warp differ
 RUNS = {
     "chevron": EITHER,
@@ -21,7 +22,7 @@ RUNS = {
     "patches": ("float32",),
     "device": ("float32",),
 }
-LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone
+LIBRARIES = {  # stems of the sources that are launched by runs in a dtype other than float32 only
     "fingerprint": ("float64",),
     "chevron": EITHER,
     "fourier": EITHER,
@@ -35,7 +36,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in another dtype
 def run(family, dtype, sanitizer=None):
     problems = importlib.import_module(f"support.{family}_problems")
     if family == "device":
-        # with this emulation only: those of families take plain arrays
+        # with this emulation only: the other families take plain arrays
         from cuda_host.cupy_on_host import cupy_on_host
 
         with cupy_on_host(sanitizer=sanitizer) as module:

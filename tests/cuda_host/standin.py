@@ -1,6 +1,6 @@
-"""A plugin of pytest: the stand-in for CUDA's driver (see ``tests/cuda/on_standin.sh``), with what it lacks for our calls.
+"""pytest plugin: adapts the stand-in for the CUDA driver (see ``tests/cuda/on_standin.sh``).
 
-It compiles CuPy's own kernels by g++. Of CUDA's mathematics two functions are missing there, or
+It compiles CuPy's own kernels by g++. Two functions of CUDA's mathematics are missing there, or
 overflow far from zero.
 """
 
@@ -8,7 +8,7 @@ import fastsvgp.kernels.cuda
 from fastsvgp.kernels.cuda.common import graphs, libraries, loader
 from fastsvgp.runtime import cuda_devices
 
-# It was written when these stood here.
+# It was written when these were here.
 fastsvgp.kernels.cuda.loader, loader._require_device = loader, cuda_devices.require_device
 
 import fakegpu  # noqa: E402
@@ -22,7 +22,8 @@ inline double normcdfinv(double p) {
   }
   return p <= 0 ? -INFINITY : p >= 1 ? INFINITY : (low + high) / 2;
 }
-inline double scaled_erfc(double x) {  // exp(x^2) erfc(x), by Laplace's continued fraction where the factors leave their range
+// exp(x^2) erfc(x), by Laplace's continued fraction if the factors are out of range
+inline double scaled_erfc(double x) {
   if (x < 20) return std::exp(x * x) * std::erfc(x);
   double tail = 0;
   for (int n = 40; n > 0; --n) tail = n / 2.0 / (x + tail);
@@ -34,11 +35,11 @@ fakegpu.host_compile = lambda source, options: _compile(
     source.replace("erfcxf(", "scaled_erfc(").replace("erfcx(", "scaled_erfc("), options
 )
 
-# Its driver runs at once what is captured, and a launch of the graph does nothing. So that runs the
-# same again here.
+# Its driver executes captured work at once, and a launch of the graph does nothing. Therefore the
+# function runs again here.
 if not fakegpu.NOOP:
     graphs.Recorded._launch = lambda self: setattr(self, "_result", self._apart(self._body))
-# Its cuBLAS has all that CuPy calls, and CuPy does not call this one.
+# Its cuBLAS has everything that CuPy calls; CuPy does not call this function.
 _routine = libraries.routine
 libraries.routine = lambda library, name, *types: (
     (lambda *_: None) if "SetWorkspace" in name else _routine(library, name, *types)

@@ -109,7 +109,7 @@ def test_reverse_rules(rng, M, batch):
 
 @pytest.mark.parametrize("M, N", [(1, 1), (4, 3), (70, 20)])
 def test_whitening_lemma(rng, M, N):
-    """The gradient of g(L^-1 Y1, L^-1 Y2) in A = L L' from C = sum X_bar X' alone."""
+    """The gradient of g(L^-1 Y1, L^-1 Y2) in A = L L' depends only on C = sum X_bar X'."""
     A, Y = spd(rng, M), rng.standard_normal((2, M, N))
     bar = rng.standard_normal((2, M, N))
     white = lambda A: kernels.solve_triangular(kernels.cholesky(A), Y)  # noqa: E731

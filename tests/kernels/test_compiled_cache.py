@@ -1,4 +1,4 @@
-"""Machine code beside the sources belongs to those sources, and where it cannot lie there it lies where no other user writes."""
+"""Compiled code beside the sources belongs to them; otherwise it is stored in a private folder."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ def test_compiled_files_go_when_any_source_changes(tmp_path):
     cache = package / "common" / "__pycache__"
     run = [sys.executable, "-c", "import cpu"]
     subprocess.run(run, cwd=tmp_path, check=True)
-    cache.mkdir(exist_ok=True)  # where Python writes no bytecode it is not there
+    cache.mkdir(exist_ok=True)  # missing if Python writes no bytecode
     old = cache / "caller.f-1.py311.nbi"
     old.write_bytes(b"machine code")
     subprocess.run(run, cwd=tmp_path, check=True)
@@ -36,7 +36,7 @@ def test_compiled_files_go_when_any_source_changes(tmp_path):
     assert not old.exists()
 
 
-def test_blas_is_loaded_with_our_timeout_and_the_environment_stays(tmp_path):
+def test_blas_loads_with_our_timeout_and_keeps_the_environment(tmp_path):
     code = """
 import os, sys
 import numpy
@@ -71,9 +71,9 @@ print(numba.config.CACHE_DIR)
 
 @pytest.fixture
 def installation(tmp_path):
-    """``run(**environment)`` compiles a function of a copy whose folder cannot be written, for a user without a home.
+    """``run(**environment)`` compiles a function of a copy in a read-only folder, without a home.
 
-    Files in the place of folders keep out the superuser too.
+    Files in place of folders keep out the superuser too.
     """
     package = tmp_path / "site" / "fastsvgp"
     shutil.copytree(
@@ -108,7 +108,7 @@ def files(folder):
     return {file.name: file.stat().st_mtime_ns for file in folder.rglob("thread_pool._watch-*.nb?")}
 
 
-def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(installation):
+def test_compiled_code_goes_to_a_temporary_folder_if_need_be(installation):
     first = installation()
     assert first.returncode == 0, first.stderr
     assert (
@@ -126,11 +126,11 @@ def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(install
     (installation.package / "kernels" / "cpu" / "common" / "thread_pool.py").open("a").write(
         "# changed\n"
     )
-    # code of other sources lies elsewhere
+    # code of other sources is stored elsewhere
     assert installation().stdout.strip() not in ("", str(place))
 
 
-def test_a_writable_folder_is_taken_without_a_word(installation, tmp_path):
+def test_writable_folder_is_used_without_warning(installation, tmp_path):
     given = installation(NUMBA_CACHE_DIR=str(tmp_path / "given"))
     assert (
         given.returncode == 0
@@ -201,7 +201,7 @@ def test_a_folder_of_one_process_goes_with_it(tmp_path):
         assert place.exists() == stays
 
 
-def test_no_folder_at_all(monkeypatch):
+def test_missing_temporary_folder_is_reported(monkeypatch):
     def refuse(**_):
         raise RuntimeError("cannot cache function: no locator available")
 

@@ -1,4 +1,4 @@
-"""Whether others want the cores: what calls on several threads tell, and how long it is believed."""
+"""CPU contention: what calls on several threads show, and how long one thread is kept."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ LARGE = np.eye(400)
 
 
 class Clocks:
-    """Wall time, CPU time of the process, the time in the queue for a core, and that of idle cores, turned by hand."""
+    """Manually advanced wall time, process CPU time, run-queue time and idle time."""
 
     def __init__(self, monkeypatch):
         self.wall = self.cpu = self.queued = 100.0
@@ -37,19 +37,19 @@ def clocks(monkeypatch):
     return Clocks(monkeypatch)
 
 
-def test_who_gets_the_cores_is_alone(clocks):
+def test_enough_cpu_time_is_no_contention(clocks):
     found = contention.Crowd()
     for share in (1.0, 0.95, 0.81):
         found.observe(2, 2 * share, 1.0, 0.3)
         assert not found
     found.observe(4, 2.5, 1.0, 0.3)
-    assert not found  # once is chance
+    assert not found  # once can be chance
     found.observe(4, 3.5, 1.0, 0.3)
     found.observe(4, 2.5, 1.0, 0.3)
     assert not found
 
 
-def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
+def test_contention_is_tested_again_after_growing_delays(clocks):
     found, pause = contention.Crowd(), contention.FIRST
     found.observe(2, 1.0, 1.0, 0.3)
     for _ in range(8):
@@ -66,11 +66,11 @@ def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
     for _ in range(2):
         found.observe(2, 1.0, 1.0, 0.3)
     clocks.turn(1.01 * contention.FIRST, 0)
-    assert not found  # alone for a moment, it begins anew
+    assert not found  # after a short time without contention the delay restarts
 
 
-def test_a_crowd_is_believed_while_others_have_the_cores(clocks):
-    """Three cores, of which this process uses one: it looks again when the other two were idle, or its own."""
+def test_contention_lasts_while_others_use_the_cores(clocks):
+    """Three cores, one used by this process: it tests again if the others were idle, or its own."""
     found, clocks.idle = contention.Crowd(), 1000.0
     for _ in range(2):
         found.observe(3, 1.5, 1.0, 0.3)
@@ -82,7 +82,7 @@ def test_a_crowd_is_believed_while_others_have_the_cores(clocks):
         clocks.turn(1.01 * contention.FIRST, cpu * contention.FIRST)
         clocks.idle += (2.95 - cpu) * contention.FIRST
         assert not found
-        found.observe(3, 1.5, 1.0, 0.3)  # and yet not all cores: it waits longer
+        found.observe(3, 1.5, 1.0, 0.3)  # but not all cores are available: the delay grows
         assert found
         clocks.turn(1.01 * contention.FIRST, contention.FIRST)
         clocks.idle += 2 * contention.FIRST
@@ -119,7 +119,7 @@ def test_idle_cores_are_counted(tmp_path, monkeypatch):
     (tmp_path / "stat").write_text("".join(lines))
     assert contention.idle() == 400 / os.sysconf("SC_CLK_TCK")
     (tmp_path / "stat").write_text("".join(lines[:3]))
-    assert contention.idle() is None  # a core of ours is not told of
+    assert contention.idle() is None  # one of our cores is missing
 
 
 class Pool:
@@ -136,7 +136,7 @@ class Pool:
 
 @pytest.fixture
 def pool(monkeypatch, clocks):
-    """In a process that nobody told how many threads it has."""
+    """A process whose number of threads is not set."""
     pool = Pool()
     monkeypatch.setattr(blas_threads, "scipys", lambda: pool)
     monkeypatch.setattr(blas_threads, "crowd", contention.Crowd())
@@ -148,7 +148,7 @@ def pool(monkeypatch, clocks):
     return pool
 
 
-def test_in_a_crowd_one_thread(pool, clocks):
+def test_contention_limits_calls_to_one_thread(pool, clocks):
     @public_call(checks=False)
     def call(A, wall, cpu):
         clocks.turn(wall, cpu)
@@ -160,11 +160,11 @@ def test_in_a_crowd_one_thread(pool, clocks):
     assert [call(LARGE, 0.1, 0.15) for _ in range(2)] == [3, 1]
     clocks.turn(2 * contention.FIRST, 0.0)
     assert [call(LARGE, 0.1, 0.29) for _ in range(3)] == [3, 3, 3] and pool.count == 3
-    assert [call(np.eye(20), 0.1, 0.1) for _ in range(3)] == [1, 1, 1]  # small ones tell of nobody
+    assert [call(np.eye(20), 0.1, 0.1) for _ in range(3)] == [1, 1, 1]  # small ones show nothing
     assert call(LARGE, 0.1, 0.29) == 3
 
 
-def test_what_the_user_said_is_kept_to(pool, clocks, monkeypatch):
+def test_thread_count_of_the_user_ignores_contention(pool, clocks, monkeypatch):
     @public_call(checks=False)
     def call(A):
         clocks.turn(1.0, 1.0)
@@ -177,8 +177,8 @@ def test_what_the_user_said_is_kept_to(pool, clocks, monkeypatch):
     assert call(LARGE) == 3
 
 
-def test_what_is_serial_is_no_crowd(pool, clocks):
-    """Little CPU time without a queue for the cores: Python, files, a likelihood on one thread."""
+def test_serial_work_is_no_contention(pool, clocks):
+    """Little CPU time without run-queue delay: Python, files, a likelihood on one thread."""
 
     @public_call(checks=False)
     def call(A, queued):
@@ -189,7 +189,7 @@ def test_what_is_serial_is_no_crowd(pool, clocks):
     assert [call(LARGE, 0.1) for _ in range(3)] == [3, 3, 1]
 
 
-def test_where_the_system_does_not_tell(pool, clocks, monkeypatch):
+def test_contention_is_ignored_without_schedstat(pool, clocks, monkeypatch):
     monkeypatch.setattr(blas_threads, "queued", contention.queued)
     monkeypatch.setattr(contention, "STATISTICS", "/nowhere/schedstat")
     assert contention.queued() is None
@@ -199,7 +199,7 @@ def test_where_the_system_does_not_tell(pool, clocks, monkeypatch):
         blas_threads.leave()
 
 
-def test_calls_of_several_threads_at_once_tell_nothing(pool, clocks):
+def test_concurrent_calls_show_no_contention(pool, clocks):
     """One begins and ends within the other."""
     for _ in range(4):
         assert blas_threads.enter(400, 400)
@@ -213,7 +213,7 @@ def test_calls_of_several_threads_at_once_tell_nothing(pool, clocks):
     assert pool.count == 3 and not blas_threads.crowd and not blas_threads._inside
 
 
-def test_a_thread_that_waits_for_a_core_says_so():
+def test_run_queue_time_is_read():
     if contention.queued() is None:
         pytest.skip("no schedstat here")
     before, end = contention.queued(), time.perf_counter() + 0.05

@@ -1,4 +1,4 @@
-"""Which twin a front door calls, and which arrays may receive results."""
+"""The implementation that a front door calls, and the arrays that can receive results."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ HERE = np.eye(3)
 
 
 class OfAnotherClass(np.ndarray):
-    """As ``np.memmap``."""
+    """A subclass of ndarray, like ``np.memmap``."""
 
 
 class Foreign:
-    """An array of a library whose arrays live on a device, to those who ask."""
+    """An array that claims to be on a device."""
 
     ndim, dtype = 2, np.dtype(float)
     __cuda_array_interface__ = {"data": (0, False)}  # noqa: RUF012
@@ -36,13 +36,13 @@ def test_arrays_of_the_host_lead_to_the_cpu_twin(arguments):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_one_array_of_a_device_is_found_wherever_it_stands(first):
+def test_device_array_is_found_in_any_position(first):
     arrays = {"A": Foreign(), "B": HERE} if first else {"B": HERE, "A": Foreign()}
     with pytest.raises(TypeError, match="different devices: `A` on the GPU, `B` on the CPU"):
         family("products")(**arrays)
 
 
-def test_an_out_that_is_read_meanwhile_is_refused():
+def test_out_that_overlaps_an_input_is_refused():
     memory = np.zeros((4, 3, 3))
     check_out(None, A=memory)
     check_out(memory[0], A=memory[1], B=HERE, C=memory[:0])
@@ -54,7 +54,7 @@ def test_an_out_that_is_read_meanwhile_is_refused():
         check_out(memory[0].T)
 
 
-def test_memory_of_other_classes_of_arrays_is_compared_too():
+def test_shared_memory_is_found_in_subclasses():
     memory = np.zeros(8)
     assert shares_memory(memory.view(OfAnotherClass)[:4], memory[3:])
     assert not shares_memory(memory.view(OfAnotherClass)[:4], memory[4:])

@@ -1,4 +1,4 @@
-"""Newton-Schulz kernels: the update of eq. (6), what it leaves over, its curvature and its reverse rule."""
+"""Newton-Schulz kernels: the update of eq. (6), its residual, curvature and reverse rule."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SIZES = [1, 3, 17, 65, 130, 300]
 
 
 def problem(rng, M, batch=(), dtype=np.float64):
-    """A symmetric positive definite matrix and a lower factor not far from the one of its inverse."""
+    """Return a positive definite matrix and a lower factor close to that of its inverse."""
     A = rng.standard_normal((*batch, M, M + 2))
     A = A @ A.swapaxes(-1, -2) / M + 0.5 * np.eye(M)
     L = np.linalg.cholesky(np.linalg.inv(A)) @ (
@@ -99,7 +99,10 @@ def test_tril_congruence(rng, M, batch):
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200])
 def test_curvature_along_the_step(rng, M):
-    """<Phi, E Phi>, and with it the objective along the step: c2 g^2 / 2 - <E, Phi> g - sum log(1 - g Phi_ii) + const."""
+    """<Phi, E Phi> gives the objective along the step.
+
+    It is c2 g^2 / 2 - <E, Phi> g - sum log(1 - g Phi_ii) + const.
+    """
     A, L = problem(rng, M)
     D, stats = kernels.newton_schulz_gram(A, L)
     P, curvature = kernels.newton_schulz_curvature(unread(A), unread(L), unread(D))
@@ -116,7 +119,7 @@ def test_curvature_along_the_step(rng, M):
 @pytest.mark.parametrize("M", [1, 3, 65, 200])
 def test_power_iteration_finds_the_largest_eigenvalue(rng, M):
     A, _ = problem(rng, M)
-    A[0, 0] += 50  # one eigenvalue well apart
+    A[0, 0] += 50  # one well-separated eigenvalue
     size, v = kernels.power_iteration(unread(A), rng.standard_normal(M), shift=2.0, iterations=12)
     np.testing.assert_allclose(size, np.linalg.eigvalsh(A)[-1] + 2, rtol=1e-8)
     np.testing.assert_allclose(np.linalg.norm(v), size, rtol=1e-12)
@@ -125,8 +128,8 @@ def test_power_iteration_finds_the_largest_eigenvalue(rng, M):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_power_iteration_of_nothing_is_zero(dtype):
-    """D = -I, as from a factor that vanishes beside the identity: D + I takes any vector to zero."""
+def test_power_iteration_of_zero_is_zero(dtype):
+    """D = -I, from a factor that is negligible beside the identity: D + I is zero."""
     size, v = kernels.power_iteration(
         -np.eye(5, dtype=dtype), np.ones(5, dtype), shift=1.0, iterations=3
     )
@@ -135,8 +138,8 @@ def test_power_iteration_of_nothing_is_zero(dtype):
     assert v.dtype == dtype
 
 
-def test_a_walk_leads_to_the_factor_and_stops(rng):
-    """From far away; each item of a batch stops by itself, and stays where it is."""
+def test_walk_converges_and_stops(rng):
+    """From far away; each item of a batch stops separately, and then does not change."""
     A, L = problem(rng, 40, (2,))
     L[0] = 3 * np.eye(40)
     factors, D, rows, _ = kernels.newton_schulz_walk(
@@ -158,7 +161,7 @@ def test_a_walk_leads_to_the_factor_and_stops(rng):
         np.testing.assert_allclose(
             rows[step, :, 4], 2 * np.log(np.diagonal(at, axis1=1, axis2=2)).sum(-1)
         )
-    # the same in parts
+    # the same in two calls
     v, start, walked = np.ones((2, 40)), kernels.newton_schulz_gram(A, L), L
     for first, steps in ((10, 3), (3, 2)):
         some, D, part, v = kernels.newton_schulz_walk(A, walked, v, 1e-6, steps, start, (first, 3))
@@ -212,14 +215,14 @@ def test_float32_is_as_accurate_as_numpy(rng, M):
     assert_as_accurate_as(stepped, L - np.float32(0.5) * L @ phi, oracle.step(*wide, 0.5))
 
 
-def test_from_near_it_a_unit_step_agrees_with_the_factorised_inverse(rng):
+def test_unit_steps_converge_to_the_factorised_inverse(rng):
     A, _ = problem(rng, 130)
     W = kernels.cholesky_of_inverse(A)
     near = W + 1e-6 * np.tril(rng.standard_normal(A.shape))
     np.testing.assert_allclose(kernels.newton_schulz_step(A, near, 1.0), W, rtol=0, atol=1e-9)
 
 
-def test_infinity_shows_in_the_norms(rng):
+def test_infinity_makes_the_norms_infinite(rng):
     A, L = problem(rng, 70)
     L[60, 3] = np.inf
     _, stats = kernels.newton_schulz_gram(A, L)

@@ -1,4 +1,4 @@
-"""How many threads: what was said, the environment, cores and quota."""
+"""The number of threads: set by the user, the environment, the cores or the quota."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from fastsvgp.runtime import num_threads
 
 @pytest.fixture
 def clean(monkeypatch):
-    """No word from the environment, no quota, sixteen cores, and nothing remembered."""
+    """No environment variables, no quota, sixteen cores, and an empty cache."""
     for name in num_threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(num_threads, "_cores", lambda: 16)
@@ -28,8 +28,8 @@ def clean(monkeypatch):
         ({"OMP_NUM_THREADS": "3"}, 3),
         ({"NUMBA_NUM_THREADS": "5"}, 5),
         ({"OMP_NUM_THREADS": "3", "NUMBA_NUM_THREADS": "5"}, 3),
-        ({"OMP_NUM_THREADS": "20"}, 20),  # more than there are cores: asked for is asked for
-        ({"OMP_NUM_THREADS": " 4,2"}, 4),  # one number for each level of nesting
+        ({"OMP_NUM_THREADS": "20"}, 20),  # more than the cores: a request is obeyed
+        ({"OMP_NUM_THREADS": " 4,2"}, 4),  # one number per level of nesting
         ({"OMP_NUM_THREADS": "many", "NUMBA_NUM_THREADS": "5"}, 5),
         ({"OMP_NUM_THREADS": "0"}, 16),
         ({"OMP_NUM_THREADS": "-2"}, 16),
@@ -37,7 +37,7 @@ def clean(monkeypatch):
         ({"OMP_NUM_THREADS": "1000000"}, 1024),
     ],
 )
-def test_the_environment(clean, environment, expected):
+def test_environment_sets_the_number_of_threads(clean, environment, expected):
     for name, value in environment.items():
         clean.setenv(name, value)
     assert fs.get_num_threads() == expected
@@ -50,7 +50,7 @@ def test_the_environment(clean, environment, expected):
 
 
 @pytest.mark.parametrize("quota, expected", [(0, 16), (3, 3), (20, 16)])
-def test_the_quota_counts_where_it_is_less_than_the_cores(clean, quota, expected):
+def test_quota_limits_the_number_of_threads(clean, quota, expected):
     clean.setattr(num_threads, "_quota", lambda: quota)
     assert fs.get_num_threads() == expected
     clean.setenv("OMP_NUM_THREADS", "7")
@@ -59,7 +59,7 @@ def test_the_quota_counts_where_it_is_less_than_the_cores(clean, quota, expected
 
 
 def groups(tmp_path, lines, **files):
-    """What Linux shows of the control groups of a process: the list, and files below the mount."""
+    """Emulate the control groups of a process: the list, and files below the mount."""
     (tmp_path / "cgroup").write_text(lines)
     for path, text in files.items():
         file = tmp_path / "fs" / path.replace("__", "/")
@@ -76,7 +76,7 @@ def groups(tmp_path, lines, **files):
         ({"a__b__cpu_max": "200000 100000\n"}, 2),
         ({"a__b__cpu_max": "150000 100000\n"}, 2),  # rounded up
         ({"a__b__cpu_max": "5000 100000\n"}, 1),
-        # what is above limits what is below
+        # a parent group limits its children
         ({"a__cpu_max": "300000 100000\n", "a__b__cpu_max": "max 100000\n"}, 3),
         ({"a__cpu_max": "300000 100000\n", "a__b__cpu_max": "400000 100000\n"}, 3),
         ({"cpu_max": "200000 100000\n"}, 2),  # in a container whose path is the host's
@@ -106,7 +106,7 @@ def test_no_control_groups(tmp_path):
 @pytest.mark.parametrize(
     "bad", [0, -1, 1.5, True, 10**5, float("inf"), float("nan"), "two", [2], 1 + 0j]
 )
-def test_what_is_no_number_of_threads(bad):
+def test_invalid_number_of_threads_is_refused(bad):
     before = fs.get_num_threads()
     with pytest.raises(
         ValueError,
@@ -128,7 +128,7 @@ def test_a_block_puts_the_number_back():
     assert fs.get_num_threads() == before
 
 
-def test_asking_loads_no_compiler():
+def test_thread_count_query_loads_no_compiler():
     asked = "fs.set_num_threads(2), fs.get_num_threads()"
     code = f"import sys, fastsvgp as fs; {asked}; print(*{{'numba', 'scipy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The threads of SciPy's OpenBLAS: one for small matrices, never more than allowed, put back afterwards."""
+"""Threads of SciPy's OpenBLAS: one for small matrices, never above the limit, then restored."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from fastsvgp.runtime.edge import public_call
 
 
 class Pool:
-    """An OpenBLAS of four threads that remembers what it was told."""
+    """An OpenBLAS of four threads that records its settings."""
 
     def __init__(self, count=4):
         self.count, self.told, self.interrupted = count, [], None
@@ -53,13 +53,13 @@ def seen(A, pool):
 SMALL, LARGE = np.eye(20), np.eye(400)
 
 
-def test_small_matrices_get_one_thread_and_large_ones_what_we_may_use(pool):
+def test_small_matrices_get_one_thread_and_large_ones_all(pool):
     assert seen(SMALL, pool) == 1 and pool.count == 3
     assert seen(LARGE, pool) == 3
     fs.set_num_threads(2)
     assert seen(LARGE, pool) == 2 and seen(SMALL, pool) == 1 and pool.count == 3
     fs.set_num_threads(8)
-    assert seen(LARGE, pool) == 3  # never more than the pool was allowed
+    assert seen(LARGE, pool) == 3  # never more than the limit
     pool.count = 1
     pool.told.clear()
     # as with OPENBLAS_NUM_THREADS=1
@@ -81,7 +81,7 @@ def test_sizes_that_two_threads_serve_better(pool, M, B):
     blas_threads.leave()
 
 
-def test_an_error_puts_it_back(pool):
+def test_error_restores_the_setting(pool):
     @public_call(checks=False)
     def fails(A):
         assert pool.count == 1
@@ -117,7 +117,7 @@ def test_an_interrupt_on_the_way_out_leaves_nothing_behind(pool, where):
     assert pool.count == 3 and not blas_threads._inside
 
 
-def test_a_call_within_a_call_goes_on_under_the_setting_of_the_outer_one(pool):
+def test_nested_call_keeps_the_setting_of_the_outer_one(pool):
     @public_call(checks=False)
     def outer(A):
         inner = seen(LARGE, pool), seen(SMALL, pool)
@@ -144,7 +144,7 @@ def test_calls_of_several_threads_share_the_least(pool):
         other.start()
         inside.wait(20)
         assert pool.count == 1
-    assert pool.count == 1  # the other one is still there
+    assert pool.count == 1  # the other call is still running
     go.set()
     other.join()
     assert pool.count == 3
@@ -192,8 +192,8 @@ def test_a_block_within_a_call(pool):
     assert pool.count == 3
 
 
-def test_a_forked_child_has_the_setting_put_back(pool):
-    """It inherits neither the call of another thread nor its setting; a call of its own goes on."""
+def test_forked_child_restores_the_setting(pool):
+    """It inherits neither another thread's call nor its setting; its own call continues."""
     if "fork" not in multiprocessing.get_all_start_methods():
         pytest.skip("no fork on this platform")
     fork = multiprocessing.get_context("fork")
@@ -227,7 +227,7 @@ def test_a_forked_child_has_the_setting_put_back(pool):
     assert pool.count == 3
 
 
-def test_where_there_is_no_openblas_nothing_is_set(monkeypatch):
+def test_other_blas_is_not_set(monkeypatch):
     monkeypatch.setattr(blas_threads, "scipys", lambda: None)
     assert blas_threads.facts() is None
     with fs.set_num_threads(1), blas_threads_for((SMALL,)):
@@ -276,13 +276,13 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_public_functions_set_it_once_and_put_it_back(name, pool):
+def test_public_functions_set_threads_once_and_restore_them(name, pool):
     pool.told.clear()
     CALLS[name]()
     assert pool.told == [1, 3]
 
 
-def test_a_training_by_scipys_optimiser_sets_it_once_and_once_more_for_the_pass_at_its_end(pool):
+def test_scipy_training_sets_threads_once_and_for_its_last_pass(pool):
     pool.told.clear()
     fs.fit(SGPR, X, Y + X[:, 0], steps=2)
     assert pool.told == [1, 3, 1, 3]
@@ -317,14 +317,16 @@ import numpy as np, fastsvgp as fs
 from fastsvgp.kernels.cpu.common import blas_threads as openblas
 from fastsvgp.runtime.edge import public_call
 blas = openblas.scipys()
-assert blas.get_num_threads() == 1, openblas.facts()  # OPENBLAS_NUM_THREADS=1 stays, whatever we may use
+# OPENBLAS_NUM_THREADS=1 is kept, whatever the limit
+assert blas.get_num_threads() == 1, openblas.facts()
 fs.set_num_threads(2)
 seen = public_call(checks=False)(lambda A: blas.get_num_threads())
 assert seen(np.eye(20)) == seen(np.eye(400)) == 1
 blas.set_num_threads(2)
 assert seen(np.eye(20)) == 1 and seen(np.eye(400)) == 2 and blas.get_num_threads() == 2
 import scipy.linalg
-assert public_call(checks=False)(lambda A: np.allclose(scipy.linalg.cholesky(A), A))(np.eye(300)) and blas.get_num_threads() == 2
+is_same = public_call(checks=False)(lambda A: np.allclose(scipy.linalg.cholesky(A), A))
+assert is_same(np.eye(300)) and blas.get_num_threads() == 2
 import os
 if hasattr(os, "fork"):
     child = os.fork()

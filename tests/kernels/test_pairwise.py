@@ -1,4 +1,4 @@
-"""Stationary matrices and weighted inner products, and the contractions of their cotangents, against dense definitions."""
+"""Stationary matrices, weighted inner products and their pullbacks, against dense definitions."""
 
 import tracemalloc
 
@@ -22,12 +22,12 @@ from fastsvgp.kernels.cpu.common import elementwise as vmath
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 NAMES = ("X1", "X2", "variance", "lengthscales")
-STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of them from the kinks
+STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of steps from the kinks
 
 
 @pytest.fixture(params=["small", "direct", "product"])
 def form(request, monkeypatch):
-    """Each way to the distances, whatever D and the size; the reverse rule of the last in more than one row tile."""
+    """Each form of the distances, whatever D and the size; the product form in many row tiles."""
     monkeypatch.setattr(pairwise, "DIRECT_BELOW", 0 if request.param == "product" else 10_000)
     monkeypatch.setattr(pairwise.small, "UP_TO", 1e12 if request.param == "small" else 0)
     monkeypatch.setattr(pairwise, "TILE", 40 * 65)
@@ -35,13 +35,16 @@ def form(request, monkeypatch):
 
 
 def assert_same(bars, others):
-    """To far less than what the adjoint identity leaves open."""
+    """Compare far more tightly than the adjoint identity does."""
     for a, b in zip(bars, others, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
 
 
 def typical(bar, K_bar):
-    """The size of a cotangent; of one that sums over all pairs that of such sums, since a single one may be small by luck."""
+    """Return the size of a cotangent.
+
+    For a sum over all pairs it is the typical size of such sums: one sum can be small by chance.
+    """
     return max(1, np.abs(bar).max(), np.linalg.norm(K_bar) / 4 if np.ndim(bar) < 2 else 0)
 
 
@@ -147,7 +150,7 @@ def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_only_what_is_needed(rng, form, symmetric):
+def test_vjp_computes_only_what_is_needed(rng, form, symmetric):
     X1, X2, variance, lengthscales = problem(rng, 17, 17, 3)
     X2 = None if symmetric else X2
     K_bar = rng.standard_normal((17, 17))
@@ -165,7 +168,7 @@ def test_only_what_is_needed(rng, form, symmetric):
 @pytest.mark.parametrize("D", [3, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_gradients_within_the_budget(rng, form, family, D):
-    """Medians over several problems: the plain error of a single sum may be tiny by luck."""
+    """Medians over several problems: the error of a single sum can be tiny by chance."""
     fast, plain, truth = [], [], []
     for _ in range(25):
         arguments = problem(rng, 17, 65, D, dtype=np.float32)
@@ -180,7 +183,7 @@ def test_float32_gradients_within_the_budget(rng, form, family, D):
 
 
 def near_problem(rng, D, shift, distance):
-    """Pairs at a tiny distance of each other among others, far from the origin; all coordinates are exact floats."""
+    """Pairs at a tiny distance among others, far from the origin; coordinates are exact floats."""
     X1 = shift + rng.standard_normal((17, D))
     X2 = shift + rng.standard_normal((65, D))
     X2[:17] = X1 + distance * rng.standard_normal((17, D))
@@ -214,7 +217,10 @@ def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distanc
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("spread", [5.0, 1e3, 1e9])
 def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
-    """Clusters some lengthscales wide and ``spread`` apart, with exact coordinates: each keeps its accuracy."""
+    """Clusters some lengthscales wide and ``spread`` apart: each keeps its accuracy.
+
+    Their coordinates are exact.
+    """
     X = np.round(rng.standard_normal((90, 3)) * 2**20) / 2**20 + spread * np.repeat(
         [[-1.0], [0.0], [2.0]], 30, axis=0
     )
@@ -238,8 +244,8 @@ def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
 @pytest.mark.parametrize("D", [3, 8, 17])
 @pytest.mark.parametrize("family", ["rbf", "matern12", "matern52"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_many_columns(rng, form, dtype, family, D):
-    """More than a tile of them, and a last one that is not full."""
+def test_many_columns_take_several_tiles(rng, form, dtype, family, D):
+    """More than one tile of columns, with a partial last one."""
     X1, X2 = (
         rng.standard_normal((21, D)).astype(dtype),
         rng.standard_normal((2100, D)).astype(dtype),
@@ -259,14 +265,14 @@ def test_many_columns(rng, form, dtype, family, D):
 
 
 def test_matern12_resolves_tiny_distances(rng, form):
-    """1 - k / s is r to first order: the distance survives with the accuracy that one rounding of k leaves it."""
+    """1 - k / s is r to first order: r keeps the accuracy that one rounding of k allows."""
     for D in (1, 8, 40):
         x = rng.standard_normal((1, D))
         step = np.zeros((1, D))
         step[0, 0] = 2.0**-30
         x[0, 0] = 1.0
         r_bar = kernels.stationary_vjp(np.ones((1, 1)), "matern12", x, x + step, 1.0, 1.0)
-        # -dk/dr, a unit step away
+        # -dk/dr, one unit step away
         np.testing.assert_allclose(r_bar[0][0, 0], np.exp(-(2.0**-30)), rtol=1e-14)
         assert (
             abs(1 - kernels.stationary("matern12", x, x + step, 1.0, 1.0)[0, 0] - 2.0**-30) < 3e-16
@@ -274,7 +280,7 @@ def test_matern12_resolves_tiny_distances(rng, form):
 
 
 def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
-    """Tight clusters far apart: half of the pairs leave the matrix product for the list of near pairs."""
+    """Tight clusters far apart: half of the pairs are contracted as near pairs."""
     X = np.repeat(rng.standard_normal((2, 37)) * 5, 40, axis=0) + 1e-3 * rng.standard_normal(
         (80, 37)
     )
@@ -289,7 +295,7 @@ def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_large_enough_for_threads_and_column_tiles(rng, form, dtype):
+def test_large_matrices_use_threads_and_column_tiles(rng, form, dtype):
     X1, X2 = (
         rng.standard_normal((290, 5)).astype(dtype),
         rng.standard_normal((530, 5)).astype(dtype),
@@ -325,7 +331,7 @@ def test_reverse_rule_holds_row_tiles_only(rng, form):
 
 
 @pytest.mark.parametrize("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])
-def test_one_row_and_none(rng, form, N1, N2):
+def test_single_and_empty_inputs(rng, form, N1, N2):
     X1, X2 = rng.standard_normal((N1, 2)), rng.standard_normal((N2, 2))
     K = kernels.stationary("rbf", X1, X2, 1.0, 0.5)
     truth = oracle.stationary("rbf", X1, X2, 1.0, 0.5)
@@ -392,7 +398,7 @@ def test_leading_batch_axes(rng):
         )
 
     due = f(X1, X2, 1.3, lengthscales)
-    # exp(-x) has x times the rounding of x
+    # exp(-x) has x times the rounding error of x
     assert (np.abs(K / due - 1) <= 1e-14 * np.maximum(1, -np.log(due / 1.3))).all()
     arguments = X1, X2, 1.3, lengthscales
     assert_adjoint(
@@ -427,7 +433,7 @@ def test_nan_stays_in_its_row_and_column(rng, form, family, D):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("D", [1, 5, 40])
 def test_distances_whose_square_overflows(rng, form, family, D, dtype):
-    """Clusters infinitely far apart, for all that matters, are independent of each other; nothing turns into NaN."""
+    """Clusters effectively infinitely far apart are independent, and nothing becomes NaN."""
     scale = np.sqrt(np.finfo(dtype).max)
     near = rng.standard_normal((2, 8, D)).astype(dtype)
     near[1] = near[0]

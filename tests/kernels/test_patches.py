@@ -23,7 +23,7 @@ NAMES = ("Z", "X", "A", "variance", "lengthscales")
 
 
 def sizes(geometry):
-    """Numbers of an image and of a patch, and how many windows there are."""
+    """Return the numbers of an image and of a patch, and how many windows there are."""
     H, W, C, h, w, _ = geometry
     return H * W * C, h * w * C, len(patches.places(geometry))
 
@@ -36,7 +36,7 @@ def parameters(rng, d, shared, dtype=np.float64):
 
 
 def with_constants(rng, N, geometry, dtype=np.float64):
-    """Images of which some parts are of one colour, in two colours."""
+    """Return images with constant regions in two colours."""
     H, W, C, *_ = geometry
     X = rng.standard_normal((N, H, W, C))
     X[:, : H // 2 + 1] = -0.4
@@ -88,7 +88,7 @@ def test_extraction_and_its_transpose(rng, geometry):
 @every_geometry
 @every_family
 def test_sums(rng, family, geometry, dtype):
-    """Merged constant patches, a range of windows, and weights of each row or of all."""
+    """Merged constant patches, a range of windows, and weights per row or shared."""
     columns, d, P = sizes(geometry)
     eps = np.finfo(dtype).eps
     X, (variance, lengthscales) = (
@@ -153,7 +153,7 @@ def test_pair_sums(rng, family, geometry, dtype):
 def test_sums_reversed(rng, family, geometry, shared):
     columns, d, P = sizes(geometry)
     X, Z = rng.standard_normal((3, columns)), rng.standard_normal((7, d))
-    # by chance two numbers nearly meet, and differences of a Matern 1/2 then straddle its kink
+    # by chance two numbers nearly coincide, and differences of Matern 1/2 then straddle its kink
     if d == 1:
         X, Z = np.round(X, 1), np.round(Z, 1) + 0.05
     for A in (rng.standard_normal((7, P)), rng.standard_normal(P)):
@@ -225,8 +225,8 @@ def test_pair_sums_reversed(rng, family, geometry, shared):
 
 
 @every_family
-def test_merged_patches_are_the_unmerged_ones(rng, family):
-    """Where X is needed patches are not merged."""
+def test_merged_patches_give_the_same_sums(rng, family):
+    """If the cotangent of X is needed, patches are not merged."""
     geometry = (9, 8, 2, 2, 3, 1)
     columns, d, P = sizes(geometry)
     X, Z = with_constants(rng, 4, geometry), rng.standard_normal((7, d))
@@ -257,7 +257,10 @@ def test_merged_patches_are_the_unmerged_ones(rng, family):
 @every_dtype
 @every_family
 def test_near_pairs_far_from_the_mean(rng, family, dtype):
-    """Patches in two heaps, thirty lengthscales apart, some nearly the same: norms and products alone would lose k."""
+    """Patches in two groups, thirty lengthscales apart, some nearly equal.
+
+    Norms and products alone would lose k.
+    """
     geometry = (1, 400, 1, 1, 4, 4)
     X = 0.3 * rng.standard_normal((1, 400)) + np.repeat(rng.choice([-15.0, 15.0], 100), 4)
     Z = X.reshape(100, 4)[:40] + 1e-3 * rng.standard_normal((40, 4))
@@ -273,10 +276,11 @@ def test_near_pairs_far_from_the_mean(rng, family, dtype):
     k_bar, K = bar[:1, 0], patches.gather(X, geometry)[0]
     close(
         kernels.patch_pair_sums(family, X, b, one, one, geometry),
-        pair_sums_by_definition(family, geometry, *exactly(X, b, one, one)), np.abs(np.outer(b, b)).sum(), np.finfo(dtype).eps,
+        pair_sums_by_definition(family, geometry, *exactly(X, b, one, one)),
+        np.abs(np.outer(b, b)).sum(), np.finfo(dtype).eps,
     )  # fmt: skip
-    # the same pairs by differences; 1 / r of matern12 sees how coordinates of 15 are rounded, at
-    # distances of 1e-3
+    # the same pairs by differences; 1 / r of matern12 amplifies the rounding of coordinates of 15,
+    # at distances of 1e-3
     eps = np.finfo(dtype).eps * (1000 if family == "matern12" else 1)
     found = kernels.patch_sums_vjp(bar, family, Z, X, A, one, np.ones(4, dtype), geometry)
     truth = kernels.stationary_vjp(A * bar, family, Z, K, one, np.ones(4, dtype))
@@ -293,8 +297,11 @@ def test_near_pairs_far_from_the_mean(rng, family, dtype):
 
 
 @pytest.mark.parametrize("d", [4, 9, 25])
-def test_norms_do_not_depend_on_where_arrays_lie(rng, d):
-    """Compiled sums beside stores take another order where arrays are near each other; training would not resume bitwise."""
+def test_norms_do_not_depend_on_memory_layout(rng, d):
+    """A sum beside a store in one loop depends on the distance between arrays in memory.
+
+    Resumed training would then not be bitwise equal.
+    """
     X, c, scale = rng.standard_normal((5, d)), rng.standard_normal(d), rng.uniform(0.5, 2, d)
     memory = np.empty(3 * d + 12 * d + 64)
     far, near = np.empty(5), np.empty(5)

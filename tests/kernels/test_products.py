@@ -31,8 +31,8 @@ def test_matmul(rng, ta, tb):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("trans", [blas.N, blas.T])
-def test_product_with_a_vector_ignores_what_was_there(rng, trans, dtype):
-    """Beta is 0, and 0 times NaN must not count."""
+def test_product_with_a_vector_overwrites_nan(rng, trans, dtype):
+    """Beta is 0, so NaN in the output must have no effect."""
     A = rng.standard_normal((17, 65)).astype(dtype)
     op = A if trans == blas.N else A.T
     x, y = rng.standard_normal(op.shape[1]).astype(dtype), np.full(op.shape[0], np.nan, dtype)
@@ -146,10 +146,11 @@ def test_lower_triangle_passes(rng, M):
 
 
 def test_shared_memory():
-    """By extents: rows that lie between those of another array count as shared."""
+    """By extents: rows that are interleaved with those of another array count as shared."""
     a = np.arange(24.0).reshape(4, 6)
     for one, other, shared in (
-        (a, a, True), (a, a[1:2, 3:], True), (a[:2], a[2:], False), (a[::-1][:2], a[:2], False), (a[::-1][:2], a[1:3], True),
+        (a, a, True), (a, a[1:2, 3:], True), (a[:2], a[2:], False),
+        (a[::-1][:2], a[:2], False), (a[::-1][:2], a[1:3], True),
         (a[:, :3], a[:, 3:], True), (a[3], a[:3], False), (a[:0], a, False), (a, a.copy(), False),
     ):  # fmt: skip
         assert shares_memory(one, other) == shares_memory(other, one) == shared

@@ -43,7 +43,7 @@ def test_polynomials_are_exact(num, rng):
     )
 
 
-def test_log_of_nothing(rng):
+def test_log_gauss_hermite_of_zero(rng):
     with np.errstate(all="raise"):
         assert kernels.log_gauss_hermite(np.full((20, 3), -np.inf)).tolist() == [-np.inf] * 3
 
@@ -54,7 +54,7 @@ def test_reverse_rule(shape, rng):
     var += 0.05
     e_bar, d, e = rng.standard_normal((3, *shape))
 
-    # the 1 so that no value is smaller than its terms by luck, with their rounding
+    # plus 1, so that no value is smaller than the rounding errors of its terms by chance
     def value(m, v):
         return kernels.gauss_hermite(1 + np.sin(1.3 * kernels.gauss_hermite_nodes(m, v, 11)))
 
@@ -110,8 +110,11 @@ def test_expectation_in_float32(name, rng):
 
 
 @each
-def test_the_functions_themselves_far_out(name):
-    """With one node at the mean the rule is the function: relative accuracy for |f| from 1e-30 to 1e150, and no warning."""
+def test_functions_are_accurate_far_out(name):
+    """With one node at the mean the rule is the function itself.
+
+    It is accurate for |f| from 1e-30 to 1e150, without a warning.
+    """
     size = np.concatenate([np.logspace(-30, 1.5, 2000), np.logspace(1.5, 150, 300)])
     mean = np.concatenate([-size, [0.0], size])
     value, d_mean, _ = kernels.expectation(name, mean, np.zeros_like(mean), 1)
@@ -122,7 +125,7 @@ def test_the_functions_themselves_far_out(name):
             "log_sigmoid": lambda f: np.exp(log_expit(-f)),
             "log1p_square": lambda f: 2 * f / (1 + f * f),
         }[name](np.clip(mean, -30, 30))
-    # exp(-x^2 / 2) loses x^2 / 2 roundings
+    # exp(-x^2 / 2) loses x^2 / 2 rounding units
     np.testing.assert_allclose(value, exact, rtol=2e-13, atol=1e-300)
     near = np.abs(mean) < 30
     np.testing.assert_allclose(d_mean[near], slope[near], rtol=1e-12, atol=1e-190)
@@ -133,8 +136,8 @@ def test_the_functions_themselves_far_out(name):
 
 
 @pytest.mark.parametrize("size", [1e-60, 1e-12, 1e-6, 1e-3])
-def test_a_square_near_zero_is_accurate_relative_to_its_size(size, rng):
-    """log(1 + f^2) of f as small as ``size``: its mean and derivatives are those of f^2."""
+def test_log1p_square_is_accurate_near_zero(size, rng):
+    """For log(1 + f^2) with f of size ``size``, mean and derivatives are those of f^2."""
     mean, var = size * rng.standard_normal(65), size * size * rng.gamma(1.0, 1.0, 65)
     mean[0], var[1] = 0.0, 0.0
     value, d_mean, d_var = kernels.expectation("log1p_square", mean, var)
@@ -173,7 +176,7 @@ def test_largest(C, N, rng):
 
 
 def test_largest_far_from_zero(rng):
-    """Differences of means that are exact at either place: the same numbers."""
+    """Differences of means that are exact at either place give the same results."""
     near, Y = np.round(rng.standard_normal((3, 65)) * 1024) * 2.0**-20, rng.integers(0, 3, 65)
     var = 1e-6 * (0.1 + rng.random((3, 65)))
     here, there = kernels.largest(Y, near, var), kernels.largest(Y, near + 1e4, var)
@@ -182,8 +185,8 @@ def test_largest_far_from_zero(rng):
     np.testing.assert_allclose(here[0], plain_largest(Y, near, var), rtol=1e-12, atol=1e-300)
 
 
-def test_largest_does_not_see_variances_below_the_floor(rng):
-    """Value and derivative agree there too: neither knows the variance."""
+def test_largest_ignores_variances_below_the_floor(rng):
+    """Value and derivative agree there too: neither depends on the variance."""
     mean, Y = 1e-6 * rng.standard_normal((3, 17)), rng.integers(0, 3, 17)
     p, _, d_var = kernels.largest(Y, mean, np.full((3, 17), 1e-12))
     assert not d_var.any()

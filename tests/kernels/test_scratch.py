@@ -1,4 +1,4 @@
-"""Recycled memory: never while a view lives, always after."""
+"""Recycled memory: never while a view is alive, always afterwards."""
 
 import gc
 import threading
@@ -24,11 +24,8 @@ def address(a):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_memory_is_taken_over_once_the_last_view_is_gone(dtype):
-    shape = (
-        600,
-        200,
-    )  # large enough in either dtype: where a smaller one comes to lie is malloc's affair
+def test_memory_is_reused_after_the_last_view_is_deleted(dtype):
+    shape = (600, 200)  # large enough to be pooled in either dtype
     a = scratch.empty(shape, dtype)
     assert a.shape == shape and a.dtype == dtype and a.flags.carray and a.nbytes >= scratch.SMALLEST
     where = address(a)
@@ -40,7 +37,7 @@ def test_memory_is_taken_over_once_the_last_view_is_gone(dtype):
     assert address(scratch.empty(shape, dtype)) == where
 
 
-def test_a_little_larger_block_will_do_and_a_much_larger_one_will_not():
+def test_slightly_larger_block_is_reused_but_no_larger_one():
     a = scratch.empty((300, 220), np.float64)
     where = address(a)
     del a
@@ -57,7 +54,7 @@ def test_arrays_begin_a_cache_line():
         assert address(scratch.empty((600, columns), np.float32)) % 64 == 0
 
 
-def test_two_living_arrays_never_share():
+def test_live_arrays_never_share_memory():
     arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
     for i, a in enumerate(arrays):
         a[...] = i
@@ -67,14 +64,14 @@ def test_two_living_arrays_never_share():
 def test_small_arrays_are_plain_and_idle_memory_is_bounded(monkeypatch):
     assert scratch.empty((3, 4), np.float64).base is None
     monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * (300 * 200 * 8 + scratch.LINE))
-    living = set(scratch._live)  # of a test that failed before, whose frames are kept
+    living = set(scratch._live)  # arrays in the kept frames of a test that failed before
     arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
     del arrays
     assert sum(len(blocks) for blocks in scratch._free.values()) == 3
     assert set(scratch._live) == living
 
 
-def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
+def test_unused_sizes_make_room(monkeypatch):
     monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * (300 * 200 * 8 + scratch.LINE))
     old = [scratch.empty((300, 100), np.float64) for _ in range(6)]
     del old
@@ -92,8 +89,8 @@ def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
     assert all(size <= 300 * 200 * 8 + scratch.LINE for size in scratch._free)
 
 
-def test_an_array_may_die_while_another_is_made():
-    """The collector runs where it likes, also in here: a cycle that it finds gives memory of a new size back."""
+def test_array_can_be_freed_during_an_allocation():
+    """The garbage collector can run in ``empty`` and free memory of a new size."""
 
     def leave_a_cycle(rows):
         cycle = [scratch.empty((rows, 200), np.float64)]

@@ -1,4 +1,4 @@
-"""Row ranges: every row once, results in order, errors come out."""
+"""Row ranges: every row once, results in order, errors are propagated."""
 
 import threading
 import time
@@ -25,8 +25,8 @@ def test_every_row_once_and_in_order(threads, rows, work):
     assert [r[0] for r in ranges] + [rows + 10] == [10] + [r[1] for r in ranges]
 
 
-def test_nobody_waits_for_a_thread_that_starts_late():
-    """The caller does all of it where the others are busy, and what they were to work on is not kept for them."""
+def test_caller_does_not_wait_for_late_helpers():
+    """If the helpers are busy the caller does all the work, and their jobs keep nothing alive."""
     fs.set_num_threads(2)
     busy, array = threading.Event(), np.zeros(3)
     alive = weakref.ref(array)
@@ -45,8 +45,8 @@ def test_nobody_waits_for_a_thread_that_starts_late():
         fs.set_num_threads(None)
 
 
-def test_the_caller_waits_for_a_range_that_takes_long():
-    """Longer than it looks for it without sleeping."""
+def test_caller_waits_for_a_long_range():
+    """Longer than it polls before sleeping."""
     caller, there = threading.get_ident(), threading.Event()
 
     def kernel(start, stop):
@@ -66,13 +66,13 @@ def test_the_caller_waits_for_a_range_that_takes_long():
 
 
 @pytest.mark.parametrize("by_caller", [False, True])
-def test_errors_of_any_range_come_out(by_caller):
+def test_errors_of_any_range_are_raised(by_caller):
     caller, began = threading.get_ident(), {True: threading.Event(), False: threading.Event()}
 
     def kernel(start, stop):
         mine = threading.get_ident() == caller
         began[mine].set()
-        # neither does all of it before the other one wakes
+        # neither finishes all of it before the other one wakes
         if began[not mine].wait(20) and mine == by_caller:
             raise RuntimeError("no")
 

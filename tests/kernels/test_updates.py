@@ -1,4 +1,4 @@
-"""Packed triangles and fused updates against the obvious NumPy."""
+"""Packed triangles and fused updates against direct NumPy code."""
 
 import functools
 import operator

@@ -1,11 +1,11 @@
-"""CPU twins: Numba and SciPy's BLAS/LAPACK. Reached through the front door, ``fastsvgp.kernels``.
+"""CPU twins: Numba and SciPy's BLAS/LAPACK. Call them through the front door, ``fastsvgp.kernels``.
 
-OpenBLAS's threads spin for 0.1 s after a call, and Linux lets them: our own threads, which do the
-passes between products, then get their turn milliseconds late. Measured on two cores, right after a
-product: 3.2 ms for a covariance matrix of 1000 x 1000, and
-1.9 ms where the threads of BLAS go to sleep after 2^20 cycles (0.3 ms, longer than the gaps between the calls of a small step).
-OpenBLAS reads that number while it is loaded, so SciPy's is loaded here; a setting of the user's, or a SciPy that is loaded
-already, stays as it is.
+OpenBLAS's threads spin for 0.1 s after a call, and Linux lets them: our own threads, which run the
+passes between products, then start milliseconds late. Measured on two cores, right after a product:
+3.2 ms for a covariance matrix of 1000 x 1000, and 1.9 ms if the threads of BLAS go to sleep after
+2^20 cycles (0.3 ms, longer than the gaps between the calls of a small step). OpenBLAS reads that
+number while it is loaded, so SciPy's OpenBLAS is loaded here. A user's setting is kept, and a SciPy
+that is already loaded is not changed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Optimiser updates, one fused pass over flat parameter vectors."""
+"""Optimiser updates in one fused pass over flat parameter vectors."""
 
 import numpy as np
 from numba import njit
@@ -8,11 +8,9 @@ from .common.thread_pool import over_rows
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-# Ranges are sliced off first, so that loops count from zero: an index that might be negative costs
-# LLVM gathers and scatters. A division that Numba checks ("python" error model) would not vectorise
+# Ranges are sliced first, so that loops count from zero: with an index that could be negative
+# LLVM emits gathers and scatters. A checked division ("python" error model) would not vectorise
 # either.
-
-
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _adam(
     start,
@@ -42,7 +40,7 @@ def _adam(
 
 
 def adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count):
-    # bias corrections as factors, so that the loop divides once
+    # bias corrections as factors, so that the loop has one division
     c1, c2 = 1 / (1 - beta1**count), 1 / (1 - beta2**count)
     over_rows(_adam, vector.size, 8 * vector.size, vector, vector_bar, first, second, *out,
               float(step_size), float(beta1), float(beta2), c1, c2, float(epsilon))  # fmt: skip

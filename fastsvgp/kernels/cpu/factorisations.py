@@ -1,4 +1,4 @@
-"""CPU twin of ``factorisations``: positive definite matrices, and reverse rules that need no derivative of a factor."""
+"""CPU twin of ``factorisations``; its reverse rules need no derivative of a factor."""
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from .triangular import tril
 
 
 def _factorise(A, jitter, reverse=False):
-    """Lower factors in place of every matrix in the batch ``A`` (..., M, M); ``reverse`` says that its rows are reversed."""
+    """Factor every matrix in the batch ``A`` (..., M, M) in place; lower factors.
+
+    ``reverse`` means that its rows are reversed.
+    """
     for i, Ai in enumerate(flat(A, 2)):
         if jitter:
             Ai.reshape(-1)[:: Ai.shape[0] + 1] += jitter
@@ -29,13 +32,13 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     if noise is not None:
         for Li in flat(L, 2):
             Li.reshape(-1)[:: len(Li) + 1] += noise
-    _factorise(L, jitter)  # which leaves zeros above the diagonal as they are
+    _factorise(L, jitter)  # keeps the zeros above the diagonal
     return L
 
 
 def cholesky_vjp(L_bar, L):
-    # A = L L' depends on itself through L alone: dL = L Phi(L^-1 dA L^-T), so A_bar = sym(L^-T
-    # Phi(L' L_bar) L^-1), which is the whitening rule with C = -L' L_bar (lower triangle).
+    # A = L L' affects the result only through L: dL = L Phi(L^-1 dA L^-T), so
+    # A_bar = sym(L^-T Phi(L' L_bar) L^-1): the whitening rule with C = -L' L_bar (lower triangle)
     def one(L_bar, L):
         C = np.tril(L_bar)
         blas.trmm(matrix(L), C, True, blas.T, -1.0)
@@ -45,7 +48,7 @@ def cholesky_vjp(L_bar, L):
 
 
 def _whitening(L, C, inverse=None):
-    """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
+    """Replace C by -1/2 L^-T (Phi(C) + Phi(C)') L^-1 in place; only its lower triangle is read."""
     if inverse is None:
         blocked.inverse_congruence(matrix(L), C)
         C *= -0.5
@@ -75,8 +78,8 @@ def cholesky_inverse(L):
 
 
 def cholesky_inverse_vjp(Y_bar, L, Y):
-    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y
-    # (Y_bar + Y_bar') L^-T)
+    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so
+    # L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y (Y_bar + Y_bar') L^-T)
     def one(Y_bar, L, Y):
         S = Y_bar + Y_bar.T
         blocked.solve_right(matrix(L), S, blas.T)
@@ -99,9 +102,9 @@ def cholesky_product(L):
 
 
 def cholesky_of_inverse(A, jitter=0.0):
-    # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 =
-    # W W' with W = (J R J)^-T = J R^-T J, which is lower.
-    # transposed: A's lower triangle is the one that is read
+    # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and
+    # A^-1 = W W' with W = (J R J)^-T = J R^-T J, which is lower.
+    # A is transposed, because its lower triangle is the one that is read.
     R = scratch.copy(A.swapaxes(-1, -2)[..., ::-1, ::-1])
     _factorise(R, jitter, reverse=True)
     for Ri in flat(R, 2):

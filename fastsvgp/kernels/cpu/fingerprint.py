@@ -1,4 +1,4 @@
-"""The bits of many numbers in those of two, to tell whether all are equal."""
+"""Fingerprint of an array, which shows whether two arrays hold equal numbers."""
 
 import numpy as np
 

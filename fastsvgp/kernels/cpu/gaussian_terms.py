@@ -1,4 +1,4 @@
-"""Sums over data of a likelihood's terms in closed form, by NumPy: passes over rows of data are nothing beside a product."""
+"""Closed-form sums of likelihood terms over data, in NumPy: their cost is far below a product's."""
 
 import math
 
@@ -9,7 +9,8 @@ LOG_2PI = math.log(2 * math.pi)
 
 def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     # With r = y - mean and q = sum(r^2 + var):
-    #   value = -1/2 (N log(2 pi s) + q / s),   d/dmean = r / s,   d/dvar = -1 / (2 s),   d/ds = -1/2 (N / s - q / s^2)
+    #   value = -1/2 (N log(2 pi s) + q / s),   d/dmean = r / s,   d/dvar = -1 / (2 s),
+    #   d/ds = -1/2 (N / s - q / s^2)
     # Weights w multiply r^2 + var in q, and both derivatives; N is their sum.
     s, residual = float(variance), Y - mean
     square = residual * residual

@@ -1,4 +1,4 @@
-"""Sums of a few arrays each."""
+"""Sums of groups of a few arrays."""
 
 
 def sum_each(groups, factor=1.0):

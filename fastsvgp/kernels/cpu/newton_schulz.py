@@ -1,7 +1,8 @@
-"""CPU twin of ``newton_schulz``: the natural-gradient update of a factor towards chol(A^-1), made of triangular products.
+"""CPU twin of ``newton_schulz``: steps of a factor towards chol(A^-1), made of triangular products.
 
-Counted on half-empty operands the update takes 6 M^3 flops. The lower triangle of E = L' A L needs
-only that of A L: 2/3 M^3 for tril(A L), 1/3 for E from it, and L F with a lower F another 1/3.
+With operands treated as full matrices the update takes 6 M^3 flops. The lower triangle of E = L' A
+L needs only that of A L: 2/3 M^3 for tril(A L), 1/3 M^3 for E from it, and L F with a lower F
+another 1/3 M^3.
 """
 
 import numpy as np
@@ -17,12 +18,12 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_walk
 
 
-# --- one pass each ------------------------------------------------------------------------------------------------------
+# --- one pass each --------------------------------------------------------------------------------
 
 
 @njit(nogil=True, cache=True)
 def _scaled_tril(start, stop, C, scale, diagonal, shift, out):
-    """out := tril(C) with entries below the diagonal times ``scale``, on it ``shift + diagonal * C_ii``."""
+    """Set out to ``scale`` tril(C) below the diagonal, ``shift + diagonal * C_ii`` on it."""
     for i in range(start, stop):
         for j in range(i):
             out[i, j] = scale * C[i, j]
@@ -38,7 +39,10 @@ def scaled_tril(C, scale, diagonal, shift, out):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _deviation(start, stop, E):
-    """Take one from the diagonal and clear what is above it; sums of squares (float64), extremes of the diagonal, trace."""
+    """Subtract one from the diagonal and clear the upper triangle.
+
+    Returns sums of squares (float64), extremes of the diagonal, and the trace.
+    """
     squares, trace, smallest, largest = 0.0, 0.0, np.inf, -np.inf
     for i in range(start, stop):
         row = 0.0
@@ -63,7 +67,10 @@ def _tril_inner(start, stop, P, Q):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _symmetric_times(start, stop, S, v):
-    """The part of S v that rows ``start`` to ``stop`` of the lower triangle give; they hold two entries for each one read."""
+    """Compute the part of S v from rows ``start`` to ``stop`` of the lower triangle of S.
+
+    Each entry that is read stands for two of S.
+    """
     out = np.zeros(v.size, v.dtype)
     for i in range(start, stop):
         vi, dot = v[i], v.dtype.type(0)
@@ -74,7 +81,7 @@ def _symmetric_times(start, stop, S, v):
     return out
 
 
-# --- the operations -----------------------------------------------------------------------------------------------------
+# --- operations -----------------------------------------------------------------------------------
 
 
 def _deviation_of(A, L, E):
@@ -114,8 +121,9 @@ def newton_schulz_step(A, L, step_size, out=None):
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     # L_new = L F, F = I - g Phi(D), D = L' A L - I. With G = tril(L_new_bar):
     #   <G, dL F>            gives tril(G F') to L_bar;
-    #   <G, -g L Phi(dD)>    = -g <Phi(L' G), dD> = -(g/2) <S, dD>, S = Phi(C) + Phi(C)', C = L' G (its lower triangle counts);
-    #   dD = L' dA L + dL' A L + L' A dL    gives -(g/2) L S L' to A_bar and -g tril(A L S) to L_bar.
+    #   <G, -g L Phi(dD)>    = -g <Phi(L' G), dD> = -(g/2) <S, dD>, S = Phi(C) + Phi(C)',
+    #                          C = L' G (only its lower triangle is used);
+    #   dD = L' dA L + dL' A L + L' A dL    gives -(g/2) L S L' to A_bar, -g tril(A L S) to L_bar.
     def one(L_new_bar, A, L, D, g):
         L, g = matrix(L), float(g)
         C = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
@@ -220,7 +228,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
 
 def _next_sizes(stats, D, v, tolerance, iterations):
     root, (norm, smallest, largest, _) = np.sqrt(D.shape[-1]), np.moveaxis(stats, -1, 0)
-    with np.errstate(all="ignore"):  # where D is not finite: there the size is 0
+    with np.errstate(all="ignore"):  # D can be non-finite: there the size is 0
         top, v = power_iteration(D, v, 1.0, iterations)
         top = np.maximum(top, largest)
         near = np.where(norm > FAR * root, 1.5, 1.0)

@@ -1,4 +1,4 @@
-"""Lower triangles as flat rows, and back."""
+"""Conversion between lower triangles and packed rows."""
 
 import numpy as np
 from numba import njit
@@ -8,10 +8,8 @@ from .common.thread_pool import over_rows
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-# One unit of work is a pair of rows, i and M - 1 - i: every pair holds M + 1 entries, so that equal
+# One unit of work is the pair of rows i and M - 1 - i: every pair has M + 1 entries, so equal
 # ranges are equal work.
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _pack(start, stop, A, out):
     size = A.shape[1]

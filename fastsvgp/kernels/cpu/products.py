@@ -1,4 +1,4 @@
-"""CPU twin of ``products``: matrix products through the one BLAS, and the fused passes over (M, N) arrays between them."""
+"""CPU twin of ``products``: matrix products by BLAS, and the fused passes over (M, N) arrays."""
 
 import numpy as np
 from numba import njit
@@ -10,7 +10,7 @@ from .common.thread_pool import over_rows
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 GEMM_UP_TO = 128  # rows
 CHUNK = 2**21  # numbers
-TILE = 1024  # columns: two float64 accumulators of this length stay in the first-level cache
+TILE = 1024  # columns: two float64 accumulators of this length stay in the L1 cache
 
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
@@ -36,13 +36,13 @@ def _letter(transpose):
 
 
 def _vector(A):
-    """A matrix of one row, or of one column, as our BLAS wrappers take a vector."""
+    """Return a matrix of one row or one column as the vector that our BLAS wrappers accept."""
     x = A.reshape(-1)
     return x if x.flags.c_contiguous and x.flags.writeable else x.copy()
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w.
+    """A diag(w) A' = (A+ A+') - (A- A-'), columns scaled by sqrt|w| and split by the sign of w.
 
     Equal weights, those of a Gaussian likelihood, are a factor of the product.
     """
@@ -140,7 +140,7 @@ def _lower_copy(start, stop, A, out):
 
 
 def lower_copy(A):
-    """Copies of lower triangles (..., M, M), zeros above the diagonals."""
+    """Copy lower triangles (..., M, M); the copies have zeros above the diagonals."""
     out = scratch.empty(A.shape, A.dtype)
     for source, copy in zip(flat(np.ascontiguousarray(A), 2), flat(out, 2), strict=True):
         over_rows(_lower_copy, len(copy), copy.size, source, copy)
@@ -262,8 +262,7 @@ def raise_to_floor(var, kff, add=False):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
-    # 8 x 8 tiles: each of their cache lines is read once, and loops of fixed length become vector
-    # code
+    # 8 x 8 tiles: each cache line is read once, and loops of fixed length are vectorised
     if transpose:
         for i0 in range(start, stop, 8):
             tiled = i0 // 8 * 8 if i0 + 8 <= stop else 0

@@ -1,9 +1,9 @@
-"""CPU twin of the Gauss-Hermite rules and the sampled log-sum-exp: see the front door for what they promise.
+"""CPU twin of ``quadrature``: the front door documents the operations.
 
-Everything runs in float64 whatever comes in, and is cast at the end: a rule is a sum of some twenty
-terms that may cancel, and its derivative in the variance divides by the standard deviation. The
-fused kernels work on blocks of data that stay in the first-level cache, nodes outside, data inside,
-so that every inner loop is a contiguous row.
+Everything is computed in float64 whatever the dtype, and cast at the end: a rule is a sum of some
+twenty terms with possible cancellation, and its derivative in the variance divides by the standard
+deviation. The fused kernels work on blocks of data that stay in the L1 cache, with the nodes in the
+outer loop and the data in the inner one, so every inner loop is a contiguous row.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def gauss_hermite(G):
 
 def log_gauss_hermite(log_G):
     top = log_G.max(axis=0)
-    top = np.where(np.isfinite(top), top, 0)  # every g may be 0
+    top = np.where(np.isfinite(top), top, 0)  # every g can be 0
     with np.errstate(divide="ignore"):
         return top + np.log(gauss_hermite(np.exp(log_G - top)))
 
@@ -56,7 +56,7 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
 
 
 def _rows(*arrays):
-    """Float64, C-contiguous."""
+    """Convert arrays to C-contiguous float64."""
     return [np.ascontiguousarray(a, np.float64) for a in arrays]
 
 
@@ -109,7 +109,7 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
 def largest(Y, mean, var, num, need):
     m, v = _rows(mean, var)
     Y = np.ascontiguousarray(Y, np.int64)
-    # only differences matter, and rounding knows sizes
+    # only differences matter, and rounding errors grow with the size of the means
     m = m - np.take_along_axis(m, Y[None], axis=0)
     at = raised(m, v)
     z, w = rule(num)
@@ -127,7 +127,8 @@ def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
     # p = sum_k w_k prod_{c != y} Phi(t_c), t_c = (f_k - m_c) / s_c, f_k = m_y + s_y z_k. With D_c =
     # w_k phi(t_c) / s_c times the product of the *other* Phi (from products of those before c and
     # of those after c: no division, so a Phi that underflows does no harm):
-    #   dp/dm_c = -D_c,   dp/dv_c = -D_c t_c / (2 s_c),   dp/dm_y = sum_c D_c,   dp/dv_y = sum_c D_c z_k / (2 s_y)
+    #   dp/dm_c = -D_c,   dp/dv_c = -D_c t_c / (2 s_c),
+    #   dp/dm_y = sum_c D_c,   dp/dv_y = sum_c D_c z_k / (2 s_y)
     C = mean.shape[0]
     need = d_mean.shape[0] > 0
     block = min(256, max(16, 8192 // C))

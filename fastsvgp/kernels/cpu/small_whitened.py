@@ -1,6 +1,7 @@
-"""The algebra of ``posteriors.whitening`` for one output and few inducing variables: all of a run of rows in one compiled call.
+"""The algebra of ``posteriors.whitening`` for one output and few inducing variables.
 
-At M = 20 and B = 100 each of its dozen products takes 2 us, and 5 us to be called from Python.
+A whole chunk of rows is one compiled call: at M = 20 and B = 100 each of its dozen products takes 2
+us, and a call from Python 5 us.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """CUDA twins: CuPy arrays in, CuPy arrays out.
 
-Reached through the front door, ``fastsvgp.kernels``.
+Call them through the front door, ``fastsvgp.kernels``.
 
-CuPy is imported in here alone, and only once a CuPy array has arrived. The CUDA C++ lies in
-``kernels_cuda/`` of a checkout, which an installed package holds as ``fastsvgp.kernels.cuda.src``.
+CuPy is imported only here, and only once a CuPy array has arrived. The CUDA C++ sources are in
+``kernels_cuda/`` of a checkout; an installed package holds them as ``fastsvgp.kernels.cuda.src``.
 """

@@ -1,4 +1,4 @@
-"""Device side of ``runtime.deferred_checks``: verdicts on values that nobody waits for."""
+"""Device side of ``runtime.deferred_checks``: checks of values, without synchronising."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from .common import loader
 from .common.scalars import NULL, number
 
 BLOCK, RANGES = 256, 12  # as in deferred_checks.cu
-BLOCKS_EACH = 4  # blocks for each multiprocessor
+BLOCKS_EACH = 4  # blocks per multiprocessor
 
 
 def find_outside(ranges, flag):
-    """Add to ``flag`` (1,) int32 where an entry of x is outside [low, high], for (x, low, high) in ``ranges``; returns it.
+    """Add to ``flag`` (1,) int32 if an entry of x is outside [low, high]; return it.
 
-    Any axes and strides; x beyond two axes that is not contiguous is copied. Twelve arrays of one
-    dtype are one launch.
+    ``ranges`` holds (x, low, high). x may have any axes and strides; it is copied if it has more
+    than two axes and is not contiguous. Twelve arrays of one dtype are one launch.
     """
     dtypes = {x.dtype: None for x, _, _ in ranges if x.size}
     for dtype in dtypes:
@@ -49,7 +49,10 @@ def _launch(dtype, ranges, flag):
 
 
 def report(value, flag, like, raised=None):
-    """(3,) float64: the value (), the flag, and a count () int64; by the module of an array's dtype, which is loaded already."""
+    """Return (3,) float64: the value (), the flag, and a count () int64.
+
+    ``like`` is an array whose dtype names the kernel module to use, which is loaded already.
+    """
     cp = cuda_devices.cupy()
     found, dtype = (
         cp.empty(3, np.float64),

@@ -1,7 +1,7 @@
-"""CUDA twin of ``factorisations``: factors by cuSOLVER, solves and products by cuBLAS, and no wait inside a bound.
+"""CUDA twin of ``factorisations``: factors by cuSOLVER, solves and products by cuBLAS.
 
-Within a bound (see ``verdicts``) a factorisation that breaks down leaves its verdict on the device;
-elsewhere the caller waits for it, and it raises at once.
+Inside a bound (see ``runtime.deferred_checks``) a failed factorisation only sets a flag on the
+device, so nothing synchronises. Elsewhere the call synchronises and raises at once.
 """
 
 import math
@@ -23,7 +23,7 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def _matrices(A):
-    """A C-contiguous batch as (count, M, M)."""
+    """Return a C-contiguous batch as (count, M, M)."""
     return A.reshape(math.prod(A.shape[:-2]), *A.shape[-2:])
 
 
@@ -39,7 +39,10 @@ def _owned(A, overwrite):
 
 
 def _turned(A, out, from_upper, shift=0.0):
-    """One triangle of each matrix of a batch, turned over into ``out``, both C-contiguous; see factorisations.cu."""
+    """Transpose one triangle of each matrix of a batch into ``out``; see factorisations.cu.
+
+    Both are C-contiguous.
+    """
     M = A.shape[-1]
     if A.size:
         blocks = A.size // (M * M) * (-(-M // TILE)) ** 2
@@ -50,10 +53,10 @@ def _turned(A, out, from_upper, shift=0.0):
 
 
 def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
-    """Lower factors of every matrix in a batch; ``reverse`` says that its rows are reversed.
+    """Factor every matrix of a batch; ``reverse`` means that its rows are reversed.
 
-    Upper factors of the upper triangles are what the library finds: to it they are lower, and the
-    faster ones.
+    The library computes upper factors of the upper triangles: in its column-major view they are
+    lower, which is faster.
     """
     cp, M = cuda_devices.cupy(), A.shape[-1]
     if not A.flags.c_contiguous:
@@ -70,7 +73,7 @@ def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
 
 
 def _judge(U, info, jitter, reverse):
-    """Leave a verdict on the factors, or raise where nobody else asks."""
+    """Set the flag for failed factorisations, or raise if no deferred check is active."""
     flag, M = deferred_checks.flag(), U.shape[-1]
     _launch(
         "check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag
@@ -88,7 +91,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
 
 
 def _each(function, *operands):
-    """``function`` of the matrices of operands with broadcast leading axes, stacked like the batch."""
+    """Apply ``function`` to each matrix of operands with broadcast leading axes; stack results."""
     if all(A.ndim == 2 for A in operands):
         return function(*operands)
     cp, batch = cuda_devices.cupy(), np.broadcast_shapes(*(A.shape[:-2] for A in operands))
@@ -110,7 +113,7 @@ def cholesky_vjp(L_bar, L):
 
 
 def _whitening(C, L, inverse):
-    """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
+    """Replace C by -1/2 L^-T (Phi(C) + Phi(C)') L^-1 in place; only its lower triangle is read."""
     symmetrise(C)
     if inverse is None:
         blas.solve(L, C, transpose=True, alpha=-0.5)
@@ -161,7 +164,7 @@ def cholesky_product(L):
 def cholesky_of_inverse(A, jitter=0.0):
     # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
     cp = cuda_devices.cupy()
-    # transposed: A's lower triangle is the one that is read
+    # transposed, because A's lower triangle is the one that is read
     R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")
     X = triangular.inverse_triangular(_factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

@@ -1,4 +1,4 @@
-"""CUDA twin of ``fingerprint``: a pair of numbers for each block, folded on the host."""
+"""CUDA twin of ``fingerprint``: one pair of numbers per block, folded on the host."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...runtime import cuda_devices
 from .common import loader
 
 BLOCK = 256  # as in fingerprint.cu
-BLOCKS_EACH = 4  # blocks for each multiprocessor
+BLOCKS_EACH = 4  # blocks per multiprocessor
 
 
 def fold_bits(numbers):

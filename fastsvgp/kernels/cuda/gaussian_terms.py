@@ -7,7 +7,7 @@ from .common import loader
 from .common.scalars import NULL, number
 
 BLOCK = 256  # as in gaussian_terms.cu
-BLOCKS_EACH = 8  # blocks for each multiprocessor
+BLOCKS_EACH = 8  # blocks per multiprocessor
 
 
 def _launch(kernel, dtype, blocks, *arguments):

@@ -1,4 +1,4 @@
-"""CUDA twin of ``group_sums``: six sums a launch."""
+"""CUDA twin of ``group_sums``: six sums per launch."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from .common import loader
 from .common.scalars import NULL
 
 BLOCK, GROUPS, TERMS = 256, 6, 3  # as in group_sums.cu
-BLOCKS_EACH = 4  # blocks for each multiprocessor
+BLOCKS_EACH = 4  # blocks per multiprocessor
 NOTHING = (NULL,) * (TERMS + 1) + (np.int64(0),)
 
 

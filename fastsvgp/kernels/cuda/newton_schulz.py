@@ -1,6 +1,6 @@
-"""CUDA twin of ``newton_schulz``: triangular products by tiles, their norms in the same pass; nothing waits for the device.
+"""CUDA twin of ``newton_schulz``: tiled triangular products, with norms in the same pass.
 
-The flops are those of the CPU twin. Step sizes may live on the device.
+Nothing synchronises. The flops are those of the CPU twin. Step sizes may be device arrays.
 """
 
 import math
@@ -39,7 +39,7 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def _broadcast(one, *others):
-    """As ``np.broadcast_shapes``, which takes 3 us where there is nothing to do."""
+    """Act as ``np.broadcast_shapes``, which takes 3 us even if the shapes are equal."""
     for other in others:
         one = one if one == other else np.broadcast_shapes(one, other)
     return one
@@ -58,7 +58,7 @@ def _contiguous(X):
 
 
 def _sizes(step_size, batch):
-    """``(sizes, factor)``: an array on the device, or a number."""
+    """Return step sizes as ``(sizes, factor)``: (array on the device, 1), or (None, a number)."""
     if not hasattr(step_size, "ndim") or (
         step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")
     ):
@@ -71,7 +71,7 @@ def _sizes(step_size, batch):
 
 
 def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
-    """P Q, lower, with zeros above the diagonal."""
+    """Compute P Q, lower, with zeros above the diagonal."""
     out = _empty(batch, P)
     tiled.multiply(
         NN, P, Q, out, BETWEEN, batch=batch, left_kind=p_kind, right_kind=q_kind, upper=ZEROS
@@ -80,11 +80,11 @@ def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
 
 
 def _deviation(A, L, D, Y, sums=None, **gate):
-    """``D = L' A L - I``; Y is scratch."""
+    """Compute ``D = L' A L - I``; Y is scratch."""
     batch = D.shape[:-2]
     tiled.multiply(NN, A, L, Y, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, **gate)
-    tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
-                   epilogue=DEVIATION, sums=sums, **gate)  # fmt: skip
+    tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER,
+                   both=True, upper=ZEROS, epilogue=DEVIATION, sums=sums, **gate)  # fmt: skip
 
 
 def newton_schulz_gram(A, L, out=None):
@@ -98,16 +98,16 @@ def newton_schulz_gram(A, L, out=None):
 
 
 def newton_schulz_update(L, D, step_size, overwrite_d=False):
-    return _update(L, D, step_size)  # D is read until the end, so the result has memory of its own
+    return _update(L, D, step_size)  # D is read until the end, so the result needs its own memory
 
 
 def _update(L, D, step_size, out=None):
-    """L - g L Phi(D)."""
+    """Compute L - g L Phi(D)."""
     batch = _broadcast(L.shape[:-2], D.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     out = _empty(batch, D) if out is None else out
-    tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L, sizes=sizes, factor=-factor,
-                   upper=ZEROS)  # fmt: skip
+    tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L,
+                   sizes=sizes, factor=-factor, upper=ZEROS)  # fmt: skip
     return out
 
 
@@ -143,8 +143,8 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
         return tiled.summed_to(A_bar, A), None
     LS, L_bar = _empty(batch, L), _empty(batch, L)
     tiled.multiply(NN, L, S, LS, ROWS_UP_TO_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
-    tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF, base=L_new_bar, factor=-factor,
-                   upper=ZEROS, **scaled)  # fmt: skip
+    tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF,
+                   base=L_new_bar, factor=-factor, upper=ZEROS, **scaled)  # fmt: skip
     cp = cuda_devices.cupy()
     full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
     tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
@@ -167,8 +167,8 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
 
 
 def _congruence(L, S, out, upper, **scale):
-    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = L Y' +
-    # Y L'
+    # S = B + B' with B its lower triangle with half the diagonal: for Y = L B, lower,
+    # L S L' = L Y' + Y L'
     Y = _product_of_lower(L, S, out.shape[:-2], q_kind=HALF)
     tiled.multiply(
         NT,
@@ -216,7 +216,7 @@ def newton_schulz_curvature(A, L, D):
 
 
 class _Power:
-    """A vector for each item, and the sums of squares of its parts."""
+    """A vector per item, and the sums of squares of its parts."""
 
     def __init__(self, v, batch):
         cp, self.n, self.items = cuda_devices.cupy(), v.shape[-1], math.prod(batch)
@@ -241,7 +241,7 @@ class _Power:
         )
 
     def iterate(self, S, shift, iterations):
-        """With S of contiguous matrices, one for each item or for all."""
+        """Iterate with S of contiguous matrices, one per item or one for all."""
         item_size, tiles = (
             np.int64(self.n**2 if S.size > self.n**2 else 0),
             self.items * self.high * (self.high + 1) // 2,
@@ -311,7 +311,8 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         )
         if step < steps:
             before, L = L, factors[step]
-            tiled.multiply(NN, before, D, L, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=before, sizes=sizes,
-                           idle=LEFT, factor=-1.0, upper=ZEROS)  # fmt: skip
+            tiled.multiply(NN, before, D, L, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF,
+                           base=before, sizes=sizes, idle=LEFT, factor=-1.0,
+                           upper=ZEROS)  # fmt: skip
             _deviation(A, L, D, Y, sums, sizes=sizes, idle=GATED)
     return factors, D, rows, v if power is None else power.v

@@ -1,4 +1,4 @@
-"""CUDA twin of ``packing``: lower triangles as flat rows, and back."""
+"""CUDA twin of ``packing``: conversion between lower triangles and packed rows."""
 
 import math
 

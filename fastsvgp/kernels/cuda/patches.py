@@ -1,9 +1,9 @@
-"""CUDA twin of ``patches``: what ``kernels_cuda/patches.cu`` is launched with.
+"""CUDA twin of ``patches``: launches of ``kernels_cuda/patches.cu``.
 
-Patches are read where they lie in their image; equal ones are not merged. Nothing waits for the
-device, and how sums are split depends on the shapes and on the device alone, so results are the
-same from run to run. Partial sums take as many numbers as the blocks of the device, or as the
-weights of pairs, whatever the number of images.
+Patches are read in place in their image; equal ones are not merged. Nothing synchronises. The
+splitting of sums depends only on the shapes and on the device, so results are the same from run to
+run. The memory of partial sums is proportional to the blocks of the device or to the weights of
+pairs, whatever the number of images.
 """
 
 import functools
@@ -16,21 +16,21 @@ from .common import loader
 from .common.scalars import NULL, number, parameter
 from .pairwise import FAMILIES, partial_sums
 
-# as in patches.cu: threads of a block, columns of a tile, its rows in either kernel
+# as in patches.cu: threads of a block, columns of a tile, rows of a tile in either kernel
 BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32
-BLOCKS_EACH = 8  # for each multiprocessor
-SCRATCH = 1 << 24  # numbers of the partial sums of a run of images, and weights of pairs at a time
+BLOCKS_EACH = 8  # per multiprocessor
+SCRATCH = 1 << 24  # numbers of the partial sums of an image chunk, and weights of pairs at a time
 
 
 def _launch(kernel, dtype, grid, *arguments):
     loader.launch("patches", kernel, dtype, grid, (BLOCK,), arguments)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 def _grid(geometry):
-    """Rows and columns of windows."""
+    """Return the rows and columns of windows."""
     H, W, _, h, w, stride = geometry
     return (H - h) // stride + 1, (W - w) // stride + 1
 
@@ -46,7 +46,7 @@ def _size(geometry, windows):
 
 
 def _windows(X, geometry, windows):
-    """Windows of images as kernels take them: see ``windows_t``."""
+    """Return the windows of images as kernel arguments: see ``windows_t``."""
     H, W, C, _, _, stride = geometry
     start, stop = _range(geometry, windows)
     steps = np.int64(H * W * C), np.int64(stride * W * C), np.int64(stride * C), np.int64(W * C)
@@ -54,14 +54,14 @@ def _windows(X, geometry, windows):
 
 
 def _inducing(Z, geometry):
-    """Inducing patches, one below the other in an image that all images share."""
+    """Return inducing patches as kernel arguments: stacked in one image that all images share."""
     _, _, C, _, w, _ = geometry
     steps = np.int64(0), np.int64(Z.shape[1]), np.int64(0), np.int64(w * C)
     return Z, *steps, np.uint32(0), np.uint32(1), np.int32(len(Z))
 
 
 def _patch(geometry):
-    """How many numbers a patch has, and how many of them lie side by side."""
+    """Return the numbers of a patch, and how many of them are contiguous."""
     _, _, C, h, w, _ = geometry
     return np.int32(h * w * C), np.int32(w * C)
 
@@ -98,14 +98,14 @@ def window_places(geometry, like, windows=None):
     return (cp.stack([p // columns, p % columns], 1) * stride).astype(like.dtype)
 
 
-# --- pairs of patches ------------------------------------------------------------------------------------------------------
+# --- pairs of patches -----------------------------------------------------------------------------
 
 
 def _pairs(model, left, right, A, half, tiles):
-    """What both kernels take.
+    """Return the arguments that both kernels share.
 
-    ``model`` is (family, variance, lengthscales, geometry), A (rows, columns) has any strides, a
-    block goes through so many tiles of columns.
+    ``model`` is (family, variance, lengthscales, geometry); A (rows, columns) has any strides; a
+    block processes ``tiles`` tiles of columns.
     """
     family, variance, lengthscales, geometry = model
     function = (
@@ -122,13 +122,13 @@ def _strides(a):
 
 
 def _split(total, shares):
-    """So many things dealt out in equal runs: how long these are, and how many."""
+    """Split ``total`` items into at most ``shares`` equal chunks: return their size and number."""
     each = -(-total // max(1, min(total, shares)))
     return each, -(-total // each)
 
 
 def _row_sums(model, left, right, A, N, half=False):
-    """sum_j A[i, j] k(row i, column j of image n), in float64 parts (shares, rows, N)."""
+    """Compute sum_j A[i, j] k(row i, column j of image n), in float64 parts (shares, rows, N)."""
     rows, columns = A.shape
     high, across = -(-rows // TALL), -(-columns // WIDE)
     tiles, shares = _split(across, BLOCKS_EACH * cuda_devices.multiprocessors() // (N * high))
@@ -138,11 +138,12 @@ def _row_sums(model, left, right, A, N, half=False):
 
 
 def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
-    """Cotangents of a sum over n, i, j of bar A[i, j] k(row i, column j of image n), in a dictionary by those names in ``need``:
+    """Compute cotangents of the sum over n, i, j of bar A[i, j] k(row i, column j of image n).
 
-    "sides" of the rows, (1, rows, d) or for ``each_image`` (N, rows, d), "A", "variance",
-    "lengthscales". bar is (rows, N), (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None.
-    With ``half`` A and its cotangent are symmetric.
+    Returns a dictionary with the names in ``need``: "sides" of the rows, (1, rows, d) or for
+    ``each_image`` (N, rows, d), "A", "variance", "lengthscales". bar is (rows, N), (columns, N) or
+    (N,): its first axis matches axis 0 or 1 of the pairs, or is absent, as ``axis`` says (0, 1 or
+    None). With ``half`` A and its cotangent are symmetric.
     """
     _, variance, lengthscales, geometry = model
     cp, (rows, columns), N, dtype, D = (
@@ -208,7 +209,10 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
 
 
 def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
-    """The same where rows are windows of images X, with "X" in the place of "sides", a run of images at a time."""
+    """Apply ``_pull`` to rows that are windows of images X, one image chunk at a time.
+
+    "X" replaces "sides" in the result.
+    """
     geometry, total = model[-1], {"X": cuda_devices.cupy().empty_like(X)}
     run = max(1, SCRATCH // (len(A) * int(_patch(geometry)[0])))
     for start in range(0, len(X), run):
@@ -222,7 +226,7 @@ def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
 
 
 def _zeros(need, **arrays):
-    """A place for each cotangent that is needed."""
+    """Allocate zeros for each cotangent that is needed."""
     cp = cuda_devices.cupy()
     return {
         name: cp.zeros(np.shape(a), arrays["X"].dtype) if name in need else None
@@ -235,7 +239,7 @@ def _add(bars, found):
         bars[name] += bar
 
 
-# --- the operations --------------------------------------------------------------------------------------------------------
+# --- the operations -------------------------------------------------------------------------------
 
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
@@ -300,7 +304,7 @@ def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None
 def patch_pair_sums_vjp(
     k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need
 ):
-    """Without X one side of the diagonal is enough; each patch's own cotangent wants all pairs that it is in."""
+    """Without X one side of the diagonal is enough; the cotangent of X needs all pairs."""
     bars, model = (
         _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales),
         (
@@ -348,9 +352,10 @@ def patch_pair_sums_vjp(
 
 
 def _blocks(B, geometry, windows, others):
-    """``(first, second, weights)``: two ranges of windows, the second None where it is the first, and the weights of their pairs.
+    """Yield ``(first, second, weights)``: two ranges of windows and the weights of their pairs.
 
-    These are B, or of b b' the blocks on one side of the diagonal, twice those beside it.
+    ``second`` is None if it equals ``first``. The weights are B, or for b b' the blocks on one side
+    of the diagonal, with a factor 2 off the diagonal.
     """
     start, stop = _range(geometry, windows)
     if B.ndim == 2:
@@ -369,7 +374,7 @@ def _blocks(B, geometry, windows, others):
 
 
 def _add_outer_bar(b_bar, b, B_bar, first, second):
-    """Take the cotangent of such a block into that of b."""
+    """Add the contribution of one block's cotangent to that of b."""
     twice = 1 if first == second else 2
     b_bar[first] += twice * (B_bar * b[second]).sum(1)
     b_bar[second] += twice * (B_bar * b[first, None]).sum(0)

@@ -1,6 +1,6 @@
-"""CUDA twin of ``products``: cuBLAS for the products, ``kernels_cuda/products.cu`` for the passes between them.
+"""CUDA twin of ``products``: cuBLAS, and the fused passes of ``kernels_cuda/products.cu``.
 
-Nothing waits for the device: sums come as 0-d arrays that stay there.
+Nothing synchronises: sums are returned as 0-d device arrays.
 """
 
 import math
@@ -12,9 +12,9 @@ from .common import blas, loader
 
 # as in products.cu
 BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8
-# numbers for each multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
+# numbers per multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
 CHUNK_EACH = 2**18
-BLOCKS_EACH = 8  # blocks for each multiprocessor, where a block takes what is left over
+BLOCKS_EACH = 8  # blocks per multiprocessor, for kernels whose blocks loop over the remaining work
 NULL = np.uint64(0)
 
 
@@ -44,8 +44,7 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    # by a half product of A diag(w) and A: whatever the signs of the weights are, nobody needs to
-    # look
+    # a half product of A diag(w) and A is valid for weights of any sign, so no sign is read
     C = cuda_devices.cupy().empty((len(A), len(A)), A.dtype) if out is None else out
     if w.size:
         blas.lower_product(scale_columns(A, w), A, C, beta=1.0 if add else 0.0)

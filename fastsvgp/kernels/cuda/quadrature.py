@@ -1,7 +1,7 @@
-"""CUDA twin of ``quadrature``: the fused rules of ``kernels_cuda/quadrature.cu``, and array code where the integrand is any.
+"""CUDA twin of ``quadrature``: fused rules in ``kernels_cuda/quadrature.cu``, array code otherwise.
 
-Everything runs in float64 whatever comes in. Nodes and points are copied to a device once, for all
-streams: so that one copy is waited for.
+Array code serves arbitrary integrands. Everything is computed in float64, whatever the dtype of the
+arguments. Nodes and points are copied to a device once, for all streams; that copy synchronises.
 """
 
 import functools
@@ -32,7 +32,7 @@ def _points(cp, device, dim, num, seed):
 
 
 def _nodes(num):
-    """Nodes and weights on the current device."""
+    """Return nodes and weights on the current device."""
     cp = cuda_devices.cupy()
     return _rule(cp, cuda_devices.current_device(), num)
 
@@ -47,7 +47,7 @@ def gauss_hermite_nodes(mean, var, num):
 
 
 def _weighted(weights, G):
-    """The sum over k of weights[k] G[k]."""
+    """Return the sum over k of weights[k] G[k]."""
     return (weights.reshape(-1, *(1,) * (G.ndim - 1)) * G).sum(axis=0)
 
 
@@ -57,7 +57,7 @@ def gauss_hermite(G):
 
 def log_gauss_hermite(log_G):
     top = log_G.max(axis=0)
-    top = cuda_devices.cupy().where(np.isfinite(top), top, 0)  # every g may be 0
+    top = cuda_devices.cupy().where(np.isfinite(top), top, 0)  # every g can be 0
     return top + np.log(gauss_hermite(np.exp(log_G - top)))
 
 
@@ -70,7 +70,7 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
 
 
 def _outputs(mean, need, *shapes):
-    """The arrays to fill; pointers to nothing in place of all but the first where no derivative is asked for."""
+    """Allocate the outputs; without ``need`` all but the first are null pointers."""
     return [
         cuda_devices.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL
         for i, shape in enumerate(shapes)

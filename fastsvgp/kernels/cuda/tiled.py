@@ -1,9 +1,9 @@
-"""Products of matrices of which some are triangular: what ``kernels_cuda/tiled.cu`` is launched with.
+"""Products of matrices, some of them triangular: launches of ``kernels_cuda/tiled.cu``.
 
-A tile of the result is a block, which sums over those k alone that are not zero anyway: the flops
-are those of the algorithm. Sums are cut into slices where there would be too few blocks, or a few
-with much more to do than the others; where depends on the shapes and on the device alone, so
-results are the same from run to run.
+A block computes one tile of the result and sums only over those k that can be non-zero, so the
+flops are those of the algorithm. Sums are split into slices if there would be too few blocks, or if
+a few blocks had much more work than the others. The split depends only on the shapes and on the
+device, so results are the same from run to run.
 """
 
 import functools
@@ -15,20 +15,21 @@ import numpy as np
 from ...runtime import cuda_devices
 from .common import loader
 
-# as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
+# as in tiled.cu: threads of a block, rows and columns of its tile, values of k per stage
 BLOCK, TILE, DEPTH = 128, 64, 16
 BUFFERED = 3 * 2 * TILE * 20  # as there: elements in shared memory
 NN, TN, NT = range(3)  # as there: left right, left' right, left right'
-# which of an operand counts: all, the lower triangle, that with half its diagonal
+# part of an operand that is used: all, the lower triangle, the lower triangle with half its
+# diagonal
 FULL, LOWER, HALF = range(3)
-# which k count, for a result of which the lower tiles are made
+# range of k for a tile, if only lower tiles of the result are computed
 BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)
-ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all tiles are
-UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
+ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # the same, if all tiles are computed
+UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # treatment above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
-COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
-BLOCKS_EACH = 4  # for each multiprocessor, of which two or three run at a time
-LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
+COPIED, LEFT, GATED = range(3)  # treatment of an item of size 0
+BLOCKS_EACH = 4  # per multiprocessor, of which two or three run at a time
+LEAST = 8  # chunks of 16 values of k: adding up a shorter slice costs more than it saves
 LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
 INTS = (
     "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
@@ -36,16 +37,16 @@ INTS = (
 PLAN = np.dtype(
     [*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True
 )
-PER_THREAD = 2  # the handle of the default stream that each thread has of its own
+PER_THREAD = 2  # the handle of the per-thread default stream
 
-_kept: dict = {}  # what launches with cut sums work with, by device and stream
+_kept: dict = {}  # scratch of launches with split sums, by device and stream
 
 
 def items_of(X, batch):
-    """``(X, stride, item)``: X as kernels take the items of a batch, and the elements from row to row and from item to item.
+    """Return ``(X, stride, item)``: X as a kernel argument, and its row and item strides.
 
-    The last is 0 where one matrix serves all. Matrices with contiguous rows, and stacks of them
-    with one leading axis, stay where they are.
+    Strides are in elements; the item stride is 0 if one matrix serves all items. Matrices with
+    contiguous rows, and stacks of them with one leading axis, are not copied.
     """
     X, stride, item = _items_of(X, batch)
     return X, np.int64(stride), np.int64(item)
@@ -70,7 +71,7 @@ def _items_of(X, batch):
 
 
 def summed_to(bar, X):
-    """The sum over those leading axes that were broadcast from X."""
+    """Sum over the leading axes that were broadcast from X."""
     extra = bar.ndim - X.ndim
     axes = tuple(i for i in range(bar.ndim - 2) if i < extra or X.shape[i - extra] != bar.shape[i])
     return bar.sum(axis=axes, keepdims=True).reshape(X.shape) if axes else bar.reshape(X.shape)
@@ -81,7 +82,7 @@ def _tiles(n):
 
 
 def _chunks(which, high, wide, deep):
-    """How many tiles the result has, the sum of their lengths, and the longest one, in tiles of k."""
+    """Return the number of tiles, the sum of their lengths, and the longest one, in tiles of k."""
     triangle = high * (high + 1) // 2
     if which in (BETWEEN, FROM_ROW, UP_TO_COLUMN):
         return triangle, high * (high + 1) * (high + 2) // 6, high
@@ -93,21 +94,21 @@ def _chunks(which, high, wide, deep):
 
 
 def sums_of(batch, n):
-    """Room for what ``DEVIATION`` and ``INNER`` leave of each lower tile: (items, tiles, 4) float64."""
+    """Allocate the outputs of ``DEVIATION`` and ``INNER``: (items, lower tiles, 4) float64."""
     return cuda_devices.cupy().empty(
         (math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64
     )
 
 
 class _Scratch:
-    """What launches with cut sums work with; those of one stream follow one another, so they share it."""
+    """Scratch of launches with split sums, shared by the launches on one stream."""
 
     def __init__(self):
-        """A zero for each tile of a launch, which leaves them zero.
+        """Allocate a zero per tile of a launch; the launch leaves zeros behind.
 
-        No such launch has as many tiles: of each range the longest sum is less than 3 times the
-        mean. They are set on a stream of their own, so that nothing changes where the launch is
-        captured into a graph.
+        A launch with split sums never has that many tiles: for each range the longest sum is less
+        than 3 times the mean. The zeros are set on a separate stream, so a launch can be captured
+        into a graph.
         """
         cp = cuda_devices.cupy()
         with cp.cuda.Stream(non_blocking=True) as aside:
@@ -116,7 +117,7 @@ class _Scratch:
         self.parts = {}
 
     def parts_of(self, size, dtype):
-        """Memory for the sums of slices; it grows, and stays."""
+        """Return memory for the sums of slices; it grows and is kept."""
         parts = self.parts.get(dtype.char)
         if parts is None or parts.size < size:
             parts = self.parts[dtype.char] = cuda_devices.cupy().empty(size, dtype)
@@ -149,7 +150,7 @@ def _plan(
     idle,
     strides,
 ):
-    """``(tiles, slices, plan)``: blocks of an item, the most that share a tile, and what the kernel is told."""
+    """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments."""
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
     tiles, total, longest = _chunks(which, high, wide, deep)
     slice_ = max(
@@ -174,20 +175,26 @@ def _plan(
     return tiles, slices, plan[()]
 
 
-def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL, both=False, epilogue=STORE, base=None,
-             sums=None, sizes=None, idle=COPIED, factor=1.0, upper=UNTOUCHED):  # fmt: skip
-    """``out = base + factor sizes left right``, or with transposes as ``form`` says, for each item of the batch.
+def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL,
+             both=False, epilogue=STORE, base=None, sums=None, sizes=None, idle=COPIED,
+             factor=1.0, upper=UNTOUCHED):  # fmt: skip
+    """Compute ``out = base + factor sizes left right`` for each item of the batch.
+
+    ``form`` says which operand is transposed.
 
     Parameters
     ----------
     left, right : (..., rows, columns), any strides; their leading axes broadcast to ``batch``
-    base : likewise, with the strides of ``out`` where there are both
-    out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous rows, or None; may be ``base``
-    which : the k that count for a tile
+    base : likewise; if both ``base`` and ``out`` are given, they have the same strides
+    out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous
+    rows, or None; may be ``base``
+    which : the range of k of a tile
     both : also add right left, with the same transposes
-    sums : of ``sums_of``, receives what ``DEVIATION`` and ``INNER`` leave of each tile; ``DEVIATION`` goes without, too
+    sums : of ``sums_of``, receives the output of ``DEVIATION`` and ``INNER`` per tile; optional for
+    ``DEVIATION``
     sizes : (*batch,) float64 on the device, or None for 1
-    idle : an item of size 0 is COPIED from base or LEFT as it is; if GATED it is left, and other sizes are no factors
+    idle : an item of size 0 is COPIED from base or LEFT as it is; with GATED it is left, and other
+    sizes do not act as factors
     """
     dtype, shape = left.dtype, left.shape
     depth, rows = shape[-2:] if form == TN else shape[:-3:-1]
@@ -204,8 +211,9 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     left, left_stride, left_item = _items_of(left, batch)
     right, right_stride, right_item = _items_of(right, batch)
     tiles, slices, plan = _plan(
-        cuda_devices.multiprocessors(), items, rows, columns, depth, which, form, (left_kind, right_kind), 2 if both else 1,
-        epilogue, upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
+        cuda_devices.multiprocessors(), items, rows, columns, depth, which, form,
+        (left_kind, right_kind), 2 if both else 1, epilogue, upper, idle,
+        (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
     )  # fmt: skip
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base

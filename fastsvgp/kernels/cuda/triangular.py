@@ -1,8 +1,8 @@
-"""CUDA twin of ``triangular``: small factors by ``kernels_cuda/triangular.cu``, products by tiles, large factors by cuBLAS.
+"""CUDA twin of ``triangular``: ``kernels_cuda/triangular.cu`` for small factors, else cuBLAS.
 
-A factor of up to 128 rows lies in the shared memory of a block as a whole. Larger ones of a batch
-are cut into such blocks, with products of the whole batch between them; one large factor for all
-right-hand sides is a single call of cuBLAS.
+Products run in tiles (``tiled``). A factor of up to 128 rows is held in the shared memory of one
+block. Larger factors of a batch are split into blocks of that size, with products of the whole
+batch between them. One large factor for all right-hand sides is a single cuBLAS call.
 """
 
 import math
@@ -29,16 +29,19 @@ from .tiled import (
 )
 
 BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
-MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
-# for each multiprocessor; beyond that a block takes several panels, for the inverses that it made
+MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # kind of the right-hand side, as there
+# per multiprocessor; beyond that a block takes several panels, to reuse the inverses that it made
 BLOCKS_EACH = 4
-MOST = 128  # rows of a factor in shared memory, where a device has enough of it
-INVERSE_UP_TO = {"d": 8192, "f": 256}  # rows of a factor by whose inverse a bound multiplies
+MOST = 128  # rows of a factor in shared memory, if a device has enough of it
+INVERSE_UP_TO = {"d": 8192, "f": 256}  # rows of a factor up to which a bound uses its inverse
 NULL = np.uint64(0)
 
 
 def _shared_memory(n, dtype):
-    """Bytes that a block needs for a factor of n rows, at most: tensor cores do without the padding."""
+    """Return the bytes that a block needs for a factor of n rows.
+
+    It is an upper bound: the tensor-core code does without the padding.
+    """
     squares = -(-n // SQUARE)
     return (
         squares * (squares + 1) // 2 * SQUARE * (SQUARE + 1) + squares * SQUARE * PANEL
@@ -46,7 +49,7 @@ def _shared_memory(n, dtype):
 
 
 def _rows_at_once(dtype):
-    """Rows of the largest factor for which a device has enough shared memory."""
+    """Return the rows of the largest factor for which the device has enough shared memory."""
     rows = MOST
     while _shared_memory(rows, dtype) > cuda_devices.shared_memory_limit():
         rows -= SQUARE
@@ -54,7 +57,10 @@ def _rows_at_once(dtype):
 
 
 def _solve(L, B, X, transpose, given=MATRIX):
-    """``X = op(L)^-1 B`` for factors that fit; L, B and X (items, rows, columns), one item of L or B serves all."""
+    """Compute ``X = op(L)^-1 B`` for factors that fit in shared memory.
+
+    L, B and X are (items, rows, columns); L or B may have a single item for all.
+    """
     items, n, columns = X.shape
     if items * n * columns == 0:
         return
@@ -75,7 +81,10 @@ def _solve(L, B, X, transpose, given=MATRIX):
 
 
 def _substitute(L, X, transpose, most):
-    """In place ``X = op(L)^-1 X`` by blocks of at most ``most`` rows; L and X (items, rows, columns)."""
+    """Compute ``X = op(L)^-1 X`` in place by blocks of at most ``most`` rows.
+
+    L and X are (items, rows, columns).
+    """
     n = X.shape[1]
     size = -(-n // -(-n // most))
     size = min(most, -(-size // SQUARE) * SQUARE)
@@ -91,7 +100,7 @@ def _substitute(L, X, transpose, most):
 
 
 def _stack(A, batch):
-    """A as (items, rows, columns); a single item where one serves all."""
+    """Return A as (items, rows, columns), with a single item if one serves all."""
     if math.prod(A.shape[:-2]) == 1:
         return A.reshape(1, *A.shape[-2:])
     return cuda_devices.cupy().broadcast_to(A, (*batch, *A.shape[-2:])).reshape(-1, *A.shape[-2:])
@@ -107,7 +116,7 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
         _solve(_stack(L, batch), _stack(B, batch), X.reshape(items, n, columns), transpose)
         return X
     if math.prod(L.shape[:-2]) == 1 and items > 1:
-        # one factor: all right-hand sides side by side are one call
+        # one factor: all right-hand sides side by side in one call
         wide = cp.array(cp.moveaxis(_stack(cp.broadcast_to(B, shape), batch), 0, 1), order="C")
         blas.solve(L.reshape(n, n), wide.reshape(n, items * columns), transpose)
         return cp.ascontiguousarray(cp.moveaxis(wide, 1, 0)).reshape(shape)
@@ -135,7 +144,10 @@ def tril_multiply(L, B, overwrite_b=False):
 
 
 def _summed_products(A, B, L):
-    """Lower triangle of A B', summed over what was broadcast from L: for one factor the sum is part of the product."""
+    """Compute the lower triangle of A B', summed over the axes that were broadcast from L.
+
+    For one factor the sum is part of the product.
+    """
     if L.ndim == 2 and A.ndim > 2:
         cp, n = cuda_devices.cupy(), A.shape[-2]
         A, B = (cp.moveaxis(X, -2, 0).reshape(n, -1) for X in (A, B))
@@ -184,16 +196,19 @@ def inverse_triangular(L, overwrite_l=False):
 
 
 def _invert(L, X, most):
-    """X, zeros before, becomes L^-1: blocks of at most ``most`` rows on the diagonal, and of pairs of them blocks twice as large,
+    """Write L^-1 to X, which holds zeros, by recursive doubling.
+
+    The diagonal blocks of at most ``most`` rows are inverted first; then each pair of them gives a
+    block twice as large,
 
         [L11     ]^-1   [         X11      ]
         [L21  L22]    = [-X22 L21 X11   X22],
 
-    those of one size in two launches, and a last pair, which is smaller, in two more. M^3 / 2
-    flops: the inner product does not leave out what is zero of X11.
+    in two launches per size, and two more for a smaller last pair. M^3 / 2 flops: the inner product
+    does not skip the zeros of X11.
     """
     n = len(L)
-    # a power of two of them: often there is no smaller one
+    # a power of two blocks: often none of them is smaller
     size = -(-n // (1 << (-(-n // most) - 1).bit_length()))
     for start, count, rows in (0, n // size, size), (n // size * size, 1, n % size):
         if rows:
@@ -236,7 +251,10 @@ def _invert(L, X, most):
 
 
 def _along(A, row, column, step, shape):
-    """Blocks (count, rows, columns) of A, as views: the first begins at a row and a column, others each ``step`` further on."""
+    """Return blocks (count, rows, columns) of A, as views.
+
+    The first begins at (row, column), each other one ``step`` further along the diagonal.
+    """
     down, right = A.strides
     return cuda_devices.cupy().lib.stride_tricks.as_strided(
         A[row:, column:], shape, (step * (down + right), down, right)
@@ -244,7 +262,7 @@ def _along(A, row, column, step, shape):
 
 
 def inverse_triangular_vjp(X_bar, X):
-    # -tril(X' X_bar X'): the first product takes the lower triangles as they are
+    # -tril(X' X_bar X'): the first product reads the lower triangles in place
     cp = cuda_devices.cupy()
     batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
     half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))

@@ -1,1 +1,1 @@
-"""What serves the families of CPU kernels."""
+"""Shared code of the families of CPU kernels."""

@@ -6,19 +6,25 @@ from . import scratch
 
 
 def owned(A, overwrite=False, copy=scratch.copy):
-    """A C-contiguous array to work in: ``A`` itself where that is allowed and possible, else ``copy(A)``."""
+    """Return a C-contiguous array to overwrite: ``A`` itself if possible, otherwise ``copy(A)``.
+
+    ``overwrite`` allows the use of ``A``.
+    """
     if overwrite and A.flags.c_contiguous and A.flags.writeable:
         return A
     return copy(A)
 
 
 def plain(A):
-    """C-contiguous, aligned and writeable: one compiled specialisation serves all callers."""
+    """Return a C-contiguous, aligned, writable array, so that one specialisation is compiled."""
     return A if A.flags.carray else np.array(A, order="C")
 
 
 def matrix(A):
-    """``A`` where our BLAS wrappers can take it as it is (unit column stride, rows apart, writable), else a C-contiguous copy."""
+    """Return ``A`` if our BLAS wrappers can use it without a copy, else a C-contiguous copy.
+
+    They need unit column stride, rows that do not overlap, and writable memory.
+    """
     size = A.itemsize
     if A.flags.writeable and A.strides[-1] == size and A.strides[-2] >= A.shape[-1] * size:
         return A
@@ -26,12 +32,15 @@ def matrix(A):
 
 
 def flat(A, core):
-    """View the leading axes of a C-contiguous array as one; ``core`` trailing axes stay."""
+    """View the leading axes of a C-contiguous array as one; ``core`` trailing axes are kept."""
     return A.reshape(-1, *A.shape[A.ndim - core :])
 
 
 def each(f, *operands):
-    """Call ``f`` on the matrices of operands with broadcast leading axes; stacks of results, shaped like the batch."""
+    """Call ``f`` on each matrix of operands with broadcast leading axes; stack the results.
+
+    The stacks have the shape of the batch.
+    """
     if all(A.ndim == 2 for A in operands):
         return f(*operands)
     batch = np.broadcast_shapes(*(A.shape[:-2] for A in operands))
@@ -42,13 +51,13 @@ def each(f, *operands):
 
 
 def entry(A, index):
-    """The matrix of ``A`` at an index of the broadcast batch."""
+    """Return the matrix of ``A`` at an index of the broadcast batch."""
     own = index[len(index) - (A.ndim - 2) :]
     return A[tuple(0 if n == 1 else i for i, n in zip(own, A.shape[:-2], strict=True))]
 
 
 def summed_to(A_bar, A):
-    """Undo broadcasting: sum a cotangent over the batch axes along which its operand was repeated."""
+    """Sum a cotangent over the batch axes along which its operand was broadcast."""
     if A_bar.shape == A.shape:
         return A_bar
     A_bar = A_bar.sum(axis=tuple(range(A_bar.ndim - A.ndim)))

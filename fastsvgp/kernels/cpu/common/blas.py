@@ -1,13 +1,14 @@
 """SciPy's BLAS for row-major sub-blocks, callable from Numba code.
 
 f2py copies every argument that is not a whole Fortran-ordered array; blocked algorithms need
-sub-blocks in place. These wrappers call the same library (one BLAS, one pool of threads) through
-``scipy.linalg.cython_blas`` pointers that are registered by name, so that Numba's on-disk cache
+sub-blocks in place. These wrappers call the same library (one BLAS, one thread pool) through
+``scipy.linalg.cython_blas`` pointers. The pointers are registered by name, so Numba's on-disk cache
 stays valid.
 
 Every array is 2-D with unit column stride and any row stride. A row-major matrix is the
-column-major matrix of its transpose, so each wrapper states the row-major operation and calls the
-library for the transposed one: lower becomes upper, left becomes right, C = A B becomes C' = B' A'.
+column-major matrix of its transpose. Therefore each wrapper states the row-major operation and
+calls the library for the transposed one: lower becomes upper, left becomes right, C = A B becomes
+C' = B' A'.
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ def _external(name, arguments):
         binding.add_symbol(
             symbol, get_cython_function_address("scipy.linalg.cython_blas", prefix + name)
         )
-        # every argument is an address; on all supported platforms an address travels as an unsigned
+        # every argument is an address; all supported platforms pass an address like an unsigned
         # integer
         symbols.append(types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments)))
     return symbols
@@ -40,10 +41,10 @@ N, T, U, L, R = (ord(c) for c in "NTULR")
 
 
 def jit(*kinds, returns=types.void):
-    """``njit`` for matrices of any row stride ("M"), flags ("i") and scalars ("x"), compiled for both dtypes at once.
+    """``njit`` for matrices of any row stride ("M"), flags ("i") and scalars ("x"), in both dtypes.
 
-    Explicit signatures keep one compiled form per dtype, whole arrays and sub-blocks alike; the
-    cache makes it a cost of the first import only.
+    Explicit signatures keep one compiled form per dtype, for whole arrays and sub-blocks alike.
+    With the cache only the first import pays for compilation.
     """
     forms = []
     for real in (types.float64, types.float32):
@@ -59,7 +60,10 @@ def jit(*kinds, returns=types.void):
 
 @njit(nogil=True, cache=True)
 def _pack(letters, numbers, alpha, beta, A):
-    """One small buffer each for characters, integers and scalars; the caller keeps them alive across the call."""
+    """Pack characters, integers and scalars into one small buffer each.
+
+    The caller keeps them alive across the call.
+    """
     chars = np.empty(4, np.uint8)
     for i in range(len(letters)):
         chars[i] = letters[i]
@@ -92,7 +96,7 @@ def gemm(A, B, C, trans_a, trans_b, alpha, beta):
         _dgemm(c, c + 1, i, i + 4, i + 8, a, x, i + 12, y, i + 16, b, z, i + 20)
     else:
         _sgemm(c, c + 1, i, i + 4, i + 8, a, x, i + 12, y, i + 16, b, z, i + 20)
-    chars[3], ints[7], s[0] = 0, 0, 0  # last use: nothing is freed before the call returns
+    chars[3], ints[7], s[0] = 0, 0, 0  # last use, so nothing is freed before the call returns
 
 
 @jit(*"Mvvi")

@@ -1,25 +1,26 @@
-"""The threads of SciPy's OpenBLAS: how many, and as many as a call of ours deserves while it runs.
+"""The thread count of SciPy's OpenBLAS, reduced during a call if fewer threads are faster.
 
-OpenBLAS cuts a product up for all its threads, which then wait for one another. Where another
-process has one of the cores, they wait for it to have had its turn, three milliseconds and more in
+OpenBLAS splits a product over all its threads, which then wait for one another. If another process
+occupies one of the cores, they wait until it has been scheduled out: three milliseconds and more in
 every product, however small. Measured on two cores, a whole step of a whitened SVGP (D = 8) on one
-and on two BLAS threads, in milliseconds: the best times undisturbed (in real-time priority), and
-medians beside the work of others.
+and on two BLAS threads, in milliseconds: best times undisturbed (at real-time priority), and
+medians with other processes running.
 
     M, B           100, 100    100, 256     100, 1024    150, 256     200, 256    512, 1024
     undisturbed    0.67 0.96   0.94 0.82    2.4 1.8      1.9 1.5      3.2 2.2     49 30
     disturbed      1.5  56     2.6  61      10  220      7.9 36       3.3 61      170 850
 
-In M^2 (M + B), the flops of its products, ``SERIAL_BELOW`` is where two threads begin to gain more
-than a quarter undisturbed: from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Up to there
-predictions, SGPR and float32 gain 2 to 23 %; ``Marginal`` and ``LikelihoodForm`` lose, and at M =
-200 still. A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long it is.
+``SERIAL_BELOW`` is the value of M^2 (M + B), the flops of its products, above which two threads
+gain more than a quarter undisturbed: from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Below it
+predictions, SGPR and float32 gain 2 to 23 % from one thread; ``Marginal`` and ``LikelihoodForm``
+lose, and still do at M = 200. A batch counts at most ``WIDEST`` rows: at M = 50 two threads gain 17
+% however many there are.
 
-The pool is reached through ``ctypes``, by symbols that SciPy's own modules see: no other library's
-pool is touched, and where SciPy has another BLAS nothing is. A setting is a number that products
-read when they begin: to read it takes 0.1 us, to write it
-0.1 us. It is one for the process. So the first call that wants less than there is writes down what was there, calls beside it may
-only lower it further, and the last one to end puts it back.
+The pool is accessed through ``ctypes``, by symbols that SciPy's own modules see: no other library's
+pool is touched, and with another BLAS in SciPy nothing is. The setting is a number that products
+read when they begin: reading it takes 0.1 us, writing it 0.1 us. It is one per process. So the
+first call that needs fewer threads than are set saves the setting, concurrent calls can only lower
+it further, and the last one to end restores it.
 """
 
 import ctypes
@@ -35,14 +36,14 @@ from .contention import crowd, queued
 
 SERIAL_BELOW = 8e6
 WIDEST = 2048
-# in wheels of SciPy; elsewhere
+# in SciPy's wheels; elsewhere
 NAMES = "scipy_openblas_{}", "scipy_openblas_{}64_", "openblas_{}", "openblas_{}64_"
 
 
 class OpenBLAS:
     """A loaded OpenBLAS.
 
-    Its functions are called with the GIL held: a fork by Python code cannot come in between.
+    Its functions are called with the GIL held: Python code cannot fork in between.
     """
 
     def __init__(self, library, name):
@@ -60,9 +61,9 @@ class OpenBLAS:
 
 @functools.cache
 def scipys():
-    """The OpenBLAS that SciPy is linked to; ``None`` where it has another BLAS, or hides it."""
+    """Return the OpenBLAS that SciPy is linked to; ``None`` if it has another BLAS or hides it."""
     try:
-        # its symbols are searched with those of what it needs
+        # symbol lookup includes the dependencies of this library
         library = ctypes.PyDLL(scipy.linalg.cython_blas.__file__)
     except OSError:
         return None
@@ -70,15 +71,15 @@ def scipys():
         if hasattr(library, name.format("set_num_threads")):
             try:
                 return OpenBLAS(library, name)
-            except AttributeError:  # too old to say what it is
+            except AttributeError:  # too old to report its version
                 continue
     return None
 
 
 def facts():
-    """What SciPy's BLAS is, in words: version, the kernels it chose for this CPU, threads.
+    """Describe SciPy's BLAS: version, the kernels it chose for this CPU, threads.
 
-    ``None`` where it is not OpenBLAS.
+    ``None`` if it is not OpenBLAS.
     """
     blas = scipys()
     if blas is None:
@@ -90,19 +91,18 @@ def facts():
     )
 
 
-_lock = threading.RLock()  # of a thread that a signal's handler may take back here
+_lock = threading.RLock()  # reentrant: a signal handler can enter while its thread holds it
 _inside = set()  # identities of the threads that are in a call
-_before = None  # the setting to put back; None where nothing was changed
-# (identity of a thread, threads of BLAS, CPU and wall time when it began) of a call that tells of
-# others
+_before = None  # the setting to restore; None if nothing was changed
+# (thread identity, BLAS threads, CPU and wall time at the start) of a call that can show contention
 _watched = None
 
 
 def enter(M, B):
-    """Begin a call of this thread, with matrices of M x M and M x B numbers; True where ``leave`` is to end it.
+    """Begin a call of this thread, with matrices of M x M and M x B numbers.
 
-    False in a call within a call, which goes on under the setting of the outer one, and where there
-    is nothing to set.
+    Returns True if ``leave`` must end it. Returns False for a nested call, which keeps the setting
+    of the outer one, and if there is nothing to set.
     """
     global _before, _watched
     blas, here = scipys(), threading.get_ident()
@@ -123,7 +123,7 @@ def enter(M, B):
             if waited is not None:
                 _watched = here, min(wanted, now), time.process_time(), time.perf_counter(), waited
             else:
-                _watched = None  # a call beside another's tells of neither
+                _watched = None  # concurrent calls show nothing about other processes
     except BaseException:  # an interrupt
         leave()
         raise
@@ -131,7 +131,7 @@ def enter(M, B):
 
 
 def leave(here=None):
-    """End the call of this thread, or of the one with the identity ``here``."""
+    """End the call of this thread, or of the thread with the identity ``here``."""
     global _watched
     here, seen = threading.get_ident() if here is None else here, _watched
     if seen is not None and seen[0] == here:
@@ -155,7 +155,7 @@ def _put_back():
 
 
 def limit(count):
-    """Allow calls and everybody else at most so many threads; returns how many were allowed, for ``allow``."""
+    """Limit calls and all other users to ``count`` threads; return the old limit, for ``allow``."""
     blas = scipys()
     with _lock:
         allowed = count if blas is None else blas.get_num_threads() if _before is None else _before
@@ -164,7 +164,7 @@ def limit(count):
 
 
 def allow(count):
-    """Allow so many threads from now on, or from the end of the calls that run."""
+    """Allow ``count`` threads from now on, or from the end of the running calls."""
     global _before
     blas = scipys()
     if blas is None:
@@ -178,7 +178,7 @@ def allow(count):
 
 
 def _only_this_thread():
-    """A forked child has one thread; the calls of the others, and what they have set, end here."""
+    """Forget the calls of other threads in a forked child, which has only one thread."""
     global _lock
     _lock = threading.RLock()
     _inside.intersection_update([threading.get_ident()])

@@ -1,10 +1,10 @@
 """Recursive blocked algorithms on row-major sub-blocks: nearly every flop is a gemm.
 
-Measured on two cores against the gemm rate (times the flops over that rate; M = B = 1000): OpenBLAS
-trsm 1.32, this solve
-1.07; potrf 1.8-2.6 against about 1.5. The diagonal blocks of a solve are inverted explicitly (64 rows: the error grows with
-the condition of a 64-row block, not with that of the whole factor) because a product with them runs at the gemm rate.
-The strict upper triangle of a lower factor is never read.
+Measured on two cores relative to the gemm rate (time times that rate over the flops; M = B = 1000):
+OpenBLAS trsm 1.32, this solve 1.07; potrf 1.8-2.6, against about 1.5 here. The diagonal blocks of a
+solve are inverted explicitly (64 rows: the error grows with the condition number of a 64-row block,
+not with that of the whole factor), because a product with them runs at the gemm rate. The strict
+upper triangle of a lower factor is never read.
 """
 
 import math
@@ -17,26 +17,26 @@ from .blas import N, T, jit
 
 BLOCK = 64
 PANEL = 128
-NARROW = 32  # columns of a panel of a half product, where that is small
-MOST = 512  # rows of one that goes by panels
+NARROW = 32  # columns of a panel of a half product, if that is small
+MOST = 512  # rows of a half product that is computed by panels
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 @njit(nogil=True, cache=True)
 def half(n):
-    """Where to cut: the multiple of BLOCK next to the middle, so that leaves are full blocks."""
+    """Return the multiple of BLOCK nearest to the middle of n, so that leaves are full blocks."""
     return max(BLOCK, (n // 2 + BLOCK - 1) // BLOCK * BLOCK) if n > BLOCK else n // 2
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _inverted(L):
-    """X = L^-1 in new memory, zeros above the diagonal.
+    """Compute X = L^-1 in new memory, zeros above the diagonal.
 
     From L X = I: row i is -1 / L_ii sum_k<i L_ik X_k, and 1 / L_ii.
     """
     n = L.shape[0]
     C, X = np.empty((n, n), L.dtype), np.zeros((n, n), L.dtype)
-    for i in range(n):  # C order, which the loops below must know of
+    for i in range(n):  # Numba must know that X is C-ordered, for the loops below
         for j in range(i + 1):
             C[i, j] = L[i, j]
     for i in range(n):
@@ -79,8 +79,8 @@ def inverse(L):
     h = (n // 2 + 7) // 8 * 8
     L11, L21, L22 = L[:h, :h], L[h:, :h], L[h:, h:]
     # [L11 0; L21 L22]^-1 = [X11 0; -X22 L21 X11, X22]
-    # by gemm, which does small products on the spot: trmm would share them out, and wake the others
-    # for it
+    # by gemm, which computes small products in the calling thread: trmm would distribute them and
+    # wake the other threads
     if n <= 2 * BLOCK:
         X11, X22, Y = _inverted(L11), _inverted(L22), np.empty((n - h, h), L.dtype)
         blas.gemm(L21, X11, Y, N, N, -1.0, 0.0)
@@ -138,13 +138,16 @@ def solve_right(L, B, trans):
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _cholesky_leaf(C):
-    """Lower factor of a C-ordered C in place: column j by four rows at a time against row j. 0, or one plus the failing row."""
+    """Factor a C-ordered C in place: column j by four rows at a time against row j.
+
+    Returns 0, or one plus the failing row.
+    """
     n = C.shape[0]
     for j in range(n):
         cj, pivot = C[j, :j], C[j, j]
         for k in range(j):
             pivot -= cj[k] * cj[k]
-        if not 0 < pivot < math.inf:  # NaN neither
+        if not 0 < pivot < math.inf:  # rejects NaN too
             return j + 1
         C[j, j] = math.sqrt(pivot)
         reciprocal = 1 / C[j, j]
@@ -174,7 +177,7 @@ def _cholesky_leaf(C):
 
 @jit("M", returns=types.int64)
 def cholesky(A):
-    """Lower factor in place; 0, or one plus the failing row. n^3/3 flops.
+    """Factor A in place, lower; return 0, or one plus the failing row. n^3/3 flops.
 
     Leaves take 0.6 to 0.8 of the time of potrf.
     """
@@ -201,11 +204,13 @@ def cholesky(A):
 
 @jit(*"MMMxx")
 def tril_product(A, B, C, alpha, beta):
-    """Lower triangle of C := alpha A B' + beta C; the strict upper triangle of C is scratch within blocks. n n k flops."""
-    # Up to MOST rows by tall panels of few columns, above by halves. Panels against halves all the
-    # way down, one thread (two):
-    # 0.77 (0.91) of the time at n = 128, 0.86 (0.92) at 250, 0.94 (0.98) at 512, but 1.06 (1.08) at
-    #   1000 and 1.25 (1.24) at 2000.
+    """Lower triangle of C := alpha A B' + beta C; n n k flops.
+
+    The strict upper triangle of C is scratch within blocks.
+    """
+    # Up to MOST rows by tall panels of few columns, above by halves. Time of panels relative to
+    # halves throughout, on one thread (two): 0.77 (0.91) at n = 128, 0.86 (0.92) at 250,
+    # 0.94 (0.98) at 512, but 1.06 (1.08) at 1000 and 1.25 (1.24) at 2000.
     n = C.shape[0]
     if n > MOST:
         h = half(n)
@@ -221,7 +226,10 @@ def tril_product(A, B, C, alpha, beta):
 
 @jit(*"MMxx")
 def gram_of_panels(A, C, alpha, beta):
-    """The same for B = A and few rows: gemm on panels of 32 takes 0.6 to 0.9 of the time of syrk up to M = 100."""
+    """Do the same for B = A and few rows.
+
+    gemm on panels of 32 takes 0.6 to 0.9 of the time of syrk up to M = 100.
+    """
     for i in range(0, A.shape[0], 32):
         end = min(i + 32, A.shape[0])
         blas.gemm(A[i:end], A[:end], C[i:end, :end], N, T, alpha, beta)
@@ -293,8 +301,8 @@ def inverse_congruence(L, S):
     L21, S21 = L[h:, :h], S[h:, :h]
     inverse_congruence(L[h:, h:], S[h:, h:])
     solve(L[h:, h:], S21, T)
-    # panel by panel of columns c: row c and column c of the update of S11 need Q at c alone, so Y
-    # is never whole
+    # one panel of columns c at a time: row c and column c of the update of S11 need Q only at c, so
+    # Y is never stored whole
     for c in range(0, h, PANEL):
         d = min(c + PANEL, h)
         Q, Y = S21[:, c:d], np.empty((n - h, d - c), S.dtype)
@@ -313,7 +321,7 @@ def gram(L):
     n = L.shape[0]
     if n <= BLOCK:
         D = np.zeros(L.shape, L.dtype)
-        # not by slices: a slice assignment compiles Numba's shape check, two seconds of it
+        # no slice assignment: it compiles Numba's shape check, which takes two seconds
         for i in range(n):
             for j in range(i + 1):
                 D[i, j] = L[i, j]
@@ -346,10 +354,10 @@ def gram_of_rows(L):
 
 @njit(nogil=True, cache=True)
 def mirror_rows(S, start, stop):
-    """Copy rows of the lower triangle onto the columns above it; ``start`` is a multiple of 8.
+    """Copy rows of the lower triangle to the columns above it; ``start`` is a multiple of 8.
 
-    In 8 x 8 tiles, whose loops of fixed length become shuffles of vectors; more rows would share
-    cache sets where the row length is a power of two.
+    It works in 8 x 8 tiles, whose loops of fixed length become vector shuffles. With more rows,
+    cache sets would conflict if the row length is a power of two.
     """
     for i0 in range(start, stop, 8):
         tiled = i0 if i0 + 8 <= stop else 0
@@ -364,7 +372,7 @@ def mirror_rows(S, start, stop):
 
 @jit(*"M")
 def mirror(S):
-    """Copy the lower triangle onto the upper one."""
+    """Copy the lower triangle to the upper one."""
     mirror_rows(S, 0, S.shape[0])
 
 

@@ -1,36 +1,37 @@
-"""Whether others want the cores that threads of BLAS would share, told by how long calls wait for one.
+"""Detect CPU contention from run-queue delays.
 
-OpenBLAS keeps its threads busy during products, with waiting for one another if with nothing else.
-So in a call on several of them little CPU time, for the wall time of the call and its threads,
-means that they did not have the cores, or that much of the call was serial; and that the thread of
-the call stood in a queue for a core (``schedstat`` of Linux) tells these two apart. Where there is
-no such file, nothing is told. Measured on two cores for whole steps at (200, 500) and (512, 1024),
-5th to 95th percentiles: of the CPU time alone 0.83 to 0.99; beside one busy process 0.50 to 0.91,
-median 0.7; beside two 0.42 to 0.55. Of the time in the queue alone 0.00 to 0.03; beside one 0.03 to
-0.49; beside two 0.41 to 0.53. There one thread is the faster choice:
-4.6 ms in place of 12 beside one, 5.4 in place of 30 beside two; 45 in place of 58, 68 in place of 84.
+OpenBLAS keeps its threads busy during products, if only by waiting for one another. So little CPU
+time in a multithreaded call, relative to its wall time and its threads, means that the threads did
+not have the cores, or that much of the call was serial. The time that the calling thread spent in
+the run queue (``schedstat`` of Linux) distinguishes the two cases. Without that file there is no
+detection. Measured on two cores for whole steps at (200, 500) and (512, 1024), 5th to 95th
+percentiles: the ratio of CPU time is 0.83 to 0.99 undisturbed, 0.50 to 0.91 (median 0.7) with one
+busy process and 0.42 to 0.55 with two. The share of time in the run queue is 0.00 to 0.03
+undisturbed, 0.03 to 0.49 with one busy process and 0.41 to 0.53 with two. Under contention one
+thread is faster: 4.6 ms instead of 12 with one process, 5.4 instead of 30 with two; 45 instead of
+58, 68 instead of 84.
 
-A call on one thread cannot tell whether another core is free, but the system can (``/proc/stat``):
-after half a second, and again and again, the time that the cores of this process were idle is added
-to the CPU time of the process. While that leaves others a quarter of a core or more of what is
-wanted, one thread it stays. Otherwise, and where there is no such file after a while, longer each
-time up to ``LONGEST``, one call is made on all threads to see: one step in a hundred that may be
-slow.
+A call on one thread cannot detect whether another core is free, but the system can
+(``/proc/stat``): after half a second, and repeatedly, the idle time of this process's cores is
+added to its CPU time. While that shows that other processes use a quarter of a core or more of what
+the call would need, the limit of one thread is kept. Otherwise, or if the file is missing after a
+delay that grows up to ``LONGEST``, one call runs on all threads as a test: one step in a hundred
+that may be slow.
 """
 
 import os
 import time
 
-# of the wall time: less CPU time for each thread than that, and more in the queue
+# fractions of the wall time: CPU time per thread below the first, run-queue time above the second
 SHARE, QUEUED = 0.8, 0.02
-PATIENCE = 2  # calls in a row
+PATIENCE = 2  # consecutive calls
 FIRST, LONGEST = 0.5, 8.0  # seconds on one thread
-TAKEN = 0.25  # of a core, by others
+TAKEN = 0.25  # of a core, by other processes
 STATISTICS, CORES = "/proc/thread-self/schedstat", "/proc/stat"
 
 
 def queued():
-    """Seconds that this thread has waited for a core so far; ``None`` where that is not known. 14 us."""
+    """Return the seconds that this thread has waited for a core; ``None`` if unknown. 14 us."""
     try:
         with open(STATISTICS, "rb", buffering=0) as file:
             return int(file.read(64).split()[1]) * 1e-9
@@ -39,7 +40,10 @@ def queued():
 
 
 def idle():
-    """Seconds that the cores of this process were idle so far, added up; ``None`` where that is not known. In ticks of 10 ms."""
+    """Return the total idle seconds of this process's cores; ``None`` if unknown.
+
+    The resolution is 10 ms.
+    """
     try:
         usable = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
         with open(CORES, "rb") as file:
@@ -51,16 +55,15 @@ def idle():
 
 
 class Crowd:
-    """What the last calls have shown; those of several threads at once replace it whole."""
+    """Contention seen by the last calls; concurrent calls replace this state as a whole."""
 
     def __init__(self):
         self._low, self._pause = 0, FIRST
-        # (until when, since when, CPU time and idle cores then, threads that are wanted): on one
-        # thread
+        # state on one thread: (end, start, CPU time and idle time at the start, threads wanted)
         self._alone = None
 
     def __bool__(self):
-        """Whether one thread is the better choice now."""
+        """Return whether one thread is the better choice now."""
         alone = self._alone
         if alone is None:
             return False
@@ -70,7 +73,7 @@ class Crowd:
         return now < until
 
     def observe(self, threads, cpu, wall, queued):
-        """A call on so many threads took these seconds, and its own thread waited for a core so long."""
+        """Record the CPU, wall and run-queue seconds of a call on ``threads`` threads."""
         if cpu >= SHARE * threads * wall or queued <= QUEUED * wall:
             self._low, self._pause, self._alone = 0, FIRST, None
             return
@@ -85,7 +88,7 @@ def _beginning(now, pause, wanted):
 
 
 def _taken_by_others(now, then, cpu, before, wanted):
-    """Whether others have had too much of the cores since, as far as the system tells."""
+    """Return whether other processes have used too much of the cores since ``then``."""
     cores = None if before is None else idle()
     return cores is not None and cores - before + time.process_time() - cpu < (wanted - TAKEN) * (
         now - then

@@ -1,9 +1,9 @@
-"""Elementary functions that LLVM turns into vector code: polynomials and exponent bits, no calls and no branches.
+"""Elementary functions that LLVM vectorises: polynomials and exponent bits, no calls or branches.
 
-A loop over a contiguous row that calls one of these runs four to sixteen lanes at a time;
-``math.exp`` in the same place is a call per element. Rules that keep it so: constants are NumPy
-scalars of the row's own dtype (a Python float would turn float32 rows into float64), conditions are
-selections, and comparisons are written so that NaN falls through to the result.
+A loop over a contiguous row that calls one of these processes four to sixteen lanes at a time;
+``math.exp`` in the same place is a call per element. To keep it so: constants are NumPy scalars of
+the row's own dtype (a Python float would convert float32 rows to float64), conditions are
+selections, and comparisons are written so that NaN reaches the result.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ f8, f4 = np.float64, np.float32
 
 @intrinsic
 def bits(typingctx, x):
-    """The bit pattern of a float as an integer of the same width."""
+    """Return the bit pattern of a float as an integer of the same width."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(signature.return_type.bitwidth))
@@ -28,7 +28,7 @@ def bits(typingctx, x):
 
 @intrinsic
 def from_bits(typingctx, i):
-    """The float with this bit pattern."""
+    """Return the float with this bit pattern."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(signature.return_type))
@@ -36,13 +36,12 @@ def from_bits(typingctx, i):
     return _FLOAT[i](i), codegen
 
 
-# exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 comes in
-# two parts, the first with trailing zeros so that n times it is exact. Adding 1.5 * 2^52 (1.5 *
-# 2^23) to n leaves n in the low bits of the sum; shifted up by 52 (23) they are the exponent of 2^n
-# less the bias, which the bits of 1.0 supply. The polynomials interpolate (exp(r) - 1) / r, and
-# (2^f - 1) / f, at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in these
-# functions: reassociation would fold the two parts of ln 2 into one, and take the magic number
-# away.
+# exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 is split
+# into two parts, the first with trailing zeros so that n times it is exact. Adding 1.5 * 2^52
+# (1.5 * 2^23) to n leaves n in the low bits of the sum; shifted up by 52 (23) they are the exponent
+# of 2^n minus the bias, which the bits of 1.0 supply. The polynomials interpolate (exp(r) - 1) / r,
+# and (2^f - 1) / f, at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in
+# these functions: reassociation would merge the two parts of ln 2 and eliminate the magic number.
 
 _LOG2E_8, _HIGH_8, _LOW_8 = (
     f8(1.4426950408889634),
@@ -141,9 +140,9 @@ def _exp4(x):
     return f4(0.0) if x < f4(-87.0) else _series4(r, _Q) * power
 
 
-# 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number less t is the
-# magic number plus n: it gives n by a subtraction, and its low bits are those of n; the bias of
-# exponents is in this one already.
+# 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number minus t
+# equals the magic number plus n: a subtraction gives n, and the low bits are those of n; this magic
+# number includes the exponent bias.
 
 _BIASED_8, _BIASED_4 = f8(1.5 * 2.0**52 + 1023), f4(1.5 * 2.0**23 + 127)
 
@@ -165,10 +164,11 @@ def _power_of_half4(t):
 
 
 def exp(x):
-    """exp(x) in the dtype of ``x``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
+    """Return exp(x) in the dtype of ``x``, for Numba code.
 
-    Exact at 0; NaN stays NaN; below -700 (-87) the result is exactly 0, so that what multiplies it
-    meets no subnormal numbers; above 709 (88) it stays at the value there.
+    The relative error is below 4e-16 (float64) or 2e-7 (float32). Exact at 0; NaN stays NaN; below
+    -700 (-87) the result is exactly 0, so that products with it are not subnormal; above 709 (88)
+    it keeps the value there.
     """
     return np.exp(x)
 
@@ -182,10 +182,11 @@ def _exp(x):
 
 
 def power_of_half(t):
-    """2^-t for t >= 0 in the dtype of ``t``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
+    """Return 2^-t for t >= 0 in the dtype of ``t``, for Numba code.
 
-    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN;
-    beyond 1010 (125) the result is exactly 0.
+    The relative error is below 4e-16 (float64) or 2e-7 (float32). A fifth cheaper than ``exp``, for
+    decaying exponentials. Exact at integer t; NaN stays NaN; beyond 1010 (125) the result is
+    exactly 0.
     """
     return np.exp2(-t)
 
@@ -200,9 +201,9 @@ def _power_of_half(t):
 
 # cos and sin of 2 pi t: k = round(2 t) and r = t - k / 2 is exact, |r| <= 1/4; then both are
 # polynomials in r^2, times (-1)^k. They interpolate sin(2 pi r) / r and (cos(2 pi r) - 1) / r^2 at
-# Chebyshev points (computed with 40 digits; they are off by 3e-19 and 2e-17 in float64, 6e-9 and
-# 8e-10 in float32). Added to the magic number of above, k has its last bit in the last place, and
-# shifted up that is the sign.
+# Chebyshev points (computed with 40 digits; their errors are 3e-19 and 2e-17 in float64, 6e-9 and
+# 8e-10 in float32). Added to the magic number above, k has its last bit in the last place, and
+# shifted up that bit is the sign.
 
 _TURN_8 = tuple(
     f8(c)
@@ -274,10 +275,11 @@ def _cos_sin4(t):
 
 
 def cos_sin(t):
-    """(cos(2 pi t), sin(2 pi t)) in the dtype of ``t``, for Numba code; absolute error below 3e-16 (float64), 2e-7 (float32).
+    """Return (cos(2 pi t), sin(2 pi t)) in the dtype of ``t``, for Numba code.
 
-    ``t`` counts turns, so the reduction to |t| <= 1/4 is exact; beyond 2^50 (2^21) turns, where a
-    float has no fraction left, the signs mean nothing. NaN stays NaN, and infinity becomes NaN.
+    The absolute error is below 3e-16 (float64) or 2e-7 (float32). ``t`` counts turns, so the
+    reduction to |t| <= 1/4 is exact; beyond 2^50 (2^21) turns, where a float has no fraction left,
+    the signs are meaningless. NaN stays NaN, and infinity becomes NaN.
     """
     return np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)
 

@@ -1,6 +1,7 @@
-"""Logarithms and normal tails as vector code (the rules of ``vmath``), for the integrands of ``quadrature``. float64 only.
+"""Logarithms and normal tails as vector code, for the integrands of ``quadrature``. float64 only.
 
-Only contraction is allowed here: reassociation would cancel the correction terms.
+The rules of ``elementwise`` apply. Only contraction is allowed here: reassociation would cancel the
+correction terms.
 """
 
 import numpy as np
@@ -30,8 +31,8 @@ _L = tuple(
     )
 )
 # (1 + 2 x) erfcx(x) as a polynomial in q = (x - 3.75) / (x + 3.75), which maps [0, inf) to [-1, 1):
-# the truncated Chebyshev series (Shepherd & Laframboise 1981) computed with 50 digits; what is cut
-# off sums to 1.3e-16
+# the truncated Chebyshev series (Shepherd & Laframboise 1981) computed with 50 digits; the
+# truncated terms sum to 1.3e-16
 _E = tuple(
     f8(c)
     for c in (
@@ -65,7 +66,10 @@ _SQRT_HALF, _SQRT_2_PI = f8(np.sqrt(0.5)), f8(np.sqrt(2 * np.pi))
 
 @njit(**PLAIN)
 def log_sum(y, lost):
-    """log(y + lost) for a normal number y > 0 and what rounding took from it; relative error below 4e-16."""
+    """Return log(y + lost) for a normal number y > 0 and its rounding error ``lost``.
+
+    The relative error is below 4e-16.
+    """
     b = bits(y) + (_ONE - _ROOT_HALF)
     n = f8((b >> _SHIFT) - np.int64(1023))
     # y = 2^n (1 + m), sqrt(1/2) <= 1 + m < sqrt(2)
@@ -81,14 +85,14 @@ def log_sum(y, lost):
 
 @njit(**PLAIN)
 def log1p(x):
-    """log(1 + x) for x >= 0; relative error below 4e-16, also for tiny x."""
+    """Return log(1 + x) for x >= 0; relative error below 4e-16, also for tiny x."""
     y = f8(1.0) + x
     return log_sum(y, x - (y - f8(1.0)) if x < f8(1.0) else f8(1.0) - (y - x))
 
 
 @njit(**PLAIN)
 def erfcx(x):
-    """exp(x^2) erfc(x) for x >= 0; relative error below 1e-15."""
+    """Return exp(x^2) erfc(x) for x >= 0; relative error below 1e-15."""
     q = (x - f8(3.75)) / (x + f8(3.75))
     q2 = q * q
     even, odd = _E[22], _E[21]
@@ -99,18 +103,18 @@ def erfcx(x):
     return (even + q * odd) / (f8(1.0) + f8(2.0) * x)
 
 
-# The functions below fill rows, value and derivative together: a loop that calls the scalars above
-# is vectorised, a function that calls several of them is no longer inlined.
+# The functions below fill rows, value and derivative together: a loop that calls the scalar
+# functions above is vectorised, a function that calls several of them is no longer inlined.
 
 
 @njit(**PLAIN)
 def log_ndtr(x, value, slope):
-    """log Phi(x) and phi(x) / Phi(x).
+    """Compute log Phi(x) and phi(x) / Phi(x).
 
     With E = erfcx(|x| / sqrt 2) and e = exp(-x^2 / 2), the far tail is Phi(-|x|) = E e / 2. Left of
-    0 the logarithm is taken of E / 2 alone, so nothing underflows; right of 0 it is that of 1 -
-    tail. The slope shares all of it: 2 / (sqrt(2 pi) E) on the left, e / (sqrt(2 pi) (1 - tail)) on
-    the right.
+    0 the logarithm is taken only of E / 2, so nothing underflows; right of 0 it is log(1 - tail).
+    The slope reuses these terms: 2 / (sqrt(2 pi) E) on the left, e / (sqrt(2 pi) (1 - tail)) on the
+    right.
     """
     for i in range(x.size):
         half = f8(0.5) * erfcx(abs(x[i]) * _SQRT_HALF)
@@ -127,7 +131,7 @@ def log_ndtr(x, value, slope):
 
 @njit(**PLAIN)
 def log_sigmoid(x, value, slope):
-    """-log(1 + exp(-x)) and 1 / (1 + exp(x))."""
+    """Compute -log(1 + exp(-x)) and 1 / (1 + exp(x))."""
     for i in range(x.size):
         e = exp(-abs(x[i]))
         value[i] = min(x[i], f8(0.0)) - log1p(e)
@@ -136,7 +140,7 @@ def log_sigmoid(x, value, slope):
 
 @njit(**PLAIN)
 def log1p_square(x, value, slope):
-    """log(1 + x^2) and 2 x / (1 + x^2)."""
+    """Compute log(1 + x^2) and 2 x / (1 + x^2)."""
     for i in range(x.size):
         square = x[i] * x[i]
         value[i] = log1p(square)
@@ -145,7 +149,7 @@ def log1p_square(x, value, slope):
 
 @njit(**PLAIN)
 def ndtr(x, value, slope):
-    """Phi(x) and phi(x)."""
+    """Compute Phi(x) and phi(x)."""
     for i in range(x.size):
         e = exp(f8(-0.5) * x[i] * x[i])
         tail = f8(0.5) * erfcx(abs(x[i]) * _SQRT_HALF) * e

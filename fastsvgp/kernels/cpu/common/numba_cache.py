@@ -1,14 +1,14 @@
-"""Where compiled code is kept, and that it belongs to these sources.
+"""Location and validity of Numba's on-disk cache.
 
-Numba's on-disk cache looks at the file of a function, not at the files of the functions it calls:
-after an upgrade that changes one file, its callers would run old machine code. So the compiled
-files beside the sources carry one stamp of all sources, and are dropped when it changes. (Where
-``NUMBA_CACHE_DIR`` points elsewhere, empty that folder after an upgrade.)
+Numba's cache checks the file of a function, not the files of the functions that it calls: after an
+upgrade that changes one file, its callers would run old machine code. Therefore the compiled files
+beside the sources carry one stamp of all sources, and are dropped when it changes. (If
+``NUMBA_CACHE_DIR`` is set, empty that folder after an upgrade.)
 
-Numba keeps them in ``NUMBA_CACHE_DIR``, else beside the sources, else in the user's cache folder:
-the first that can be written. Where none can (a container without a home, a read-only installation)
-it refuses to compile at all; then they go to a temporary folder of this user alone, with a warning.
-Machine code that others could write would be run as ours.
+Numba stores them in ``NUMBA_CACHE_DIR``, else beside the sources, else in the user's cache folder:
+the first that is writable. If none is (a container without a home, a read-only installation) Numba
+refuses to compile at all; then the files are stored in a private temporary folder of this user,
+with a warning. It must be private, because we would execute any machine code in it.
 """
 
 import atexit
@@ -23,7 +23,7 @@ import warnings
 
 import numba
 
-FOLDER = pathlib.Path(__file__).parents[1]  # that of all CPU kernels
+FOLDER = pathlib.Path(__file__).parents[1]  # of all CPU kernels
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def _stamp():
 
 
 def drop_stale():
-    """Drop what was compiled beside the sources from other sources."""
+    """Drop files beside the sources that were compiled from other sources."""
     cache = FOLDER / "__pycache__"
     stamp_file = cache / "fastsvgp.stamp"
     try:
@@ -44,16 +44,16 @@ def drop_stale():
             file.unlink(missing_ok=True)
         cache.mkdir(exist_ok=True)
         stamp_file.write_text(_stamp())
-    except OSError:  # a read-only installation: then nothing was compiled into it either
+    except OSError:  # a read-only installation: it cannot hold compiled files either
         pass
 
 
 def _tried():
-    """Of which Numba is asked where its compiled code would go."""
+    """The probe function: Numba is asked where its compiled code would be stored."""
 
 
 def find_place():
-    """Where Numba finds no folder for compiled code, give it a temporary one."""
+    """Set a temporary cache folder if Numba finds no folder for compiled code."""
     try:
         numba.njit(cache=True)(_tried)
         return
@@ -75,7 +75,7 @@ def find_place():
 
 
 def _temporary():
-    """A folder that this user alone can write: the same in the next process, where its name is still ours to take."""
+    """Return a private folder of this user, the same in the next process if possible."""
     if hasattr(os, "getuid"):
         place = pathlib.Path(tempfile.gettempdir(), f"fastsvgp-compiled-{os.getuid()}")
         try:
@@ -86,10 +86,10 @@ def _temporary():
                 and found.st_uid == os.getuid()
                 and stat.S_IMODE(found.st_mode) == 0o700
             ):
-                place = place / _stamp()[:16]  # of these sources: nothing in it is stale
+                place = place / _stamp()[:16]  # of these sources, so nothing in it is stale
                 place.mkdir(mode=0o700, exist_ok=True)
                 return place
-        except OSError:  # somebody else's, or not a folder
+        except OSError:  # owned by another user, or not a folder
             pass
     place = pathlib.Path(tempfile.mkdtemp(prefix="fastsvgp-compiled-"))
     atexit.register(_remove, place, os.getpid())

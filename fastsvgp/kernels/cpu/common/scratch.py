@@ -1,9 +1,9 @@
-"""Big arrays that outlive a step: the next one of about the same size takes the memory over.
+"""Pool of large arrays: the next array of about the same size reuses the memory.
 
-A training step asks for the same dozen large arrays each time. Fresh ones come from the system page
-by page, cleared: measured, 4 ms of a 30 ms step at M = 512, 12 ms at (256, 8192). Here an array's
-memory goes back to a free list when the last view of it is gone, so nothing needs to be released by
-hand and nothing can be used twice.
+A training step allocates the same dozen large arrays each time. Fresh ones come from the system
+page by page, cleared: measured, 4 ms of a 30 ms step at M = 512, 12 ms at (256, 8192). Here the
+memory of an array returns to a free list when its last view is deleted. Therefore nothing is
+released by hand and nothing can be used twice.
 """
 
 import math
@@ -13,19 +13,19 @@ import weakref
 
 import numpy as np
 
-# bytes of a cache line, and of the widest vector: one that lies across two lines takes two loads
+# bytes of a cache line, and of the widest vector: one that straddles two lines takes two loads
 LINE = 64
 SMALLEST = 1 << 18  # bytes; below, malloc keeps its own lists
 IDLE_LIMIT = 1 << 28  # bytes kept for later: 256 MiB
 
-_lock = threading.RLock()  # an array may die, and call back, while this thread is in here
-_free = {}  # bytes -> memory blocks that nobody uses
+_lock = threading.RLock()  # reentrant: an array can be freed, and call back, while it is held
+_free = {}  # bytes -> unused memory blocks
 _live = {}  # id of a weak reference to the array over a block -> (the reference, the block)
 _idle = 0
 
 
 def _renew_lock():
-    """In a forked child the thread that may have held it is gone."""
+    """Replace the lock in a forked child: the thread that held it does not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -35,14 +35,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def empty(shape, dtype):
-    """An uninitialised C-contiguous array, as ``numpy.empty``."""
+    """Return an uninitialised C-contiguous array, like ``numpy.empty``."""
     global _idle
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     if size < SMALLEST:
         return np.empty(shape, dtype)
     with _lock:
-        # a block that is a little larger will do: the last part of a batch is shorter than the
+        # a slightly larger block is acceptable: the last chunk of a batch is shorter than the
         # others
         needed = size + LINE
         # a list: see _lock
@@ -59,13 +59,13 @@ def empty(shape, dtype):
 
 
 def _from_line(block, size):
-    """``size`` bytes of the block, from the beginning of a cache line on."""
+    """Return ``size`` bytes of the block, starting at a cache line."""
     start = -block.ctypes.data % LINE
     return memoryview(block)[start : start + size]
 
 
 def copy(A):
-    """A C-contiguous copy."""
+    """Return a C-contiguous copy."""
     if A.nbytes < SMALLEST:
         return np.array(A, order="C")
     out = empty(A.shape, A.dtype)
@@ -74,7 +74,7 @@ def copy(A):
 
 
 def clear():
-    """Give idle memory back to the system."""
+    """Return idle memory to the system."""
     global _idle
     with _lock:
         _free.clear()
@@ -97,7 +97,7 @@ def _give_back(reference):
         _, block = _live.pop(id(reference))
         if block.size <= IDLE_LIMIT:
             while _idle + block.size > IDLE_LIMIT:
-                # the size that has been idle for longest: nobody may want it any more
+                # the size that has been idle longest: it may not be needed any more
                 _take(next(iter(_free)))
             _free.setdefault(block.size, []).append(block)
             _idle += block.size

@@ -1,14 +1,14 @@
-"""Four numbers at a time, eight, or a cache line of them, where LLVM does not see by itself that it could.
+"""Explicit SIMD: four numbers, eight, or a cache line at a time, where LLVM does not vectorise.
 
-It turns a loop over a row into vector code where the row is long. Rows of ten columns stay scalar,
-and every further right-hand side reads the row again. Here the lanes are spelled out: a ``Lanes``
-of four or eight is one register (two, on machines with narrow ones), and everything takes a
-``pointer`` to the first element of a contiguous array and counts from there, with no check.
+LLVM vectorises a loop over a row if the row is long. Rows of ten columns stay scalar, and every
+further right-hand side reads the row again. Here the lanes are explicit: a ``Lanes`` of four or
+eight is one register (two, on machines with narrow ones). All functions take a ``pointer`` to the
+first element of a contiguous array and an index relative to it, without bounds checks.
 
-A pointer, because Numba counts references to arrays: where it does not see that it need not, an
-inlined call adds one and takes it away again, in instructions that hold up all others: rows of a
-hundred columns took 2.5 times as long. The caller keeps the array alive: as an argument of its own,
-or by using it again after the last use of the pointer.
+The reason for pointers is that Numba counts references to arrays: unless it can prove that this is
+unnecessary, an inlined call increments and decrements a count, in instructions that stall all
+others: rows of a hundred columns took 2.5 times as long. The caller keeps the array alive: as an
+argument of its own, or by using it again after the last use of the pointer.
 """
 
 from llvmlite import ir
@@ -42,7 +42,7 @@ def _place(context, builder, lanes, at, i):
 
 @intrinsic
 def pointer(typingctx, array):
-    """Where the elements of a contiguous 1-D array start."""
+    """Return the address of the elements of a contiguous 1-D array."""
     make = lambda context, builder, signature, args: (  # noqa: E731
         context.make_array(array)(context, builder, args[0]).data
     )
@@ -51,14 +51,17 @@ def pointer(typingctx, array):
 
 @intrinsic
 def shifted(typingctx, at, i):
-    """The pointer to element i."""
+    """Return the pointer to element i."""
     return at(at, types.intp), lambda context, builder, signature, args: builder.gep(
         args[0], [args[1]]
     )
 
 
 def _for_lanes(count):
-    """``zeros``, ``load`` and ``splat`` for so many lanes, a number or a function of the dtype."""
+    """Return ``zeros``, ``load`` and ``splat`` for ``count`` lanes.
+
+    ``count`` is a number or a function of the dtype.
+    """
     of = count if callable(count) else lambda dtype: count
 
     @intrinsic
@@ -106,7 +109,7 @@ def _for_lanes(count):
 zeros, load, splat = _for_lanes(4)
 eight_zeros, load_eight, splat_eight = _for_lanes(8)
 line_zeros, load_line, splat_line = _for_lanes(lambda dtype: 512 // dtype.bitwidth)
-zero, load_one, _ = _for_lanes(1)  # what remains of a row
+zero, load_one, _ = _for_lanes(1)  # for the remainder of a row
 
 
 @intrinsic
@@ -127,7 +130,7 @@ def gather(typingctx, at, a, b, c, d):
 
 @intrinsic
 def store(typingctx, at, i, lanes):
-    """Elements i, i + 1, ... become ``lanes``."""
+    """Set elements i, i + 1, ... to ``lanes``."""
 
     def codegen(context, builder, signature, args):
         builder.store(
@@ -140,7 +143,7 @@ def store(typingctx, at, i, lanes):
 
 @intrinsic
 def scatter(typingctx, at, a, b, c, d, four):
-    """Elements a, b, c, d become ``four``."""
+    """Set elements a, b, c, d to ``four``."""
 
     def codegen(context, builder, signature, args):
         for lane, i in enumerate(args[1:5]):
@@ -174,7 +177,7 @@ def multiply(typingctx, a, b):
 
 @intrinsic
 def multiply_add(typingctx, a, b, c):
-    """a b + c, rounded once where the machine can"""
+    """a b + c, rounded once if the machine supports it"""
 
     def codegen(context, builder, signature, args):
         product = builder.fmul(*args[:2], flags=("contract",))
@@ -197,7 +200,7 @@ def halves(typingctx, eight):
 
 @intrinsic
 def total(typingctx, a):
-    """The sum of all lanes, a power of two of them."""
+    """The sum of all lanes; their number is a power of two."""
 
     def codegen(context, builder, signature, args):
         sums, count = args[0], a.count
@@ -233,14 +236,14 @@ def transposed(typingctx, a, b, c, d):
 
 @intrinsic
 def prefetch(typingctx, at, i, ahead):
-    """Ask for the cache line so many bytes beyond element i, which need not exist."""
+    """Prefetch the cache line ``ahead`` bytes beyond element i, which need not exist."""
 
     def codegen(context, builder, signature, args):
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         place = builder.gep(builder.bitcast(builder.gep(args[0], [args[1]]), byte), [args[2]])
-        builder.call(fetch, [place, word(0), word(3), word(1)])  # to read, to keep, data
+        builder.call(fetch, [place, word(0), word(3), word(1)])  # read, keep in cache, data
         return context.get_dummy_value()
 
     return types.void(at, types.intp, types.intp), codegen

@@ -1,13 +1,13 @@
-"""Our own threads: row ranges of nogil kernels on a few helpers that wait for work.
+"""Our own thread pool: row ranges of nogil kernels on a few waiting helper threads.
 
-No ``prange`` anywhere: an OpenMP or TBB pool beside OpenBLAS's spins against it and costs a factor
-of ten and more.
+``prange`` is never used: an OpenMP or TBB pool competes with OpenBLAS's spinning threads and costs
+a factor of ten and more.
 
-A hand-over is a matter of microseconds, and they are spent on threads that wake up: in a virtual
-machine 30 to 50 us for each. A helper has to, when there is work. The caller, who mostly has to
-wait for the last range of another, does not go to sleep for that, but looks again and again for 50
-us. Measured on two cores with work of 150 us: 92 us, 112 us where the helpers have slept for long;
-with ``concurrent.futures``, which also takes 15 us to submit, 130 to 140 us.
+Dispatching takes microseconds, spent on waking threads: in a virtual machine 30 to 50 us each. A
+helper must be woken when there is work. The caller, who usually waits for the last range of another
+thread, does not sleep but polls for 50 us. Measured on two cores with work of 150 us: 92 us, or 112
+us if the helpers have slept for long; with ``concurrent.futures``, which also takes 15 us to
+submit, 130 to 140 us.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from ....runtime.num_threads import get_num_threads
 
-CHUNKS = 4  # for each thread
+CHUNKS = 4  # per thread
 LOOKS = 100_000  # half a nanosecond each
 
 _lock = threading.Lock()
@@ -30,7 +30,7 @@ _helpers = 0
 
 
 def _forget():
-    """A forked child inherits neither the threads nor the state of the lock."""
+    """Reset the state in a forked child, which inherits neither threads nor the lock's state."""
     global _jobs, _helpers, _lock
     _jobs, _helpers, _lock = None, 0, threading.Lock()
 
@@ -45,7 +45,7 @@ def _help(jobs):
 
 
 def _queue(helpers):
-    """Where at least so many helpers wait for jobs."""
+    """Return the queue on which at least ``helpers`` helpers wait for jobs."""
     global _jobs, _helpers
     if _helpers < helpers:
         with _lock:
@@ -60,7 +60,7 @@ def _queue(helpers):
 
 @intrinsic
 def _now(typingctx, array, i):
-    """array[i], read from memory at every turn of a loop"""
+    """array[i], read from memory in every iteration of a loop"""
 
     def codegen(context, builder, signature, args):
         place = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
@@ -71,7 +71,7 @@ def _now(typingctx, array, i):
 
 @njit(nogil=True, cache=True)
 def _watch(finished, looks):
-    """Return when all of ``finished`` are there, or after so many looks."""
+    """Poll until all of ``finished`` are set, or for ``looks`` iterations."""
     for i in range(finished.size):
         while not _now(finished, i):
             looks -= 1
@@ -80,7 +80,9 @@ def _watch(finished, looks):
 
 
 def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
-    """Run ``kernel(start, stop, *args)`` over row ranges that cover ``range(rows)``; return the results in order.
+    """Run ``kernel(start, stop, *args)`` over row ranges that cover ``range(rows)``.
+
+    Returns the results in order.
 
     Parameters
     ----------
@@ -91,15 +93,14 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
         Rough number of elementary operations; below ``serial_below`` one call covers all (a
         hand-over costs 30 us).
     chunks : int
-        Ranges for each thread, where there is work enough; fewer where each returns something
-        large.
+        Ranges per thread, if there is enough work; fewer if each returns something large.
     """
     threads = 1 if work < serial_below else min(get_num_threads(), rows)
     if threads <= 1:
         return [kernel(0, rows, *args)]
-    # After a product the threads of BLAS spin for a while, and ours may start late: whoever is
-    # there takes the next chunk. Whole steps at M = 1000 take 3 % less time than with one range for
-    # each thread.
+    # After a product the threads of BLAS spin for a while, and ours may start late: whichever is
+    # running takes the next chunk. Whole steps at M = 1000 take 3 % less time than with one range
+    # per thread.
     parts = min(chunks * threads, rows) if work > CHUNKS * serial_below else threads
     edges = [rows * i // parts for i in range(parts + 1)]
     results, numbers = [None] * parts, itertools.count()

@@ -1,9 +1,9 @@
-"""Covariance matrices of stationary functions and weighted inner products, and the contractions of their cotangents.
+"""CPU twin of ``pairwise``: stationary functions, weighted inner products, and their pullbacks.
 
-Two forms of the squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2. Few features: direct
-differences, of scaled inputs unless these lie too many lengthscales apart. Many: norms and one
-matrix product of centred, scaled inputs, with every pair whose r^2 suffers cancellation computed
-again directly.
+The squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2 has two forms. With few features: direct
+differences, of scaled inputs unless these are too many lengthscales apart. With many: norms and one
+matrix product of centred, scaled inputs, with every pair whose r^2 suffers cancellation recomputed
+directly.
 """
 
 import numpy as np
@@ -20,22 +20,25 @@ FAMILIES = {
     "matern32": rows.MATERN32,
     "matern52": rows.MATERN52,
 }
-DIRECT_BELOW = 41  # features; from here on the form with the matrix product is the faster one
-# entries of the row tile in which the reverse rule works for many features (2 MB in float64)
+DIRECT_BELOW = 41  # features; from here on the form with the matrix product is faster
+# entries of a row tile of the backward pass for many features (2 MB in float64)
 TILE = 1 << 18
 _smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
 
 def _scale(lengthscales, D, dtype):
-    """1 / lengthscales, of finite square: for anything smaller too, all that is not equal is infinitely far apart."""
+    """Return 1 / lengthscales, clipped so that its square is finite.
+
+    With any smaller lengthscale too, unequal points are infinitely far apart.
+    """
     return np.divide(
         1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind"
     )
 
 
 def _vector(lengthscales, D, dtype):
-    """(D,) or (1,), in the dtype: a number may be too small or too large for it."""
+    """Return lengthscales as (D,) or (1,) in the dtype; a number is clipped to its range."""
     if np.ndim(lengthscales) == 0:
         return np.array(
             [min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))],
@@ -43,7 +46,7 @@ def _vector(lengthscales, D, dtype):
         )
     if lengthscales.shape != (D,):
         raise ValueError(
-            f"`lengthscales` must have shape () or ({D},), one for each feature, got"
+            f"`lengthscales` must have shape () or ({D},), one per feature, got"
             f" {lengthscales.shape}"
         )
     return plain(lengthscales)
@@ -69,7 +72,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     X1 = plain(X1)
     X2 = X1 if symmetric else plain(X2)
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
-    variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
+    variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # in nanoseconds, roughly
     if D < DIRECT_BELOW and work < small.UP_TO:
         return small.matrix(
             FAMILIES[family],
@@ -100,7 +103,7 @@ def stationary(family, X1, X2, variance, lengthscales):
 
 
 def _tiled(X1, X2, scale):
-    """(A, Bt, scale, is_scaled): X1, and X2 with features as rows, scaled where that loses nothing."""
+    """Return (A, Bt, scale, is_scaled): X1, and X2 transposed, scaled if that loses no accuracy."""
     A, Bt = np.empty_like(X1), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     if len(X1) and direct.scaled(X1, X2, scale, A, Bt):
         return A, Bt, scale, True
@@ -108,14 +111,14 @@ def _tiled(X1, X2, scale):
 
 
 def _exactly(X1, X2, scale):
-    """The same, unscaled."""
+    """Return the same, unscaled."""
     Bt = np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     direct.transpose(X2, Bt)
     return X1, Bt, scale, False
 
 
 def _centred(X1, X2, scale):
-    """Scaled inputs about their mean, and their squared norms.
+    """Return inputs scaled about their mean, and their squared norms.
 
     A NaN in the mean must not spread to other points.
     """
@@ -147,7 +150,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     D, dtype = X1.shape[1], X1.dtype
     if symmetric and K is not None and K.flags.f_contiguous:
         K = K.T  # the same matrix, in C order
-    # computed again at less than it costs to turn, or to divide
+    # recomputing k costs less than transposing K, or than dividing by the polynomial
     if family != "rbf" or K is None or not K.flags.carray:
         K = _none[dtype]
     variance = dtype.type(variance)
@@ -194,7 +197,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
 
 
 def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
-    """One matrix at a time; what the batch shares is summed."""
+    """Apply ``stationary_vjp`` to one matrix at a time; sum the cotangents of shared parameters."""
     results = [
         stationary_vjp(
             K_bar[i],
@@ -221,7 +224,7 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
 def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
     (N1, D), dtype = X1.shape, X1.dtype
     X1_bar = np.zeros((N1, D), dtype)
-    # k at hand needs no distances, and Matern12's gradient near 0 all digits of the differences
+    # a given K needs no distances; Matern12's gradient near 0 needs all digits of the differences
     exact = K.size > 0 or family == rows.MATERN12
     *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
     arguments = family, *tiled, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
@@ -236,8 +239,7 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
     factors = scale if is_scaled else scale * scale
     if not is_scaled:
         squares *= factors
-    # what lies below the diagonal stands for both sides; on it, k is the variance and differences
-    # are 0
+    # the lower triangle stands for both; on the diagonal k is the variance and differences are 0
     if symmetric:
         total *= 2
         squares *= 2
@@ -254,13 +256,16 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
 
 
 def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
-    """A row tile of W = K_bar q at a time; with rows a of A and b of B (centred and scaled), and sums over i, j:
+    """Contract one row tile of W = K_bar q at a time.
 
-    X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
-    sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i        (elementwise in the features)
+    With rows a of A and b of B (centred and scaled), and sums over i, j:
 
-    Near pairs, for which these differences cancel, are not in W but added one by one. Symmetric:
-    only X1's side, doubled.
+    X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w
+    X2_bar_j = (W' A)_j - b_j sum_i w
+    sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i
+
+    The last is elementwise in the features. Near pairs, for which these differences cancel, are not
+    in W but added one by one. In the symmetric case only X1's side is computed, and doubled.
     """
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
@@ -358,7 +363,7 @@ def inner_vjp(K_bar, X1, X2, weights, need):
 
 
 def _thin_product(W, X):
-    """W X for a matrix of either order, without copying it, and a thin X."""
+    """Compute W X for a matrix of either memory order, without copying it, and a thin X."""
     if W.size == 0:
         return np.zeros((W.shape[0], X.shape[1]), W.dtype)
     gemm, X = _gemm(W.dtype), np.ascontiguousarray(X)

@@ -1,11 +1,11 @@
-"""Covariance matrices by differences and their reverse rule: the compiled half of ``pairwise`` for few features.
+"""Covariance matrices by differences and their backward pass: compiled, for few features.
 
-A tile of X2, with features as rows (``Bt`` (D, N2)), is packed where it stays in the caches and
-every vector begins a cache line; two or four rows of X1 then share what is loaded from it. Both
-count: with one row, or with vectors that lie across two lines, loading takes longer than the
-arithmetic. Views of rows are made in small functions of their own, and inner loops take pointers: a
-view that lives across a branch is counted in and out again, which was 5 to 17 % of the reverse
-rule's time.
+A tile of X2, with features as rows (``Bt`` (D, N2)), is packed so that it stays in the caches and
+every vector starts at a cache line; two or four rows of X1 then share each load from it. Both
+matter: with one row, or with vectors that straddle two lines, loading takes longer than the
+arithmetic. Views of rows are created in separate small functions, and inner loops use pointers: the
+reference count of a view that lives across a branch is incremented and decremented, which was 5 to
+17 % of the time of the backward pass.
 """
 
 import numpy as np
@@ -30,19 +30,21 @@ from ..common.simd import (
 )
 from .tiles import ROWS, fold, jit, profile, squared_distances, weights
 
-TILE = 1 << 14  # bytes of X2 at a time: half of the first-level cache
-# bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some
-# of them
+TILE = 1 << 14  # bytes of X2 at a time: half of the L1 cache
+# bytes of a feature of X2 at a time in the backward pass: sums over the columns of a tile take some
+# of the cache
 WIDE = 1 << 11
-LINES = 4  # that one pass over the features takes together: enough sums to hide the latency of each
-# coordinates are scaled before differences are taken if all are this few lengthscales from their
-# mean
+LINES = 4  # processed together in a pass over the features: enough sums to hide their latency
+# largest distance from the mean, in lengthscales, of inputs that are scaled before subtraction
 REACH = 16
 
 
 @jit
 def transpose(X, Xt):
-    """In 8 x 8 tiles, whose loops of fixed length become shuffles of vectors: gathering columns takes twice as long."""
+    """Transpose in 8 x 8 tiles, whose loops of fixed length become vector shuffles.
+
+    Gathering columns takes twice as long.
+    """
     N, D = X.shape
     for i0 in range(0, N, 8):
         tiled = D // 8 * 8 if i0 + 8 <= N else 0
@@ -66,10 +68,11 @@ def _scale_row(row, c, s, reach):
 
 @jit
 def scaled(X1, X2, scale, A, Bt):
-    """A = (X1 - c) scale and Bt = ((X2 - c) scale)' about the mean c of X1; returns whether all entries are within REACH.
+    """Set A = (X1 - c) scale and Bt = ((X2 - c) scale)' about the mean c of X1.
 
-    Then each is off by less than REACH roundings of 1, and so are, about, their differences, and k:
-    also of near points, which share their rounding. A NaN or an infinity is not within REACH.
+    Returns whether all entries are within REACH. Then the error of each is less than REACH
+    roundings of 1, and so, about, are the errors of differences and of k, also for near points,
+    which share their rounding. NaN and infinity are not within REACH.
     """
     N1, D = X1.shape
     c, reach = np.zeros(D, A.dtype), A.dtype.type(REACH)
@@ -92,7 +95,7 @@ def scaled(X1, X2, scale, A, Bt):
 
 @jit
 def on_lines(size, like):
-    """Zeros of the dtype of ``like`` from the beginning of a cache line on."""
+    """Return zeros of the dtype of ``like``, starting at a cache line."""
     block = np.zeros(size + 64 // like.itemsize, like.dtype)
     first = -block.ctypes.data % 64 // like.itemsize
     return block[first : first + size]
@@ -119,7 +122,10 @@ def _plus_squares(b0, b1, b2, b3, x, s0, s1, s2, s3):
 
 @jit
 def _squared_differences(a, b, D, columns, cols, n, lanes, sums):
-    """sums[j] = sum_d (columns[d, j] - a[d])^2 and sums[cols + j] the same with b, for j < n and up to LINES lines more."""
+    """Set sums[j] = sum_d (columns[d, j] - a[d])^2 and sums[cols + j] to the same with b.
+
+    For j < n and up to LINES further lines.
+    """
     for j in range(0, n, LINES * lanes):
         s0, s1, s2, s3 = line_zeros(a), line_zeros(a), line_zeros(a), line_zeros(a)
         t0, t1, t2, t3 = s0, s1, s2, s3
@@ -150,13 +156,16 @@ def _exactly(X, i, tile, scale, n, r2, q):
 def _write(family, variance, r2, q, K, i, j0, n):
     row = K[i, j0 : j0 + n]
     for ahead in range(0, n * row.itemsize, 64):
-        prefetch(pointer(row), 0, ahead)  # what is written last has its memory by then
+        prefetch(pointer(row), 0, ahead)  # so that the last entries written are in the cache
     profile(family, variance, r2[q, :n], row)
 
 
 @jit
 def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K):
-    """K[i, j] = k(x_i, x_j) for block rows start..stop; ``symmetric``: from the lower triangle."""
+    """Compute K[i, j] = k(x_i, x_j) for block rows start..stop.
+
+    ``symmetric``: compute the lower triangle and mirror it.
+    """
     (N1, D), N2 = A.shape, Bt.shape[1]
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // A.itemsize
     cols = LINES * lanes * max(2, TILE // (D * 64 * LINES))
@@ -202,7 +211,7 @@ def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K)
 
 @jit
 def _weigh_by_value(k, k_bar, n, lanes, w):
-    """w[:n] = k_bar k, as for an RBF; returns the sum."""
+    """Set w[:n] = k_bar k, the weights of an RBF; return the sum."""
     full = n // lanes * lanes
     whole, rest = line_zeros(w), zero(w)
     for j in range(0, full, lanes):
@@ -218,7 +227,7 @@ def _weigh_by_value(k, k_bar, n, lanes, w):
 
 @jit
 def _weigh(family, variance, r2, K_bar, i, j0, n, w, q):
-    """w[q, :n] = K_bar q(r) of row i; returns its part of sum(K_bar K)."""
+    """Set w[q, :n] = K_bar q(r) of row i; return the row's part of sum(K_bar K)."""
     return weights(family, variance, r2[q, :n], K_bar[i, j0 : j0 + n], w[q, :n])
 
 
@@ -230,12 +239,12 @@ def _clear(w, start, stop):
 
 @jit
 def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
-    """With e_ij = b_j - x_i[d] for four rows i: their sums of w e, and the sum of all w e^2.
+    """With e_ij = b_j - x_i[d] for four rows i: return their sums of w e, and that of all w e^2.
 
-    Both: c_j -= sum_i w_ij e_ij.
+    ``both``: also c_j -= sum_i w_ij e_ij.
 
-    ``ahead`` is what will be wanted next, a line of it for every line of b: there the processor
-    would wait, and here it does not.
+    ``ahead`` is the memory needed next, prefetched one line per line of b: otherwise the processor
+    would wait for it later.
     """
     a0, a1, a2, a3 = splat_line(x0, d), splat_line(x1, d), splat_line(x2, d), splat_line(x3, d)
     t0, t1, t2, t3 = line_zeros(w), line_zeros(w), line_zeros(w), line_zeros(w)
@@ -267,11 +276,12 @@ def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
 def direct_vjp(
     start, stop, family, X1, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
 ):
-    """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
+    """Sum over block rows: K_bar K, w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i.
 
-    ``symmetric``: over j < i only, and half of the diagonal. ``sides``: 2 all of it, 1 without the
-    (D, N2) part, 0 only the first sum. K is that of an RBF, or empty. Four rows share the passes
-    over a tile's features; weights that do not belong there are 0.
+    X1_bar[i] += sum_j w e. ``symmetric``: only j < i, and half of the diagonal. ``sides``: 2
+    computes everything, 1 omits the (D, N2) part, 0 computes only the first sum. K is that of an
+    RBF, or empty. Four rows share the passes over a tile's features; weights of absent rows and
+    columns are 0.
     """
     (N1, D), N2 = X1.shape, Bt.shape[1]
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // X1.itemsize
@@ -323,7 +333,7 @@ def direct_vjp(
                         sum_of_all += _weigh(family, variance, r2, K_bar, row, j0, m, w, q)
                     _clear(out, m, covered)
                 for d in range(D if sides > 0 else 0):
-                    place = weighted  # beyond the eighth feature all that comes next is there
+                    place = weighted  # from the ninth feature on everything needed next is cached
                     if d < 8:
                         row, first = i + 4 + d // 2, j0
                         if row >= i1:

@@ -1,11 +1,11 @@
-"""Small covariance matrices by differences, each in one compiled call: what ``pairwise`` else does in steps, and shares out."""
+"""Small covariance matrices by differences, each in one compiled call on one thread."""
 
 import numpy as np
 
 from .low_dim import direct, direct_vjp, scaled, transpose
 from .tiles import MATERN12, ROWS, jit
 
-UP_TO = 60_000  # nanoseconds of work, about: less than two hand-overs cost
+UP_TO = 60_000  # nanoseconds of work, roughly: less than two hand-overs to other threads cost
 
 
 @jit
@@ -18,7 +18,7 @@ def _scale(lengthscales, D, smallest, like):
 
 @jit
 def _tiled(X1, X2, scale, exactly):
-    """As of ``pairwise``."""
+    """As in ``pairwise``."""
     A, Bt = np.empty(X1.shape, X1.dtype), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     if not exactly and len(X1) > 0 and scaled(X1, X2, scale, A, Bt):
         return A, Bt, True
@@ -28,7 +28,7 @@ def _tiled(X1, X2, scale, exactly):
 
 @jit
 def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
-    """k of the rows of both; ``lengthscales`` (D,) or (1,)."""
+    """Compute k between the rows of X1 and X2; ``lengthscales`` is (D,) or (1,)."""
     scale = _scale(lengthscales, X1.shape[1], smallest, X1)
     A, Bt, is_scaled = _tiled(X1, X2, scale, False)
     K = np.empty((len(X1), len(X2)), X1.dtype)
@@ -38,9 +38,10 @@ def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
 
 @jit
 def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K):
-    """``(sum of K_bar K, squares, X1_bar, X2_bar, scale)``; lengthscales_bar is squares * scale, X2_bar empty if nobody asks.
+    """Return ``(sum of K_bar K, squares, X1_bar, X2_bar, scale)``.
 
-    The last factor is the caller's: all of them at once may overflow where they multiply a zero.
+    lengthscales_bar is squares * scale; X2_bar is empty if not requested. The caller multiplies by
+    the last factor: the product of all factors at once could overflow where it multiplies a zero.
     """
     (N1, D), N2 = X1.shape, len(X2)
     scale = _scale(lengthscales, D, smallest, X1)
@@ -51,7 +52,7 @@ def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetri
         0, blocks, family, A, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
     )
     X2_bar = np.empty((N2 if sides == 2 and not symmetric else 0, D), X1.dtype)
-    # what lies below the diagonal stands for both sides
+    # the lower triangle stands for both
     twice = X1.dtype.type(2 if symmetric else 1)
     for d in range(D):
         factor = twice * (scale[d] if is_scaled else scale[d] * scale[d])

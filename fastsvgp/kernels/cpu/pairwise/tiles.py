@@ -1,7 +1,7 @@
-"""The compiled half of ``pairwise``: what its two forms share, and the form with a matrix product.
+"""Compiled functions that both forms of ``pairwise`` share, and the form with a matrix product.
 
-The family is an integer branch outside the inner loops, so that each kernel compiles once per
-dtype; every inner loop runs over contiguous j and LLVM turns it into vector code.
+The family is an integer branch outside the inner loops, so each kernel compiles once per dtype.
+Every inner loop runs over contiguous j and is vectorised by LLVM.
 """
 
 import math
@@ -14,13 +14,12 @@ from ..common.elementwise import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS = 16  # of a block
-# Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
+# Matern functions are 0 from this r^2 on, and infinity would make their polynomials NaN
 FAR = 1e6
 LOG2E = 1 / math.log(2)
-# r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of
-# the norms
+# fraction of the norms below which r^2 from norms and a product is replaced by the direct sum
 CANCELS = 0.5
-NEAR = 0.125  # and its pair is contracted by differences below this one, each of which takes longer
+NEAR = 0.125  # and below which a pair is contracted by differences, which takes longer per pair
 
 jit = njit(
     nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy"
@@ -29,7 +28,10 @@ jit = njit(
 
 @jit
 def squared_distances(x, Bt, scale, j0, row):
-    """row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features a pass: exact for near points, wherever they are."""
+    """Set row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features per pass.
+
+    Exact for near points, wherever they are.
+    """
     n, D = row.size, x.size
     for j in range(n):
         row[j] = 0
@@ -71,14 +73,14 @@ def _squared_distance(x, z, scale):
 
 @jit
 def _capped(r2):
-    """At most FAR; NaN stays."""
+    """Return r2 clipped to FAR; NaN is kept."""
     far = type(r2)(FAR)
     return far if r2 > far else r2
 
 
 @jit
 def profile(family, variance, r2, k):
-    """k := k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
+    """Set k to k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
     f = k.dtype.type
     if family == RBF:
         factor = f(LOG2E / 2)
@@ -102,7 +104,7 @@ def profile(family, variance, r2, k):
 
 @jit
 def weights(family, variance, r2, k_bar, w):
-    """w = k_bar q with q = -2 dk / d(r^2); returns sum(k_bar k).
+    """Set w = k_bar q with q = -2 dk / d(r^2); return sum(k_bar k).
 
     RBF        k = s exp(-r^2/2)                    q = k
     Matern12   k = s exp(-r)                        q = s exp(-r) / r, taken as 0 at r = 0
@@ -110,8 +112,8 @@ def weights(family, variance, r2, k_bar, w):
     Matern52   k = s (1 + t + t^2/3) exp(-t), t^2 = 5 r^2
                q = (5/3) s (1 + t) exp(-t)
 
-    From r^2 and not from k: with an exponential, q takes no longer than with a division by the
-    polynomial, and k stays unread.
+    q is computed from r^2, not from k: the exponential takes no longer than a division by the
+    polynomial, and k is not read.
     """
     f = w.dtype.type
     total, one = f(0), f(1)
@@ -146,7 +148,7 @@ def weights(family, variance, r2, k_bar, w):
 
 @jit
 def weights_by_value(k, k_bar, w):
-    """The same for an RBF whose k is at hand: w = k_bar k."""
+    """Do the same for an RBF with given k: w = k_bar k."""
     total = w.dtype.type(0)
     for j in range(w.size):
         v = k_bar[j] * k[j]
@@ -157,7 +159,10 @@ def weights_by_value(k, k_bar, w):
 
 @jit
 def fold(u, blocks, symmetric):
-    """Block rows of a triangle in the order first, last, second, last but one...: equal ranges hold equal work."""
+    """Return block rows of a triangle in the order first, last, second, last but one, ...
+
+    Equal ranges then hold equal work.
+    """
     if not symmetric:
         return u
     return u // 2 if u % 2 == 0 else blocks - 1 - u // 2
@@ -165,7 +170,7 @@ def fold(u, blocks, symmetric):
 
 @jit
 def mirror(start, stop, K):
-    """The lower triangle of a square K onto the upper one, blocks of ROWS rows."""
+    """Copy the lower triangle of a square K to the upper one, for blocks of ROWS rows."""
     blocks = (K.shape[0] + ROWS - 1) // ROWS
     for u in range(start, stop):
         i0 = fold(u, blocks, True) * ROWS
@@ -174,10 +179,10 @@ def mirror(start, stop, K):
 
 @jit
 def centre(start, stop, X, c, scale, A, norms):
-    """A = (X - c) scale and its squared row norms.
+    """Set A = (X - c) scale and norms to its squared row norms.
 
-    No sum beside a store in one loop: compilers order such a sum by how near the arrays are to each
-    other in memory.
+    Sums and stores are in separate loops: in one loop the order of the sum would depend on the
+    distance between the arrays in memory.
     """
     for i in range(start, stop):
         for d in range(X.shape[1]):
@@ -190,16 +195,16 @@ def centre(start, stop, X, c, scale, A, norms):
 
 @jit
 def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
-    """r^2 from -2 a . b; where that cancels, the direct sum.
+    """Compute r^2 from -2 a . b; if that cancels, by the direct sum.
 
-    Returns how many pairs are near, their j in ``near``.
+    Returns how many pairs are near, with their j in ``near``.
     """
     cancels, share = r2.dtype.type(CANCELS), r2.dtype.type(NEAR)
     low = 0
     for j in range(r2.size):
         norm = norm1 + norms2[j]
         r2[j] = products[j] + norm
-        low += 0 if r2[j] > cancels * norm else 1  # also where the norms are infinite, or NaN
+        low += 0 if r2[j] > cancels * norm else 1  # also counts infinite and NaN norms
     if low == 0:
         return 0
     low = 0
@@ -215,7 +220,10 @@ def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
 
 @jit
 def _near_by_value(k, variance, bound1, bounds2, near):
-    """The near pairs of an RBF row from its values: r^2 < c (n1 + n2) where k > s exp(-c n1 / 2) exp(-c n2 / 2)."""
+    """Find the near pairs of an RBF row from its values.
+
+    r^2 < c (n1 + n2) where k > s exp(-c n1 / 2) exp(-c n2 / 2).
+    """
     low = 0
     for j in range(k.size):
         low += 1 if k[j] > variance * bound1 * bounds2[j] else 0
@@ -231,7 +239,10 @@ def _near_by_value(k, variance, bound1, bounds2, near):
 
 @jit
 def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetric, K):
-    """K := k from K = -2 A B', in place, for block rows start..stop; ``symmetric``: from the lower triangle."""
+    """Replace K = -2 A B' by k in place, for block rows start..stop.
+
+    ``symmetric``: compute the lower triangle and mirror it.
+    """
     N1, N2 = K.shape
     blocks = (N1 + ROWS - 1) // ROWS
     near, r2s = np.empty(N2, np.int64), np.empty(N2, K.dtype)
@@ -249,11 +260,11 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
 
 @jit
 def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
-    """W := K_bar q from W = -2 A B', row by row, and its row sums.
+    """Replace W = -2 A B' by K_bar q, row by row, and compute its row sums.
 
-    An RBF whose K is not empty needs no distances: W holds nothing before, and the norms n come as
-    exp(-NEAR n / 2). Pairs near each other leave W (their differences would cancel in W B) and come
-    back as a list: indices i, j and weights. Returns the sum of K_bar K, and the list, without
+    An RBF with non-empty K needs no distances: W is uninitialised, and the norms n are passed as
+    exp(-NEAR n / 2). Near pairs are removed from W (their differences would cancel in W B) and
+    returned as a list: indices i, j and weights. Returns the sum of K_bar K, and the list, without
     pairs at distance 0 or of weight 0.
     """
     N2 = W.shape[1]
@@ -296,7 +307,10 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
 
 @jit
 def add_pairs(ii, jj, ww, X1, X2, scale, X1_bar, X2_bar, squares):
-    """The listed pairs' share, by differences, in scaled units; an empty X2_bar is left alone."""
+    """Add the contribution of the listed pairs, by differences, in scaled units.
+
+    An empty X2_bar is not written.
+    """
     both = X2_bar.size > 0
     for p in range(ww.size):
         i, j, w = ii[p], jj[p], ww[p]

@@ -1,4 +1,4 @@
-"""Windows of images, and sums of stationary functions over them; ``sums`` and ``pair_sums`` are compiled."""
+"""CPU twin of ``patches``; ``sums`` and ``pair_sums`` are compiled."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from .gather import Stationary, Windows
 
 
 def _grid(geometry):
-    """Rows and columns of windows."""
+    """Return the rows and columns of windows."""
     H, W, _, h, w, stride = geometry
     return (H - h) // stride + 1, (W - w) // stride + 1
 
 
 def _range(geometry, windows):
-    """``(start, stop, first, last)``: the windows, and the rows of the grid that hold them."""
+    """Return ``(start, stop, first, last)``: the windows, and the grid rows that contain them."""
     rows, columns = _grid(geometry)
     start, stop = (0, rows * columns) if windows is None else windows
     return start, stop, start // columns, -(-stop // columns)
@@ -56,18 +56,18 @@ def window_places(geometry, like, windows=None):
     return (np.stack([rows, columns], 1) * geometry[5]).astype(like.dtype)
 
 
-# --- sums ------------------------------------------------------------------------------------------------------------------
+# --- sums -----------------------------------------------------------------------------------------
 
 
 def _work(entries, d):
-    """Nanoseconds, about."""
+    """Return the work in nanoseconds, roughly."""
     return entries * (1 + 0.05 * d)
 
 
 def _centred(Z, scale):
-    """Scaled rows about their mean, their norms, and the mean.
+    """Return rows scaled about their mean, their norms, and the mean.
 
-    A NaN in it must not spread to other rows.
+    A NaN in the mean must not spread to other rows.
     """
     mean = np.nan_to_num(Z.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
     rows, norms = np.empty(Z.shape, Z.dtype), np.empty(len(Z), Z.dtype)
@@ -110,17 +110,20 @@ def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, win
 
 
 def _parameters(need, values, squares, variance, scale, dtype):
-    """Cotangents of variance and lengthscales from sum K_bar k, and sum E (x - z)^2 or, if a number, sum E r^2."""
+    """Compute the cotangents of variance and lengthscales.
+
+    ``values`` is sum K_bar k; ``squares`` is sum E (x - z)^2, or sum E r^2 if it is a number.
+    """
     scale = scale if np.ndim(squares) else scale[0]
     variance_bar = dtype.type(values / float(variance)) if "variance" in need else None
     return variance_bar, (squares * scale).astype(dtype) if "lengthscales" in need else None
 
 
-# --- sums over pairs -------------------------------------------------------------------------------------------------------
+# --- sums over pairs ------------------------------------------------------------------------------
 
 
 def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
-    """``(function, weights, pairs, work)`` for the compiled sums; the work in nanoseconds."""
+    """Return ``(function, weights, pairs, work)`` for the compiled sums; work in nanoseconds."""
     H, W, C, h, w, _ = geometry
     symmetric, first = others is None, _range(geometry, windows)[:2]
     k = _stationary(family, variance, lengthscales, h * w * C, X.dtype)

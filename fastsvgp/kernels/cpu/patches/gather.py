@@ -1,9 +1,9 @@
-"""What the sums over patches share: windows of one image, and rows of squared distances and of what follows from them.
+"""Shared code of the sums over patches: windows of one image, and rows of squared distances.
 
-Distances come from norms and a product of centred, scaled rows, whose error is eps times the norms;
-k has that error times q / 2, q = -2 dk / d(r^2), and so have the contractions. Pairs where q is too
-large for the norms are computed again, and contracted, by differences: then k is as good as
-``pairwise`` has it.
+Distances are computed from norms and a product of centred, scaled rows, with an error of eps times
+the norms; the error of k is q / 2 times that, q = -2 dk / d(r^2), and so is that of the
+contractions. Pairs whose q is too large for the norms are recomputed, and contracted, by
+differences: then k is as accurate as in ``pairwise``.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from ..common.elementwise import power_of_half
 from ..pairwise.tiles import FAR, LOG2E, MATERN12, MATERN32, RBF, jit
 
-LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: the error of k is 16 eps then
+LIMIT = 32  # of q (|a|^2 + |b|^2) / variance: up to here the error of k is at most 16 eps
 
 
 class Stationary(NamedTuple):
@@ -35,9 +35,9 @@ class Windows(NamedTuple):
 class Patches(NamedTuple):
     """Scaled patches of one image.
 
-    rows : (P, d), of which those in use come first
+    rows : (P, d), of which the first ones are in use
     norms : (P,), squared
-    group : (P,), the row that each window has
+    group : (P,), the row that each window uses
     """
 
     rows: Any
@@ -52,11 +52,11 @@ def room_for_patches(P, d, like):
 
 @jit
 def take(image, geometry, windows, merge, patches, group):
-    """The patches of these windows of an image; equal constant ones once with ``merge``.
+    """Gather the patches of these windows of an image; with ``merge`` equal constant ones once.
 
     Returns how many rows there are.
 
-    group : (P,), the row that each window has in ``patches``.
+    group : (P,), the row that each window uses in ``patches``.
     """
     _, W, C, h, w, stride = geometry
     columns, line, start = (W - w) // stride + 1, W * C, windows[0]
@@ -87,7 +87,7 @@ def take(image, geometry, windows, merge, patches, group):
 
 @jit
 def put(patches_bar, scale, geometry, windows, image_bar):
-    """Add the cotangents of scaled patches, one row a window, to those of an image."""
+    """Add the cotangents of scaled patches, one row per window, to those of an image."""
     _, W, C, h, w, stride = geometry
     columns, line, start = (W - w) // stride + 1, W * C, windows[0]
     for p in range(start, windows[1]):
@@ -111,9 +111,9 @@ def mean_of(patches, mean):
 
 @jit
 def normalise(patches, mean, scale, norms):
-    """(x - mean) scale in place, and squared norms.
+    """Replace patches by (x - mean) scale in place, and compute squared norms.
 
-    Returns the largest. Sums apart from stores: see ``centre``.
+    Returns the largest norm. Sums and stores are in separate loops: see ``centre``.
     """
     largest = norms.dtype.type(0)
     for i in range(len(patches)):
@@ -129,7 +129,7 @@ def normalise(patches, mean, scale, norms):
 
 @jit
 def merged(a, group, out):
-    """out[g] = sum of a over the windows of row g; ``a`` itself where each has a row of its own."""
+    """Return out[g] = sum of a over the windows of row g; ``a`` itself if each has its own row."""
     if out.size == group.size:
         return a
     out[:] = 0
@@ -140,7 +140,7 @@ def merged(a, group, out):
 
 @jit
 def near_below(family, norms):
-    """The r^2 below which q norms may exceed LIMIT (q of unit variance)."""
+    """Return the r^2 below which q norms can exceed LIMIT (q of unit variance)."""
     x = norms / LIMIT
     if family == RBF:  # q = exp(-r^2/2)
         return 2 * math.log(x) if x > 1 else 0.0
@@ -157,9 +157,9 @@ def near_below(family, norms):
 
 @jit
 def squared(products, a, norm, b, norms, limit, r2, near):
-    """r2 = norm + norms + products, those below ``limit`` by differences.
+    """Compute r2 = norm + norms + products, with those below ``limit`` by differences.
 
-    Returns how many these are, their j in ``near``.
+    Returns how many are below the limit, with their j in ``near``.
     """
     zero, low, n = r2.dtype.type(0), 0, r2.size
     for j in range(n):
@@ -184,7 +184,7 @@ def squared(products, a, norm, b, norms, limit, r2, near):
 
 @jit
 def value_and_slope(family, variance, r2, k, q):
-    """k and q = -2 dk / d(r^2) from one exponential; see ``pairwise_rows.weights``."""
+    """Compute k and q = -2 dk / d(r^2) from one exponential; see ``pairwise.tiles.weights``."""
     f = k.dtype.type
     zero, one, far = f(0), f(1), f(FAR)
     if family == RBF:
@@ -222,7 +222,10 @@ def dot(a, b):
 
 @jit
 def weigh(factor, a, k, q, r2, w, column_sums, k_sums):
-    """w = factor a q, its sums in columns, and those of factor k; returns the sums of w, w r^2 and a k."""
+    """Compute w = factor a q and add it to the column sums, and factor k to ``k_sums``.
+
+    Returns the sums of w, w r^2 and a k.
+    """
     zero = w.dtype.type(0)
     total, moment, value = zero, zero, zero
     for j in range(w.size):
@@ -239,9 +242,9 @@ def weigh(factor, a, k, q, r2, w, column_sums, k_sums):
 
 @jit
 def contract_near(factor, a, q, near, low, x, b, x_bar, b_bar, squares):
-    """The near pairs of a row by differences, in scaled units; their q becomes 0.
+    """Contract the near pairs of a row by differences, in scaled units; set their q to 0.
 
-    An empty b_bar is left alone.
+    An empty b_bar is not written.
     """
     both = len(b_bar) > 0
     for i in range(low):
@@ -257,7 +260,7 @@ def contract_near(factor, a, q, near, low, x, b, x_bar, b_bar, squares):
                     b_bar[j, d] -= w * e
 
 
-# --- RBF rows without near pairs, the usual ones: one loop, and no buffers -------------------------------------------------
+# --- RBF rows without near pairs, the usual case: one loop without buffers ------------------------
 
 
 @jit
@@ -273,7 +276,7 @@ def is_lean(family, products, norm, norms, limit):
 
 @jit
 def lean_value(products, norm, norms, variance, a):
-    """sum_j a k."""
+    """Return sum_j a k."""
     zero, factor = a.dtype.type(0), a.dtype.type(LOG2E / 2)
     total = zero
     for j in range(products.size):
@@ -284,7 +287,10 @@ def lean_value(products, norm, norms, variance, a):
 
 @jit
 def lean_weigh(w, norm, norms, variance, factor, a, k_sums):
-    """``weigh`` of products that are in w, where q = k: sums of w in columns are a times those of factor k. Without that of w."""
+    """Do the same as ``weigh`` for products stored in w, where q = k.
+
+    The column sums of w are a times those of factor k. The sum of w is not returned.
+    """
     zero, half = a.dtype.type(0), a.dtype.type(LOG2E / 2)
     value, moment, scaled = zero, zero, factor * variance
     for j in range(w.size):

@@ -1,10 +1,12 @@
-"""sum_pq B_pq k(x_n[p], y_n[q]) over two ranges of windows of each image, or one triangle of one range, and its reverse rule.
+"""sum_pq B_pq k(x_n[p], y_n[q]) over two window ranges of each image, and its backward pass.
 
-With scaled patches x and y, E_pq = k_bar B_pq q (twice that where a triangle stands for both), and
-its sums e_p over q and c_q over p:
+One range gives a triangle of pairs. With scaled patches x and y, E_pq = k_bar B_pq q (doubled if a
+triangle stands for both), and its sums e_p over q and c_q over p:
 
     x_bar_p = (E Y)_p - e_p x_p        y_bar_q = (E' X)_q - c_q y_q
-    sum E (x_p - y_q)^2 = sum_p e_p x_p^2 - 2 x_p (E Y)_p + sum_q c_q y_q^2             (elementwise in the features)
+    sum E (x_p - y_q)^2 = sum_p e_p x_p^2 - 2 x_p (E Y)_p + sum_q c_q y_q^2
+
+The last is elementwise in the features.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +38,10 @@ from .sums import tile_rows
 
 
 class Pairs(NamedTuple):
-    """Two ranges (start, stop) of windows of an image; ``symmetric``: they are one range, and pairs are those of a triangle."""
+    """Two ranges (start, stop) of windows of an image.
+
+    ``symmetric``: they are one range, and only pairs of a triangle are computed.
+    """
 
     geometry: tuple
     first: tuple
@@ -55,8 +60,8 @@ class Image(NamedTuple):
     """One image.
 
     count, other : rows of the two ranges; largest : norm of the second
-    a, of_rows : (count,) and (count, other), the weights of rows; one of them is not read
-    factor : k_bar, twice that for a triangle
+    a, of_rows : (count,) and (count, other), the weights of rows; only one of them is used
+    factor : k_bar, doubled for a triangle
     """
 
     count: int  # type: ignore[assignment]
@@ -68,7 +73,13 @@ class Image(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """``both``: cotangents of images; ``contract``: sums of E (x - y)^2, or those; ``pairs``: there is B; ``B_bar``: its own."""
+    """Flags of what to compute.
+
+    both : cotangents of images
+    contract : sums of E (x - y)^2, or cotangents of images
+    pairs : B is given, not b
+    B_bar : cotangent of B
+    """
 
     both: bool
     contract: bool
@@ -78,7 +89,10 @@ class Asked(NamedTuple):
 
 
 class Side(NamedTuple):
-    """Patches of one range, their cotangents (P, d), and those of near pairs; cotangents that nobody wants are empty."""
+    """Patches of one range, their cotangents (P, d), and the part of near pairs.
+
+    Cotangents that are not requested are empty.
+    """
 
     patches: Patches
     bar: Any
@@ -86,11 +100,12 @@ class Side(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for one image in the reverse rule.
+    """Memory for one image in the backward pass.
 
     tile, EY : a tile of products, then of E; E times the patches of the second range
     e, b_rows, weights : (P,), sums of E and of k_bar b k over rows
-    row : (6, Q): r^2, k, q of one row, then sums over rows: of E, of k_bar k, and of k_bar k of lean rows
+    row : (6, Q): r^2, k, q of one row, then sums over rows: of E, of k_bar k, and of k_bar k of
+    lean rows
     """
 
     x: Side
@@ -106,7 +121,10 @@ class Workspace(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the reverse rule returns; ``totals`` is (sum E r^2 of pairs that are not near, sum k_bar B k)."""
+    """Results of the backward pass.
+
+    ``totals`` is (sum E r^2 of pairs that are not near, sum k_bar B k).
+    """
 
     b_bar: Any
     B_bar: Any
@@ -118,7 +136,10 @@ class Sums(NamedTuple):
 
 @jit
 def _merged_pairs(B, rows, columns, count, others):
-    """The sums of B over the windows of each pair of rows; B itself where each window has a row of its own."""
+    """Return the sums of B over the windows of each pair of rows.
+
+    B itself if each window has its own row.
+    """
     if count == rows.size and others == columns.size:
         return B
     out = np.zeros((count, others), B.dtype)
@@ -130,7 +151,10 @@ def _merged_pairs(B, rows, columns, count, others):
 
 @jit
 def _both(image, scale, windows, merge, x, y, mean):
-    """Scaled patches of both ranges about the mean of the first: how many there are, and the largest norm of the second."""
+    """Gather scaled patches of both ranges, centred at the mean of the first.
+
+    Returns how many there are, and the largest norm of the second range.
+    """
     geometry = windows.geometry
     count = take(image, geometry, windows.first, merge, x.rows, x.group)
     mean_of(x.rows[:count], mean)
@@ -143,7 +167,7 @@ def _both(image, scale, windows, merge, x, y, mean):
 
 @jit
 def pair_sums(start, stop, k, X, weights, windows, out):
-    """out[n] of images start..stop."""
+    """Compute out[n] of images start..stop."""
     family, variance, scale = k
     b, B = weights
     _, first, second, symmetric = windows
@@ -186,11 +210,13 @@ def pair_sums(start, stop, k, X, weights, windows, out):
 
 @jit
 def pair_sums_vjp(start, stop, k, X, weights, k_bar, windows, contract, need_B, X_bar):
-    """Of images start..stop: b_bar (P,), B_bar (P, Q), elementwise sums of E (x - y)^2, those of near pairs apart, the total one
-    of E r^2 of all others, and the sum of k_bar B k.
+    """Contract the cotangents of images start..stop.
 
-    ``contract`` as in ``patches.sums``; of what is not there, or needed (``need_B``), cotangents
-    are empty.
+    Returns b_bar (P,), B_bar (P, Q), elementwise sums of E (x - y)^2, separately those of near
+    pairs, the total sum of E r^2 of all others, and the sum of k_bar B k.
+
+    ``contract`` as in ``patches.sums``. Cotangents that do not exist or are not requested
+    (``need_B``) are empty.
     """
     b, B = weights
     asked = Asked(len(X_bar) > 0, contract, b.size == 0, need_B, windows.symmetric)
@@ -274,7 +300,7 @@ def _clear(work):
 
 @jit
 def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
-    """Turn a tile of products, of rows i0..i1 with the columns of ``w``, into E."""
+    """Replace a tile of products, of rows i0..i1 with the columns of ``w``, by E."""
     family, variance, _ = k
     count, other, largest, a, of_rows, factor = image
     (x, x_norms, _), _, x_near = work.x
@@ -314,7 +340,7 @@ def _weigh_rows(i0, i1, w, k, image, k_bar, asked, work, found):
 
 @jit
 def _contract_rows(i0, i1, w, both, work, found):
-    """E Y of a tile, and what it adds to sum E (x - y)^2 and to x_bar."""
+    """Compute E Y of a tile, and add its contribution to sum E (x - y)^2 and to x_bar."""
     x, x_bar, y = work.x.patches.rows, work.x.bar, work.y.patches.rows
     EY, squares = work.EY[: i1 - i0], found.squares
     blas.gemm(w, y[: w.shape[1]], EY, N, N, 1.0, 0.0)
@@ -327,7 +353,7 @@ def _contract_rows(i0, i1, w, both, work, found):
 
 @jit
 def _finish_image(image, k, k_bar, asked, work, found):
-    """What waits for all rows: b_bar or B_bar, and what the sums of E over either side add."""
+    """Finish an image after all rows: b_bar or B_bar, and the terms in the sums of E."""
     count, other, a = image.count, image.other, image.a
     (x, _, x_group), x_bar, x_near = work.x
     (y, _, y_group), y_bar, y_near = work.y
@@ -365,7 +391,7 @@ def _add_pairs(factor, k, variance, symmetric, rows, columns, B_bar):
 
 @jit
 def _finish(sums, x, x_near, squares, x_bar):
-    """What the sums of E over the other side add, and, where they are asked for, what near pairs do."""
+    """Add the terms in the sums of E over the other side, and the part of near pairs."""
     for i in range(sums.size):
         for t in range(squares.size):
             squares[t] += sums[i] * x[i, t] * x[i, t]

@@ -1,10 +1,12 @@
-"""sum_p A_mp k(z_m, x_n[p]) and its reverse rule, image by image: tiles of products of rows of Z and patches, compiled.
+"""sum_p A_mp k(z_m, x_n[p]) and its backward pass, by tiles of products of Z and patches.
 
-With scaled rows z and patches x, E_mp = K_bar_mn A_mp q, its sums e_m and c_p over columns and
-rows, and sums over all images:
+Images are processed one by one. With scaled rows z and patches x, E_mp = K_bar_mn A_mp q, its sums
+e_m and c_p over columns and rows, and sums over all images:
 
     Z_bar_m = sum E (x_p - z_m) = (E X)_m - e_m z_m             X_bar_p = (E' Z)_p - c_p x_p
-    sum E (x_p - z_m)^2 = sum_m e_m z_m^2 - 2 z_m (E X)_m + sum_p c_p x_p^2        (elementwise in the features)
+    sum E (x_p - z_m)^2 = sum_m e_m z_m^2 - 2 z_m (E X)_m + sum_p c_p x_p^2
+
+The last is elementwise in the features.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +34,7 @@ from .gather import (
     weigh,
 )
 
-TILE = 1 << 18  # bytes: with patches and buffers it stays in a second-level cache
+TILE = 1 << 18  # bytes: with patches and buffers it stays in the L2 cache
 
 
 class Centred(NamedTuple):
@@ -44,7 +46,10 @@ class Centred(NamedTuple):
 
 
 class Image(NamedTuple):
-    """One image: its number, how many rows its patches have, the largest norm, and A of all rows of Z (or of the last one)."""
+    """One image: its number, the rows of its patches, the largest norm, and the weights.
+
+    ``a`` is A of all rows of Z (or of the last one).
+    """
 
     n: int
     count: int  # type: ignore[assignment]
@@ -53,12 +58,13 @@ class Image(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for one image in the reverse rule.
+    """Memory for one image in the backward pass.
 
-    bar, near_bar : (P, d), or empty: cotangents of patches; what near pairs add to them
+    bar, near_bar : (P, d), or empty: cotangents of patches; the part of near pairs
     tile : a tile of products, then of E
     near, weights : (P,)
-    row : (6, P): r^2, k, q of one row, then sums over rows: of E, of K_bar k, and of K_bar k of lean rows
+    row : (6, P): r^2, k, q of one row, then sums over rows: of E, of K_bar k, and of K_bar k of
+    lean rows
     """
 
     patches: Patches
@@ -71,7 +77,10 @@ class Workspace(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the reverse rule returns; ``totals`` is (sum E r^2 of pairs that are not near, sum K_bar A k)."""
+    """Results of the backward pass.
+
+    ``totals`` is (sum E r^2 of pairs that are not near, sum K_bar A k).
+    """
 
     EX: Any
     e: Any
@@ -89,7 +98,7 @@ def tile_rows(columns, itemsize):
 
 @jit
 def sums(start, stop, k, Z, X, A, windows, out):
-    """out[:, n] of images start..stop; Z is ``Centred``, A (M, P) or (1, P)."""
+    """Compute out[:, n] of images start..stop; Z is ``Centred``, A (M, P) or (1, P)."""
     family, variance, scale = k
     rows, z_norms, mean = Z
     (M, d), P, shared, dtype = rows.shape, windows.span[1] - windows.span[0], len(A) == 1, X.dtype
@@ -122,11 +131,13 @@ def sums(start, stop, k, Z, X, A, windows, out):
 
 @jit
 def sums_vjp(start, stop, k, Z, X, A, K_bar, windows, contract, X_bar):
-    """Of images start..stop: E X, e, what near pairs add to Z_bar, A_bar, sum c x^2, sum E (x - z)^2 of near pairs, sum E r^2 of
-    all others, sum K_bar A k.
+    """Contract the cotangents of images start..stop.
 
-    ``contract`` says whether any but e, A_bar and the last two are needed: near pairs are set apart
-    then alone. X_bar receives the cotangents of its images where it is not empty.
+    Returns E X, e, the part of near pairs in Z_bar, A_bar, sum c x^2, sum E (x - z)^2 of near
+    pairs, sum E r^2 of all others, and sum K_bar A k.
+
+    ``contract`` says whether any but e, A_bar and the last two are needed: only then are near pairs
+    treated separately. X_bar receives the cotangents of its images unless it is empty.
     """
     (M, d), P = Z.rows.shape, windows.span[1] - windows.span[0]
     geometry, span, both = windows.geometry, windows.span, len(X_bar) > 0
@@ -189,7 +200,7 @@ def _workspace(P, d, size, both, like):
 
 @jit
 def _weigh_rows(m0, k, Z, image, A, K_bar, contract, work, found):
-    """Turn a tile of products, of the rows of Z from m0 on with all patches, into E."""
+    """Replace a tile of products, of the rows of Z from m0 on with all patches, by E."""
     family, variance, _ = k
     rows, z_norms, _ = Z
     n, count, largest, a = image
@@ -227,7 +238,7 @@ def _weigh_rows(m0, k, Z, image, A, K_bar, contract, work, found):
 
 @jit
 def _finish_image(image, shared, contract, work, found):
-    """What waits for all rows of Z: A_bar if they share it, sum c x^2, and the cotangents of patches."""
+    """Finish an image after all rows of Z: a shared A_bar, sum c x^2, cotangents of patches."""
     (patches, _, group), bar, near_bar, _, _, _, row = work
     count, a, A_bar, squares = image.count, image.a, found.A_bar, found.squares
     columns, k_sums, lean = row[3, :count], row[4, :count], row[5, :count]

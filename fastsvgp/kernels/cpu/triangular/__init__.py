@@ -7,7 +7,7 @@ from ..common.batching import each, entry, flat, matrix, owned, summed_to
 from ..products import lower_copy
 from . import lower_products
 
-INVERSE_UP_TO = 256  # rows of a factor whose inverse pays
+INVERSE_UP_TO = 256  # rows of a factor up to which its inverse pays off
 
 
 def _apply(operation, L, B, transpose, overwrite):
@@ -19,7 +19,7 @@ def _apply(operation, L, B, transpose, overwrite):
         return X
     if L.ndim == 2 and B.shape[-1] < L.shape[-1]:
         # one shared factor, few columns each: all right-hand sides side by side are one call
-        # a copy, also where B has that layout already
+        # a copy, even if B has that layout already
         wide = np.array(np.moveaxis(B, -2, 0), order="C")
         operation(L, wide.reshape(L.shape[0], -1), trans)
         return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
@@ -79,7 +79,7 @@ def solve_tril(L, W):
 def solve_tril_vjp(X_bar, L, X):
     def one(X_bar, L, X):
         W_bar = solve_triangular(L, np.tril(X_bar), transpose=True)
-        L_bar = tril_product(W_bar, X)  # of the full solution: W_bar's upper triangle counts here
+        L_bar = tril_product(W_bar, X)  # of the full solution: W_bar's upper triangle is used here
         blocked.clear_upper(W_bar)
         return np.negative(L_bar, out=L_bar), W_bar
 

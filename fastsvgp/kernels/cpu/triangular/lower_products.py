@@ -1,11 +1,11 @@
-"""Lower triangles of products with lower factors, panel by panel: every flop that counts is part of a large gemm.
+"""Lower triangles of products with lower factors, by panels: all needed flops are in large gemms.
 
-An operand called lower is read up to its diagonal only. Results hold scratch above the diagonal, in
-blocks of a panel. Working in place goes through the panels in the order in which what is still
-needed has not been overwritten.
+An operand called lower is read only up to its diagonal. Above the diagonal, results hold scratch in
+blocks of a panel. In-place operations process the panels in an order that never overwrites input
+that is still needed.
 
-Measured against recursions with small leaves on two cores, in float64: L' A L and L S L' 1.2 to 1.3
-times as fast at n = 1000, about equal at n = 2000.
+Measured against recursions with small leaves on two cores, in float64: L' A L and L S L' are 1.2 to
+1.3 times as fast at n = 1000, about equal at n = 2000.
 """
 
 from numba import njit
@@ -13,10 +13,9 @@ from numba import njit
 from ..common import blas
 from ..common.blas import N, T, jit
 
-# the second where a panel is made of rows of both the left operand and the result
+# the second if a panel consists of rows of both the left operand and the result
 PANEL, ROWS = 128, 192
-# from here on two halves and large products between them are the faster way to multiply two lower
-# factors
+# size from which two halves with large products between them multiply two lower factors faster
 SPLIT = 1024
 
 
@@ -32,7 +31,10 @@ def _edge(n, count, p):
 
 @jit(*"MMM")
 def symmetric_times_lower(A, L, C):
-    """C := tril(A L) for a symmetric A, lower triangle read, and a lower L with zeros above its diagonal; 2/3 n^3 flops."""
+    """C := tril(A L) for a symmetric A, lower triangle read; 2/3 n^3 flops.
+
+    L is lower, with zeros above its diagonal.
+    """
     n = A.shape[0]
     count = _count(n, PANEL)
     for p in range(count):
@@ -53,7 +55,10 @@ def lower_times(L, B):
 
 @jit(*"MM")
 def transposed_times(L, B):
-    """B := tril(L' B) in place, for a lower L, from the lower triangle of B and finite scratch above it; n^3/3 flops."""
+    """B := tril(L' B) in place, for a lower L; n^3/3 flops.
+
+    It reads the lower triangle of B; above it B holds finite scratch.
+    """
     n = L.shape[0]
     count = _count(n, PANEL)
     for p in range(count):
@@ -64,7 +69,10 @@ def transposed_times(L, B):
 
 @jit(*"MM")
 def times_transposed(B, L):
-    """B := tril(B L') in place, for a lower L, from the lower triangle of B and finite scratch above it; n^3/3 flops."""
+    """B := tril(B L') in place, for a lower L; n^3/3 flops.
+
+    It reads the lower triangle of B; above it B holds finite scratch.
+    """
     n = L.shape[0]
     count = _count(n, PANEL)
     for p in range(count - 1, -1, -1):
@@ -75,7 +83,10 @@ def times_transposed(B, L):
 
 @jit(*"MM")
 def lower_times_lower(P, Q):
-    """Q := P Q in place, both lower, Q with zeros above its diagonal, which stay; n^3/3 flops."""
+    """Q := P Q in place, both lower; n^3/3 flops.
+
+    Q has zeros above its diagonal, and keeps them.
+    """
     n = P.shape[0]
     if n > SPLIT:
         h = n // 2 // 8 * 8

@@ -1,1 +1,1 @@
-"""What serves the families of CUDA kernels."""
+"""Shared code of the families of CUDA kernels."""

@@ -1,8 +1,7 @@
-"""Many launches as one: what a function does on a device, captured into a graph.
+"""CUDA graphs: the launches of a function, captured and replayed as one.
 
-A graph repeats what was launched while it was captured, with the same addresses. So its memory is a
-pool of its own, and whatever changes from one launch to the next has to stand in arrays that stay
-where they are.
+A graph repeats the captured launches with the same addresses. Therefore it has its own memory pool,
+and any value that changes between launches must be in an array that stays in place.
 """
 
 from ....runtime import cuda_devices
@@ -10,15 +9,15 @@ from . import libraries
 
 
 class NotCaptured(RuntimeError):
-    """The driver, or a library, refuses to capture what a function does; says why."""
+    """The driver or a library refuses to capture a function; the message gives the reason."""
 
 
 class Recorded:
-    """``body()``, a function that launches kernels and waits for nothing: run as it is once, then captured, then launched as one.
+    """A function ``body()`` that is run once, then captured, then launched as a graph.
 
-    The first run loads kernels, makes what is kept, and fills the pool: little of that is allowed
-    under capture. What ``body`` returns, arrays on the device, stands in the same place from the
-    second call on, and is written anew by each.
+    ``body`` launches kernels and never synchronises. The first run loads kernels, fills caches and
+    the memory pool: little of that is allowed during capture. From the second call on, the device
+    arrays that ``body`` returns are at fixed addresses, and each call overwrites them.
     """
 
     def __init__(self, body):
@@ -32,9 +31,9 @@ class Recorded:
         self._ran = False
 
     def __call__(self):
-        """What ``body()`` returns, in the order of the current stream.
+        """Return the result of ``body()``, ordered on the current stream.
 
-        ``NotCaptured`` at the second call, where it cannot be.
+        Raises ``NotCaptured`` at the second call if the capture fails.
         """
         if not self._ran:
             result = self._apart(self._body)
@@ -49,7 +48,7 @@ class Recorded:
         self._graph.launch(cuda_devices.cupy().cuda.get_current_stream())
 
     def _apart(self, function):
-        """Call it on the stream and with the memory of the graph, after what was launched before and before what comes next."""
+        """Call ``function`` on the graph's stream and pool, ordered with the current stream."""
         cp = cuda_devices.cupy()
         current = cp.cuda.get_current_stream()
         self._stream.wait_event(current.record())
@@ -68,7 +67,7 @@ class Recorded:
                 finally:
                     graph = self._stream.end_capture()
             except Exception as error:
-                # where the capture has failed, its end says no more than that
+                # if the capture has failed, the error of its end only repeats that
                 first = error.__context__ or error
                 raise NotCaptured(f"{type(first).__name__}: {first}") from error
             return graph

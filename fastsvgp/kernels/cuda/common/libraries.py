@@ -1,9 +1,9 @@
-"""The routines of cuBLAS and cuSOLVER that we call: on the current stream, also while it is captured into a graph.
+"""The routines of cuBLAS and cuSOLVER in use: on the current stream, also during graph capture.
 
-CuPy's wrappers refuse under capture. So the routines are called by ctypes, with the handles that
-CuPy keeps for a thread, and found through CuPy's extensions, which are linked to libraries of the
-right version. Matrices are column-major: addresses and leading dimensions; ``dtype`` is float32 or
-float64.
+CuPy's wrappers refuse under capture. Therefore the routines are called by ctypes, with the handles
+that CuPy keeps per thread, and located through CuPy's extensions, which are linked to libraries of
+the right version. Matrices are column-major, given by addresses and leading dimensions; ``dtype``
+is float32 or float64.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ LEFT, RIGHT = 0, 1
 LOWER, UPPER = 0, 1
 NON_UNIT = 0
 REALS = {"f": ("S", ctypes.c_float), "d": ("D", ctypes.c_double)}
-WORKSPACE = 32 << 20  # bytes: what cuBLAS is advised to have on Hopper
+WORKSPACE = 32 << 20  # bytes: the size that cuBLAS recommends on Hopper
 
 
 class _Local(threading.local):
-    workspace = None  # of the graph that this thread captures
+    workspace = None  # of the graph that this thread is capturing
 
 
 _local = _Local()
@@ -44,7 +44,7 @@ def _modules():
 
 @functools.cache
 def routine(library, name, *types):
-    """A function of a library that raises where it does not return 0."""
+    """Return a library function as a callable that raises if the status is not 0."""
     found = getattr(_modules()[1][library], name)
     found.argtypes, found.restype = (ctypes.c_void_p, *types), ctypes.c_int
 
@@ -58,7 +58,10 @@ def routine(library, name, *types):
 
 @contextlib.contextmanager
 def workspace():
-    """While this lasts, cuBLAS works in memory of ours, which has to outlive the graph that is captured meanwhile; gives it."""
+    """Let cuBLAS use our workspace within this context; yield that memory.
+
+    The memory must outlive the graph that is captured in the context.
+    """
     memory = _local.workspace = cuda_devices.cupy().empty(WORKSPACE, np.uint8)
     try:
         yield memory
@@ -77,7 +80,7 @@ def _cublas():
         _modules()[0].get_cublas_handle(),
         cuda_devices.cupy().cuda.get_current_stream(),
     )
-    # which takes memory of its own again
+    # this resets the workspace to that of the library
     routine("cublas", "cublasSetStream_v2", _P)(handle, stream.ptr)
     if _local.workspace is not None:
         routine("cublas", "cublasSetWorkspace_v2", _P, ctypes.c_size_t)(
@@ -96,7 +99,7 @@ def _cusolver():
 
 
 def gemm(dtype, op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc):
-    """``C = alpha op(A) op(B) + beta C``."""
+    """Compute ``C = alpha op(A) op(B) + beta C``."""
     letter, real = REALS[dtype.char]
     alpha, beta = ctypes.byref(real(alpha)), ctypes.byref(real(beta))
     routine("cublas", f"cublas{letter}gemm_v2", *_GEMM)(
@@ -105,7 +108,7 @@ def gemm(dtype, op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc):
 
 
 def trsm(dtype, side, uplo, op, diag, m, n, alpha, A, lda, B, ldb):
-    """In place ``B = alpha op(A)^-1 B`` or ``alpha B op(A)^-1``."""
+    """Compute ``B = alpha op(A)^-1 B`` or ``alpha B op(A)^-1`` in place."""
     letter, real = REALS[dtype.char]
     alpha = ctypes.byref(real(alpha))
     routine("cublas", f"cublas{letter}trsm_v2", *_TRSM)(
@@ -114,7 +117,7 @@ def trsm(dtype, side, uplo, op, diag, m, n, alpha, A, lda, B, ldb):
 
 
 def potrf_size(dtype, uplo, n, A, lda):
-    """Numbers of memory that ``potrf`` needs."""
+    """Return the workspace of ``potrf``, in numbers."""
     letter, size = REALS[dtype.char][0], _I()
     routine("cusolver", f"cusolverDn{letter}potrf_bufferSize", *_POTRF, _P)(
         _cusolver(), uplo, n, A, lda, ctypes.byref(size)
@@ -123,7 +126,7 @@ def potrf_size(dtype, uplo, n, A, lda):
 
 
 def potrf(dtype, uplo, n, A, lda, work, size, info):
-    """The Cholesky factor in place; ``info`` is the address of an int32 on the device, as of LAPACK."""
+    """Compute the Cholesky factor in place; ``info`` is the device address of an int32."""
     letter = REALS[dtype.char][0]
     routine("cusolver", f"cusolverDn{letter}potrf", *_POTRF, _P, _I, _P)(
         _cusolver(), uplo, n, A, lda, work, size, info

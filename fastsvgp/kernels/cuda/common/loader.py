@@ -1,9 +1,12 @@
-"""From CUDA C++ to a launched kernel: NVRTC makes a cubin for the device at hand, a folder keeps it, CuPy loads and launches it.
+"""Compile, cache and launch CUDA kernels.
 
-A cubin is kept under the hash of everything that it depends on: source, headers, options,
-architecture and the version of NVRTC. ``FASTSVGP_CACHE_DIR`` moves the folder
-(``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` makes the kernels check what costs a wait for the
-device, such as the range of indices.
+NVRTC compiles CUDA C++ to a cubin for the current device, a cache folder keeps it, and CuPy loads
+and launches it.
+
+The cache key of a cubin is the hash of everything that it depends on: source, headers, options,
+architecture and NVRTC version. ``FASTSVGP_CACHE_DIR`` sets the folder (default
+``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` enables kernel checks that synchronise, for
+example of the range of indices.
 """
 
 import functools
@@ -24,15 +27,15 @@ _functions: dict = {}  # those of them, by device, family, dtype and name
 
 
 def checking():
-    """Whether to check what costs a wait for the device."""
+    """Return whether to run checks that synchronise."""
     return os.environ.get("FASTSVGP_CUDA_CHECK", "0") not in ("", "0")
 
 
-# --- sources and cubins --------------------------------------------------------------------------------------------------
+# --- sources and cubins ---------------------------------------------------------------------------
 
 
 def source_folder():
-    """Where the ``.cu`` and ``.cuh`` files are: in the installed package, or beside an uninstalled checkout."""
+    """Return the folder of the ``.cu`` and ``.cuh`` files, in the package or the checkout."""
     try:
         return resources.files("fastsvgp.kernels.cuda.src")
     except ModuleNotFoundError:
@@ -41,7 +44,7 @@ def source_folder():
 
 @functools.cache
 def sources(stem):
-    """``(source, headers)`` of a family: text, and a dictionary of the texts of all headers by name."""
+    """Return ``(source, headers)`` of a family: a text, and a dictionary of texts by name."""
     folder = source_folder()
     headers = {
         f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")
@@ -50,9 +53,10 @@ def sources(stem):
 
 
 def compile_cubin(stem, dtype, architecture, options=()):
-    """``(cubin, log)`` of ``stem.cu`` for elements of ``dtype``; needs NVRTC, but neither a driver nor a device.
+    """Return ``(cubin, log)`` of ``stem.cu`` for elements of ``dtype``.
 
-    Raises ``RuntimeError`` with the compiler's log.
+    This needs NVRTC, but neither a driver nor a device. Raises ``RuntimeError`` with the compiler's
+    log.
     """
     cuda_devices.cupy()
     from cupy.cuda import nvrtc
@@ -81,7 +85,7 @@ def _options(dtype):
 
 
 def cache_folder():
-    """Where cubins are kept."""
+    """Return the folder of cached cubins."""
     named = os.environ.get("FASTSVGP_CACHE_DIR")
     if named:
         return pathlib.Path(named)
@@ -92,9 +96,9 @@ def cache_folder():
 
 
 def load_cubin(stem, dtype, architecture):
-    """The cubin of ``stem.cu``, from the folder or made now.
+    """Return the cubin of ``stem.cu`` from the cache, or compile it.
 
-    Processes may race: a file appears whole or not at all.
+    Concurrent processes are safe: files are written atomically.
     """
     cuda_devices.cupy()
     from cupy.cuda import nvrtc
@@ -140,7 +144,7 @@ def _write_atomically(path, content):
         raise
 
 
-# --- launching -----------------------------------------------------------------------------------------------------------
+# --- launching ------------------------------------------------------------------------------------
 
 
 def _load_module(stem, dtype, architecture):
@@ -158,11 +162,11 @@ def _load_module(stem, dtype, architecture):
 
 
 def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
-    """Launch ``kernel`` of ``stem.cu`` on the current device and stream; returns at once.
+    """Launch ``kernel`` of ``stem.cu`` on the current device and stream; return without waiting.
 
     Parameters
     ----------
-    dtype : of NumPy, the elements that the family is compiled for
+    dtype : NumPy dtype of the elements that the family is compiled for
     grid, block : tuples of up to three int
     arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
     shared_memory : bytes of dynamic shared memory
@@ -182,13 +186,13 @@ def _check_home(arguments, device):
     for argument in arguments:
         if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
             raise ValueError(
-                f"an array lives on device {argument.device.id}, the current device is {device};"
-                " move it, or choose its device"
+                f"an array is on device {argument.device.id}, but the current device is {device};"
+                " move the array, or select its device"
             )
 
 
 class _Prepared:
-    """A kernel that is loaded, and the shared memory that its blocks may have."""
+    """A loaded kernel, and the shared memory that its blocks may use."""
 
     def __init__(self, function):
         self.function, self.shared_memory = function, cuda_devices.FREELY_SHARED

@@ -1,4 +1,4 @@
-"""How a number that may live on the device or on the host is handed to a kernel, without waiting for either."""
+"""Kernel arguments for numbers on the device or on the host, without synchronising."""
 
 import numpy as np
 
@@ -12,7 +12,10 @@ def on_device(value):
 
 
 def parameter(value, dtype):
-    """A parameter () or (D,) as kernels take it: where it is, the step from feature to feature, and its value if it is here."""
+    """Return a parameter () or (D,) as kernel arguments: address, feature stride, value.
+
+    The address is null for a host number; the value is 0 for a device array.
+    """
     if on_device(value):
         return (
             cuda_devices.cupy().ascontiguousarray(value, dtype=dtype),
@@ -23,6 +26,6 @@ def parameter(value, dtype):
 
 
 def number(value, dtype):
-    """The same for a parameter (), which has no step."""
+    """Return a parameter () as kernel arguments: like ``parameter``, without the stride."""
     at, _, value = parameter(value, dtype)
     return at, value

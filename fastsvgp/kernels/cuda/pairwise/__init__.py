@@ -1,7 +1,7 @@
-"""CUDA twin of ``pairwise``: what ``kernels_cuda/pairwise.cu`` is launched with; wide inner products go to cuBLAS.
+"""CUDA twin of ``pairwise``: ``kernels_cuda/pairwise.cu``, and cuBLAS for wide inner products.
 
-Nothing waits for the device: parameters that live there stay there. How sums are split depends on
-the shapes and on the device alone, so results are the same from run to run.
+Nothing synchronises: device parameters stay on the device. The splitting of sums depends only on
+the shapes and on the device, so results are the same from run to run.
 """
 
 import math
@@ -15,10 +15,9 @@ from ..products import matmul
 from . import partial_sums, wide
 
 BLOCK, TILE = 256, 64  # as in pairwise_tiles.cuh: threads of a block, rows and columns of its tile
-HIGH = 65_535  # blocks along the second and the third dimension of a grid
-BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
-# features; from here on cuBLAS's products and the passes that they cost take less than direct
-# differences
+HIGH = 65_535  # maximum blocks along the second and the third dimension of a grid
+BLOCKS_EACH = 8  # contraction blocks per multiprocessor: two to four waves
+# features from which cuBLAS's products and the passes that they need beat direct differences
 DIRECT_BELOW = 41
 FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
 
@@ -32,7 +31,10 @@ def _tiles(n):
 
 
 def _grid(items, N1, N2):
-    """A grid with a block for each tile, and how many lines of tiles there are: two dimensions count them, or a few more."""
+    """Return a grid with a block per tile, and the number of lines of tiles.
+
+    Two grid dimensions count the lines, and may count a few more.
+    """
     lines = items * _tiles(N1)
     return (_tiles(N2), min(lines, HIGH), -(-lines // HIGH)), np.uint32(lines)
 
@@ -42,12 +44,12 @@ def _address(a):
 
 
 def _is_aligned(*matrices):
-    """Whether the rows of C-contiguous matrices can be read and written 128 bits at a time."""
+    """Return whether rows of C-contiguous matrices allow 128-bit loads and stores."""
     return all(_address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in matrices)
 
 
 def _pair(X1, X2):
-    """Both inputs C-contiguous as (items, N, D), and the leading axes."""
+    """Return both inputs C-contiguous as (items, N, D), and the leading axes."""
     cp = cuda_devices.cupy()
     first = cp.ascontiguousarray(X1)
     second = first if X2 is None else cp.ascontiguousarray(X2)
@@ -60,7 +62,7 @@ def _shape(X1, X2):
     return X1, np.int64(X1.shape[-2]), X2, np.int64(X2.shape[-2]), np.int32(X1.shape[-1])
 
 
-# --- matrices ------------------------------------------------------------------------------------------------------------
+# --- matrices -------------------------------------------------------------------------------------
 
 
 def stationary(family, X1, X2, variance, lengthscales):
@@ -99,14 +101,15 @@ def inner(X1, X2, weights):
     return K
 
 
-# --- contractions --------------------------------------------------------------------------------------------------------
+# --- contractions ---------------------------------------------------------------------------------
 
 
 def _shares(N1, N2, items):
-    """How many tiles a block takes down and across: blocks enough for the device, in the grid that needs the least memory.
+    """Return the number of tiles of a block, down and across.
 
-    In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as
-    the root of N1 N2.
+    There are enough blocks for the device, in the grid that needs the least memory: with bands x
+    strips blocks the partial sums are (bands N2 + strips N1) D numbers, which grow as the square
+    root of N1 N2.
     """
     tiles1, tiles2 = _tiles(N1), _tiles(N2)
     blocks = max(1, BLOCKS_EACH * cuda_devices.multiprocessors() // items)
@@ -153,7 +156,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
                 factor,
             )
         else:
-            # else reading K saves no more than it costs
+            # for the other families reading K saves no more than it costs
             known = family == "rbf" and K is not None and K.flags.c_contiguous
             _contract(
                 K_bar,
@@ -173,7 +176,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
 
 
 def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, factor):
-    """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted.
+    """Fill the requested arrays in ``sides`` and ``totals``.
 
     ``factor`` scales the side of X1.
     """
@@ -243,7 +246,7 @@ def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals,
                 totals[name] += bar.astype(totals[name].dtype)
 
 
-# --- inner products: their cotangents --------------------------------------------------------------------------------------
+# --- inner products: their cotangents -------------------------------------------------------------
 
 
 def _weak(value, dtype):

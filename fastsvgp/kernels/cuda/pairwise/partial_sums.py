@@ -1,6 +1,6 @@
-"""The partial sums of contractions of pairs, added up: what ``kernels_cuda/pairwise.cu`` ends with.
+"""Final reduction of the partial sums of contractions, by ``kernels_cuda/pairwise.cu``.
 
-Of its own contractions and of those of ``patches``, in float64 and in a fixed order.
+It serves ``pairwise`` and ``patches``, in float64 and in a fixed order.
 """
 
 import numpy as np
@@ -16,7 +16,10 @@ def _launch(kernel, out, blocks, *arguments):
 
 
 def sum_sides(parts, factor, lengthscales, out):
-    """out (items, N, D) := factor / lengthscales^2 times the sum over shares of parts (items, shares, D, N)."""
+    """Set out (items, N, D) to factor / lengthscales^2 times the sum of parts over the shares.
+
+    parts : (items, shares, D, N)
+    """
     if out.size:
         _, shares, D, N = parts.shape
         sizes = np.int32(shares), np.int64(N), np.int32(D), np.float64(factor)
@@ -27,7 +30,10 @@ def sum_sides(parts, factor, lengthscales, out):
 
 
 def sum_parts(parts, values, cubed, out):
-    """out () or (D,) := the sum of all parts, or of each column of (blocks, D), over the values or their cubes."""
+    """Set out () or (D,) to the sum of all parts, or of each column of (blocks, D).
+
+    The sum is divided by the values, or by their cubes.
+    """
     if out.size:
         sizes = np.int64(parts.size // out.size), np.int32(out.size)
         _launch(

@@ -1,4 +1,4 @@
-"""Stationary functions of many features: products of cuBLAS, and what ``kernels_cuda/pairwise_wide.cu`` does between them.
+"""Stationary functions of many features: cuBLAS products and ``kernels_cuda/pairwise_wide.cu``.
 
 One matrix at a time. Inputs are C-contiguous (N, D).
 """
@@ -11,9 +11,9 @@ from ..common.scalars import NULL, number, parameter
 from ..products import matmul
 
 BLOCK, WARPS, WARP, EACH = 256, 8, 32, 4  # as in pairwise_wide.cu
-BLOCKS_EACH = 16  # blocks that weigh, for each multiprocessor
-SAMPLE = 1024  # rows that make the centre
-# entries of the row tile in which the reverse rule works: the second-level cache holds it
+BLOCKS_EACH = 16  # blocks of kernel `weigh` per multiprocessor
+SAMPLE = 1024  # rows averaged for the centre
+# entries of a row tile of the backward pass: fits the L2 cache
 TILE = 1 << 22
 
 
@@ -22,7 +22,10 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def _moved(X1, X2, lengthscales):
-    """1 / lengthscales (D,), and for each input its scaled rows about a common centre and their squared norms."""
+    """Return 1 / lengthscales (D,), and for each input its centred, scaled rows and squared norms.
+
+    Both inputs share one centre.
+    """
     cp, (N1, D), dtype = cuda_devices.cupy(), X1.shape, X1.dtype
     scale, centre = cp.empty(D, dtype), cp.empty(D, dtype)
     _launch("invert", dtype, -(-D // BLOCK), *parameter(lengthscales, dtype), np.int32(D), scale)
@@ -61,7 +64,7 @@ def _pair(family, X1, X2, variance, scale):
 
 
 def matrix(family, X1, X2, variance, lengthscales, K):
-    """Fill K (N1, N2). Where X2 is X1 it is exactly symmetric."""
+    """Fill K (N1, N2). If X2 is X1 it is exactly symmetric."""
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
     blas.gemm(A, B, K, transpose_b=True)
     blocks = len(X1) * -(-len(X2) // (BLOCK * EACH))
@@ -78,16 +81,17 @@ def matrix(family, X1, X2, variance, lengthscales, K):
 
 
 def contract(K_bar, family, X1, X2, variance, lengthscales, names):
-    """Cotangents of those of "X1", "X2", "variance", "lengthscales" that are in ``names``, in a dictionary.
+    """Compute the cotangents in ``names``, as a dictionary.
 
-    With rows a of A and b of B (centred and scaled), w the weights of pairs that are not near, and
-    sums over i, j:
+    ``names`` is a subset of "X1", "X2", "variance", "lengthscales". With rows a of A and b of B
+    (centred and scaled), w the weights of pairs that are not near, and sums over i, j:
 
-    X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
-    sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i        (elementwise in the features)
+    X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w
+    X2_bar_j = (W' A)_j - b_j sum_i w
+    sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i
 
-    A column of ones beside A and B makes the sums of w part of the products. Where X2 is X1, K_bar
-    is symmetric and X1_bar is that of one side.
+    The last is elementwise in the features. A column of ones beside A and B makes the sums of w
+    part of the products. If X2 is X1, K_bar is symmetric and X1_bar is that of one side.
     """
     cp, (N1, D), N2, dtype, symmetric = cuda_devices.cupy(), X1.shape, len(X2), X1.dtype, X2 is X1
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
