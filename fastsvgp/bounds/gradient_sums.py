@@ -1,6 +1,6 @@
-"""Gradients scaled and added.
+"""Scaling and addition of gradients.
 
-On a device all their arrays are one launch, since each of them is small.
+On a device all arrays of a gradient share one launch, because each of them is small.
 """
 
 from .. import kernels
@@ -9,7 +9,10 @@ from ..runtime.deferred_checks import on_device
 
 
 def scaled(factor, *trees):
-    """Records and arrays times a number; None stays. The first one tells where they are."""
+    """Multiply records and arrays by a number; None stays None.
+
+    The first tree determines whether all are on a device.
+    """
     if factor == 1.0:
         return trees
     if on_device(trees[0]):
@@ -18,7 +21,10 @@ def scaled(factor, *trees):
 
 
 def added(*sums):
-    """For each sequence of records of one shape, or of arrays, their sum; None is nothing, and the sum of nothing."""
+    """Sum each sequence of records of one structure, or of arrays.
+
+    None is skipped; the sum of an empty sequence is None.
+    """
     sums = [[tree for tree in trees if tree is not None] for trees in sums]
     if any(on_device(value) for trees in sums for value in _leaves(trees)):
         return _joined(sums)
@@ -26,7 +32,7 @@ def added(*sums):
 
 
 def _joined(sums, factor=1.0):
-    """``factor`` times the sum of the trees in each list."""
+    """Return ``factor`` times the sum of the trees in each list, in one launch."""
     groups = []
     for trees in sums:
         _each(lambda *arrays: groups.append(arrays), trees)
@@ -43,7 +49,7 @@ def _joined(sums, factor=1.0):
 
 
 def _leaves(trees):
-    """What the first of the trees is made of."""
+    """Return the leaves of the first tree."""
     return (
         [value for _, _, value in leaves(trees[0])] if trees and is_record(trees[0]) else trees[:1]
     )

@@ -1,4 +1,4 @@
-"""Which pass takes data through a layer: one of its own for a posterior whose Kuu is never formed as a whole."""
+"""Choice of the pass through a layer: ``LayerPass``, or the pass that a posterior needs instead."""
 
 from ..posteriors import DecoupledWeights
 from .decoupled_pass import DecoupledLayerPass
@@ -8,5 +8,5 @@ OWN = {DecoupledWeights: DecoupledLayerPass}
 
 
 def layer_pass(layer, *args, **named):
-    """The ``LayerPass`` of a layer, from its arguments, or what its posterior has in the place of one."""
+    """Create the pass of a layer from the arguments of ``LayerPass``."""
     return OWN.get(type(layer.posterior), LayerPass)(layer, *args, **named)

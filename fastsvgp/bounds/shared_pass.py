@@ -1,16 +1,19 @@
-"""Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
+"""Passes with one prior that share the quantities that depend only on it: Lam = L^-1 Kuf."""
 
 from ..posteriors.base import Prior
 from ..records import Marginals
 from .layer_pass import LayerPass
 
-KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
-# of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
+KEEP_NUMBERS = 2**26  # numbers in Lam of all data: 512 MiB in float64
+# numbers in Kuf and Lam, kept from a natural step to the gradient after it: 64 MiB in float64
 SHARE_NUMBERS = 2**23
 
 
 class KeptLayer:
-    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
+    """The methods of a layer's pass that ``sweep`` calls, with a shared prior.
+
+    kept : list of the cached rows of all chunks, filled by the first pass; None caches nothing
+    """
 
     def __init__(self, model, prior, state, kept):
         self._model, self._kept, self._at = model, kept, 0
@@ -38,9 +41,10 @@ class KeptLayer:
 
 
 class SharedLayerPass(LayerPass):
-    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs.
+    """A ``LayerPass`` that caches its rows for a later pass with another posterior.
 
-    Where the posterior's pass does not share rows, it keeps nothing: ask ``work.shares_rows``.
+    The later pass names this one as ``after`` and uses the same chunks. If the pass of the
+    posterior does not share rows (``work.shares_rows``), nothing is cached.
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), after=None, **more):
