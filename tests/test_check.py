@@ -48,7 +48,12 @@ DATA = [
         "`Y` contains nan at index 3",
     ),
     ((X, np.full(5, np.inf)), {}, ValueError, "`Y` contains inf"),
-    (([[1.0, 2.0], [3.0]], Y), {}, ValueError, "`X` makes no array .*give rows of equal length"),
+    (
+        ([[1.0, 2.0], [3.0]], Y),
+        {},
+        ValueError,
+        "`X` cannot be converted to an array .*give rows of equal length",
+    ),
     ((X, None), {}, TypeError, "`Y` must hold real numbers"),
     ((None, None), {}, TypeError, "`X` must hold real numbers"),
     ((X.astype(str), Y), {}, TypeError, "`X` must hold real numbers, got dtype <U"),

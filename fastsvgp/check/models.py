@@ -15,15 +15,15 @@ from ..runtime.dispatch import backend_of, one_device
 from .arrays import as_array, columns, finite, inputs, on_host, positive, square, targets
 from .components import PARTIAL, parts
 
-ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
+ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
 
 
 def parameters(tree, *arrays, prefix="", names=("X", "Y")):
-    """Cast the leaves of a model to the dtype that it and ``arrays``, called ``names``, share, and check them by their kind.
+    """Check the leaves of a model and cast them to the dtype shared with ``arrays``.
 
-    Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that
-    would be a pass over (M, M) numbers): it reaches the value, and ``result`` looks for the cause
-    then.
+    ``names`` are the names of ``arrays`` in messages. Returns ``(model, dtype)``. Entries below the
+    diagonal of triangular factors are not searched for NaN here, which would take a pass over
+    (M, M) numbers. A NaN there reaches the value, and ``result`` then looks for the cause.
     """
     found = list(leaves(tree))
     if any(v is None for _, _, v in found):
@@ -58,7 +58,7 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
         if kind is np.ndarray and v.dtype == dtype and v.ndim or kind is dtype.type:
             continue
         return tree_map(lambda v: _cast(v, dtype), tree), dtype
-    # as in training, where a new record takes longer than all that was checked
+    # common in training, where creating a new record would take longer than all checks
     return tree, dtype
 
 
@@ -83,9 +83,10 @@ def _factor(name, array, kind):
 def svgp(
     model: Any, X: Any = ABSENT, Y: Any = ABSENT, names: tuple[str, str] = ("X", "Y")
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
-    """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
+    """Check and cast the arguments of a bound; return ``(model, X, Y, dtype)``.
 
-    ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
+    ``Y`` is returned as (N,), or (P, N) for P outputs. ``names`` are the names of X and Y in
+    messages.
     """
     parts(model)
     if type(X) is not np.ndarray:
@@ -117,12 +118,12 @@ def svgp(
 
 
 def defer(model, X=ABSENT):
-    """Defer the checks that follow if the inducing inputs, or X, live on a device."""
+    """Defer the checks that follow if the inducing inputs or X are on a device."""
     deferred_checks.defer(*_where(model, X))
 
 
 def deferred(model, X=ABSENT):
-    """A ``with`` block for that: see ``deferred_checks``."""
+    """Return a ``with`` block that defers checks as ``defer`` does: see ``deferred_checks``."""
     return deferred_checks.deferred(*_where(model, X))
 
 
@@ -131,9 +132,9 @@ def _where(model, X):
 
 
 def inducing(model, num_sets=1, user="SGPR"):
-    """``(sizes, D)``: how many inducing inputs there are, a number for each set, and how many columns X has.
+    """Check the inducing inputs; return ``(sizes, D)``, the size of each set and the columns of X.
 
-    ``num_sets`` is how many sets the ``user``, as a message calls it, takes.
+    ``num_sets`` is the number of sets that ``user``, a name for messages, takes.
     """
     covariance, Z = model.covariance, model.inducing
     if Z is None:
@@ -176,7 +177,7 @@ def inducing(model, num_sets=1, user="SGPR"):
 
 
 def drawn(asked, model, dtype, rng, M=None):
-    """The random quantities that a bound was ``asked`` for by name, as the posterior draws them; those that are None are none."""
+    """Draw the random quantities ``asked`` for by name; those that are None are left out."""
     asked = {name: value for name, value in asked.items() if value is not None}
     if not asked:
         return {}
@@ -186,7 +187,7 @@ def drawn(asked, model, dtype, rng, M=None):
 
 
 def random_names(asked, posterior):
-    """Refuse what is no random quantity of this posterior."""
+    """Reject names that are no random quantities of this posterior."""
     for name in asked:
         if name not in posterior.random_quantities:
             kind = (posterior if isinstance(posterior, type) else type(posterior)).__name__
@@ -198,7 +199,7 @@ def random_names(asked, posterior):
 
 
 def names(wrt: Any, model: Any) -> tuple[str, ...]:
-    """The fields to differentiate: ``wrt`` as a tuple of dotted paths, all fields for ``None``."""
+    """Check ``wrt`` and return it as a tuple of dotted paths; ``None`` gives all fields."""
     fields = tuple(name for name, _ in model._record_fields)
     if wrt is None:
         return fields
@@ -216,9 +217,10 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
 
 
 def result(value: Any, model: Any, leave: bool = False) -> float:
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame. ``leave``: of ``read``.
+    """Return a value; if it is not finite because a field is not, raise an error naming the field.
 
-    Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
+    ``leave`` is passed to ``deferred_checks.read``. Raises ``Diverged`` if the value of a finite
+    model is NaN.
     """
     if not isinstance(value, float):
         value, clamped = deferred_checks.read(value, leave)
@@ -231,10 +233,10 @@ def result(value: Any, model: Any, leave: bool = False) -> float:
                 finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
     if math.isnan(value):
         raise Diverged(
-            "the value is nan, though model and data are finite: numbers on the way to it overflow."
+            "the value is nan, though model and data are finite: an intermediate number overflowed."
             " Likely causes, in order: targets or inputs on a wild scale (standardise them);"
-            " parameters far from 1, as after steps that are too large (start again with smaller"
-            " ones); float32 where float64 is needed"
+            " parameters far from 1, as after steps that are too large (restart with smaller"
+            " steps); float32 where float64 is needed"
         )
     return value
 

@@ -186,7 +186,7 @@ def test_bad_targets_and_settings(rng):
 def test_weights_need_its_help(rng):
     """It was written without them, and goes on as it is; who gives some is told what to do."""
     model, X, Y = problem(rng)
-    message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
+    message = "NegativeBinomial.expected_log_prob takes none; add an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
     deep = fs.DeepGP(
         (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
