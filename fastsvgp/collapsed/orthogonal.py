@@ -1,14 +1,15 @@
 """Collapsed bounds of SOLVE-GP with Gaussian noise: Shi et al. 2020, equations 9, 10 and 30.
 
-Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
+All is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
 Kuf, q(v') q(u') with means m and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b
-= Lam y', e = y - m' Lam, beta = 1 / noise, Gaussian noise makes of the bound, per output,
+= Lam y', e = y - m' Lam, beta = 1 / noise, the bound with Gaussian noise is, per output,
 
-    -N/2 log(2 pi noise) - beta/2 (|e|^2 + sum kff - tr G + tr(S G)) - (|m|^2 + tr S - M - log|S|) / 2.
+    -N/2 log(2 pi noise) - beta/2 (|e|^2 + sum kff - tr G + tr(S G))
+    - (|m|^2 + tr S - M - log|S|) / 2.
 
-Its optimum in a covariance is S_s = B_ss^-1, with B = I + beta G, of every set alone; there -beta/2
-tr(S_s G) and its KL term are
--log|B_ss| / 2. In the means it is B m = beta b over the sets whose means are free, the others taken off y. So
+The optimal covariance is S_s = B_ss^-1, with B = I + beta G, of each set separately; there -beta/2
+tr(S_s G) and its KL term are -log|B_ss| / 2. The optimal means solve B m = beta b over the sets
+with free means, after the others are subtracted from y. So
 
     (9)   q(v) given:      S_u, m_u optimal
     (10)  mean_v given:    the same with S_v = I, the prior's
@@ -18,26 +19,27 @@ At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta =
 (block-diagonal):
 
     Lam_bar   = beta (m e + Delta Lam),     Kuf_bar = L^-T Lam_bar,    kff_bar = -beta / 2
-    C         = Lam_bar Lam' = beta (m c' + Delta G)                    (whitening lemma; its lower triangle)
-    noise_bar = beta^2/2 (|e|^2 + sum kff - tr G + tr(S G)) - beta N / 2,     beta tr(S_s G) = M_s - tr B_ss^-1 at the optimum
+    C         = Lam_bar Lam' = beta (m c' + Delta G)          (whitening lemma; lower triangle)
+    noise_bar = beta^2/2 (|e|^2 + sum kff - tr G + tr(S G)) - beta N / 2
+                with beta tr(S_s G) = M_s - tr B_ss^-1 at the optimum
     m_v_bar   = beta c_v - m_v
-    W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)           for S_v = W_v W_v' given
+    W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)          for S_v = W_v W_v' given
 
 and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``UnwhitenedSets`` has them: C_vv += m_v_bar m_v'
 + W_v_bar W_v'. P outputs share all but m, e and a given q(v).
 
-Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2: by Fischer's inequality
-never above SGPR on both sets, and it costs 14 M^2 N flops for M2 = M where that costs 16.
+Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2. By Fischer's inequality it
+is never above SGPR on both sets. It costs 14 M^2 N flops for M2 = M; SGPR costs 16.
 
-With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y',
-c = Lam W e', sum w e^2, sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar =
--beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G) again.
+With data weights, W = diag(w), each sum over data is weighted: G = Lam W Lam', b = Lam W y', c =
+Lam W e', sum w e^2, sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar = -beta
+w / 2, and again C = Lam_bar Lam' = beta (m c' + Delta G).
 
-On R ranks each has some of the rows. A first sum makes G and b those of all rows, and so R, S, m
-and W_v on every rank. Then the bound, C, m_v_bar and noise_bar are linear in what is left of the
-rows, sum w e^2, sum w kff, sum w and c: a rank takes its own of these, 1 / R of all else (tr G,
-tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1), and a second sum makes value and
-gradient whole. No square of y is summed, from which m' b would be taken off again.
+With R ranks, each has some of the rows. The first all-reduce gives every rank G and b of all rows,
+and so R, S, m and W_v. The bound, C, m_v_bar and noise_bar are linear in the remaining sums over
+rows: sum w e^2, sum w kff, sum w and c. A rank uses its own sums and 1 / R of all other terms (tr
+G, tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1). The second all-reduce completes
+value and gradient. Sums of e^2 instead of y^2 - m' b avoid cancellation.
 """
 
 import numpy as np
@@ -59,7 +61,7 @@ from .sgpr import checked, checked_with
 
 @record
 class OrthogonalSGPR:
-    """SOLVE-GP with Gaussian noise, q(u) optimal and implicit, and q(v) too unless it is given.
+    """SOLVE-GP with Gaussian noise; q(u) is optimal and implicit, and so is q(v) unless given.
 
     Parameters
     ----------
@@ -69,8 +71,8 @@ class OrthogonalSGPR:
     mean_v : (M2,) or, for P outputs, (P, M2); optional
         Mean of v, unwhitened.
     scale_tril_v : (M2, M2) or (P, M2, M2), optional
-        Lower factor of the covariance of v, with ``mean_v`` alone. Both given: equation 9 of Shi et
-        al. 2020. ``mean_v`` alone: equation 10, v has its prior covariance. Neither: equation 30,
+        Lower factor of the covariance of v; requires ``mean_v``. Both given: equation 9 of Shi et
+        al. 2020. Only ``mean_v``: equation 10, v has its prior covariance. Neither: equation 30,
         q(v) is optimal.
     mean : Mean, optional
 
@@ -91,9 +93,9 @@ class OrthogonalSGPR:
 
 
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
-    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M.
+    """Compute the bound of an ``OrthogonalSGPR``: 8 M^2 N flops for M2 = M (trsm and syrk).
 
-    With a ``group`` two sums, the second of a number.
+    With a ``group`` two all-reduces, the second of one number.
     """
     last = lambda: reduce.NUMBER  # noqa: E731
     return _evaluate("collapsed_bound", _bound, sgpr, X, Y, jitter, weights, group, last)
@@ -108,7 +110,10 @@ def _bound(sgpr, X, Y, scale, *, jitter, weights):
 def collapsed_bound_and_grad(
     sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
 ) -> tuple[float, OrthogonalSGPR]:
-    """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
+    """Compute bound and gradient of an ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M.
+
+    Memory for two (M + M2, N) arrays in addition to the covariance block.
+    """
     last = lambda: reduce.of_gradient(sgpr, wrt)  # noqa: E731
     name = "collapsed_bound_and_grad"
     return _evaluate(name, _bound_and_grad, sgpr, X, Y, jitter, weights, group, last, wrt)
@@ -123,7 +128,7 @@ def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
 
 
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
-    """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
+    """Compute the SVGP with a ``WhitenedOrthogonal`` posterior whose bound is the collapsed one."""
     last = lambda: reduce.NUMBER  # noqa: E731
     return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, jitter, weights, group, last)
 
@@ -150,7 +155,7 @@ def _optimum(sgpr, X, Y, scale, *, jitter, weights):
 
 
 def _evaluate(name, function, sgpr, X, Y, jitter, weights, group, last, wrt=None):
-    """One of these functions; over ranks two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
+    """Call one of these functions; ranks all-reduce G and b, then the ``Packing`` ``last()``."""
 
     def sums():
         M, P = (
@@ -177,13 +182,14 @@ models.register(
 
 
 class _State:
-    """What the value and the gradient share, the sets u and v as slices of the stack.
+    """Quantities that the value and the gradient share; the sets u and v are slices of the stack.
 
-    X and Y may be some of all rows: ``scale``.
+    With a rank's ``scale`` X and Y are some of all rows.
 
-    e (P, N) : the residuals, times the weights where there are any part : how much of what all rows
-    have together is in ``loss`` and ``value`` factors : chol(B_ss) of both sets, None where the
-    covariance is given; trils : W_v (P, M2, M2) if it is given and not I
+    e : (P, N) residuals, times the weights if given
+    part : this rank's share of the terms of all rows in ``loss`` and ``value``
+    factors : chol(B_ss) of both sets, None for a given covariance
+    trils : W_v (P, M2, M2) if given and not I
     """
 
     def __init__(self, sgpr, X, Y, jitter, weights, scale):
@@ -249,7 +255,7 @@ class _State:
         self.value = data - self.part * (kl + P * optimal)
 
     def B(self, at):
-        """I + beta G of a set, or of both."""
+        """Return I + beta G of one set or of both."""
         B = np.ascontiguousarray(self.real_beta * self.G[at, at], like=self.G)
         add_to_diagonals(B, 1)
         return B
