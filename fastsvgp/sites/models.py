@@ -1,4 +1,4 @@
-"""Models with a site for each datum, and how q follows the sites while all else stays."""
+"""Models with a site per datum, and the classes that update their q for new sites."""
 
 from .site_pass import SparseSites
 from .site_svgp import SiteSVGP

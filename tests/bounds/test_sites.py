@@ -61,7 +61,7 @@ def test_what_is_not_converted(rng):
             call(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
     with pytest.raises(
         TypeError,
-        match="leave_one_out: the covariance of a Relaxed posterior does not come of sites alone",
+        match="leave_one_out: the sites do not determine the covariance of a Relaxed posterior",
     ):
         fs.leave_one_out(relaxed, X, Y)
 
