@@ -422,10 +422,10 @@ def value_and_grad(
     if direction is not None:
         more["direction"] = direction
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return relay(model, layer, X, Y, scale, rng, wrt, inputs, with_kl, weights)
+    return accumulate_bound(model, layer, X, Y, scale, rng, wrt, inputs, with_kl, weights)
 
 
-def relay(model, layer, X, Y, scale, rng, wrt, inputs=False, with_kl=True, weights=None):
+def accumulate_bound(model, layer, X, Y, scale, rng, wrt, inputs=False, with_kl=True, weights=None):
     """Compute ``(value, grad)``, and X_bar with ``inputs``, through a begun pass of a layer.
 
     Arguments are checked already.

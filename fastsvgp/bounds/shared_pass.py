@@ -9,7 +9,7 @@ KEEP_NUMBERS = 2**26  # numbers in Lam of all data: 512 MiB in float64
 SHARE_NUMBERS = 2**23
 
 
-class KeptLayer:
+class FixedPriorPass:
     """The methods of a layer's pass that ``sweep`` calls, with a shared prior.
 
     kept : list of the cached rows of all chunks, filled by the first pass; None caches nothing

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..bounds.layer_pass import LayerParts, LayerPass
-from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
+from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
 from ..errors import InvalidSites
 from ..likelihoods.base import total
 from ..posteriors.base import Prior, prior_factor
@@ -26,7 +26,7 @@ INVALID = (
 RUN_NUMBERS = 2**22  # numbers in an (M, chunk) array: 32 MiB in float64
 
 
-def held_layer(model, X, jitter):
+def layer_of_sites(model, X, jitter):
     """Compute the layer with the q(u) of the sites of a checked model: A and t, in whitened form.
 
     Rows are processed in chunks.
@@ -122,7 +122,7 @@ def sites_vjp(model, X, jitter, bars, wrt, need):
     return covariance_bar, inducing_bar, sites_bar
 
 
-class SparseSites:
+class InducingSites:
     """q(u) of a checked ``SiteSVGP`` under updates of its sites.
 
     L is fixed; A and t change by the rows whose sites change.
@@ -134,7 +134,7 @@ class SparseSites:
             X,
             Prior(model.covariance.Kuu(model.inducing), jitter),
         )
-        self._state, self._of_all = held_layer(model, X, jitter).posterior, []
+        self._state, self._of_all = layer_of_sites(model, X, jitter).posterior, []
         self._of_rows, self._moves = [], 0
 
     def layer(self, rows):
@@ -145,11 +145,11 @@ class SparseSites:
         else:
             self._of_rows = self._of_all if whole else []
         try:
-            return KeptLayer(self.model, self._prior, self._state, self._of_rows)
+            return FixedPriorPass(self.model, self._prior, self._state, self._of_rows)
         except InvalidSites as error:
             raise InvalidSites(INVALID) from error
 
-    def moved(self, rows, sites):
+    def updated(self, rows, sites):
         """Return a copy with new sites at the ``rows`` of the last ``layer``. 2 M^2 B flops."""
         there, model = copy.copy(self), replace(self.model, sites=sites)
         there.model, jitter, N = model, self._prior.jitter, len(self.X)
@@ -157,7 +157,7 @@ class SparseSites:
         there._moves = 0 if whole else self._moves + len(rows)
         # differences accumulate rounding errors, so A and t are recomputed once per epoch
         if self._of_rows is None or there._moves > N:
-            there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
+            there._state, there._moves = layer_of_sites(model, self.X, jitter).posterior, 0
             return there
         M = len(self._prior.L)
         A, t = state.lambda2.reshape(-1, M, M), state.lambda1.reshape(-1, M)

@@ -48,7 +48,7 @@ from ..records import plus, record, restricted
 from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
 from ..runtime.edge import public_call
 from .dual_parameters import Sites
-from .site_pass import factor, finite_sums, held_layer, site_pass, sites_vjp
+from .site_pass import factor, finite_sums, layer_of_sites, site_pass, sites_vjp
 
 
 @record
@@ -106,7 +106,7 @@ def site_bound(
     0.0
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
-    layer = site_pass(held_layer(model, X, jitter), jitter)
+    layer = site_pass(layer_of_sites(model, X, jitter), jitter)
     data = sum(part.ell for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False))
     return check.result(data - layer.kl(), model)
 
@@ -163,7 +163,7 @@ def site_bound_and_grad(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
-    held = held_layer(model, X, jitter)
+    held = layer_of_sites(model, X, jitter)
     need = tuple(
         name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
     )
@@ -221,7 +221,7 @@ def site_bound_terms(
     0.0
     """
     given, X, Y, jitter = checked(model, X, Y, jitter)
-    layer, data, means = site_pass(held_layer(given, X, jitter), jitter), 0.0, []
+    layer, data, means = site_pass(layer_of_sites(given, X, jitter), jitter), 0.0, []
     for part in sweep(given, layer, X, Y, ALL_ROWS, rng, need=False):
         data += part.ell
         means.append(part.f.mean)
@@ -292,7 +292,7 @@ def tied(
     """
     check_kind("tied: `to`", to)
     given, X, _, jitter = checked(model, X, check.ABSENT, jitter)
-    state = held_layer(given, X, jitter).posterior
+    state = layer_of_sites(given, X, jitter).posterior
     posterior = from_state(to, factor(given, jitter), state.lambda1, state.lambda2)
     finite_sums(posterior)
     return SVGP(given.covariance, given.inducing, posterior, given.likelihood, given.mean)

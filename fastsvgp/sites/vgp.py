@@ -100,7 +100,7 @@ class VGP:
 def site_bound(model, X, Y, *, jitter=None, rng=None):
     """Compute the bound of a ``VGP``: 4/3 N^3 flops per output; ``jitter`` is not used."""
     model, X, Y, _ = checked(model, X, Y, jitter)
-    full = FullSites(model, X)
+    full = DataSites(model, X)
     return check.result(
         sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
         - full.kl(),
@@ -111,7 +111,7 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
 def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     """Split the bound of a ``VGP`` into ``log_Z + c``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
-    full = FullSites(model, X)
+    full = DataSites(model, X)
     data = sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
@@ -124,7 +124,7 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
     model, X, Y, _ = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
-    full, data, bars, likelihood_bar = FullSites(model, X), 0.0, [], None
+    full, data, bars, likelihood_bar = DataSites(model, X), 0.0, [], None
     for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
@@ -171,7 +171,7 @@ class Downdate(NamedTuple):
     U: Any
 
 
-class FullSites:
+class DataSites:
     """q(f) of a checked ``VGP``, in the dtype that its sites need.
 
     K : (N, N); ws, means, vars : (P, N), without the mean function; clamped : as in ``Pass``
@@ -250,9 +250,9 @@ class FullSites:
         """Return a layer pass for ``sweep`` at some rows."""
         return _AtRows(self, rows)
 
-    def moved(self, rows, sites):
+    def updated(self, rows, sites):
         """Return the same with other sites; ``rows`` is not used."""
-        return FullSites(replace(self.model, sites=sites), self._X, K=self.K)
+        return DataSites(replace(self.model, sites=sites), self._X, K=self.K)
 
     def log_det(self):
         """Return log |I + K Lambda|, summed over outputs."""

@@ -259,8 +259,8 @@ def test_the_dtype_that_sites_need(rng, strength, dtype):
         np.float32
     )
     sites = fs.Sites(model.sites.lambda1, lambda2)
-    there = vgp.FullSites(fs.replace(model, sites=sites), X)
-    weak = vgp.FullSites(model, X)
+    there = vgp.DataSites(fs.replace(model, sites=sites), X)
+    weak = vgp.DataSites(model, X)
     assert weak.K.dtype == np.float32 and there.K.dtype == dtype
     assert (
         weak.moved(slice(None), sites).K.dtype == dtype

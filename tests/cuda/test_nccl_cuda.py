@@ -400,15 +400,15 @@ def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
     """After the first sum of a natural step with a gradient: what follows it is begun anew, on the rank that has to."""
     here = problem(gpu)
     expected = fs.natural_step_and_grad(*here)
-    plain, faults = natural.relay, []
+    plain, faults = natural.accumulate_bound, []
 
-    def relay(*arguments, **options):
+    def accumulate_bound(*arguments, **options):
         if not faults:
             faults.append(0)
             raise deferred_checks.CheckFailed
         return plain(*arguments, **options)
 
-    monkeypatch.setattr(natural, "relay", relay)
+    monkeypatch.setattr(natural, "accumulate_bound", accumulate_bound)
     results = on_ranks(
         gpu,
         way,
