@@ -11,7 +11,7 @@ from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from .gradient_sums import scaled
-from .posterior_passes import layer_pass
+from .posterior_passes import begin_pass
 
 PART_NUMBERS = 2**19  # numbers in an (M, chunk) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # products with fewer columns are slower
@@ -21,9 +21,7 @@ DEVICE_PART_NUMBERS = 2**28  # 2 GiB in float64: on a device long products are f
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
     """Compute ``elbo`` with a ``DataScale``."""
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    layer = layer_pass(
-        model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng)
-    )
+    layer = begin_pass(model, dtype, jitter=jitter, rng=rng, **random)
     parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
     data = sum(part.ell for part in parts)
     return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
@@ -32,6 +30,16 @@ def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
 def less_kl(data, layer, scale=ALL_ROWS):
     """Subtract the KL term from a data term; each rank subtracts its share of it."""
     return data - (layer.kl() if scale.kl == 1.0 else scale.kl * layer.kl())
+
+
+class Batch(NamedTuple):
+    """Checked data of a bound, and the scale and the random generator of its data term."""
+
+    X: Any
+    Y: Any
+    scale: Any
+    rng: Any
+    weights: Any = None
 
 
 class Part(NamedTuple):

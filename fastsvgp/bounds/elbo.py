@@ -33,9 +33,9 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime.edge import public_call
-from .data_term import bound_of, less_kl, sweep
+from .data_term import Batch, bound_of, less_kl, sweep
 from .layer_pass import LayerBars
-from .posterior_passes import layer_pass
+from .posterior_passes import begin_pass
 
 
 @record
@@ -390,12 +390,7 @@ def kl_term_and_grad(
     need = [
         path for path in wrt if through or path.partition(".")[0] not in ("covariance", "inducing")
     ]
-    layer = layer_pass(
-        given,
-        check.jitter_amount(jitter, dtype),
-        need=tuple(need),
-        **check.drawn(random, given, dtype, rng),
-    )
+    layer = begin_pass(given, dtype, need=tuple(need), jitter=jitter, rng=rng, **random)
     kl, bars = layer.kl(), layer.finish(1.0)
     of_Kuu = bars if through else tree_map(_zero, given)
     likelihood_bar = tree_map(_zero, given.likelihood)
@@ -407,31 +402,29 @@ def _zero(value):
     return np.zeros_like(value)[()]
 
 
-def value_and_grad(
-    model, X, Y, scale, *, weights, jitter, rng, wrt=None, inputs=False, with_kl=True, direction=None, **random
-):  # fmt: skip
+def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_kl=True, **options):
     """Compute ``elbo_and_grad`` with a ``DataScale``.
 
-    ``direction`` names a direction that replaces the gradient; ``with_kl=False`` leaves out the KL
-    term.
+    with_kl : False leaves out the KL term
+    options : ``jitter``, ``rng``, random quantities, and the name of a ``direction`` that replaces
+        the gradient, as ``begin_pass`` takes them
     """
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt = check.names(wrt, model)
-    need, more = (*wrt, "inputs") if inputs else wrt, check.drawn(random, model, dtype, rng)
-    if direction is not None:
-        more["direction"] = direction
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return accumulate_bound(model, layer, X, Y, scale, rng, wrt, inputs, with_kl, weights)
+    need = (*wrt, "inputs") if inputs else wrt
+    layer = begin_pass(model, dtype, len(X), need, **options)
+    batch = Batch(X, Y, scale, options["rng"], weights)
+    return accumulate_bound(model, layer, batch, wrt, inputs, with_kl)
 
 
-def accumulate_bound(model, layer, X, Y, scale, rng, wrt, inputs=False, with_kl=True, weights=None):
+def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True):
     """Compute ``(value, grad)``, and X_bar with ``inputs``, through a begun pass of a layer.
 
-    Arguments are checked already.
+    batch : Batch; all arguments are checked already
     """
-    value, likelihood_bar, X_bars = None, None, []
-    for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
+    value, likelihood_bar, X_bars, scale = None, None, [], batch.scale
+    for part in sweep(model, layer, batch.X, batch.Y, scale, batch.rng, weights=batch.weights):
         value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(layer.pull(part.rows, part.f_bar))
         del part  # the next chunk reuses its memory
