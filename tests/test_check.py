@@ -186,7 +186,7 @@ def test_labels(rng):
         fs.elbo(good(rng, fs.Poisson()), X, np.array([0, 1, -4, 1, 0]))
     with pytest.raises(ValueError, match=r"leading axes \(2,\).*4 classes needs \(4,\)"):
         fs.elbo(good(rng, fs.Softmax(num_classes=4), P=2), X, np.zeros(5, int))
-    with pytest.raises(ValueError, match="one integer label a row"):
+    with pytest.raises(ValueError, match="one integer label per row"):
         fs.elbo(good(rng, fs.RobustMax(num_classes=4), P=4), X, np.zeros((5, 4), int))
 
 

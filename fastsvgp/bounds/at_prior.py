@@ -130,26 +130,28 @@ def at_prior(
     given, dtype = check.parameters(given)
     sizes, _ = check.inducing(given, of_kind.num_sets, f"a {of_kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)
-    home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
-    means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
+    device_like = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
+    means = [np.zeros((*batch, size), dtype, like=device_like) for size in sizes]
     if issubclass(kind, DualTying):
-        return _settled(of_kind(means[0], np.zeros_like(identities(means[0]))))
+        return _with_checks_read(of_kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
-        return _settled(of_kind(means[0], identities(means[0]), means[1]))
+        return _with_checks_read(of_kind(means[0], identities(means[0]), means[1]))
     single = issubclass(kind, GaussianFactor)
     if of_kind.whitening_is_fixed if single else not of_kind.unwhitens:
-        return _settled(of_kind(*(field for mean in means for field in (mean, identities(mean)))))
+        return _with_checks_read(
+            of_kind(*(field for mean in means for field in (mean, identities(mean))))
+        )
     fields: dict = {}
     L, end = _factor(given.covariance, given.inducing, jitter, dtype), 0
     if single:
-        return _settled(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
+        return _with_checks_read(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
     q = of_kind(*[None] * len(of_kind._record_fields))
     for name, size, mean in zip(of_kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
         fields |= q.unwhitened(
             name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean)
         )
-    return _settled(of_kind(**fields))
+    return _with_checks_read(of_kind(**fields))
 
 
 @private_record
@@ -165,7 +167,7 @@ def _factor(covariance, inducing, jitter, dtype):
         return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
 
 
-def _settled(posterior):
+def _with_checks_read(posterior):
     """Return a posterior after its deferred checks have been read."""
     fields = [value for name, value in vars(posterior).items() if name.startswith("mean")]
     check.result(

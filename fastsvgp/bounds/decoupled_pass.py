@@ -271,8 +271,13 @@ class _OnlyZ(InducingSets):
 
 def _of_Z(need):
     """Translate the names of ``need`` to fields of the layer on Z."""
-    own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
-    names = ("inducing" if name.startswith("inducing.") else own.get(name, name) for name in need)
+    fields_on_Z = {
+        "posterior.mean_u": "posterior.mean",
+        "posterior.scale_tril_u": "posterior.scale_tril",
+    }
+    names = (
+        "inducing" if name.startswith("inducing.") else fields_on_Z.get(name, name) for name in need
+    )
     return tuple(dict.fromkeys(name for name in names if name != "posterior.weights_v"))
 
 

@@ -36,12 +36,12 @@ def _joined(sums, factor=1.0):
     groups = []
     for trees in sums:
         _each(lambda *arrays: groups.append(arrays), trees)
-    there = [arrays for arrays in groups if all(map(on_device, arrays))]
-    there = iter(kernels.sum_each(there, factor) if there else ())
+    on_devices = [arrays for arrays in groups if all(map(on_device, arrays))]
+    on_devices = iter(kernels.sum_each(on_devices, factor) if on_devices else ())
 
     def result(*arrays):
         if all(map(on_device, arrays)):
-            return next(there)
+            return next(on_devices)
         total = sum(arrays[1:], arrays[0])
         return total if factor == 1.0 else total * factor
 

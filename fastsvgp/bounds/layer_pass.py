@@ -90,7 +90,7 @@ class LayerPass:
 
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
-        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, of_posterior = _needs(
             tuple(need), layer.mean is not None
         )
         self._inner_Kuf = layer.covariance.inner_need(self._of_Kuf)
@@ -98,7 +98,7 @@ class LayerPass:
         prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
-            self.work = layer.posterior.start_from(prior, columns, own, **more)
+            self.work = layer.posterior.start_from(prior, columns, of_posterior, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
@@ -200,8 +200,12 @@ class LayerPass:
     def _no_inputs(self):
         """Return X without rows, of which only the KL term remains."""
         inducing = self.layer.inducing
-        home = next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
-        return np.empty((0, self.layer.covariance.num_columns(inducing)), self._dtype, like=home)
+        device_like = (
+            next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
+        )
+        return np.empty(
+            (0, self.layer.covariance.num_columns(inducing)), self._dtype, like=device_like
+        )
 
 
 @cache
@@ -214,6 +218,8 @@ def _needs(need, has_mean):
     inputs, fields = (("X",) if "inputs" in need else ()), below["covariance"]
     of_Kuu = fields + (("inducing",) if below["inducing"] else ())
     of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
-    own = tuple(name for name in need if name.partition(".")[0] in ("posterior", "natural_step"))
+    of_posterior = tuple(
+        name for name in need if name.partition(".")[0] in ("posterior", "natural_step")
+    )
     blocks = ("blocks",) if of_Kuu else ("blocks.Kuf",) if inputs else ()
-    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + blocks
+    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, of_posterior + blocks

@@ -76,9 +76,11 @@ def predict_f_and_vjp(
     >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
     model, X, _, dtype = check.svgp(model, Xs, names=NAMES)
-    way = _Way(layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("inputs",)), X.copy())
-    f = way.forward()
-    check.report_clamped(way.layer.clamped)
+    repeatable = _RepeatablePass(
+        layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("inputs",)), X.copy()
+    )
+    f = repeatable.forward()
+    check.report_clamped(repeatable.layer.clamped)
     check.result(total(f.var), model)
     shape = f.mean.shape
 
@@ -87,12 +89,12 @@ def predict_f_and_vjp(
 
         ``None`` is zero.
         """
-        return _pulled(model, way, shape, mean_bar, var_bar)
+        return _pull_back(model, repeatable, shape, mean_bar, var_bar)
 
     return trailing(f.mean), trailing(f.var), vjp
 
 
-class _Way:
+class _RepeatablePass:
     """Repeatable forward and backward pass through a layer, in chunks of rows.
 
     ``rows`` caches the residuals of chunks that have not been pulled yet.
@@ -135,17 +137,17 @@ class _Way:
 
 
 @public_call()
-def _pulled(model, way, shape, mean_bar, var_bar):
+def _pull_back(model, repeatable, shape, mean_bar, var_bar):
     """Compute ``vjp`` for marginals of shape (..., N).
 
     ``public_call`` reads the sizes of the matrices from ``model``.
     """
-    deferred_checks.defer(way.X)
+    deferred_checks.defer(repeatable.X)
     bars = (
-        _cotangent(name, bar, shape, way.X)
+        _cotangent(name, bar, shape, repeatable.X)
         for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))
     )
-    X_bar = way.back(Marginals(*bars))
+    X_bar = repeatable.back(Marginals(*bars))
     check.result(total(X_bar), model)
     return X_bar
 

@@ -40,10 +40,10 @@ def parts(model, names=tuple(PARTS)):
 
 def in_place_of_class(kind, model=None):
     """Return advice for a class given in place of a record."""
-    own = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
+    name = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
     if not getattr(kind, "starts_at_prior", False):
-        return f"; call it: {own}(...)"
+        return f"; call it: {name}(...)"
     classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
     outputs = f", outputs={classes}" if isinstance(classes, int) else ""
     Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
-    return f"; to start at the prior write fs.at_prior({own}, covariance, {Z}{outputs})"
+    return f"; to start at the prior write fs.at_prior({name}, covariance, {Z}{outputs})"

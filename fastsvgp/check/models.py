@@ -139,13 +139,13 @@ def inducing(model, num_sets=1, user="SGPR"):
     covariance, Z = model.covariance, model.inducing
     if Z is None:
         raise TypeError(f"`inducing` is None where a number or an array must be{PARTIAL}")
-    own, kind = covariance.inducing_type, type(covariance).__name__
-    if own is not None and type(Z) is not own:
+    expected, kind = covariance.inducing_type, type(covariance).__name__
+    if expected is not None and type(Z) is not expected:
         came = f"a {type(Z).__name__}" if is_record(Z) else "an array"
         raise TypeError(
-            f"`inducing` must be a {own.__name__}, which a {kind} covariance takes, got {came}"
+            f"`inducing` must be a {expected.__name__}, which a {kind} covariance takes, got {came}"
         )
-    if own is None:
+    if expected is None:
         if is_record(Z) and not isinstance(Z, InducingSets):
             raise TypeError(
                 f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a"
@@ -176,22 +176,24 @@ def inducing(model, num_sets=1, user="SGPR"):
     return sizes, D
 
 
-def drawn(asked, model, dtype, rng, M=None):
-    """Draw the random quantities ``asked`` for by name; those that are None are left out."""
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if not asked:
+def drawn(requested, model, dtype, rng, M=None):
+    """Draw the random quantities requested by name; those that are None are left out."""
+    requested = {name: value for name, value in requested.items() if value is not None}
+    if not requested:
         return {}
-    random_names(asked, model.posterior)
+    random_names(requested, model.posterior)
     M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
-    return {name: model.posterior.draw(name, value, M, dtype, rng) for name, value in asked.items()}
+    return {
+        name: model.posterior.draw(name, value, M, dtype, rng) for name, value in requested.items()
+    }
 
 
-def random_names(asked, posterior):
+def random_names(requested, posterior):
     """Reject names that are no random quantities of this posterior."""
-    for name in asked:
+    for name in requested:
         if name not in posterior.random_quantities:
             kind = (posterior if isinstance(posterior, type) else type(posterior)).__name__
-            has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
+            has = ", ".join(f"`{quantity}`" for quantity in posterior.random_quantities) or "none"
             raise TypeError(
                 f"`{name}` is no random quantity of a {kind} posterior, which has {has}: leave"
                 " it out"

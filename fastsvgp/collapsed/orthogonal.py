@@ -413,11 +413,11 @@ def _checked(sgpr, X, Y, jitter):
             "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), `mean_v` alone"
             " (v has its prior covariance), or neither (q(v) optimal)"
         )
-    for name, due in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):
+    for name, expected in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):
         value = getattr(sgpr, name)
-        if value is not None and np.shape(value) != due:
+        if value is not None and np.shape(value) != expected:
             raise ValueError(
                 f"`{name}` has shape {np.shape(value)}, but `inducing.O` has {size} rows and Y the"
-                f" outputs {batch}: use {due}"
+                f" outputs {batch}: use {expected}"
             )
     return sgpr, X, Y, jitter

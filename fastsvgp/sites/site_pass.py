@@ -43,10 +43,10 @@ def layer_of_sites(model, X, jitter):
     return LayerParts(model.covariance, state, model.inducing, model.mean)
 
 
-def site_pass(held, jitter, columns=0, need=()):
+def site_pass(layer, jitter, columns=0, need=()):
     """Create the ``LayerPass``; invalid sites raise an error with the field names of this model."""
     try:
-        return LayerPass(held, jitter, columns, need)
+        return LayerPass(layer, jitter, columns, need)
     except InvalidSites as error:
         raise InvalidSites(INVALID) from error
 
@@ -135,7 +135,7 @@ class InducingSites:
             Prior(model.covariance.Kuu(model.inducing), jitter),
         )
         self._state, self._of_all = layer_of_sites(model, X, jitter).posterior, []
-        self._of_rows, self._moves = [], 0
+        self._of_rows, self._num_updates = [], 0
 
     def layer(self, rows):
         """Return a pass for ``sweep`` at some rows or ``slice(None)``; its ``work`` has ``kl``."""
@@ -151,14 +151,17 @@ class InducingSites:
 
     def updated(self, rows, sites):
         """Return a copy with new sites at the ``rows`` of the last ``layer``. 2 M^2 B flops."""
-        there, model = copy.copy(self), replace(self.model, sites=sites)
-        there.model, jitter, N = model, self._prior.jitter, len(self.X)
+        changed, model = copy.copy(self), replace(self.model, sites=sites)
+        changed.model, jitter, N = model, self._prior.jitter, len(self.X)
         whole, old, state, start = isinstance(rows, slice), self.model.sites, self._state, 0
-        there._moves = 0 if whole else self._moves + len(rows)
+        changed._num_updates = 0 if whole else self._num_updates + len(rows)
         # differences accumulate rounding errors, so A and t are recomputed once per epoch
-        if self._of_rows is None or there._moves > N:
-            there._state, there._moves = layer_of_sites(model, self.X, jitter).posterior, 0
-            return there
+        if self._of_rows is None or changed._num_updates > N:
+            changed._state, changed._num_updates = (
+                layer_of_sites(model, self.X, jitter).posterior,
+                0,
+            )
+            return changed
         M = len(self._prior.L)
         A, t = state.lambda2.reshape(-1, M, M), state.lambda1.reshape(-1, M)
         if whole:  # from the beginning
@@ -166,17 +169,17 @@ class InducingSites:
         else:
             A, t = A.copy(), t.copy()
         first, second = (
-            (new - was).reshape(-1, N)[:, rows]
-            for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
+            (new - before).reshape(-1, N)[:, rows]
+            for new, before in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
         )
-        for kept in self._of_rows:
-            at = slice(start, start + kept.Lam.shape[1])
-            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=not whole or start > 0)
+        for cached in self._of_rows:
+            at = slice(start, start + cached.Lam.shape[1])
+            _add_sites(A, t, cached.Lam, first[:, at], second[:, at], add=not whole or start > 0)
             start = at.stop
-        there._state = WhitenedState(
+        changed._state = WhitenedState(
             t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape)
         )
-        return there
+        return changed
 
 
 def finite_sums(posterior):

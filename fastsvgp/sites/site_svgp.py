@@ -163,11 +163,11 @@ def site_bound_and_grad(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
-    held = layer_of_sites(model, X, jitter)
+    of_sites = layer_of_sites(model, X, jitter)
     need = tuple(
         name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
     )
-    layer = site_pass(held, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
+    layer = site_pass(of_sites, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
     likelihood_bar: Any = None
     data = 0.0
     for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
@@ -241,10 +241,10 @@ def terms(model, data, kl, mean, off, trace):
     o by lambda_1 / lambda_2.
     """
     first, second = model.sites.lambda1, model.sites.lambda2
-    mean, off, there = mean.reshape(first.shape), off.reshape(first.shape), second > 0
-    precision = np.where(there, second, 1)
-    logs = np.where(there, np.log(precision) - LOG_2PI, 0)
-    squares = np.where(there, -np.square(off) / precision, (first + off) * mean)
+    mean, off, positive = mean.reshape(first.shape), off.reshape(first.shape), second > 0
+    precision = np.where(positive, second, 1)
+    logs = np.where(positive, np.log(precision) - LOG_2PI, 0)
+    squares = np.where(positive, -np.square(off) / precision, (first + off) * mean)
     expected = 0.5 * (np.sum(logs, dtype=float) - trace + np.sum(squares, dtype=float))
     return check.result(expected - kl, model), check.result(data - expected, model)
 

@@ -238,11 +238,11 @@ class DataSites:
 
     def _T_plus(self, r, C, x):
         """Return T_+ x."""
-        there = r > 0
-        inner = np.where(there, x, 0) / np.where(there, r, 1) - r * _product(
-            self.K, np.where(there, 0, x)
+        positive = r > 0
+        inner = np.where(positive, x, 0) / np.where(positive, r, 1) - r * _product(
+            self.K, np.where(positive, 0, x)
         )
-        return np.where(there, 0, x) + r * _vector(
+        return np.where(positive, 0, x) + r * _vector(
             kernels.solve_triangular, C, _vector(kernels.solve_triangular, C, inner), True
         )
 
