@@ -62,8 +62,11 @@ def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
     count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
     size = -(-len(X) // count)  # one size for all but the last chunk, so that memory is reused
     for start in range(0, len(X), size):
-        f, rows = layer.forward(X[start : start + size])
-        y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
+        f, rows = layer.forward(X if count == 1 else X[start : start + size])
+        if count == 1 and Y.flags.c_contiguous:
+            y = Y
+        else:
+            y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
         w = (
             {}
             if weights is None

@@ -1,5 +1,6 @@
 """Checks of models: parts, leaves, inducing inputs, names of fields, and the value of a bound."""
 
+import functools
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..errors import Diverged, VarianceClampWarning, warn
 from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
+from ..records.treedef import KNOWN
 from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
@@ -25,44 +27,92 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     diagonal of triangular factors are not searched for NaN here, which would take a pass over
     (M, M) numbers. A NaN there reaches the value, and ``result`` then looks for the cause.
     """
-    found = list(leaves(tree))
-    if any(v is None for _, _, v in found):
+    treedef = treedef_of(tree)
+    values = treedef.values(tree)
+    key = tuple(
+        [v.dtype if type(v) is np.ndarray and v.ndim else type(v) for v in (*values, *arrays)]
+    )
+    known = _dtypes.get(key)
+    if known is None:
+        values, known = _agreed(tree, treedef, values, arrays, key, prefix, names)
+    dtype, same = known
+    for path, kind, array in zip(treedef.paths, treedef.kinds, values, strict=True):
+        if array is not None and not _sound(kind, array):
+            _check_leaf(prefix + path, kind, array)
+    # a model of training is in this dtype: creating a new record would take longer than all checks
+    return tree if same else tree_map(lambda v: _cast(v, dtype), tree), dtype
+
+
+# by the dtypes, or the classes, of the leaves of a model on the host and of the arrays beside it:
+# the dtype that they share, and whether the leaves have it
+_dtypes: dict[tuple, tuple[np.dtype, bool]] = {}
+_SCALARS = frozenset((float, np.float64, np.float32))
+_LEAST = {"positive": 0.0, "real": -math.inf}  # of a leaf, by its kind
+FEW = 32  # numbers that Python tests faster than NumPy
+
+
+def _agreed(tree, treedef, values, arrays, key, prefix, names):
+    """Check devices and dtypes; return the leaves as arrays, and what ``_dtypes`` holds."""
+    paths = [prefix + path for path in treedef.paths]
+    if any(v is None for v in values):
         for path in missing(tree):
             raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
-        found = [leaf for leaf in found if leaf[2] is not None]
     values = [
-        v if isinstance(v, (int, float)) else as_array(prefix + path, v) for path, _, v in found
+        v if v is None or isinstance(v, (int, float)) else as_array(path, v)
+        for path, v in zip(paths, values, strict=True)
     ]
     try:
         backend_of(*values, *arrays)
     except TypeError:
-        paths = (prefix + path for path, _, _ in found)
         one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
         raise
-    try:
-        dtype = common_dtype(*values, *arrays)
-    except TypeError:
-        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, _ in found), *names))
-        raise
-    for (path, kind, _), array in zip(found, values, strict=True):
-        if kind in ("tril", "columns"):
-            _factor(prefix + path, array, kind)
-        elif kind == "symmetric":
-            square(prefix + path, array)
-        else:
-            finite(prefix + path, array)
-            if kind == "positive":
-                positive(prefix + path, array)
-    for _, _, v in found:
-        kind = type(v)
-        if kind is np.ndarray and v.dtype == dtype and v.ndim or kind is dtype.type:
-            continue
-        return tree_map(lambda v: _cast(v, dtype), tree), dtype
-    # common in training, where creating a new record would take longer than all checks
-    return tree, dtype
+    dtype = common_dtype(*values, *arrays, names=(*paths, *names))
+    # by identity where it is a class: a dtype equals the class ``float``
+    same = all(
+        one == dtype if isinstance(one, np.dtype) else one is dtype.type or one is type(None)
+        for one in key[: len(values)]
+    )
+    if all(isinstance(one, np.dtype) or one in _SCALARS for one in key):
+        if len(_dtypes) >= KNOWN:
+            _dtypes.clear()
+        _dtypes[key] = dtype, same
+    return values, (dtype, same)
+
+
+def _sound(kind, array):
+    """Test a number or an array of NumPy by its kind; if False, ``_check_leaf`` looks closer."""
+    if type(array) is np.ndarray:
+        if kind == "tril":
+            shape = array.shape
+            if len(shape) < 2 or shape[-1] != shape[-2]:
+                return False
+            array = array.diagonal(0, -2, -1)
+        elif kind not in _LEAST:
+            return False
+        if array.ndim == 1 and 0 < array.size <= FEW:
+            numbers = array.tolist()  # a sum that overflows is left to the closer look
+            return math.isfinite(sum(numbers)) and (kind == "real" or min(numbers) > 0)
+        count = np.count_nonzero
+        in_range = kind == "real" or count(array > 0) == array.size
+        return in_range and count(np.isfinite(array)) == array.size
+    return type(array) in _SCALARS and _LEAST.get(kind, math.inf) < array < math.inf
+
+
+def _check_leaf(name, kind, array):
+    """Check a leaf by its kind, on any device; the message names it."""
+    if kind in ("tril", "columns"):
+        _factor(name, array, kind)
+    elif kind == "symmetric":
+        square(name, array)
+    else:
+        finite(name, array)
+        if kind == "positive":
+            positive(name, array)
 
 
 def _cast(value, dtype):
+    if type(value) is np.ndarray and value.dtype is dtype and value.ndim:
+        return value
     if isinstance(value, (float, int)):
         return dtype.type(value)
     if type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__"):
@@ -152,6 +202,8 @@ def inducing(model, num_sets=1, user="SGPR"):
                 f" {type(Z).__name__}"
             )
         first, *_ = sets = sets_of(Z)
+        if len(sets) == 1 and type(Z) is np.ndarray and Z.ndim == 2 and Z.size:
+            sets = ()  # nothing to refuse
         for i, one in enumerate(sets):
             if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
                 name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
@@ -202,7 +254,7 @@ def random_names(requested, posterior):
 
 def names(wrt: Any, model: Any) -> tuple[str, ...]:
     """Check ``wrt`` and return it as a tuple of dotted paths; ``None`` gives all fields."""
-    fields = tuple(name for name, _ in model._record_fields)
+    fields = _fields(type(model))
     if wrt is None:
         return fields
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
@@ -216,6 +268,11 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
                 f" {', '.join(treedef.paths)}"
             )
     return wrt
+
+
+@functools.cache
+def _fields(kind):
+    return tuple(name for name, _ in kind._record_fields)
 
 
 def result(value: Any, model: Any, leave: bool = False) -> float:
