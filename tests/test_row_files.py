@@ -71,7 +71,7 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
         with pytest.raises(fs.DataFileError, match=message):
             fs.row_files([*paths, tmp_path / name])
     (tmp_path / "text.npy").write_text("a, b")
-    with pytest.raises(fs.DataFileError, match="no .npy file"):
+    with pytest.raises(fs.DataFileError, match="not a .npy file"):
         fs.row_files([tmp_path / "text.npy"])
     with pytest.raises(FileNotFoundError):
         fs.row_files([tmp_path / "nowhere.npy"])

@@ -1,4 +1,4 @@
-"""Where a posterior of two sets of inducing inputs starts, and the posterior of one set that it equals."""
+"""Posteriors equal to the prior; posteriors with two sets of inducing inputs as one stacked set."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from .elbo import SVGP
 
 @public_call()
 def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
-    """The same SVGP with one set of inducing inputs, Z and O stacked: the same q, the same bound and predictions.
+    """Stack Z and O into one set of inducing inputs: the same q, the same bound and predictions.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``elbo``; ``TypeError`` where the posterior has one set already.
+        As ``elbo``; ``TypeError`` if the posterior has one set already.
 
     Notes
     -----
@@ -48,7 +48,8 @@ def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     Examples
     --------
     >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
-    >>> two = fs.SVGP(covariance, pair, fs.at_prior(fs.WhitenedOrthogonal, covariance, pair), gaussian)
+    >>> q = fs.at_prior(fs.WhitenedOrthogonal, covariance, pair)
+    >>> two = fs.SVGP(covariance, pair, q, gaussian)
     >>> joint = fs.to_joint(two)
     >>> joint.inducing.shape, round(fs.elbo(joint, X, Y) - fs.elbo(two, X, Y), 6) + 0.0
     ((10, 1), 0.0)
@@ -86,7 +87,7 @@ def at_prior(
     outputs: int | None = None,
     jitter: float | None = None,
 ) -> PosteriorT:
-    """A posterior that equals the prior: a start for training, at which the KL divergence is zero.
+    """Create a posterior equal to the prior: a start for training with zero KL divergence.
 
     Parameters
     ----------
@@ -96,19 +97,19 @@ def at_prior(
     covariance : Covariance
     inducing : (M, D) array, or ``InducingPair``
     outputs : int, optional
-        P, the leading axis of all fields; default none.
+        P, the leading axis of all fields. Default: no leading axis.
     jitter : float, optional
         As in ``elbo``: use the same.
 
     Returns
     -------
     Posterior
-        Of that class, in the dtype of covariance and inducing inputs.
+        An instance of ``kind``, in the dtype of covariance and inducing inputs.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        Another class, inducing inputs in another number of sets, and whatever a bound refuses.
+        Another class, a wrong number of sets of inducing inputs, and all that ``elbo`` rejects.
 
     Examples
     --------
@@ -129,31 +130,33 @@ def at_prior(
     given, dtype = check.parameters(given)
     sizes, _ = check.inducing(given, of_kind.num_sets, f"a {of_kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)
-    home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
-    means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
+    device_like = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
+    means = [np.zeros((*batch, size), dtype, like=device_like) for size in sizes]
     if issubclass(kind, DualTying):
-        return _settled(of_kind(means[0], np.zeros_like(identities(means[0]))))
+        return _with_checks_read(of_kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
-        return _settled(of_kind(means[0], identities(means[0]), means[1]))
+        return _with_checks_read(of_kind(means[0], identities(means[0]), means[1]))
     single = issubclass(kind, GaussianFactor)
     if of_kind.whitening_is_fixed if single else not of_kind.unwhitens:
-        return _settled(of_kind(*(field for mean in means for field in (mean, identities(mean)))))
+        return _with_checks_read(
+            of_kind(*(field for mean in means for field in (mean, identities(mean))))
+        )
     fields: dict = {}
     L, end = _factor(given.covariance, given.inducing, jitter, dtype), 0
     if single:
-        return _settled(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
+        return _with_checks_read(of_kind(*means, None).unwhitened(L, *means, identities(*means)))
     q = of_kind(*[None] * len(of_kind._record_fields))
     for name, size, mean in zip(of_kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
         fields |= q.unwhitened(
             name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean)
         )
-    return _settled(of_kind(**fields))
+    return _with_checks_read(of_kind(**fields))
 
 
 @private_record
 class _Prior:
-    """What the prior of the inducing variables depends on."""
+    """The fields that determine the prior of the inducing variables."""
 
     covariance: object
     inducing: object
@@ -164,8 +167,8 @@ def _factor(covariance, inducing, jitter, dtype):
         return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
 
 
-def _settled(posterior):
-    """A posterior whose verdicts have been read."""
+def _with_checks_read(posterior):
+    """Return a posterior after its deferred checks have been read."""
     fields = [value for name, value in vars(posterior).items() if name.startswith("mean")]
     check.result(
         sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in fields), posterior

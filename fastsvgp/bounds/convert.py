@@ -1,4 +1,4 @@
-"""The same q(u) in the parameters of another posterior."""
+"""Conversion of q(u) between the parameterisations of the posteriors."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ KINDS = "Whitened, Marginal, AbsorbedDualSites or DualSites"
 
 @public_call(SVGP)
 def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None) -> SVGP:
-    """The SVGP with the same q(u), held by another posterior: the same bound and predictions, other steps.
+    """Convert q(u) to another parameterisation: the same bound and predictions, other steps.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
 
     Notes
     -----
-    At most 4 M^3 flops an output. Sites of a q(u) whose covariance is nearly singular are large,
-    and lose digits.
+    At most 4 M^3 flops per output. If the covariance of q(u) is nearly singular, its sites are
+    large and lose digits.
 
     Examples
     --------
@@ -59,8 +59,8 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
     q = given.posterior
     if not isinstance(q, GaussianFactor | DualTying | LikelihoodForm):
         raise TypeError(
-            f"convert: a {type(q).__name__} posterior is none of those that can be: {KINDS}, or"
-            " LikelihoodForm"
+            f"convert: a {type(q).__name__} posterior cannot be converted; the posterior must be"
+            f" {KINDS}, or LikelihoodForm"
         )
     model, _, _, dtype = check.svgp(model)
     prior, q = (
@@ -78,7 +78,7 @@ def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None
 
 
 def check_kind(name, kind):
-    """Refuse what is none of the classes that a q(u) can be converted to."""
+    """Reject a class to which q(u) cannot be converted."""
     if not any(kind is end for end in ENDS):
         raise TypeError(
             f"{name} must be {KINDS}, got"
@@ -87,7 +87,10 @@ def check_kind(name, kind):
 
 
 def state_of(q, prior):
-    """``(t, A)``, (..., M) and (..., M, M): q(u') = N(B^-1 t, B^-1) with B = I + A, whatever holds it."""
+    """Return ``(t, A)``, (..., M) and (..., M, M), of any convertible posterior.
+
+    q(u') = N(B^-1 t, B^-1) with B = I + A.
+    """
     if isinstance(q, GaussianFactor):
         mean, tril = q.whitened(prior.L)
         B = kernels.cholesky_inverse(tril)
@@ -99,7 +102,7 @@ def state_of(q, prior):
 
 
 def from_state(kind, L, t, A):
-    """The posterior of that class whose ``state_of`` this is. Overwrites both."""
+    """Create the posterior of class ``kind`` whose ``state_of`` is ``(t, A)``. Overwrites both."""
     if issubclass(kind, GaussianFactor):
         batch, M = t.shape[:-1], t.shape[-1]
         trils = kernels.cholesky_of_inverse(add_to_diagonals(A, 1).reshape(-1, M, M))
@@ -116,7 +119,7 @@ def _gaussian(kind, q, prior):
         work = q.start_from(prior)
         return _from_moments(kind, prior.L, work.means, work.trils, work.batch)
     q = _sites(q, prior) if isinstance(q, LikelihoodForm) else q
-    _, _, means = factors(q, prior.L)  # which says whether the sites are valid
+    _, _, means = factors(q, prior.L)  # raises ``InvalidSites``
     return _from_moments(
         kind,
         prior.L,
@@ -132,9 +135,9 @@ def _from_moments(kind, L, means, trils, batch):
 
 
 def _sites(q, prior):
-    """Pseudo-observations m with noise s as sites: m / s and diag(1 / s).
+    """Convert pseudo-observations m with noise s to sites m / s and diag(1 / s).
 
-    Plain: u has the mean Kuu m.
+    If not preconditioned, u has the mean Kuu m.
     """
     precision = 1 / q.variance
     lambda2 = np.zeros((*q.mean.shape, len(precision)), q.mean.dtype, like=q.mean)

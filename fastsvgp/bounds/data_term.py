@@ -1,6 +1,6 @@
-"""The data term of a bound, part by part: the batch through a layer and the likelihood.
+"""The data term of a bound, chunk by chunk, through a layer and the likelihood.
 
-A batch that is long against M goes through in parts that stay in cache.
+A batch much longer than M is processed in minibatch chunks that stay in cache.
 """
 
 from typing import Any, NamedTuple
@@ -11,31 +11,42 @@ from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from .gradient_sums import scaled
-from .posterior_passes import layer_pass
+from .posterior_passes import begin_pass
 
-PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
-PART_COLUMNS = 1024  # below, products lose speed
-DEVICE_PART_NUMBERS = 2**28  # on a device, where long products are the fast ones: 2 GiB in float64
+PART_NUMBERS = 2**19  # numbers in an (M, chunk) array: three of them stay in a 16 MiB cache
+PART_COLUMNS = 1024  # products with fewer columns are slower
+DEVICE_PART_NUMBERS = 2**28  # 2 GiB in float64: on a device long products are fastest
 
 
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
-    """``elbo`` with a ``DataScale``."""
+    """Compute ``elbo`` with a ``DataScale``."""
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    layer = layer_pass(
-        model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng)
-    )
+    layer = begin_pass(model, dtype, jitter=jitter, rng=rng, **random)
     parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
     data = sum(part.ell for part in parts)
     return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]
 
 
 def less_kl(data, layer, scale=ALL_ROWS):
-    """A data term without the KL term; of several ranks each takes its part."""
+    """Subtract the KL term from a data term; each rank subtracts its share of it."""
     return data - (layer.kl() if scale.kl == 1.0 else scale.kl * layer.kl())
 
 
+class Batch(NamedTuple):
+    """Checked data of a bound, and the scale and the random generator of its data term."""
+
+    X: Any
+    Y: Any
+    scale: Any
+    rng: Any
+    weights: Any = None
+
+
 class Part(NamedTuple):
-    """One part of a batch on its way, its marginals ``f``; ``ell`` and the cotangents carry the factor num_data / batch."""
+    """Marginals ``f``, residuals ``rows`` and data term of one chunk of a batch.
+
+    ``ell`` and the cotangents include the factor num_data / batch.
+    """
 
     f: Any
     rows: Any
@@ -45,14 +56,17 @@ class Part(NamedTuple):
 
 
 def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
-    """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
+    """Yield a ``Part`` for each chunk of a batch; without ``need`` no cotangents are computed."""
     factor = scale.factor(len(X))
     numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
     count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
-    size = -(-len(X) // count)  # all but the last of one size: they hand on their memory
+    size = -(-len(X) // count)  # one size for all but the last chunk, so that memory is reused
     for start in range(0, len(X), size):
-        f, rows = layer.forward(X[start : start + size])
-        y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
+        f, rows = layer.forward(X if count == 1 else X[start : start + size])
+        if count == 1 and Y.flags.c_contiguous:
+            y = Y
+        else:
+            y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
         w = (
             {}
             if weights is None

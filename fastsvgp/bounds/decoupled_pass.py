@@ -1,29 +1,31 @@
-"""The relay of ``DecoupledWeights``: whitened SVGP on Z, and a mean with weights for every row of O; nothing is M2 x M2.
+"""The pass of ``DecoupledWeights``: ``Whitened`` on Z, and a mean with one weight per row of O.
 
-With w the weights, r = K_uv w, h = Kuu^-1 r (jitter in Kuu and K_vv), and ' the transpose, C_fv w =
-K_fv w - K_fu h, so
+No M2 x M2 matrix is formed. With w the weights, r = K_uv w, h = Kuu^-1 r (jitter in Kuu and K_vv),
+and ' the transpose, C_fv w = K_fv w - K_fu h, so
 
     f   = that of ``Whitened`` on Z  +  K_fv w - K_fu h
-    KL  = that of ``Whitened`` on Z  +  (w' K_vv w - r' h) / 2          (w' C_vv w = w' K_vv w - r' h)
+    KL  = that of ``Whitened`` on Z  +  (w' K_vv w - r' h) / 2    (w' C_vv w = w' K_vv w - r' h)
 
 Reverse, with a the cotangents of the mean, kappa that of the KL, c = K_uf a: the new terms are
 a' K_fv w - c' Kuu^-1 r + kappa (w' K_vv w - r' Kuu^-1 r) / 2, and
 
-    g       = r_bar = -(Kuu^-1 c + kappa h)                      K_uv_bar = g w'
-    w_bar   = K_vf a + K_vu g + kappa K_vv w                     K_vf_bar = w a',     K_vv_bar = kappa w w' / 2
-    Kuf_bar = that of ``Whitened`` - h a'
-    Kuu_bar = that of ``Whitened`` + sym(Kuu^-1 c h') + kappa h h' / 2 = ... - sym(g h') - kappa h h' / 2
+    g        = r_bar = -(Kuu^-1 c + kappa h)          K_uv_bar = g w'
+    w_bar    = K_vf a + K_vu g + kappa K_vv w         K_vf_bar = w a'
+    Kuf_bar  = that of ``Whitened`` - h a'            K_vv_bar = kappa w w' / 2
+    Kuu_bar  = that of ``Whitened`` + sym(Kuu^-1 c h') + kappa h h' / 2
+             = that of ``Whitened`` - sym(g h') - kappa h h' / 2
 
-each summed over the outputs where they share the array. The quadratic form goes by in pieces (rows
-R, columns C of K_vv, weights rho of the rows and d of the columns):
+each summed over the outputs that share the array. The quadratic form is computed in pieces (rows R,
+columns C of K_vv, weights rho of the rows and d of the columns):
 
     w' K_vv w = sum over pieces of (rho w_R)' K_RC (d w_C)
 
-R a run of rows, C all rows from its beginning, rho = 1, d = 1 within the run and 2 beyond; or,
-estimated from sampled rows J, one piece with R the distinct rows of J, rho = M2 / S times how often
-each was drawn, all columns, and d = 1. Its gradients
+Exact form: R is a run of rows, C all rows from its beginning, rho = 1, d = 1 within the run and 2
+beyond. Estimate from sampled rows J: one piece with R the distinct rows of J, all columns, d = 1,
+and rho = M2 / S times the multiplicity of the row in J. Its gradients
 
-    K_RC_bar = kappa / 2 (rho w_R) (d w_C)',   w_R_bar = kappa / 2 rho K_RC (d w_C),   w_C_bar = kappa / 2 d K_RC' (rho w_R)
+    K_RC_bar = kappa / 2 (rho w_R) (d w_C)'
+    w_R_bar  = kappa / 2 rho K_RC (d w_C),    w_C_bar = kappa / 2 d K_RC' (rho w_R)
 
 are those of the estimate. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1, 5.2.
 """
@@ -40,15 +42,15 @@ from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
 from .layer_pass import LayerBars, LayerParts, LayerPass
 
-# of a run of rows of O against other inputs: three of them stay in a 16 MiB cache
+# numbers in a run of rows of O against other inputs: three runs stay in a 16 MiB cache
 RUN_NUMBERS = 2**19
 FORM_ROWS = 1024  # of K_vv at a time
 
 
 class DecoupledLayerPass:
-    """One way through a layer with ``DecoupledWeights``: what a ``LayerPass`` offers, from the same arguments.
+    """A ``LayerPass`` of a layer with ``DecoupledWeights``: the same arguments and methods.
 
-    sampled : (S,) row numbers of O on the host, from which the quadratic form is estimated; None: it is exact
+    sampled : (S,) row numbers of O on the host to estimate the quadratic form from; None: exact
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
@@ -137,12 +139,12 @@ class DecoupledLayerPass:
         return self._on_Z.natural_sums()
 
     def natural_step(self, step_size):
-        """Of q(u): the weights are none of its parameters."""
+        """Take a natural step of q(u), of which the weights are no parameters."""
         stepped = self._on_Z.natural_step(step_size)
         return replace(self.layer.posterior, mean_u=stepped.mean, scale_tril_u=stepped.scale_tril)
 
     def _take(self, bars):
-        """Add ``(weights_bar, covariance_bar, O_bar, other_bar)`` to the sums, but for the last, which is returned."""
+        """Add the cotangents to the sums, except ``other_bar``, which is returned."""
         weights_bar, covariance_bar, O_bar, other_bar = bars
         if weights_bar is not None:
             self._weights_bar += weights_bar
@@ -154,14 +156,14 @@ class DecoupledLayerPass:
 
 
 class _Bilinear:
-    """sum_p w_p' K b_p with K = K(O, x), run of rows of O by run of rows; its ``products`` are w K (P, n).
+    """sum_p w_p' K b_p with K = K(O, x), in runs of rows of O; ``products`` are w K (P, n).
 
     block, rule : ``Kuf`` or ``Kuu`` of a covariance, and its reverse rule; x : (n, D); w : (P, M2)
     """
 
     def __init__(self, block, rule, O, x, w):  # noqa: E741
         self._rule, self._O, self._x, self._w, M2 = rule, O, x, w, len(O)
-        # a device likes them long
+        # on a device one long run is fastest
         size = max(1, RUN_NUMBERS // max(1, len(x))) if type(w) is np.ndarray else M2
         self._runs, self.products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
         for start in range(0, M2, size):
@@ -171,7 +173,10 @@ class _Bilinear:
             self._runs.append((run, K))
 
     def pull(self, b, need, need_w):
-        """``(w_bar, covariance_bar, O_bar, x_bar)`` for b (P, n): for these names, as ``rule`` calls them. Consumes K."""
+        """Return ``(w_bar, covariance_bar, O_bar, x_bar)`` for b (P, n). Consumes K.
+
+        need : names as ``rule`` takes them
+        """
         w_bar, covariance_bar, O_bar, x_bar = (
             np.zeros_like(self._w) if need_w else None,
             None,
@@ -191,7 +196,7 @@ class _Bilinear:
 
 
 class _QuadraticForm:
-    """w' (K_vv + jitter I) w, summed over the outputs of w (P, M2): its pieces, its value, its cotangents."""
+    """w' (K_vv + jitter I) w, summed over the outputs of w (P, M2), and its cotangents."""
 
     def __init__(self, covariance, O, w, jitter, sampled):  # noqa: E741
         self._covariance, self._O, self._w, self._jitter = covariance, O, w, jitter
@@ -216,7 +221,10 @@ class _QuadraticForm:
         return value
 
     def pull(self, kl_bar, need):
-        """``(w_bar, covariance_bar, O_bar, None)`` for kl_bar / 2 of the value; names as of ``Kuu_vjp``."""
+        """Return ``(w_bar, covariance_bar, O_bar, None)`` for the cotangent kl_bar / 2.
+
+        need : names as of ``Kuu_vjp``
+        """
         w_bar, covariance_bar, O_bar = (
             np.zeros_like(self._w),
             None,
@@ -236,7 +244,7 @@ class _QuadraticForm:
 
 
 def _runs(w):
-    """The exact form: each run of rows with all columns from its beginning."""
+    """Return the pieces of the exact form: runs of rows, each with all columns from its start."""
     M2, pieces = w.shape[1], []
     for start in range(0, M2, FORM_ROWS):
         d = kernels.full(M2 - start, 2.0, w)
@@ -248,7 +256,7 @@ def _runs(w):
 
 
 def _sample(w, rows):
-    """An estimate: distinct rows, with all columns."""
+    """Return the piece of an estimate: the distinct sampled rows, with all columns."""
     distinct, counts = np.unique(rows, return_counts=True)
     rho = np.asarray((counts * (w.shape[1] / len(rows))).astype(w.dtype), like=w)
     return np.asarray(distinct, like=w), slice(None), rho, w.dtype.type(1)
@@ -256,15 +264,20 @@ def _sample(w, rows):
 
 @private_record
 class _OnlyZ(InducingSets):
-    """One set under the name that messages call it by."""
+    """One set of inducing inputs, with the name that messages give it."""
 
     Z: Any = leaf()
 
 
 def _of_Z(need):
-    """Names of ``need`` as fields of the layer on Z."""
-    own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
-    names = ("inducing" if name.startswith("inducing.") else own.get(name, name) for name in need)
+    """Translate the names of ``need`` to fields of the layer on Z."""
+    fields_on_Z = {
+        "posterior.mean_u": "posterior.mean",
+        "posterior.scale_tril_u": "posterior.scale_tril",
+    }
+    names = (
+        "inducing" if name.startswith("inducing.") else fields_on_Z.get(name, name) for name in need
+    )
     return tuple(dict.fromkeys(name for name in names if name != "posterior.weights_v"))
 
 

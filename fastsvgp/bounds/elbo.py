@@ -1,8 +1,9 @@
 """The evidence lower bound of SVGP: sum over data of E_q(f) log p(y | f), minus KL[q(u) || p(u)].
 
-Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The relay below reads like the
-equation: rooms hand each other covariance blocks and marginals, and their cotangents come back the
-same way. A batch goes through in parts (``data_term``); all that is M x M is a sum over them.
+Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The code below follows the
+equation: the layer's pass computes covariance blocks and marginals, the likelihood the expected log
+densities, and cotangents return in reverse order. A batch is processed in minibatch chunks
+(``data_term``); every M x M quantity is a sum over chunks.
 """
 
 from typing import Literal, Unpack, overload
@@ -32,9 +33,9 @@ from ..records.typed import (
     Seed,
 )
 from ..runtime.edge import public_call
-from .data_term import bound_of, less_kl, sweep
+from .data_term import Batch, bound_of, less_kl, sweep
 from .layer_pass import LayerBars
-from .posterior_passes import layer_pass
+from .posterior_passes import begin_pass
 
 
 @record
@@ -45,8 +46,8 @@ class SVGP:
     ----------
     covariance : Covariance
     inducing : (M, D) array, or a record
-        Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record that
-        the covariance takes.
+        Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record type
+        that the covariance requires.
     posterior : Posterior
         ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, ``InverseFreeWhitened``,
         ``AbsorbedDualSites`` or ``DualSites``; with an ``InducingPair`` ``WhitenedOrthogonal``,
@@ -54,7 +55,7 @@ class SVGP:
         outputs (or classes).
     likelihood : Likelihood
     mean : Mean, optional
-        Added to the latent function; ``None`` is zero.
+        Mean function, added to the latent function; ``None`` is zero.
 
     Examples
     --------
@@ -85,44 +86,43 @@ def elbo(
     group: Group | None = None,
     **random: Unpack[OfDraws],
 ) -> float:
-    """The evidence lower bound, in nats.
+    """Compute the evidence lower bound, in nats.
 
     Parameters
     ----------
     model : SVGP
-        Or any kind of model that has this bound.
+        Any other kind of model with this bound is accepted too.
     X : (B, D) array
-        A batch of inputs, or all of them.
+        Inputs: a batch or all data.
     Y : (B,) or (B, P) array
-        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior
-        has no leading axis.
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is read as (B,) if the
+        posterior has no leading axis.
     num_data : float, optional
-        Size of the whole data set: the data term is scaled by num_data / B. Default: the batch is
+        Size of the whole data set. The data term is scaled by num_data / B. Default: the batch is
         the data.
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
-        Never changed.
+        The bound never changes it.
     rng : int or numpy.random.Generator, optional
-        For likelihoods that sample, and for random quantities.
+        Used by likelihoods that sample and for random quantities.
     weights : (B,) or (B, P) array, optional
-        How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum
-        over data is of w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row
-        left out; num_data / B stays as it is. A target of weight 0 is never read: NaN there is a
-        missing output. Nor are the inputs of a row of which no target counts. Labels of classes
-        take (B,).
+        Non-negative weight of each row or target; cast to the dtype of the bound. The data term
+        sums w_n E log p(y_n | f_n): an integer weight repeats a row and 0 omits it. The factor
+        num_data / B does not change. A target of weight 0 is never read, so NaN there marks a
+        missing output. The inputs of a row are not read if all its targets have weight 0. Class
+        labels take (B,).
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same model: the result is that of one process, on
-        every rank. ``group.rows`` says whether X, Y and weights are all rows, of which each rank
-        takes its part, or its own. One sum over the ranks; with rows of their own and ``num_data``
-        one more, of a number for each rank. A rank that fails ends the call on all:
-        ``RemoteError``.
+        Ranks that make this call together with the same model. Every rank gets the result of one
+        process. ``group.rows`` says whether X, Y and weights hold all rows, which the ranks divide,
+        or the rows of this rank. One all-reduce; with rows per rank and ``num_data`` one more, of
+        one number per rank. If a rank fails, the call raises ``RemoteError`` on all others.
     **random
-        Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an
-        (M, K) array of +-1: estimate the traces of its KL divergence without bias by Hutchinson's
-        method, with that many random probes or with these. Default: exact traces.
-        ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: estimate
-        w' K_vv w of its KL divergence without bias from that many columns, drawn without
-        replacement, or from these. Default: all of them.
+        Random quantities of the posterior, drawn (an int) or given (an array). ``Relaxed`` has
+        ``probes``, an int or an (M, K) array of +-1: the number of Hutchinson probes, or the
+        probes, for an unbiased estimate of the traces in its KL divergence. Default: exact traces.
+        ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: the
+        columns, drawn without replacement or given, for an unbiased estimate of w' K_vv w in its
+        KL divergence. Default: all columns.
 
     Returns
     -------
@@ -131,21 +131,21 @@ def elbo(
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the
-        batch, weights that are negative or all zero; also a NaN that comes of finite numbers. An
-        infinite value is returned.
+        Wrong shapes, dtypes, devices or labels; NaN or infinity; None in a field; ``num_data``
+        smaller than the batch; weights that are negative or all zero. Also if finite numbers give a
+        NaN (``Diverged``). An infinite value is returned.
     NotPositiveDefinite
-        Kuu + jitter I could not be factorised. With a jitter of 0 also where a pivot is so small
-        that it may be rounding alone (at most 2 M eps of its diagonal entry), as duplicated
-        inducing inputs leave it.
+        Kuu + jitter I could not be factorised. With a jitter of 0 also if a pivot is within
+        rounding error of zero (at most 2 M eps times its diagonal entry), as for duplicated
+        inducing inputs.
     MemoryError
-        Says how much was asked for, and which argument drives it.
+        Reports the size of the allocation and the argument that drives it.
 
     Notes
     -----
     About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a
-    device one copy to the host holds the value and whether all is well; ``elbo_and_grad`` copies no
-    more.
+    device the value and the outcome of all checks are copied to the host once; ``elbo_and_grad``
+    copies no more.
 
     Examples
     --------
@@ -160,15 +160,25 @@ def elbo(
     )  # fmt: skip
 
 
-# with ``inputs=True`` a third result comes
+# ``inputs=True`` adds a third result
 @overload
 def elbo_and_grad(
-    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfGroupedBound]
-) -> tuple[float, RecordT]: ...  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[False] = ...,
+    **options: Unpack[OfGroupedBound],
+) -> tuple[float, RecordT]: ...
 @overload
 def elbo_and_grad(
-    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfGroupedBound]
-) -> tuple[float, RecordT, Array]: ...  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[True],
+    **options: Unpack[OfGroupedBound],
+) -> tuple[float, RecordT, Array]: ...
 @overload
 def elbo_and_grad(
     model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: bool, **options: Unpack[OfGroupedBound]
@@ -188,74 +198,76 @@ def elbo_and_grad(
     group=None,
     **random,
 ):
-    """The evidence lower bound, in nats, and its gradient in natural space.
+    """Compute the evidence lower bound, in nats, and its gradient in natural space.
 
     Parameters
     ----------
     model : SVGP
-        Or any kind of model that has this bound.
+        Any other kind of model with this bound is accepted too.
     X : (B, D) array
-        A batch of inputs, or all of them.
+        Inputs: a batch or all data.
     Y : (B,) or (B, P) array
-        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior
-        has no leading axis.
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is read as (B,) if the
+        posterior has no leading axis.
     num_data : float, optional
-        Size of the whole data set: the data term, and its gradient, are scaled by num_data / B.
+        Size of the whole data set. The data term and its gradient are scaled by num_data / B.
         Default: the batch is the data.
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
-        Never changed.
+        The bound never changes it.
     rng : int or numpy.random.Generator, optional
-        For likelihoods that sample, and for random quantities. The gradient is that of the number
-        returned, an estimate or not.
+        Used by likelihoods that sample and for random quantities. The gradient is that of the
+        returned number, also if that is an estimate.
     weights : (B,) or (B, P) array, optional
-        How often each row, or each target, counts: zero or more. num_data / B stays as it is. A
-        target of weight 0 is never read (NaN there is a missing output), nor are the inputs of a
-        row of which no target counts: its row of ``X_bar`` is 0. Labels of classes take (B,).
+        Non-negative weight of each row or target; cast to the dtype of the bound. The factor
+        num_data / B does not change. A target of weight 0 is never read, so NaN there marks a
+        missing output. The inputs of a row are not read if all its targets have weight 0; its row
+        of ``X_bar`` is 0. Class labels take (B,).
     wrt : sequence of str, optional
-        Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``;
-        default all. Work that only the others need is skipped.
+        Dotted names of the fields to differentiate, for example
+        ``("covariance", "posterior.mean")``; default all. Work that only other fields need is
+        skipped.
     inputs : bool
         Return the gradient in X too, mean function included: for networks and other layers below.
-        With ``wrt=()`` it is the only gradient.
+        With ``wrt=()`` only this gradient is returned.
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same model: value and gradient are those of one
-        process, on every rank. ``group.rows`` says whether X, Y and weights are all rows, of which
-        each rank takes its part, or its own. One sum over the ranks holds the value and all
+        Ranks that make this call together with the same model. Every rank gets the value and the
+        gradient of one process. ``group.rows`` says whether X, Y and weights hold all rows, which
+        the ranks divide, or the rows of this rank. One all-reduce holds the value and all
         gradients.
     **random
-        Random quantities of the posterior, an int to draw them or an array to give them: ``probes``
-        of ``Relaxed``, (M, K) of +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of
-        O. They estimate the KL divergence without bias; ``elbo`` says how. Default: exact.
+        Random quantities of the posterior, drawn (an int) or given (an array): ``probes`` of
+        ``Relaxed``, (M, K) of +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of O.
+        They give unbiased estimates of the KL divergence, see ``elbo``. Default: exact.
 
     Returns
     -------
     value : float
     grad : SVGP
-        The derivative of the value with respect to each field, in its place; ``None`` for fields
-        not asked for. Gradients of triangular factors are lower triangular.
+        Holds in each field the derivative of the value with respect to that field; ``None`` for
+        fields that ``wrt`` leaves out. Gradients of triangular factors are lower triangular.
     X_bar : (B, D), only with ``inputs``
-        With a ``group`` that of this rank's rows.
+        With a ``group`` the gradient in the rows of this rank.
 
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, names in ``wrt``,
-        ``num_data`` below the batch, weights that are negative or all zero; also a NaN that comes
-        of finite numbers.
+        Wrong shapes, dtypes, devices, labels or names in ``wrt``; NaN or infinity; None in a field;
+        ``num_data`` smaller than the batch; weights that are negative or all zero. Also if finite
+        numbers give a NaN (``Diverged``).
     NotPositiveDefinite
         Kuu + jitter I could not be factorised.
     RemoteError
         Another rank of the group failed.
     MemoryError
-        Says how much was asked for, and which argument drives it.
+        Reports the size of the allocation and the argument that drives it.
 
     Notes
     -----
     With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the
-    value and all gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in
-    parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays, however
-    long the batch.
+    value and all gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch is processed in
+    chunks of at least 1024 rows, so memory is a few (M, M) and (M, chunk) arrays for any batch
+    size.
 
     Examples
     --------
@@ -267,15 +279,21 @@ def elbo_and_grad(
     (True, (40, 1))
     """
     return reduce.evaluate(
-        "elbo_and_grad", value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
-        num_data=num_data, weights=weights, jitter=jitter, rng=rng, inputs=inputs, **random,
+        "elbo_and_grad", value_and_grad, model, X, Y, lambda: [reduce.of_gradient(model, wrt)],
+        group=group, wrt=wrt, num_data=num_data, weights=weights, jitter=jitter, rng=rng,
+        inputs=inputs, **random,
     )  # fmt: skip
 
 
 @overload
 def data_term_and_grad(
-    model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[False] = ..., **options: Unpack[OfBound]
-) -> tuple[float, RecordT]: ...  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    inputs: Literal[False] = ...,
+    **options: Unpack[OfBound],
+) -> tuple[float, RecordT]: ...
 @overload
 def data_term_and_grad(
     model: RecordT, X: ArrayLike, Y: ArrayLike, *, inputs: Literal[True], **options: Unpack[OfBound]
@@ -298,9 +316,9 @@ def data_term_and_grad(
     inputs=False,
     **random,
 ):
-    """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
+    """Compute the data term of the bound, num_data / B sum E log p(y | f), and its gradient.
 
-    Data terms of shards add up.
+    ``elbo`` = data term - KL term. Data terms of shards add up.
 
     Parameters
     ----------
@@ -339,9 +357,9 @@ def kl_term_and_grad(
     rng: Seed = None,
     **random: Unpack[Random],
 ) -> tuple[float, RecordT]:
-    """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
+    """Compute KL[q(u) || p(u)] and its gradient: subtract both from the data term.
 
-    M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for
+    M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 per output for
     ``Marginal``.
 
     Parameters
@@ -353,7 +371,7 @@ def kl_term_and_grad(
     -------
     value : float
     grad : SVGP
-        Uphill of the KL itself; zeros in the likelihood.
+        Ascent direction of the KL divergence; zeros in the likelihood.
 
     Raises
     ------
@@ -372,12 +390,7 @@ def kl_term_and_grad(
     need = [
         path for path in wrt if through or path.partition(".")[0] not in ("covariance", "inducing")
     ]
-    layer = layer_pass(
-        given,
-        check.jitter_amount(jitter, dtype),
-        need=tuple(need),
-        **check.drawn(random, given, dtype, rng),
-    )
+    layer = begin_pass(given, dtype, need=tuple(need), jitter=jitter, rng=rng, **random)
     kl, bars = layer.kl(), layer.finish(1.0)
     of_Kuu = bars if through else tree_map(_zero, given)
     likelihood_bar = tree_map(_zero, given.likelihood)
@@ -389,27 +402,32 @@ def _zero(value):
     return np.zeros_like(value)[()]
 
 
-def value_and_grad(
-    model, X, Y, scale, *, weights, jitter, rng, wrt=None, inputs=False, with_kl=True, direction=None, **random
-):  # fmt: skip
-    """``elbo_and_grad`` with a ``DataScale``; with a ``direction`` in place of the gradient, or without the KL term."""
+def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_kl=True, **options):
+    """Compute ``elbo_and_grad`` with a ``DataScale``.
+
+    with_kl : False leaves out the KL term
+    options : ``jitter``, ``rng``, random quantities, and the name of a ``direction`` that replaces
+        the gradient, as ``begin_pass`` takes them
+    """
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt = check.names(wrt, model)
-    need, more = (*wrt, "inputs") if inputs else wrt, check.drawn(random, model, dtype, rng)
-    if direction is not None:
-        more["direction"] = direction
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return relay(model, layer, X, Y, scale, rng, wrt, inputs, with_kl, weights)
+    need = (*wrt, "inputs") if inputs else wrt
+    layer = begin_pass(model, dtype, len(X), need, **options)
+    batch = Batch(X, Y, scale, options["rng"], weights)
+    return accumulate_bound(model, layer, batch, wrt, inputs, with_kl)
 
 
-def relay(model, layer, X, Y, scale, rng, wrt, inputs=False, with_kl=True, weights=None):
-    """``(value, grad)``, and X_bar with ``inputs``, through a layer's pass that begins; arguments as ``check`` left them."""
-    value, likelihood_bar, X_bars = None, None, []
-    for part in sweep(model, layer, X, Y, scale, rng, weights=weights):
+def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True):
+    """Compute ``(value, grad)``, and X_bar with ``inputs``, through a begun pass of a layer.
+
+    batch : Batch; all arguments are checked already
+    """
+    value, likelihood_bar, X_bars, scale = None, None, [], batch.scale
+    for part in sweep(model, layer, batch.X, batch.Y, scale, batch.rng, weights=batch.weights):
         value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(layer.pull(part.rows, part.f_bar))
-        del part  # its memory is the next part's
+        del part  # the next chunk reuses its memory
     value = 0.0 if value is None else value
     if with_kl:
         value = less_kl(value, layer, scale)

@@ -1,4 +1,4 @@
-"""The bound and predictions at the level of covariance blocks: for covariances of the user's own, in any form."""
+"""The bound and predictions from covariance blocks, for user-defined covariances in any form."""
 
 from typing import Any, Unpack
 
@@ -32,7 +32,7 @@ def elbo_and_grad_from_blocks(
     weights: ArrayLike | None = None,
     **random: Unpack[Random],
 ) -> tuple[float, tuple[Blocks, PosteriorT, LikelihoodT]]:
-    """The bound at the level of covariance blocks, for covariances of your own.
+    """Compute the bound and its gradient from covariance blocks of a user-defined covariance.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ def elbo_and_grad_from_blocks(
     Examples
     --------
     >>> blocks = covariance.blocks(Z, X)
-    >>> value, (blocks_bar, q_bar, gaussian_bar) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, gaussian, Y)
+    >>> value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, gaussian, Y)
+    >>> blocks_bar, q_bar, gaussian_bar = bars
     >>> round(value - fs.elbo(model, X, Y), 9) + 0.0, blocks_bar.Kuf.shape
     (0.0, (6, 40))
     """
@@ -103,7 +104,7 @@ def elbo_and_grad_from_blocks(
 def predict_from_blocks(
     blocks: Blocks, posterior: Posterior, *, full_cov: bool = False, jitter: float | None = None
 ) -> tuple[Array, Array]:
-    """Posterior mean and variance of the latent function, at the level of covariance blocks.
+    """Predict mean and variance of the latent function from covariance blocks.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def predict_from_blocks(
     Returns
     -------
     mean : (N,) or (N, P)
-        Without a mean function: add your own.
+        Mean functions are not included: add your own.
     var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``
 
     Raises
@@ -129,7 +130,7 @@ def predict_from_blocks(
 
     Notes
     -----
-    2 M^2 N flops for the first output, M^2 N for others, and M^3 / 3.
+    2 M^2 N flops for the first output, M^2 N for each further one, and M^3 / 3.
 
     Examples
     --------
@@ -140,8 +141,10 @@ def predict_from_blocks(
     full_cov = check.flag("full_cov", full_cov)
     blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)
     layer = LayerPass(
-        LayerParts(_Blocks(blocks), given.posterior), check.jitter_amount(jitter, dtype), 0 if full_cov else len(blocks.kff)
-    )  # fmt: skip
+        LayerParts(_Blocks(blocks), given.posterior),
+        check.jitter_amount(jitter, dtype),
+        0 if full_cov else len(blocks.kff),
+    )
     if full_cov:
         mean, var = layer.joint(None)
     else:
@@ -157,7 +160,7 @@ OPTIONS = frozenset(("num_data", "jitter", "rng", "weights"))
 
 
 class _Blocks(Covariance):
-    """Blocks in the place of a covariance: they are there already, and their cotangents stay with it, in ``bars``."""
+    """Given blocks as a covariance; their cotangents are stored in ``bars``."""
 
     def __init__(self, blocks):
         self._blocks, self.bars = blocks, {}
@@ -189,14 +192,14 @@ class _Blocks(Covariance):
 
 @private_record
 class _Model:
-    """What of a model there is at this level."""
+    """The parts of a model without covariance and inducing inputs."""
 
     posterior: Any
     likelihood: Any = None
 
 
 def _checked(blocks, given, Y=None, full_cov=False):
-    """``(blocks, given, dtype, leading axes of the posterior)``, all in the dtype that they share."""
+    """Return ``(blocks, given, dtype, leading axes of the posterior)``, all in one dtype."""
     if not isinstance(blocks, Blocks):
         raise TypeError(
             f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}"

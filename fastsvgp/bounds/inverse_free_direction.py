@@ -1,4 +1,4 @@
-"""A direction for steps of a posterior with a factor of an inverse: nearly the gradient of the form without one, for less."""
+"""An approximate ascent direction for posteriors with an inverse factor."""
 
 from .. import check
 from ..distributed import reduce
@@ -21,19 +21,20 @@ def likelihood_direction(
     wrt: Names | None = None,
     group: Group | None = None,
 ) -> tuple[float, RecordT]:
-    """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
+    """Compute the evidence lower bound and an approximate ascent direction.
 
-    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the
-    gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse. With
-    d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``,
-    where the exact ones of the bound are off by d; they belong to no bound. There is none for
-    ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while
-    training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
+    The direction is closer to the L-SVGP gradient than the exact R-SVGP gradient is, and cheaper.
+    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance), it is
+    the gradient of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in place of the inverse. With
+    d = ||L' (Kuu + S~) L - I||_F it differs by d^2 from the gradient of ``LikelihoodForm``; the
+    exact gradient of the bound differs by d. The direction is not the gradient of any bound and has
+    no entry for ``inverse_tril``. If d is not below 1 the direction is the exact gradient. Measured
+    while training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
 
     Parameters
     ----------
     model, X, Y, num_data, jitter, rng, wrt, weights, group
-        As in ``elbo_and_grad``. With a ``group`` there is nothing for ``inverse_tril`` at any d.
+        As in ``elbo_and_grad``. With a ``group`` there is no entry for ``inverse_tril`` at any d.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def likelihood_direction(
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As in ``elbo_and_grad``; ``TypeError`` also where the posterior has no such direction.
+        As in ``elbo_and_grad``; ``TypeError`` also if the posterior has no such direction.
 
     Notes
     -----
@@ -59,8 +60,9 @@ def likelihood_direction(
     True
     """
     return reduce.evaluate(
-        "likelihood_direction", _direction, model, X, Y, lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))],
-        group=group, wrt=wrt, num_data=num_data, weights=weights, jitter=jitter, rng=rng, with_inverse=group is None,
+        "likelihood_direction", _direction, model, X, Y,
+        lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))], group=group, wrt=wrt,
+        num_data=num_data, weights=weights, jitter=jitter, rng=rng, with_inverse=group is None,
     )  # fmt: skip
 
 
@@ -77,6 +79,6 @@ def _direction(model, X, Y, scale, *, wrt=None, with_inverse, **options):
 
 
 def _but_inverse(model, wrt):
-    """The leaves below the names ``wrt``, without the factor of an inverse: what a direction always has."""
+    """Return the leaves below the names ``wrt`` without the inverse factor."""
     wrt, left_out = check.names(wrt, model), f"posterior.{model.posterior.inverse_field}"
     return tuple(path for path, _, _ in leaves(model) if path != left_out and matches(path, wrt))

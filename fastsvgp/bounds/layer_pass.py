@@ -1,9 +1,9 @@
-"""One pass of data through a layer: covariance, posterior and mean function, forward and back.
+"""One pass of data through a layer: covariance, posterior and mean function, forward and backward.
 
-Rooms hand each other covariance blocks and marginals, and their cotangents come back the same way.
-Whatever is M x M is a sum over runs of rows, so rows go through in as many runs as one likes.
-Layers chain: what ``pull`` gives for the inputs of one is where the cotangents of the one below
-begin.
+The forward pass computes covariance blocks and marginals; cotangents return in reverse order. Every
+M x M quantity is a sum over chunks of rows, so any chunk size gives the same result. Layers chain:
+the cotangents that ``pull`` returns for the inputs of a layer are those of the outputs of the layer
+below.
 """
 
 from functools import cache
@@ -16,13 +16,13 @@ from ..records import Marginals, is_record, leaves, plus
 from ..records.inducing_sets import naming_repeated
 from .gradient_sums import added
 
-# inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M)
-# numbers
+# inducing variables; for more, recomputing Kuu in its reverse rule costs 1 % of the time and saves
+# an (M, M) array
 KEEP_KUU_UP_TO = 256
 
 
 class LayerParts(NamedTuple):
-    """What a ``LayerPass`` wants to know of a layer, where there is no record that has it."""
+    """The fields of a layer that a ``LayerPass`` reads, if no record holds them."""
 
     covariance: Any
     posterior: Any
@@ -31,7 +31,7 @@ class LayerParts(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a run of rows leaves for the way back."""
+    """Residuals of a chunk of rows for the backward pass."""
 
     X: Any
     inner: Any
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 class LayerBars(NamedTuple):
-    """Cotangents of a layer's fields; None for what is not needed."""
+    """Cotangents of a layer's fields; None for fields that are not needed."""
 
     covariance: Any
     inducing: Any
@@ -49,7 +49,9 @@ class LayerBars(NamedTuple):
 
 
 class LayerPass:
-    """One way through a layer, which is any record with a covariance, inducing inputs, a posterior, and a mean or None.
+    """A forward and backward pass through a layer.
+
+    A layer is any record with a covariance, inducing inputs, a posterior, and a mean or None.
 
     Parameters
     ----------
@@ -57,19 +59,19 @@ class LayerPass:
         Checked, all in one dtype.
     jitter : float
     columns : int
-        How many inputs will be pulled: columns of Kuf.
+        Number of inputs that will be pulled: columns of Kuf.
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X;
         "natural_step".
     prior : Prior, optional
-        That of another pass of this covariance at these inducing inputs, with this jitter.
+        Prior of another pass with the same covariance, inducing inputs and jitter.
     **more
         Random quantities, or a direction, for ``start_from`` of the posterior.
 
     Attributes
     ----------
     work : Pass
-        That of the posterior.
+        The pass of the posterior.
     num_inducing : int
         Rows of Kuu.
     clamped : int
@@ -88,7 +90,7 @@ class LayerPass:
 
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
-        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, of_posterior = _needs(
             tuple(need), layer.mean is not None
         )
         self._inner_Kuf = layer.covariance.inner_need(self._of_Kuf)
@@ -98,7 +100,7 @@ class LayerPass:
         )
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
-            self.work = layer.posterior.start_from(prior, columns, own, **more)
+            self.work = layer.posterior.start_from(prior, columns, of_posterior, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
@@ -109,30 +111,33 @@ class LayerPass:
         return self.work.clamped
 
     def forward(self, X):
-        """``(Marginals, Rows)`` at a run of rows X (N, D)."""
+        """Return ``(Marginals, Rows)`` at a chunk of rows X (N, D)."""
         covariance, rows, _ = inner = self.layer.covariance.inner(X)
         Kuf = covariance.Kuf(self.layer.inducing, rows)
         return self._through(X, inner, Kuf, *self.work.project(Kuf, covariance.kff(rows)))
 
     def _through(self, X, inner, Kuf, f, saved):
-        """``forward`` from what the posterior's pass gives."""
+        """Complete ``forward`` from the marginals and residuals of the posterior's pass."""
         mean = self.layer.mean
         f = f if mean is None else Marginals(f.mean + mean(X), f.var)
         return f, Rows(X, inner, Kuf, saved)
 
     def floor(self, X):
-        """The variances (N,) to which those at X are raised that rounding had driven below."""
+        """Return the lower bounds (N,) to which variances at X are clipped."""
         kff = self.layer.covariance.kff(X)
         return np.finfo(kff.dtype).eps * kff
 
     def joint(self, X):
-        """``Joint`` moments of the latent function at X."""
+        """Return the ``Joint`` moments of the latent function at X."""
         covariance, rows, _ = self.layer.covariance.inner(X)
         f = self.work.joint(covariance.Kuf(self.layer.inducing, rows), covariance.Kff(rows))
         return f if self.layer.mean is None else f._replace(mean=f.mean + self.layer.mean(X))
 
     def pull(self, rows, f_bar):
-        """Take in the cotangents of the marginals at these rows; those of X (N, D) if "inputs" are needed. Consumes ``rows``."""
+        """Pull back the cotangents of the marginals at these rows. Consumes ``rows``.
+
+        Returns the cotangents of X (N, D) if "inputs" are needed, else None.
+        """
         X, (covariance, inner_rows, below), Kuf, saved = rows
         self._pulled, self._inner = True, covariance
         Kuf_bar, X_bar = self.work.pull(saved, f_bar), None
@@ -158,25 +163,25 @@ class LayerPass:
         return X_bar
 
     def kl(self):
-        """KL[q(u) || p(u)]."""
+        """Return KL[q(u) || p(u)]."""
         return self.work.kl()
 
     def natural_sums(self):
-        """As of ``Pass``."""
+        """Return the natural sums, as ``Pass`` does."""
         return self.work.natural_sums()
 
     def natural_step(self, step_size):
-        """The posterior after a step, as of ``Pass``."""
+        """Return the posterior after a natural step, as ``Pass`` does."""
         return self.work.natural_step(step_size)
 
     def finish(self, kl_bar):
-        """``LayerBars`` of all rows, and of the KL term with its own cotangent.
+        """Return the ``LayerBars`` of all pulled rows and of the KL term with cotangent ``kl_bar``.
 
-        Ends the pass, and gives its memory back.
+        Ends the pass and frees its memory.
         """
         if not self._pulled:
             f, rows = self.forward(self._no_inputs())
-            self.pull(rows, f)  # empty: so are its cotangents
+            self.pull(rows, f)  # no rows, so the empty marginals serve as cotangents
         posterior_bar, Kuu_bar = self.work.finish(kl_bar)
         del self.work
         need = tuple(name for name in self._inner_Kuf if name != "X")
@@ -195,15 +200,19 @@ class LayerPass:
         return LayerBars(covariance_bar, inducing_bar, posterior_bar, self._mean_bar)
 
     def _no_inputs(self):
-        """X without rows, which leaves the KL term alone."""
+        """Return X without rows, of which only the KL term remains."""
         inducing = self.layer.inducing
-        home = next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
-        return np.empty((0, self.layer.covariance.num_columns(inducing)), self._dtype, like=home)
+        device_like = (
+            next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
+        )
+        return np.empty(
+            (0, self.layer.covariance.num_columns(inducing)), self._dtype, like=device_like
+        )
 
 
 @cache
 def _needs(need, has_mean):
-    """What the rules of Kuu, Kuf, kff and the mean function must give for these names, and what the posterior's pass must."""
+    """Return the names needed from Kuu, Kuf, kff, the mean function, and the posterior's pass."""
     below = {
         root: tuple(name for name in need if name.partition(".")[0] == root)
         for root in ("covariance", "inducing", "mean")
@@ -211,6 +220,8 @@ def _needs(need, has_mean):
     inputs, fields = (("X",) if "inputs" in need else ()), below["covariance"]
     of_Kuu = fields + (("inducing",) if below["inducing"] else ())
     of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
-    own = tuple(name for name in need if name.partition(".")[0] in ("posterior", "natural_step"))
+    of_posterior = tuple(
+        name for name in need if name.partition(".")[0] in ("posterior", "natural_step")
+    )
     blocks = ("blocks",) if of_Kuu else ("blocks.Kuf",) if inputs else ()
-    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + blocks
+    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, of_posterior + blocks

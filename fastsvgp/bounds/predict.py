@@ -1,7 +1,7 @@
 """Predictions of an SVGP: the latent function, new targets, their log density, and joint samples.
 
-Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists unless ``full_cov``
-asks for it.
+Kuu is factorised once. Test inputs are processed in chunks, so N x N matrices exist only with
+``full_cov``.
 """
 
 from typing import Unpack
@@ -25,7 +25,7 @@ from ..runtime.edge import public_call
 from .elbo import SVGP
 from .posterior_passes import layer_pass
 
-NAMES = ("Xs", "Ys")  # what messages call the arguments
+NAMES = ("Xs", "Ys")  # names of the arguments in messages
 
 
 @public_call(SVGP)
@@ -38,21 +38,22 @@ def predict_f(
     chunk_size: int | None = None,
     **others: Unpack[OfFunctions],
 ) -> tuple[Array, Array]:
-    """Posterior mean and variance of the latent function.
+    """Predict the mean and variance of the latent function.
 
     Parameters
     ----------
     model : SVGP
     Xs : (N, D) array
+        Test inputs.
     full_cov : bool
-        Return covariance matrices; then nothing is chunked.
+        Return covariance matrices, computed without chunks.
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     chunk_size : int, optional
-        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers; on a
-        device of 2^18 for each of its multiprocessors.
+        Number of test inputs per chunk. Default: an (M, chunk) array has 2^21 numbers, on a device
+        2^18 per multiprocessor.
     **others
-        Only other kinds of model take these: a ``DeepGP`` ``num_samples`` and ``rng``, a ``QSGP``
+        Options of other kinds of model: a ``DeepGP`` takes ``num_samples`` and ``rng``, a ``QSGP``
         ``augmented``.
 
     Returns
@@ -62,9 +63,8 @@ def predict_f(
 
     Notes
     -----
-    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook,
-    appendix II. On a device the results stay there, and one copy to the host says whether all is
-    well.
+    2 M^2 N flops for the first output, M^2 N for each further one, and M^3 / 3. Handbook, appendix
+    II. On a device the results stay there; the outcome of all checks is copied to the host once.
 
     Examples
     --------
@@ -91,19 +91,21 @@ def predict_y(
     chunk_size: int | None = None,
     **others: Unpack[OfTargets],
 ) -> tuple[Array, Array]:
-    """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
+    """Predict the mean and variance of new targets, noise included.
+
+    Multi-class likelihoods give class probabilities.
 
     Parameters
     ----------
     model, Xs, jitter, chunk_size
         As in ``predict_f``.
     **others
-        As in ``predict_f``; a ``QSGP`` takes ``median`` too.
+        As in ``predict_f``; a ``QSGP`` also takes ``median``.
 
     Returns
     -------
     mean, var : (N,) or (N, P)
-        For classes probabilities p (N, C), and p (1 - p).
+        For classes: probabilities p (N, C) and p (1 - p).
 
     Examples
     --------
@@ -126,25 +128,25 @@ def predict_log_density(
     chunk_size: int | None = None,
     **others: Unpack[OfTargets],
 ) -> Array:
-    """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
+    """Compute the log predictive density log E_q(f) p(y | f) of each new target.
 
-    On a device ``StudentT`` copies the largest residual to the host beside what ``predict_f`` does,
-    once for every 2^15 targets: it decides on the nodes.
+    Its negated mean is the NLPD. On a device ``StudentT`` also copies the largest residual of every
+    2^15 targets to the host, from which it chooses its quadrature nodes.
 
     Parameters
     ----------
     model, Xs, jitter, chunk_size
         As in ``predict_f``.
     Ys : (N,) or (N, P) array
-        Labels (N,) for multi-class likelihoods. (N, 1) is (N,) where the posterior has no leading
-        axis.
+        Labels (N,) for multi-class likelihoods. (N, 1) is read as (N,) if the posterior has no
+        leading axis.
     **others
         As in ``predict_y``.
 
     Returns
     -------
     (N,) array
-        For P outputs the sum over outputs.
+        Summed over the outputs.
 
     Examples
     --------
@@ -166,25 +168,26 @@ def predict_cdf(
     chunk_size: int | None = None,
     **others: Unpack[OfQuantiles],
 ) -> Array:
-    """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
+    """Compute the predictive distribution function P(y <= Ys) of each new target, noise included.
 
-    For real targets these values are uniform where a model is calibrated.
+    The distribution is that of the likelihood, not a normal approximation. For real targets of a
+    calibrated model these values are uniform.
 
     Parameters
     ----------
     model : SVGP
-        Of a likelihood whose targets are numbers: Gaussian, Laplace, Student-t, Poisson.
+        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     Ys : (N,) or (N, P) array
     jitter, chunk_size
         As in ``predict_f``.
     **others
-        Only a ``DeepGP`` takes these: ``num_samples`` and ``rng``.
+        Options of a ``DeepGP``: ``num_samples`` and ``rng``.
 
     Returns
     -------
     (N,) or (N, P)
-        Each output by itself. Errors about 1e-12.
+        One value per output. Errors about 1e-12.
 
     Raises
     ------
@@ -193,9 +196,9 @@ def predict_cdf(
 
     Notes
     -----
-    Closed forms for Gaussian and Laplace noise; some 60 nodes a target for Student-t (its scale
+    Closed forms for Gaussian and Laplace noise; some 60 nodes per target for Student-t (its scale
     mixture of normals) and Poisson (23 or 112, over the rate or over a gamma variable). On a device
-    what decides on the nodes is copied to the host, some numbers for each piece of the data.
+    the numbers that determine the nodes are copied to the host, a few per chunk of the data.
 
     Examples
     --------
@@ -216,27 +219,27 @@ def predict_quantiles(
     chunk_size: int | None = None,
     **others: Unpack[OfQuantiles],
 ) -> Array:
-    """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
+    """Compute predictive quantiles of new targets, noise included.
 
-    ``low, high = predict_quantiles(model, Xs, (0.05, 0.95))`` is an interval that holds nine of ten
-    new targets.
+    The distribution is that of the likelihood, not a normal approximation.
+    ``low, high = predict_quantiles(model, Xs, (0.05, 0.95))`` is a 90 % prediction interval.
 
     Parameters
     ----------
     model : SVGP
-        Of a likelihood whose targets are numbers: Gaussian, Laplace, Student-t, Poisson.
+        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     levels : number or sequence of K numbers
-        Strictly between 0 and 1, on the host.
+        Probabilities strictly between 0 and 1, on the host.
     jitter, chunk_size
         As in ``predict_f``.
     **others
-        Only a ``DeepGP`` takes these: ``num_samples`` and ``rng``.
+        Options of a ``DeepGP``: ``num_samples`` and ``rng``.
 
     Returns
     -------
-    (N,) or (N, P), with a leading axis of K where ``levels`` has one
-        Counts: the smallest one whose distribution function reaches the level.
+    (N,) or (N, P), with a leading axis of K if ``levels`` is a sequence
+        For counts: the smallest count whose distribution function reaches the level.
 
     Raises
     ------
@@ -245,9 +248,9 @@ def predict_quantiles(
 
     Notes
     -----
-    The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of
-    ``predict_cdf`` a level; none for Gaussian noise. On a device each evaluation copies a few
-    numbers to the host.
+    The distribution function at a quantile equals the level to about 1e-12. Four to eight
+    evaluations of ``predict_cdf`` per level; none for Gaussian noise. On a device each evaluation
+    copies a few numbers to the host.
 
     Examples
     --------
@@ -262,7 +265,7 @@ def predict_quantiles(
 
 
 def levels_of(levels) -> np.ndarray:
-    """The levels as an array of floats, checked."""
+    """Convert the levels to an array of floats and check them."""
     levels = check.as_array("levels", levels)
     if deferred_checks.on_device(levels) or levels.ndim > 1:
         raise ValueError(
@@ -288,7 +291,7 @@ def sample_f(
     rng: Seed = None,
     jitter: float | None = None,
 ) -> Array:
-    """Joint samples of the latent function.
+    """Draw joint samples of the latent function.
 
     Parameters
     ----------
@@ -305,7 +308,7 @@ def sample_f(
 
     Notes
     -----
-    N^3 / 3 flops an output for the factor of the predictive covariance.
+    N^3 / 3 flops per output for the factor of the predictive covariance.
 
     Examples
     --------
@@ -318,7 +321,10 @@ def sample_f(
 
 
 def joint_samples(mean, cov, jitter, num_samples, rng):
-    """Samples (num_samples, N) or (num_samples, N, P) of Gaussians with a mean (..., N) and a covariance (..., N, N)."""
+    """Draw samples (num_samples, N) or (num_samples, N, P) of Gaussians.
+
+    mean (..., N); cov (..., N, N)
+    """
     factor = kernels.cholesky(cov, jitter)
     noise = np.asarray(
         rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean
@@ -331,7 +337,7 @@ def joint_samples(mean, cov, jitter, num_samples, rng):
 def _marginals(
     model, Xs, jitter, chunk_size, Ys=check.ABSENT
 ) -> tuple[AnyRecord, np.ndarray, Marginals]:
-    """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
+    """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))
     size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
@@ -349,7 +355,7 @@ def _marginals(
 
 
 def _joint(model, Xs, jitter):
-    """Mean (..., N), covariance (..., N, N), and the jitter that was added."""
+    """Return mean (..., N), covariance (..., N, N), and the jitter that was added."""
     model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
     jitter = check.jitter_amount(jitter, dtype)
     layer = layer_pass(model, jitter)
@@ -360,10 +366,10 @@ def _joint(model, Xs, jitter):
 
 
 def total(array):
-    """The sum of all entries, which is finite only where they are."""
+    """Sum all entries in float64; the sum is finite only if they are."""
     return np.add.reduce(array, axis=None, dtype=np.float64)
 
 
 def trailing(array):
-    """Outputs from the leading axis of the rooms to the trailing axis of users."""
+    """Move the outputs from the leading axis, inside the package, to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array

@@ -1,9 +1,9 @@
-"""Predictions with the way back to their inputs: for acquisition by gradient, for sensitivities, for networks below.
+"""Predictions with their pullback to the inputs: for acquisition, sensitivities, and networks.
 
-The cotangents of a prediction come from whoever uses it, and later. So the pass stays open: what it
-began with, its factor of Kuu among it, serves every way back. The rows that a pass keeps are
-consumed by the first one, and are not kept at all where they are long; they are made again from the
-inputs then, by the products of a prediction.
+The caller supplies the cotangents of a prediction later, so the pass stays open: its factor of Kuu
+serves every backward pass. The first backward pass consumes the residuals of the forward pass.
+Long residuals are not cached. Missing residuals are recomputed from the inputs, at the cost of a
+prediction.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from .elbo import SVGP
 from .posterior_passes import layer_pass
 from .predict import NAMES, total, trailing
 
-# of an (M, N) array for each output, 128 MiB in float64 in all: a pass keeps them, and two more (M,
-# N)
+# numbers of the P (M, N) arrays that a pass caches, 128 MiB in float64; it caches two more (M, N)
+# arrays
 KEEP_NUMBERS = 2**24
 
 
@@ -29,7 +29,7 @@ KEEP_NUMBERS = 2**24
 def predict_f_and_vjp(
     model: Record, Xs: ArrayLike, *, jitter: float | None = None
 ) -> tuple[Array, Array, Callable[[ArrayLike | None, ArrayLike | None], Array]]:
-    """Posterior mean and variance of the latent function, and the map from their cotangents to those of the inputs.
+    """Predict mean and variance of the latent function, with the pullback to the inputs.
 
     Parameters
     ----------
@@ -45,61 +45,72 @@ def predict_f_and_vjp(
     var : (N,) or (N, P)
         As of ``predict_f``.
     vjp : callable
-        ``Xs_bar = vjp(mean_bar, var_bar)``: with the derivatives of a number in ``mean`` and
-        ``var``, in their shapes, its derivative in ``Xs``, (N, D), mean function included. ``None``
-        in the place of either is zero. It may be called any number of times. What Xs and the model
-        were counts, whatever is done to ``Xs`` meanwhile; leave the arrays of the model alone.
+        ``Xs_bar = vjp(mean_bar, var_bar)``. Takes the derivatives of a number with respect to
+        ``mean`` and ``var``, in their shapes; returns its derivative with respect to ``Xs``,
+        (N, D), mean function included. ``None`` for either is zero. Can be called any number of
+        times. ``Xs`` is copied, so it can be changed between calls; do not change the arrays of
+        the model.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite, MemoryError
-        As of ``elbo``. Of ``vjp``: cotangents of another shape, on another device, with NaN or
-        infinity.
+        As ``elbo``. ``vjp`` raises for cotangents of another shape, on another device, or with NaN
+        or infinity.
 
     Notes
     -----
-    As long as ``predict_f`` takes, and as the reverse of ``elbo_and_grad`` from marginals to
-    inputs: nothing of M^3 beyond the start. For ``Whitened``, one output: 2 M^2 N flops forward, 2
-    M^2 N back, and the covariance. Up to P M N = 2^24 the first ``vjp`` finds what the forward pass
-    left, and frees it; further calls, and longer ones, take the forward pass again.
+    The cost of ``predict_f``, and of the backward pass of ``elbo_and_grad`` from marginals to
+    inputs; M^3 work is done once. For ``Whitened``, one output: 2 M^2 N flops forward, 2 M^2 N
+    backward, and the covariance. Up to P M N = 2^24 the first ``vjp`` uses the residuals of the
+    forward pass and frees them. Further calls, and larger predictions, repeat the forward pass.
 
-    A prediction depends on its own row of ``Xs`` alone, so two calls give all derivatives of one
-    output: ``vjp(np.ones(N), None)`` has those of each mean in its row, ``vjp(None, np.ones(N))``
-    those of each variance.
+    A prediction depends only on its own row of ``Xs``, so two calls give all derivatives of one
+    output: ``vjp(np.ones(N), None)`` has the derivative of each mean in its row,
+    ``vjp(None, np.ones(N))`` that of each variance.
 
     Examples
     --------
+    Gradient of the sum of mean + standard deviation:
+
     >>> mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
-    >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))      # of the sum of mean + standard deviation
+    >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
     model, X, _, dtype = check.svgp(model, Xs, names=NAMES)
-    way = _Way(layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("inputs",)), X.copy())
-    f = way.forward()
-    check.report_clamped(way.layer.clamped)
+    repeatable = _RepeatablePass(
+        layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("inputs",)), X.copy()
+    )
+    f = repeatable.forward()
+    check.report_clamped(repeatable.layer.clamped)
     check.result(total(f.var), model)
     shape = f.mean.shape
 
     def vjp(mean_bar, var_bar):
-        """The cotangent (N, D) of the inputs from those of mean and variance, (N,) or (N, P) each; ``None`` is zero."""
-        return _pulled(model, way, shape, mean_bar, var_bar)
+        """Pull cotangents of mean and variance, (N,) or (N, P), back to the inputs (N, D).
+
+        ``None`` is zero.
+        """
+        return _pull_back(model, repeatable, shape, mean_bar, var_bar)
 
     return trailing(f.mean), trailing(f.var), vjp
 
 
-class _Way:
-    """Through a layer's pass and back, any number of times: inputs in runs, and the rows of those that nobody has pulled."""
+class _RepeatablePass:
+    """Repeatable forward and backward pass through a layer, in chunks of rows.
+
+    ``rows`` caches the residuals of chunks that have not been pulled yet.
+    """
 
     def __init__(self, layer, X):
         self.layer, self.X = layer, X
         self.size = max(1, kernels.chunk_numbers(X) // layer.num_inducing)
         self.starts = range(0, len(X), self.size)
-        self.rows = {}  # by where their run starts
+        self.rows = {}  # by the start of the chunk
 
     def _run(self, start):
         return self.layer.forward(self.X[start : start + self.size])
 
     def forward(self):
-        """Marginals (..., N)."""
+        """Return the marginals (..., N)."""
         parts = []
         for start in self.starts:
             part, rows = self._run(start)
@@ -115,7 +126,7 @@ class _Way:
         )
 
     def back(self, f_bar):
-        """X_bar (N, D) for the cotangents of the marginals."""
+        """Return X_bar (N, D) for the cotangents of the marginals."""
         X_bars = []
         for start in self.starts:
             rows = self.rows.pop(start, None)
@@ -126,20 +137,23 @@ class _Way:
 
 
 @public_call()
-def _pulled(model, way, shape, mean_bar, var_bar):
-    """``vjp`` for marginals of this shape (..., N); the model says how large the matrices are."""
-    deferred_checks.defer(way.X)
+def _pull_back(model, repeatable, shape, mean_bar, var_bar):
+    """Compute ``vjp`` for marginals of shape (..., N).
+
+    ``public_call`` reads the sizes of the matrices from ``model``.
+    """
+    deferred_checks.defer(repeatable.X)
     bars = (
-        _cotangent(name, bar, shape, way.X)
+        _cotangent(name, bar, shape, repeatable.X)
         for name, bar in (("mean_bar", mean_bar), ("var_bar", var_bar))
     )
-    X_bar = way.back(Marginals(*bars))
+    X_bar = repeatable.back(Marginals(*bars))
     check.result(total(X_bar), model)
     return X_bar
 
 
 def _cotangent(name, bar, shape, X):
-    """One that came from a user, checked, in the layout (..., N) and the dtype of ``X``."""
+    """Check a user's cotangent and cast it to the layout (..., N) and the dtype of ``X``."""
     if bar is None:
         return np.zeros(shape, X.dtype, like=X)
     bar = check.as_array(name, bar)

@@ -1,19 +1,22 @@
-"""Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
+"""Passes with one prior that share the quantities that depend only on it: Lam = L^-1 Kuf."""
 
 from ..posteriors.base import PriorFactor
 from ..records import Marginals
 from .layer_pass import LayerPass
 
-KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
-# of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
+KEEP_NUMBERS = 2**26  # numbers in Lam of all data: 512 MiB in float64
+# numbers in Kuf and Lam, kept from a natural step to the gradient after it: 64 MiB in float64
 SHARE_NUMBERS = 2**23
 
 
-class KeptLayer:
-    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
+class FixedPriorPass:
+    """The methods of a layer's pass that ``sweep`` calls, with a shared prior.
 
-    def __init__(self, model, prior, state, kept):
-        self._model, self._kept, self._at = model, kept, 0
+    cached : list of the cached rows of all chunks, filled by the first pass; None caches nothing
+    """
+
+    def __init__(self, model, prior, state, cached):
+        self._model, self._cached, self._at = model, cached, 0
         self.num_inducing = len(prior.Kuu)
         self.work = state.start_from(prior, 0, ("natural_step",))
 
@@ -23,24 +26,25 @@ class KeptLayer:
 
     def forward(self, X):
         covariance, mean = self._model.covariance, self._model.mean
-        if self._kept is None or self._at == len(self._kept):
+        if self._cached is None or self._at == len(self._cached):
             covariance, inner_rows, _ = covariance.inner(X)
             rows = self.work.rows(
                 covariance.Kuf(self._model.inducing, inner_rows), covariance.kff(inner_rows)
             )
-            if self._kept is not None:
-                self._kept.append(rows._replace(Kuf=None))
+            if self._cached is not None:
+                self._cached.append(rows._replace(Kuf=None))
         else:
-            rows = self._kept[self._at]
+            rows = self._cached[self._at]
         self._at += 1
-        f, saved = self.work.project_rows(rows, owns=self._kept is None)
+        f, saved = self.work.project_rows(rows, owns=self._cached is None)
         return f if mean is None else Marginals(f.mean + mean(X), f.var), saved
 
 
 class SharedLayerPass(LayerPass):
-    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs.
+    """A ``LayerPass`` that caches its rows for a later pass with another posterior.
 
-    Where the posterior's pass does not share rows, it keeps nothing: ask ``work.shares_rows``.
+    The later pass names this one as ``after`` and uses the same chunks. If the pass of the
+    posterior does not share rows (``work.shares_rows``), nothing is cached.
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), after=None, **more):
@@ -48,18 +52,18 @@ class SharedLayerPass(LayerPass):
             after.prior if after else PriorFactor(layer.covariance.Kuu(layer.inducing), jitter)
         )
         super().__init__(layer, jitter, columns, need, self.prior, **more)
-        self._there, self.kept = after.kept if after else [], []
+        self._earlier, self.cached = after.cached if after else [], []
 
     def forward(self, X):
         if not self.work.shares_rows:
             return super().forward(X)
-        owns = bool(self._there)
+        owns = bool(self._earlier)
         if owns:
-            inner, rows = self._there.pop(0)
+            inner, rows = self._earlier.pop(0)
         else:
             covariance, inner_rows, _ = inner = self.layer.covariance.inner(X)
             rows = self.work.rows(
                 covariance.Kuf(self.layer.inducing, inner_rows), covariance.kff(inner_rows)
             )
-            self.kept.append((inner, rows))
+            self.cached.append((inner, rows))
         return self._through(X, inner, rows.Kuf, *self.work.project_rows(rows, owns))

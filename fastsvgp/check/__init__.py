@@ -1,8 +1,7 @@
-"""Every check that a user meets: types, shapes, dtypes, values.
+"""Argument checks of the public functions: types, shapes, dtypes, values.
 
-Rooms below the public edge trust their arguments.
-
-A message names the argument, what came, and what to do.
+Inner functions trust their arguments. Each message names the argument, the value received, and the
+remedy.
 """
 
 from ..records.dtypes import DEFAULT_JITTER, common_dtype

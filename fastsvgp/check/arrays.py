@@ -13,7 +13,10 @@ from .scalars import as_float
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """An array of numbers as it came, lists too; text, objects, complex and masked values are refused."""
+    """Convert a list or array to an array of real numbers, without a copy if possible.
+
+    Text, objects, complex and masked values are rejected.
+    """
     if type(value) is np.ndarray:
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
@@ -24,7 +27,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
             array = np.asarray(value)
         except ValueError as error:
             raise ValueError(
-                f"`{name}` makes no array ({error}); give rows of equal length"
+                f"`{name}` cannot be converted to an array ({error}); give rows of equal length"
             ) from None
     if array.dtype.kind not in "fiub":
         if isinstance(value, type):
@@ -43,7 +46,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 
 def unmasked(name, value):
-    """Refuse a masked array, or a list of them: ``asarray`` drops the mask, and what it hides comes back."""
+    """Reject a masked array or a list of them: ``asarray`` would drop the mask."""
     if any(
         isinstance(part, np.ma.MaskedArray)
         for part in (value if isinstance(value, (list, tuple)) else (value,))
@@ -52,7 +55,7 @@ def unmasked(name, value):
 
 
 def _first_text(value, array):
-    """The first column, of a data frame by its name, that holds something other than real numbers, and what."""
+    """Describe the first column that holds something else than real numbers, by its name."""
     for j, name in enumerate(getattr(value, "columns", range(array.shape[1]))):
         other = [cell for cell in array[:, j] if not isinstance(cell, numbers.Real)]
         if other:
@@ -61,7 +64,7 @@ def _first_text(value, array):
 
 
 def finite(name, array):
-    """Refuse NaN and infinity."""
+    """Reject NaN and infinity."""
     if isinstance(array, int):
         array = as_float(array)
     if not (math.isfinite(array) if isinstance(array, float) else all_finite(array)):
@@ -81,7 +84,7 @@ def all_finite(array):
 
 
 def _all(conditions):
-    # for small arrays half the time of the method ``all``
+    # takes half the time of the method ``all`` for small arrays
     return np.count_nonzero(conditions) == conditions.size
 
 
@@ -100,12 +103,12 @@ def _all_positive(array):
 
 
 def on_host(array):
-    """A copy on the host of what may live on a device: for messages."""
+    """Copy an array from a device to the host, for messages; others are returned as they are."""
     return array.get() if hasattr(array, "__cuda_array_interface__") else array
 
 
 def inputs(name: str, X: Any, values: bool = True) -> np.ndarray:
-    """Inputs (N, D), N > 0, finite where anybody is to look at their ``values``."""
+    """Check inputs (N, D), N > 0; without ``values`` NaN and infinity are not looked for."""
     if (X := as_array(name, X)).ndim != 2:
         hint = (
             f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
@@ -122,7 +125,7 @@ def inputs(name: str, X: Any, values: bool = True) -> np.ndarray:
 
 
 def columns(X, D, name="X", owner="`inducing`"):
-    """Refuse inputs whose columns are not those of the inducing inputs, or of what ``columns_of`` a covariance says."""
+    """Reject inputs whose number of columns differs from D, that of ``owner``."""
     if X.shape[1] != D:
         raise ValueError(
             f"`{name}` has {X.shape[1]} columns where {owner} has {D}; both need the same inputs"
@@ -130,14 +133,14 @@ def columns(X, D, name="X", owner="`inducing`"):
 
 
 def square(name, array):
-    """Refuse what is no square matrix, or a batch of them."""
+    """Reject an array that is neither a square matrix nor a batch of square matrices."""
     shape = np.shape(array)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
 
 
 def one_column(Y, outputs, likelihood):
-    """Targets (N, 1) as (N,) where that is what they mean: for one output that has no axis, and for labels of classes."""
+    """Return targets (N, 1) as (N,) for a posterior without an output axis and for class labels."""
     return (
         Y[:, 0]
         if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None)
@@ -146,7 +149,7 @@ def one_column(Y, outputs, likelihood):
 
 
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
-    """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
+    """Check targets against batch, outputs and likelihood; return them as (N,) or (P, N)."""
     inputs_name, name = names
     Y = one_column(Y, outputs, likelihood)
     if Y.shape[:1] != (N,):
@@ -163,7 +166,7 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
             )
         if Y.ndim != 1:
             raise ValueError(
-                f"`{name}` must hold one integer label a row, shape ({N},), got {Y.shape}"
+                f"`{name}` must hold one integer label per row, shape ({N},), got {Y.shape}"
             )
     elif Y.shape[1:] != outputs:
         raise ValueError(
@@ -175,7 +178,7 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
         Y = np.ascontiguousarray(Y.T, like=Y)
     try:
         likelihood.check_targets(Y, name)
-    except BadEntry as error:  # of the layout of likelihoods
+    except BadEntry as error:  # the index is in the layout of likelihoods
         error.index = error.index[::-1]
         raise
     return Y if latent is not None else Y.astype(dtype, copy=False)

@@ -1,21 +1,21 @@
-"""Checks that each part of a model is a record of the right kind, and says what to write instead of a class."""
+"""Checks that each part of a model is a record of the right kind, not for example a class."""
 
 from ..records import is_record
 
-PARTS = {  # field of a model: a method that only its kind of record has, and an example
+PARTS = {  # field of a model: a method that identifies its kind of record, and an example
     "covariance": ("check_dim", "RBF(...)"),
     "posterior": ("check_size", "Whitened(...)"),
     "likelihood": ("check_targets", "Gaussian(...)"),
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
-PARTIAL = (  # where a None may come from
+PARTIAL = (  # likely source of a None
     "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or"
     " put the new ones into the model with fastsvgp.replace_at"
 )
 
 
 def parts(model, names=tuple(PARTS)):
-    """Refuse a model with a part in the place of another."""
+    """Reject a model with a part of the wrong kind."""
     for name in names:
         if not hasattr(model, name):
             continue
@@ -39,11 +39,11 @@ def parts(model, names=tuple(PARTS)):
 
 
 def in_place_of_class(kind, model=None):
-    """What to write where a class stands in the place of a record."""
-    own = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
+    """Return advice for a class given in place of a record."""
+    name = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
     if not getattr(kind, "starts_at_prior", False):
-        return f"; call it: {own}(...)"
+        return f"; call it: {name}(...)"
     classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
     outputs = f", outputs={classes}" if isinstance(classes, int) else ""
     Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
-    return f"; to start at the prior write fs.at_prior({own}, covariance, {Z}{outputs})"
+    return f"; to start at the prior write fs.at_prior({name}, covariance, {Z}{outputs})"

@@ -1,5 +1,6 @@
 """Checks of models: parts, leaves, inducing inputs, names of fields, and the value of a bound."""
 
+import functools
 import math
 from typing import Any
 
@@ -9,60 +10,109 @@ from ..errors import Diverged, VarianceClampWarning, warn
 from ..records import is_record, leaves, matches, missing, tree_map, treedef_of
 from ..records.dtypes import common_dtype
 from ..records.inducing_sets import InducingSets, sets_of
+from ..records.treedef import KNOWN
 from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
 from .arrays import as_array, columns, finite, inputs, on_host, positive, square, targets
 from .components import PARTIAL, parts
 
-ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
+ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
 
 
 def parameters(tree, *arrays, prefix="", names=("X", "Y")):
-    """Cast the leaves of a model to the dtype that it and ``arrays``, called ``names``, share, and check them by their kind.
+    """Check the leaves of a model and cast them to the dtype shared with ``arrays``.
 
-    Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that
-    would be a pass over (M, M) numbers): it reaches the value, and ``result`` looks for the cause
-    then.
+    ``names`` are the names of ``arrays`` in messages. Returns ``(model, dtype)``. Entries below the
+    diagonal of triangular factors are not searched for NaN here, which would take a pass over
+    (M, M) numbers. A NaN there reaches the value, and ``result`` then looks for the cause.
     """
-    found = list(leaves(tree))
-    if any(v is None for _, _, v in found):
+    treedef = treedef_of(tree)
+    values = treedef.values(tree)
+    key = tuple(
+        [v.dtype if type(v) is np.ndarray and v.ndim else type(v) for v in (*values, *arrays)]
+    )
+    known = _dtypes.get(key)
+    if known is None:
+        values, known = _agreed(tree, treedef, values, arrays, key, prefix, names)
+    dtype, same = known
+    for path, kind, array in zip(treedef.paths, treedef.kinds, values, strict=True):
+        if array is not None and not _sound(kind, array):
+            _check_leaf(prefix + path, kind, array)
+    # a model of training is in this dtype: creating a new record would take longer than all checks
+    return tree if same else tree_map(lambda v: _cast(v, dtype), tree), dtype
+
+
+# by the dtypes, or the classes, of the leaves of a model on the host and of the arrays beside it:
+# the dtype that they share, and whether the leaves have it
+_dtypes: dict[tuple, tuple[np.dtype, bool]] = {}
+_SCALARS = frozenset((float, np.float64, np.float32))
+_LEAST = {"positive": 0.0, "real": -math.inf}  # of a leaf, by its kind
+FEW = 32  # numbers that Python tests faster than NumPy
+
+
+def _agreed(tree, treedef, values, arrays, key, prefix, names):
+    """Check devices and dtypes; return the leaves as arrays, and what ``_dtypes`` holds."""
+    paths = [prefix + path for path in treedef.paths]
+    if any(v is None for v in values):
         for path in missing(tree):
             raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
-        found = [leaf for leaf in found if leaf[2] is not None]
     values = [
-        v if isinstance(v, (int, float)) else as_array(prefix + path, v) for path, _, v in found
+        v if v is None or isinstance(v, (int, float)) else as_array(path, v)
+        for path, v in zip(paths, values, strict=True)
     ]
     try:
         backend_of(*values, *arrays)
     except TypeError:
-        paths = (prefix + path for path, _, _ in found)
         one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
         raise
-    try:
-        dtype = common_dtype(*values, *arrays)
-    except TypeError:
-        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, _ in found), *names))
-        raise
-    for (path, kind, _), array in zip(found, values, strict=True):
-        if kind in ("tril", "columns"):
-            _factor(prefix + path, array, kind)
-        elif kind == "symmetric":
-            square(prefix + path, array)
-        else:
-            finite(prefix + path, array)
-            if kind == "positive":
-                positive(prefix + path, array)
-    for _, _, v in found:
-        kind = type(v)
-        if kind is np.ndarray and v.dtype == dtype and v.ndim or kind is dtype.type:
-            continue
-        return tree_map(lambda v: _cast(v, dtype), tree), dtype
-    # as in training, where a new record takes longer than all that was checked
-    return tree, dtype
+    dtype = common_dtype(*values, *arrays, names=(*paths, *names))
+    # by identity where it is a class: a dtype equals the class ``float``
+    same = all(
+        one == dtype if isinstance(one, np.dtype) else one is dtype.type or one is type(None)
+        for one in key[: len(values)]
+    )
+    if all(isinstance(one, np.dtype) or one in _SCALARS for one in key):
+        if len(_dtypes) >= KNOWN:
+            _dtypes.clear()
+        _dtypes[key] = dtype, same
+    return values, (dtype, same)
+
+
+def _sound(kind, array):
+    """Test a number or an array of NumPy by its kind; if False, ``_check_leaf`` looks closer."""
+    if type(array) is np.ndarray:
+        if kind == "tril":
+            shape = array.shape
+            if len(shape) < 2 or shape[-1] != shape[-2]:
+                return False
+            array = array.diagonal(0, -2, -1)
+        elif kind not in _LEAST:
+            return False
+        if array.ndim == 1 and 0 < array.size <= FEW:
+            numbers = array.tolist()  # a sum that overflows is left to the closer look
+            return math.isfinite(sum(numbers)) and (kind == "real" or min(numbers) > 0)
+        count = np.count_nonzero
+        in_range = kind == "real" or count(array > 0) == array.size
+        return in_range and count(np.isfinite(array)) == array.size
+    return type(array) in _SCALARS and _LEAST.get(kind, math.inf) < array < math.inf
+
+
+def _check_leaf(name, kind, array):
+    """Check a leaf by its kind, on any device; the message names it."""
+    if kind in ("tril", "columns"):
+        _factor(name, array, kind)
+    elif kind == "symmetric":
+        square(name, array)
+    else:
+        finite(name, array)
+        if kind == "positive":
+            positive(name, array)
 
 
 def _cast(value, dtype):
+    if type(value) is np.ndarray and value.dtype is dtype and value.ndim:
+        return value
     if isinstance(value, (float, int)):
         return dtype.type(value)
     if type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__"):
@@ -83,9 +133,10 @@ def _factor(name, array, kind):
 def svgp(
     model: Any, X: Any = ABSENT, Y: Any = ABSENT, names: tuple[str, str] = ("X", "Y")
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
-    """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
+    """Check and cast the arguments of a bound; return ``(model, X, Y, dtype)``.
 
-    ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
+    ``Y`` is returned as (N,), or (P, N) for P outputs. ``names`` are the names of X and Y in
+    messages.
     """
     parts(model)
     if type(X) is not np.ndarray:
@@ -117,12 +168,12 @@ def svgp(
 
 
 def defer(model, X=ABSENT):
-    """Defer the checks that follow if the inducing inputs, or X, live on a device."""
+    """Defer the checks that follow if the inducing inputs or X are on a device."""
     deferred_checks.defer(*_where(model, X))
 
 
 def deferred(model, X=ABSENT):
-    """A ``with`` block for that: see ``deferred_checks``."""
+    """Return a ``with`` block that defers checks as ``defer`` does: see ``deferred_checks``."""
     return deferred_checks.deferred(*_where(model, X))
 
 
@@ -131,26 +182,28 @@ def _where(model, X):
 
 
 def inducing(model, num_sets=1, user="SGPR"):
-    """``(sizes, D)``: how many inducing inputs there are, a number for each set, and how many columns X has.
+    """Check the inducing inputs; return ``(sizes, D)``, the size of each set and the columns of X.
 
-    ``num_sets`` is how many sets the ``user``, as a message calls it, takes.
+    ``num_sets`` is the number of sets that ``user``, a name for messages, takes.
     """
     covariance, Z = model.covariance, model.inducing
     if Z is None:
         raise TypeError(f"`inducing` is None where a number or an array must be{PARTIAL}")
-    own, kind = covariance.inducing_type, type(covariance).__name__
-    if own is not None and type(Z) is not own:
+    expected, kind = covariance.inducing_type, type(covariance).__name__
+    if expected is not None and type(Z) is not expected:
         came = f"a {type(Z).__name__}" if is_record(Z) else "an array"
         raise TypeError(
-            f"`inducing` must be a {own.__name__}, which a {kind} covariance takes, got {came}"
+            f"`inducing` must be a {expected.__name__}, which a {kind} covariance takes, got {came}"
         )
-    if own is None:
+    if expected is None:
         if is_record(Z) and not isinstance(Z, InducingSets):
             raise TypeError(
                 f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a"
                 f" {type(Z).__name__}"
             )
         first, *_ = sets = sets_of(Z)
+        if len(sets) == 1 and type(Z) is np.ndarray and Z.ndim == 2 and Z.size:
+            sets = ()  # nothing to refuse
         for i, one in enumerate(sets):
             if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
                 name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
@@ -175,22 +228,24 @@ def inducing(model, num_sets=1, user="SGPR"):
     return sizes, D
 
 
-def drawn(asked, model, dtype, rng, M=None):
-    """The random quantities that a bound was ``asked`` for by name, as the posterior draws them; those that are None are none."""
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if not asked:
+def drawn(requested, model, dtype, rng, M=None):
+    """Draw the random quantities requested by name; those that are None are left out."""
+    requested = {name: value for name, value in requested.items() if value is not None}
+    if not requested:
         return {}
-    random_names(asked, model.posterior)
+    random_names(requested, model.posterior)
     M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
-    return {name: model.posterior.draw(name, value, M, dtype, rng) for name, value in asked.items()}
+    return {
+        name: model.posterior.draw(name, value, M, dtype, rng) for name, value in requested.items()
+    }
 
 
-def random_names(asked, posterior):
-    """Refuse what is no random quantity of this posterior."""
-    for name in asked:
+def random_names(requested, posterior):
+    """Reject names that are no random quantities of this posterior."""
+    for name in requested:
         if name not in posterior.random_quantities:
             kind = (posterior if isinstance(posterior, type) else type(posterior)).__name__
-            has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
+            has = ", ".join(f"`{quantity}`" for quantity in posterior.random_quantities) or "none"
             raise TypeError(
                 f"`{name}` is no random quantity of a {kind} posterior, which has {has}: leave"
                 " it out"
@@ -198,8 +253,8 @@ def random_names(asked, posterior):
 
 
 def names(wrt: Any, model: Any) -> tuple[str, ...]:
-    """The fields to differentiate: ``wrt`` as a tuple of dotted paths, all fields for ``None``."""
-    fields = tuple(name for name, _ in model._record_fields)
+    """Check ``wrt`` and return it as a tuple of dotted paths; ``None`` gives all fields."""
+    fields = _fields(type(model))
     if wrt is None:
         return fields
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
@@ -215,10 +270,16 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
     return wrt
 
 
-def result(value: Any, model: Any, leave: bool = False) -> float:
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame. ``leave``: of ``read``.
+@functools.cache
+def _fields(kind):
+    return tuple(name for name, _ in kind._record_fields)
 
-    Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
+
+def result(value: Any, model: Any, leave: bool = False) -> float:
+    """Return a value; if it is not finite because a field is not, raise an error naming the field.
+
+    ``leave`` is passed to ``deferred_checks.read``. Raises ``Diverged`` if the value of a finite
+    model is NaN.
     """
     if not isinstance(value, float):
         value, clamped = deferred_checks.read(value, leave)
@@ -231,10 +292,10 @@ def result(value: Any, model: Any, leave: bool = False) -> float:
                 finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
     if math.isnan(value):
         raise Diverged(
-            "the value is nan, though model and data are finite: numbers on the way to it overflow."
+            "the value is nan, though model and data are finite: an intermediate number overflowed."
             " Likely causes, in order: targets or inputs on a wild scale (standardise them);"
-            " parameters far from 1, as after steps that are too large (start again with smaller"
-            " ones); float32 where float64 is needed"
+            " parameters far from 1, as after steps that are too large (restart with smaller"
+            " steps); float32 where float64 is needed"
         )
     return value
 

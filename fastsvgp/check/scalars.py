@@ -9,11 +9,11 @@ import numpy as np
 from ..errors import not_a_generator
 from ..records.dtypes import DEFAULT_JITTER
 
-LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
+LARGEST_SIZE = 2**62  # of an array: its number of bytes must fit into 63 bits
 
 
 def scalar(name: str, value: Any) -> float:
-    """A finite real number as a Python float."""
+    """Check a finite real number and return it as a float."""
     if not _is_number(value):
         raise TypeError(f"`{name}` must be a number, got {_shown(value)}")
     number = as_float(value)
@@ -23,7 +23,7 @@ def scalar(name: str, value: Any) -> float:
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least ``least``, and one that can be a size, as an int."""
+    """Check a whole number from ``least`` to ``LARGEST_SIZE`` and return it as an int."""
     if not _is_number(value):
         raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_shown(value)}")
     if not least <= value <= LARGEST_SIZE or not float(value).is_integer():
@@ -35,14 +35,14 @@ def whole(name: str, value: Any, least: int = 1) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value."""
+    """Check a truth value and return it as a bool."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"`{name}` must be True or False, got {_shown(value)}")
     return bool(value)
 
 
 def mapping(name, value, example):
-    """A dict whose keys are names of fields; empty for None."""
+    """Check a dict whose keys are names of fields; None gives an empty one."""
     if not isinstance(value, dict | None) or not all(isinstance(key, str) for key in value or ()):
         raise TypeError(
             f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}"
@@ -51,7 +51,7 @@ def mapping(name, value, example):
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """The random generator that an argument ``rng`` stands for."""
+    """Return the random generator for an argument ``rng``."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError):
@@ -59,7 +59,7 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def jitter_amount(jitter, dtype):
-    """The jitter to use: the default of the dtype for ``None``."""
+    """Check a jitter; ``None`` gives the default of the dtype."""
     if jitter is None:
         return DEFAULT_JITTER[dtype]
     jitter = scalar("jitter", jitter)
@@ -69,7 +69,7 @@ def jitter_amount(jitter, dtype):
 
 
 def data_scale(num_data, batch):
-    """num_data / batch, the factor of the data term (which is 0 for an empty batch, whatever the factor)."""
+    """Return num_data / batch, the factor of the data term; any factor does for an empty batch."""
     if num_data is None:
         return 1.0
     num_data = scalar("num_data", num_data)
@@ -82,9 +82,9 @@ def data_scale(num_data, batch):
 
 
 def _is_number(value):
-    """Whether this is one real number: of Python's, of NumPy's, or an array of no dimensions.
+    """Test for one real number: of Python, of NumPy, or an array of no dimensions.
 
-    Text and truth values are none.
+    Text and truth values are not numbers.
     """
     if getattr(value, "shape", None) == ():
         return value.dtype.kind in "fiu"
@@ -99,7 +99,7 @@ def as_float(number):
 
 
 def _shown(value):
-    """What came, in a few words."""
+    """Describe a value briefly."""
     return (
         f"an array of shape {value.shape}"
         if getattr(value, "shape", ()) != ()

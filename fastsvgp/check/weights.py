@@ -1,11 +1,9 @@
-"""Weights of data: how often each target counts in a bound.
+"""Checks of data weights: the non-negative weight of each row or target in a bound.
 
-One of weight 0 is never read, and may be NaN: a missing output.
-
-Where a target counts 0 times, one that counts takes its place before anybody looks: it passes the
-checks of its likelihood, gives finite terms, and these are multiplied by 0. A row of which no
-target counts is left out whole, so its inputs are not read either: those of a row that counts stand
-there.
+A target of weight 0 is never read, so it can be NaN: a missing output. Before any check a target of
+positive weight replaces it: that one passes the checks of the likelihood and gives finite terms,
+which are multiplied by 0. If all targets of a row have weight 0, its inputs are not read either:
+those of a row that counts replace them.
 """
 
 import functools
@@ -22,34 +20,37 @@ from ..runtime.dispatch import one_device
 from . import models
 from .arrays import as_array
 
-ADVICE = "; a target that is not to count has the weight 0"
+ADVICE = "; give the weight 0 to leave out a target"
 
 
 def svgp(
     model: Any, X: Any, Y: Any, weights: Any, checked: Callable[..., Any] = models.svgp
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.ndarray | None, np.dtype]:
-    """The arguments of a bound that takes weights of data, checked.
+    """Check the arguments of a bound that takes weights of data.
 
     Parameters
     ----------
     model : record
         With a ``likelihood``.
     X, Y : array
-    weights : (N,) array, as ``Y``, or None
+    weights : (N,) array, array of the shape of ``Y``, or None
     checked : function
         ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with
-        Y in the layout of likelihoods, (N,) or (P, N). It is never shown a target that does not
-        count. Default: that of an ``SVGP``.
+        Y in the layout of likelihoods, (N,) or (P, N). It never receives a target of weight 0.
+        Default: the checks of an ``SVGP``.
 
     Returns
     -------
-    model, X, Y : as ``checked`` left them
-    weights : as Y, or None
+    model, X, Y
+        As returned by ``checked``.
+    weights : array in the layout of the returned Y, or None
     dtype : dtype
 
     Examples
     --------
-    >>> _, _, targets, w, dtype = weighed(model, X, np.where(X[:, 0] > 1, np.nan, Y), weights=X[:, 0] <= 1)
+    >>> observed = X[:, 0] <= 1
+    >>> holed = np.where(observed, Y, np.nan)
+    >>> _, _, targets, w, dtype = weighed(model, X, holed, weights=observed)
     >>> np.isfinite(targets).all(), w.shape, dtype
     (np.True_, (40,), dtype('float64'))
     """
@@ -62,9 +63,10 @@ def svgp(
 
 
 def through(checked, X, Y, weights):
-    """``(what checked(X, Y) returns, weights as an array)``, where X and Y hold nothing but what counts; all three are checked.
+    """Call ``checked(X, Y)`` with rows and targets of weight 0 replaced; check all three.
 
-    X may be None, where something else has the rows.
+    Returns ``(result of checked, weights as an array)``. X is None if something else holds the
+    rows.
     """
     X, Y = None if X is None else as_array("X", X), as_array("Y", Y)
     weights = shaped(weights, Y)
@@ -73,7 +75,7 @@ def through(checked, X, Y, weights):
     try:
         found = checked(inputs_that_count(X, weights), targets)
     except BadEntry as error:
-        check_values(weights)  # the cause, where none counts
+        check_values(weights)  # the cause, if no target counts
         if error.name == "Y" and not _counted(weights, Y)[error.index]:
             error.index = tuple(map(int, np.unravel_index(int(first), Y.shape)))
         elif error.name == "X" and not (counts := rows_that_count(weights))[error.index[0]]:
@@ -84,9 +86,9 @@ def through(checked, X, Y, weights):
 
 
 def shaped(weights, Y):
-    """Weights as an array: one for each row of Y, or for each target.
+    """Convert weights to an array with one entry per row of Y, or per target.
 
-    A column (N, 1) beside Y (N,) is (N,).
+    A column (N, 1) is read as (N,) if Y is (N,).
     """
     weights = as_array("weights", weights)
     if not Y.shape:
@@ -103,7 +105,7 @@ def shaped(weights, Y):
 
 
 def check_values(weights):
-    """Refuse weights that are negative, or not finite, or all zero."""
+    """Reject weights that are negative, not finite, or all zero."""
     bad = ~((weights >= 0) & (weights < np.inf))
     if not deferred_checks.none(bad):
         at = tuple(map(int, np.argwhere(bad)[0]))
@@ -123,7 +125,7 @@ def _counted(weights, Y):
 
 
 def filled(Y, weights):
-    """Y with the first target that counts in the place of all that do not, and the flat index of that one."""
+    """Replace targets of weight 0 in Y by the first that counts; return Y and its flat index."""
     if not Y.size:
         return Y, 0
     counted = _counted(weights, Y)
@@ -132,36 +134,39 @@ def filled(Y, weights):
 
 
 def rows_that_count(weights):
-    """Which rows have a target that counts (N,)."""
+    """Return a mask (N,) of the rows with a target of positive weight."""
     counts = weights > 0
     return counts if counts.ndim == 1 else counts.any(axis=tuple(range(1, counts.ndim)))
 
 
 def inputs_that_count(X, weights):
-    """X with the first row that counts in the place of all that do not; where there are none, or X has other rows, X itself."""
+    """Replace rows of X that do not count by the first that does.
+
+    Returns X itself if all rows count or if its shape is wrong.
+    """
     if X is None or X.ndim != 2 or len(X) != len(weights) or not len(X):
-        return X  # which is refused
+        return X  # rejected later
     counts = rows_that_count(weights)
-    if type(counts) is np.ndarray and counts.all():  # a device would be waited for
+    if type(counts) is np.ndarray and counts.all():  # on a device this would synchronise
         return X
     return np.where(counts[:, None], X, X[np.argmax(counts)[None]])
 
 
 def laid_out(weights, Y, dtype):
-    """Weights in the shape of Y (N,) or (P, N), as likelihoods have them."""
-    # a column of them, beside a column Y
+    """Return weights in the shape of Y, (N,) or (P, N), the layout of likelihoods."""
+    # a column of weights, given with a column Y
     weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T
     weights = np.broadcast_to(weights, Y.shape)
     return np.ascontiguousarray(weights, dtype, like=weights)
 
 
 def check_likelihood(likelihood):
-    """Refuse a likelihood of somebody's own that knows nothing of weights."""
+    """Reject user-defined likelihoods without a ``weights`` argument."""
     if not _takes(type(likelihood)):
         name = f"{type(likelihood).__name__}.expected_log_prob"
         raise TypeError(
-            f"`weights` are given, and {name} takes none; give it an argument `weights=None`, by"
-            " which the terms of each datum are multiplied, as docs/likelihood.md shows"
+            f"`weights` are given, but {name} takes none; add an argument `weights=None` that"
+            " multiplies the terms of each datum, as in docs/likelihood.md"
         )
 
 

@@ -1,4 +1,4 @@
-"""The forward pass of the collapsed bound: its value, and what the gradient and the optimal q need; formulas in ``sgpr``."""
+"""Forward pass of the collapsed bound, for value, gradient and optimal q; formulas in ``sgpr``."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records.inducing_sets import naming_repeated
 
-LEAST_ROWS = 1024  # of a part of the data
+LEAST_ROWS = 1024  # least rows in a chunk of the data
 
 
 class State:
-    """What the value and the gradient share."""
+    """Quantities that the value and the gradient share."""
 
     __slots__ = (
         "blocks",
@@ -32,9 +32,11 @@ class State:
 
 
 def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
-    """The value, and what the gradient and others need beside it; ``scale``: X and Y may be some of all rows.
+    """Compute the value and the ``State`` from which the gradient and the optimal q follow.
 
-    keep : keep what the gradient needs of each row, its columns of Kuf and Lam. Without it long data go by in parts.
+    scale : a rank's ``DataScale``, if X and Y are some of all rows
+    keep : keep the columns of Kuf and Lam for the gradient; without it long data are processed in
+        chunks
     """
     s = State()
     y = Y if sgpr.mean is None else Y - sgpr.mean(X)
@@ -63,7 +65,10 @@ def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
 
 
 def _whole(s, sgpr, X, jitter, beta):
-    """``(gram, Lam_y, prior)``: beta Lam W Lam' in its lower triangle, Lam W y, sum omega kff; L, blocks, Lam stay in ``s``."""
+    """Compute ``(gram, Lam_y, prior)`` from all rows at once; L, blocks and Lam stay in ``s``.
+
+    gram : beta Lam W Lam' in its lower triangle; Lam_y : Lam W y; prior : sum omega kff
+    """
     s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
     with naming_repeated(sgpr.inducing):
         s.L = prior_factor(s.blocks.Kuu, jitter)
@@ -75,7 +80,10 @@ def _whole(s, sgpr, X, jitter, beta):
 
 
 def _in_parts(s, sgpr, X, jitter, beta):
-    """The same, some rows at a time: an (M, rows) matrix has as many numbers as make work on it efficient. Only L stays."""
+    """Compute the same as ``_whole``, one chunk of rows at a time; only L stays in ``s``.
+
+    A chunk has the number of rows that makes work on an (M, rows) matrix efficient.
+    """
     gram = Lam_y = part = None
     start, prior = 0, 0.0
     while start < X.shape[0]:

@@ -1,14 +1,15 @@
 """Collapsed bounds of SOLVE-GP with Gaussian noise: Shi et al. 2020, equations 9, 10 and 30.
 
-Everything is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
+All is whitened by the factor L of the stacked K (see ``posteriors.orthogonal_pass``): Lam = L^-1
 Kuf, q(v') q(u') with means m and block-diagonal covariance S = diag(S_u, S_v). With G = Lam Lam', b
-= Lam y', e = y - m' Lam, beta = 1 / noise, Gaussian noise makes of the bound, per output,
+= Lam y', e = y - m' Lam, beta = 1 / noise, the bound with Gaussian noise is, per output,
 
-    -N/2 log(2 pi noise) - beta/2 (|e|^2 + sum kff - tr G + tr(S G)) - (|m|^2 + tr S - M - log|S|) / 2.
+    -N/2 log(2 pi noise) - beta/2 (|e|^2 + sum kff - tr G + tr(S G))
+    - (|m|^2 + tr S - M - log|S|) / 2.
 
-Its optimum in a covariance is S_s = B_ss^-1, with B = I + beta G, of every set alone; there -beta/2
-tr(S_s G) and its KL term are
--log|B_ss| / 2. In the means it is B m = beta b over the sets whose means are free, the others taken off y. So
+The optimal covariance is S_s = B_ss^-1, with B = I + beta G, of each set separately; there -beta/2
+tr(S_s G) and its KL term are -log|B_ss| / 2. The optimal means solve B m = beta b over the sets
+with free means, after the others are subtracted from y. So
 
     (9)   q(v) given:      S_u, m_u optimal
     (10)  mean_v given:    the same with S_v = I, the prior's
@@ -18,27 +19,30 @@ At an optimum the gradient is that at fixed m and S. With c = Lam e' and Delta =
 (block-diagonal):
 
     Lam_bar   = beta (m e + Delta Lam),     Kuf_bar = L^-T Lam_bar,    kff_bar = -beta / 2
-    C         = Lam_bar Lam' = beta (m c' + Delta G)                    (whitening lemma; its lower triangle)
-    noise_bar = beta^2/2 (|e|^2 + sum kff - tr G + tr(S G)) - beta N / 2,     beta tr(S_s G) = M_s - tr B_ss^-1 at the optimum
+    C         = Lam_bar Lam' = beta (m c' + Delta G)          (whitening lemma; lower triangle)
+    noise_bar = beta^2/2 (|e|^2 + sum kff - tr G + tr(S G)) - beta N / 2
+                with beta tr(S_s G) = M_s - tr B_ss^-1 at the optimum
     m_v_bar   = beta c_v - m_v
-    W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)           for S_v = W_v W_v' given
+    W_v_bar   = -tril(beta G_vv W_v + W_v) + diag(1 / W_v,ii)          for S_v = W_v W_v' given
 
 and mean_v = L_vv m_v, scale_tril_v = L_vv W_v, as ``UnwhitenedSets`` has them: C_vv += m_v_bar m_v'
 + W_v_bar W_v'. P outputs share all but m, e and a given q(v).
 
-Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2: by Fischer's inequality
-never above SGPR on both sets, and it costs 14 M^2 N flops for M2 = M where that costs 16.
+Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2. By Fischer's inequality it
+is never above SGPR on both sets. It costs 14 M^2 N flops for M2 = M; SGPR costs 16.
 
-With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y',
-c = Lam W e', sum w e^2, sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar =
--beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G) again.
+With data weights, W = diag(w), each sum over data is weighted: G = Lam W Lam', b = Lam W y', c =
+Lam W e', sum w e^2, sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar = -beta
+w / 2, and again C = Lam_bar Lam' = beta (m c' + Delta G).
 
-On R ranks each has some of the rows. A first sum makes G and b those of all rows, and so R, S, m
-and W_v on every rank. Then the bound, C, m_v_bar and noise_bar are linear in what is left of the
-rows, sum w e^2, sum w kff, sum w and c: a rank takes its own of these, 1 / R of all else (tr G,
-tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1), and a second sum makes value and
-gradient whole. No square of y is summed, from which m' b would be taken off again.
+With R ranks, each has some of the rows. The first all-reduce gives every rank G and b of all rows,
+and so R, S, m and W_v. The bound, C, m_v_bar and noise_bar are linear in the remaining sums over
+rows: sum w e^2, sum w kff, sum w and c. A rank uses its own sums and 1 / R of all other terms (tr
+G, tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1). The second all-reduce completes
+value and gradient. Sums of e^2 instead of y^2 - m' b avoid cancellation.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,7 +63,7 @@ from .sgpr import checked, checked_with
 
 @record
 class OrthogonalSGPR:
-    """SOLVE-GP with Gaussian noise, q(u) optimal and implicit, and q(v) too unless it is given.
+    """SOLVE-GP with Gaussian noise; q(u) is optimal and implicit, and so is q(v) unless given.
 
     Parameters
     ----------
@@ -69,8 +73,8 @@ class OrthogonalSGPR:
     mean_v : (M2,) or, for P outputs, (P, M2); optional
         Mean of v, unwhitened.
     scale_tril_v : (M2, M2) or (P, M2, M2), optional
-        Lower factor of the covariance of v, with ``mean_v`` alone. Both given: equation 9 of Shi et
-        al. 2020. ``mean_v`` alone: equation 10, v has its prior covariance. Neither: equation 30,
+        Lower factor of the covariance of v; requires ``mean_v``. Both given: equation 9 of Shi et
+        al. 2020. Only ``mean_v``: equation 10, v has its prior covariance. Neither: equation 30,
         q(v) is optimal.
     mean : Mean, optional
 
@@ -91,12 +95,12 @@ class OrthogonalSGPR:
 
 
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
-    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M.
+    """Compute the bound of an ``OrthogonalSGPR``: 8 M^2 N flops for M2 = M (trsm and syrk).
 
-    With a ``group`` two sums, the second of a number.
+    With a ``group`` two all-reduces, the second of one number.
     """
-    last = lambda: reduce.NUMBER  # noqa: E731
-    return _evaluate("collapsed_bound", _bound, sgpr, X, Y, jitter, weights, group, last)
+    options = dict(jitter=jitter, weights=weights, group=group)
+    return _evaluate("collapsed_bound", _bound, sgpr, X, Y, lambda: reduce.NUMBER, **options)
 
 
 def _bound(sgpr, X, Y, scale, *, jitter, weights):
@@ -108,10 +112,13 @@ def _bound(sgpr, X, Y, scale, *, jitter, weights):
 def collapsed_bound_and_grad(
     sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None
 ) -> tuple[float, OrthogonalSGPR]:
-    """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
-    last = lambda: reduce.of_gradient(sgpr, wrt)  # noqa: E731
-    name = "collapsed_bound_and_grad"
-    return _evaluate(name, _bound_and_grad, sgpr, X, Y, jitter, weights, group, last, wrt)
+    """Compute bound and gradient of an ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M.
+
+    Memory for two (M + M2, N) arrays in addition to the covariance block.
+    """
+    last, name = lambda: reduce.of_gradient(sgpr, wrt), "collapsed_bound_and_grad"
+    options = dict(jitter=jitter, weights=weights, group=group, wrt=wrt)
+    return _evaluate(name, _bound_and_grad, sgpr, X, Y, last, **options)
 
 
 def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
@@ -123,9 +130,9 @@ def _bound_and_grad(sgpr, X, Y, scale, *, jitter, weights, wrt=None):
 
 
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
-    """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
-    last = lambda: reduce.NUMBER  # noqa: E731
-    return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, jitter, weights, group, last)
+    """Compute the SVGP with a ``WhitenedOrthogonal`` posterior whose bound is the collapsed one."""
+    options = dict(jitter=jitter, weights=weights, group=group)
+    return _evaluate("optimal_svgp", _optimum, sgpr, X, Y, lambda: reduce.NUMBER, **options)
 
 
 def _optimum(sgpr, X, Y, scale, *, jitter, weights):
@@ -149,8 +156,8 @@ def _optimum(sgpr, X, Y, scale, *, jitter, weights):
     )
 
 
-def _evaluate(name, function, sgpr, X, Y, jitter, weights, group, last, wrt=None):
-    """One of these functions; over ranks two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
+def _evaluate(name, function, sgpr, X, Y, last, **options):
+    """Call one of these functions; ranks all-reduce G and b, then the ``Packing`` ``last()``."""
 
     def sums():
         M, P = (
@@ -159,9 +166,7 @@ def _evaluate(name, function, sgpr, X, Y, jitter, weights, group, last, wrt=None
         )
         return [reduce.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
 
-    return reduce.evaluate(
-        name, function, sgpr, X, Y, sums, group=group, wrt=wrt, weights=weights, jitter=jitter
-    )
+    return reduce.evaluate(name, function, sgpr, X, Y, sums, **options)
 
 
 models.register(
@@ -177,13 +182,14 @@ models.register(
 
 
 class _State:
-    """What the value and the gradient share, the sets u and v as slices of the stack.
+    """Quantities that the value and the gradient share; the sets u and v are slices of the stack.
 
-    X and Y may be some of all rows: ``scale``.
+    With a rank's ``scale`` X and Y are some of all rows.
 
-    e (P, N) : the residuals, times the weights where there are any part : how much of what all rows
-    have together is in ``loss`` and ``value`` factors : chol(B_ss) of both sets, None where the
-    covariance is given; trils : W_v (P, M2, M2) if it is given and not I
+    e : (P, N) residuals, times the weights if given
+    part : this rank's share of the terms of all rows in ``loss`` and ``value``
+    factors : chol(B_ss) of both sets, None for a given covariance
+    trils : W_v (P, M2, M2) if given and not I
     """
 
     def __init__(self, sgpr, X, Y, jitter, weights, scale):
@@ -195,7 +201,7 @@ class _State:
             1.0 / number(sgpr.noise_variance),
             sgpr.covariance.blocks(sgpr.inducing, X),
         )
-        self.real_beta = in_dtype(self.beta, y.dtype)
+        self.real_beta, self.real_part = in_dtype(self.beta, y.dtype), y.dtype.type(self.part)
         with naming_repeated(sgpr.inducing):
             self.L = prior_factor(self.blocks.Kuu, jitter)
         M = sgpr.covariance.num_inducing(sgpr.inducing)[0]
@@ -249,7 +255,7 @@ class _State:
         self.value = data - self.part * (kl + P * optimal)
 
     def B(self, at):
-        """I + beta G of a set, or of both."""
+        """Return I + beta G of one set or of both."""
         B = np.ascontiguousarray(self.real_beta * self.G[at, at], like=self.G)
         add_to_diagonals(B, 1)
         return B
@@ -259,88 +265,144 @@ def _log_diagonal(R):
     return total(np.log(R.diagonal(0, -2, -1), dtype=float))
 
 
+class _Cotangents(NamedTuple):
+    """Terms of the module's text at fixed m and S; on ranks, this rank's share of them.
+
+    c : (M, P)
+    deltas : sum over outputs of I - S for both sets, None if S is the prior's
+    m_v_bar : (M2, P), None if mean_v is optimal
+    W_v_bar : (P, M2, M2), None unless scale_tril_v is given
+    """
+
+    c: Any
+    deltas: Any
+    m_v_bar: Any
+    W_v_bar: Any
+
+
 def _gradient(s, sgpr, X, wrt):
-    """By the formulas of the module's text; of several ranks, the part of this one."""
-    (P, N), (u, v), real_beta, part = s.y.shape, s.sets, s.real_beta, s.y.dtype.type(s.part)
-    c = kernels.matmul(s.Lam, s.e, transpose_b=True)  # (M, P)
-    # sum over outputs of I - S; of beta tr(S G) where S is optimal
-    deltas, degrees = [None, None], 0.0
+    """Compute the gradient by the formulas of the module's text; on ranks, this rank's share."""
+    c = kernels.matmul(s.Lam, s.e, transpose_b=True)
+    deltas, degrees = _deltas(s)
+    bars = _Cotangents(c, deltas, _m_v_bar(s, c, sgpr.mean_v is not None), _W_v_bar(s))
+    covariance_bar = inducing_bar = mean_bar = None
+    roots = {name.partition(".")[0] for name in wrt}
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (
+        ("inducing",) if "inducing" in roots else ()
+    )
+    if need:
+        Kuu_bar = kernels.whitening_vjp(_C(s, bars), s.L, overwrite_c=True)
+        kff_bar = kernels.full(s.y.shape[1], -0.5 * s.beta * len(s.y), s.y)
+        blocks_bar = Blocks(Kuu_bar, _Kuf_bar(s, deltas), weighted(kff_bar, s.weights))
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(
+            blocks_bar, s.blocks, sgpr.inducing, X, need
+        )
+    if sgpr.mean is not None and "mean" in roots:
+        mean_bar, _ = sgpr.mean.vjp((s.real_beta * s.e).reshape(s.shape), X, ("mean",))
+    grad = OrthogonalSGPR(
+        covariance_bar,
+        inducing_bar,
+        in_dtype(_noise_bar(s, degrees), s.y.dtype),
+        _mean_v_bar(s, sgpr, bars.m_v_bar),
+        _scale_tril_v_bar(s, sgpr, bars.W_v_bar),
+        mean_bar,
+    )
+    return restricted(grad, wrt)
+
+
+def _deltas(s):
+    """Return ``(deltas, degrees)``.
+
+    deltas : Delta = I - S of both sets, summed over outputs; None if S is the prior's
+    degrees : sum of beta tr(S G) over outputs and the sets with the optimal S
+    """
+    P, deltas, degrees = len(s.y), [None, None], 0.0
     for i, R in enumerate(s.factors):
         if R is not None:
             S = kernels.cholesky_inverse(R)
             degrees += P * (len(S) - np.trace(S, dtype=float))
             add_to_diagonals(S, -1)
             deltas[i] = np.multiply(S, -P, out=S)
-    trils_bar = None
     if s.trils is not None:
         deltas[1] = P * identities(s.L_v[0])
-        trils_bar = kernels.empty(s.trils.shape, s.trils)
-        for W, GW, bar in zip(s.trils, s.GW, trils_bar, strict=True):
+        for W in s.trils:
             deltas[1] -= kernels.matmul(W, W, transpose_b=True)
-            GW *= -real_beta
-            kernels.tril_update(GW, W, -1.0, out=bar)
-        trils_bar *= part
-    # to infinity, where the derivative is beyond the range of floats
+    return deltas, degrees
+
+
+def _noise_bar(s, degrees):
+    # an overflow to infinity is correct
     with np.errstate(over="ignore"):
-        noise_bar = 0.5 * s.beta * (s.beta * s.loss + s.part * degrees - P * s.count)
-    roots = {name.partition(".")[0] for name in wrt}
-    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (
-        ("inducing",) if "inducing" in roots else ()
-    )
-    given = sgpr.mean_v is not None
-    mean_v_bar = real_beta * c[v] - part * s.m[v] if given else None  # (M2, P)
-    covariance_bar = inducing_bar = mean_bar = None
-    if need:
-        C = kernels.matmul(real_beta * s.m, c, transpose_b=True)
-        Q = np.zeros_like(s.L)
-        for at, delta in zip((u, v), deltas, strict=True):
-            if delta is not None:
-                C[at, : at.stop] += (
-                    part
-                    * real_beta
-                    * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
-                )
-                Q[at, at] = real_beta * delta
-        if given:
-            C[v, v] += kernels.matmul(mean_v_bar, s.m[v], transpose_b=True)
-        if trils_bar is not None:
-            for bar, W in zip(trils_bar, s.trils, strict=True):
-                C[v, v] += kernels.tril_product(bar, W)
-        Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
-        # block upper triangular
-        Q = kernels.solve_triangular(s.L, Q, transpose=True, overwrite_b=True)
-        Kuf_bar = kernels.empty(s.Lam.shape, s.Lam)
-        Kuf_bar[u] = kernels.matmul(np.ascontiguousarray(Q[u], like=Q), s.Lam)
-        Kuf_bar[v] = kernels.matmul(np.ascontiguousarray(Q[v, v], like=Q), s.Lam[v])
-        if s.weights is not None:
-            Kuf_bar *= s.weights
-        for alpha, e in zip(kernels.solve_triangular(s.L, s.m, transpose=True).T, s.e, strict=True):
-            kernels.add_outer(Kuf_bar, real_beta * alpha, e)
-        bars = Blocks(
-            Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * s.beta * P, s.y), s.weights)
-        )
-        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(
-            bars, s.blocks, sgpr.inducing, X, need
-        )
-    if sgpr.mean is not None and "mean" in roots:
-        mean_bar, _ = sgpr.mean.vjp((real_beta * s.e).reshape(s.shape), X, ("mean",))
-    if given:
-        mean_v_bar = kernels.solve_triangular(s.L_v, mean_v_bar, transpose=True)
-        mean_v_bar = np.ascontiguousarray(mean_v_bar.T, like=mean_v_bar).reshape(sgpr.mean_v.shape)
-    if trils_bar is not None:
-        trils_bar = kernels.tril(
-            kernels.solve_triangular(s.L_v, trils_bar, transpose=True, overwrite_b=True)
-        )
-        trils_bar = trils_bar.reshape(sgpr.scale_tril_v.shape)
-    grad = OrthogonalSGPR(
-        covariance_bar,
-        inducing_bar,
-        in_dtype(noise_bar, s.y.dtype),
-        mean_v_bar,
-        trils_bar,
-        mean_bar,
-    )
-    return restricted(grad, wrt)
+        return 0.5 * s.beta * (s.beta * s.loss + s.part * degrees - len(s.y) * s.count)
+
+
+def _m_v_bar(s, c, given):
+    v = s.sets[1]
+    return s.real_beta * c[v] - s.real_part * s.m[v] if given else None
+
+
+def _W_v_bar(s):
+    """Compute W_v_bar; consumes ``s.GW``."""
+    if s.trils is None:
+        return None
+    bars = kernels.empty(s.trils.shape, s.trils)
+    for W, GW, bar in zip(s.trils, s.GW, bars, strict=True):
+        GW *= -s.real_beta
+        kernels.tril_update(GW, W, -1.0, out=bar)
+    bars *= s.real_part
+    return bars
+
+
+def _C(s, bars):
+    """Compute the lower triangle of C, with the terms of mean_v and scale_tril_v."""
+    v = s.sets[1]
+    C = kernels.matmul(s.real_beta * s.m, bars.c, transpose_b=True)
+    for at, delta in zip(s.sets, bars.deltas, strict=True):
+        if delta is not None:
+            C[at, : at.stop] += (
+                s.real_part
+                * s.real_beta
+                * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
+            )
+    if bars.m_v_bar is not None:
+        C[v, v] += kernels.matmul(bars.m_v_bar, s.m[v], transpose_b=True)
+    if bars.W_v_bar is not None:
+        for bar, W in zip(bars.W_v_bar, s.trils, strict=True):
+            C[v, v] += kernels.tril_product(bar, W)
+    return C
+
+
+def _Kuf_bar(s, deltas):
+    """Compute L^-T Lam_bar = (Q Lam + alpha e) W with Q = beta L^-T Delta, alpha = beta L^-T m."""
+    u, v = s.sets
+    Q = np.zeros_like(s.L)
+    for at, delta in zip(s.sets, deltas, strict=True):
+        if delta is not None:
+            Q[at, at] = s.real_beta * delta
+    # block upper triangular
+    Q = kernels.solve_triangular(s.L, Q, transpose=True, overwrite_b=True)
+    Kuf_bar = kernels.empty(s.Lam.shape, s.Lam)
+    Kuf_bar[u] = kernels.matmul(np.ascontiguousarray(Q[u], like=Q), s.Lam)
+    Kuf_bar[v] = kernels.matmul(np.ascontiguousarray(Q[v, v], like=Q), s.Lam[v])
+    if s.weights is not None:
+        Kuf_bar *= s.weights
+    for alpha, e in zip(kernels.solve_triangular(s.L, s.m, transpose=True).T, s.e, strict=True):
+        kernels.add_outer(Kuf_bar, s.real_beta * alpha, e)
+    return Kuf_bar
+
+
+def _mean_v_bar(s, sgpr, m_v_bar):
+    if m_v_bar is None:
+        return None
+    bar = kernels.solve_triangular(s.L_v, m_v_bar, transpose=True)
+    return np.ascontiguousarray(bar.T, like=bar).reshape(sgpr.mean_v.shape)
+
+
+def _scale_tril_v_bar(s, sgpr, W_v_bar):
+    if W_v_bar is None:
+        return None
+    bar = kernels.solve_triangular(s.L_v, W_v_bar, transpose=True, overwrite_b=True)
+    return kernels.tril(bar).reshape(sgpr.scale_tril_v.shape)
 
 
 def _checked(sgpr, X, Y, jitter):
@@ -351,11 +413,11 @@ def _checked(sgpr, X, Y, jitter):
             "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), `mean_v` alone"
             " (v has its prior covariance), or neither (q(v) optimal)"
         )
-    for name, due in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):
+    for name, expected in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):
         value = getattr(sgpr, name)
-        if value is not None and np.shape(value) != due:
+        if value is not None and np.shape(value) != expected:
             raise ValueError(
                 f"`{name}` has shape {np.shape(value)}, but `inducing.O` has {size} rows and Y the"
-                f" outputs {batch}: use {due}"
+                f" outputs {batch}: use {expected}"
             )
     return sgpr, X, Y, jitter

@@ -1,7 +1,7 @@
-"""The collapsed bound of SGPR (Titsias 2009; handbook, "SGPR" and appendices VI, VII) and the q(u) at which it is attained.
+"""The collapsed bound of SGPR and its optimal q(u).
 
-With beta = 1 / noise, L = chol(Kuu), Lam = L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta
-R^-1 Lam y:
+Titsias 2009; handbook, "SGPR" and appendices VI, VII. With beta = 1 / noise, L = chol(Kuu), Lam =
+L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta R^-1 Lam y:
 
     bound = log N(y | 0, Qff + noise I) - beta t / 2,     t = tr(Kff - Qff) = sum kff - |Lam|_F^2
           = -N/2 log(2 pi noise) - sum log R_ii - beta |y|^2 / 2 + |c|^2 / 2 - beta t / 2.
@@ -15,26 +15,31 @@ residual):
 
 P outputs share the covariance: the terms without y count P times.
 
-With weights of the data, W = diag(omega), each sum over data takes them, Lam Lam' = sum lam_n
-lam_n' and N = sum 1 too:
+With data weights, W = diag(omega), each sum over data is weighted, including Lam Lam' = sum lam_n
+lam_n' and N = sum 1:
 
     B = I + beta Lam W Lam',    c = beta R^-1 Lam W y,    t = sum omega kff - tr(Lam W Lam')
-    bound = -1/2 (sum omega) log(2 pi noise) - sum log R_ii - beta sum omega y^2 / 2 + |c|^2 / 2 - beta t / 2,
+    bound = -1/2 (sum omega) log(2 pi noise) - sum log R_ii - beta sum omega y^2 / 2 + |c|^2 / 2
+            - beta t / 2,
 
 the bound sum omega_n E log N(y_n | f_n, noise) - KL at its optimum q(v) = N(m, B^-1), m = R^-T c =
-beta B^-1 Lam W y. Gradient: q(v) may be held, since it is optimal, and with e = y - Lam' m, which
-is the e of above,
+beta B^-1 Lam W y. Gradient: q(v) is held fixed, because it is optimal, and with e = y - Lam' m, the
+e of above,
 
-    bound = -1/2 (sum omega) log(2 pi noise) - beta/2 sum omega_n (e_n^2 + kff_n - |lam_n|^2 + lam_n' B^-1 lam_n) - KL
+    bound = -1/2 (sum omega) log(2 pi noise)
+            - beta/2 sum omega_n (e_n^2 + kff_n - |lam_n|^2 + lam_n' B^-1 lam_n) - KL
     y_bar = -beta W e,    kff_bar = -beta omega / 2
-    Lam_bar = beta (m (W e)' + (I - B^-1) Lam W)                        each column as without weights, times its own
-    Kuf_bar = L^-T Lam_bar = beta (w (W e)' + L^-T (I - B^-1) Lam W)    w = L^-T m as above
+    Lam_bar = beta (m (W e)' + (I - B^-1) Lam W)        each column times its weight
+    Kuf_bar = L^-T Lam_bar
+            = beta (w (W e)' + L^-T (I - B^-1) Lam W)   w = L^-T m as above
     Lam W e = Lam W y - Lam W Lam' m = (B m - (B - I) m) / beta = m / beta
-    Lam_bar Lam' = m m' + (I - B^-1) (B - I) = m m' + B - 2 I + B^-1    so that the whitening rule gives the Kuu_bar of above
+    Lam_bar Lam' = m m' + (I - B^-1) (B - I)
+                 = m m' + B - 2 I + B^-1                the whitening rule gives the Kuu_bar above
     noise_bar = beta^2 / 2 (sum omega e^2 + t + tr(Lam W Lam' B^-1)) - beta / 2 sum omega
-    beta tr(Lam W Lam' B^-1) = tr((B - I) B^-1) = M - tr B^-1           so that N becomes sum omega, |e|^2 takes them: no more
+    beta tr(Lam W Lam' B^-1) = tr((B - I) B^-1) = M - tr B^-1
 
-The weights are those of rows, (N,), shared by the outputs as B is.
+so in noise_bar only N and |e|^2 become weighted. The weights (N,) belong to rows and are shared by
+the outputs, as B is.
 """
 
 from typing import Any, NamedTuple
@@ -94,7 +99,7 @@ def collapsed_bound(
     weights: ArrayLike | None = None,
     group: Group | None = None,
 ) -> float:
-    """The collapsed bound, in nats. 2 M^2 N flops; of long data, memory for some rows at a time.
+    """Compute the collapsed bound, in nats. 2 M^2 N flops; long data are processed in chunks.
 
     Parameters
     ----------
@@ -137,7 +142,7 @@ def collapsed_bound_and_grad(
     wrt: Names | None = None,
     group: Group | None = None,
 ) -> tuple[float, RecordT]:
-    """The collapsed bound of SGPR and its gradient.
+    """Compute the collapsed bound of SGPR and its gradient.
 
     Parameters
     ----------
@@ -149,12 +154,12 @@ def collapsed_bound_and_grad(
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
     weights : (N,) array, optional
-        How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one
-        covariance of q(u).
+        Non-negative weight of each row, as in ``elbo``. All outputs of a row have one weight,
+        because they share the covariance of q(u).
     group : group of ``fs.distributed``, optional
-        As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient.
-        For an OrthogonalSGPR the value comes with the second one, so that ``collapsed_bound`` has
-        it too.
+        As in ``elbo``, with two all-reduces: first Lam Lam' and Lam y with the scalar sums, then
+        the gradient. An ``OrthogonalSGPR`` reduces the value in the second one, so
+        ``collapsed_bound`` has both too.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 
@@ -162,7 +167,7 @@ def collapsed_bound_and_grad(
     -------
     value : float
     grad : SGPR or OrthogonalSGPR
-        In natural space; ``None`` for fields not asked for.
+        In natural space; ``None`` for fields that ``wrt`` leaves out.
 
     Raises
     ------
@@ -170,9 +175,9 @@ def collapsed_bound_and_grad(
 
     Notes
     -----
-    4 M^2 N + 10/3 M^3 flops, for ``OrthogonalSGPR`` with M2 = M 14 M^2 N + 29 M^3; two (M, N)
-    arrays beside the covariance block. On a device one copy to the host holds the value and whether
-    all is well.
+    4 M^2 N + 10/3 M^3 flops; 14 M^2 N + 29 M^3 for ``OrthogonalSGPR`` with M2 = M. Memory for two
+    (M, N) arrays in addition to the covariance block. On a device the value and the outcome of all
+    checks are copied to the host once.
 
     Examples
     --------
@@ -205,10 +210,10 @@ def optimal_svgp(
     weights: ArrayLike | None = None,
     group: Group | None = None,
 ) -> SVGP:
-    """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
+    """Compute the SVGP with the optimal q(u), whose bound equals the collapsed bound.
 
-    Of long data, memory for some rows at a time. On a device nothing but the value of the bound, with
-    whether all is well, is copied to the host.
+    q(v) = N(B^-1 beta Lam y, B^-1) with u = L v. Long data are processed in chunks. On a device
+    only the value of the bound and the outcome of all checks are copied to the host.
 
     Parameters
     ----------
@@ -218,9 +223,9 @@ def optimal_svgp(
     Returns
     -------
     SVGP
-        With a ``Whitened`` posterior, of an ``OrthogonalSGPR`` a ``WhitenedOrthogonal`` one, and a
-        ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed Cholesky
-        factorisation (appendix VII of the handbook gives an upper one).
+        With a ``Whitened`` posterior (``WhitenedOrthogonal`` for an ``OrthogonalSGPR``) and a
+        ``Gaussian`` likelihood. One reversed Cholesky factorisation of B gives the lower factor of
+        B^-1 (appendix VII of the handbook gives an upper factor).
 
     Raises
     ------
@@ -257,10 +262,12 @@ def _optimum(sgpr, X, Y, scale, *, jitter, weights):
 
 
 class InPlace(NamedTuple):
-    """What a bound has in the place of terms of the collapsed one's gradient, for all outputs together.
+    """Terms of another bound that replace those of the collapsed gradient, summed over outputs.
 
-    Lam_bar : (M, N), in the place of P beta (I - B^-1) Lam W; C : (M, M), of which the lower triangle is read, in the place of
-    P (B - 2 I + B^-1); noise, covariance : added, of the noise variance, and of the covariance where it is met beside the blocks
+    Lam_bar : (M, N), replaces P beta (I - B^-1) Lam W
+    C : (M, M), lower triangle, replaces P (B - 2 I + B^-1)
+    noise : added to the cotangent of the noise variance
+    covariance : added to the cotangent of the covariance, besides that of the blocks
     """
 
     Lam_bar: Any
@@ -270,11 +277,11 @@ class InPlace(NamedTuple):
 
 
 def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
-    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; of the rows X.
+    """Compute the gradient at rows X, restricted to ``wrt``. Consumes the ``State`` of ``forward``.
 
-    ``others`` : InPlace, of another bound with the same mean of q(u)
+    others : InPlace of another bound with the same mean of q(u)
     """
-    part = scale.kl  # of what all rows have together
+    part = scale.kl  # this rank's share of the terms of all rows
     P, N = s.y.shape
     M = s.L.shape[0]
     beta, real = s.beta, s.y.dtype.type
@@ -289,7 +296,7 @@ def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
     trace = np.trace(B_inverse, dtype=float)
     squares = total(np.square(e, dtype=float), s.weights) + part * P * s.t
     e = weighted(e, s.weights)
-    # to infinity, where the derivative is beyond the range of floats
+    # an overflow to infinity is correct
     with np.errstate(over="ignore"):
         noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (
             0 if others is None else others.noise
@@ -337,7 +344,7 @@ def gradient(s, sgpr, X, wrt, others=None, scale=ALL_ROWS):
 
 
 def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.ndarray, float]:
-    """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
+    """Check the arguments of a collapsed bound and cast them to one dtype; Y as (N,) or (P, N)."""
     check.parts(sgpr)
     check.defer(sgpr, X)
     X = check.inputs("X", X)
@@ -371,7 +378,7 @@ def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.n
 def checked_with(
     weights, checked, sgpr, X, Y, jitter
 ) -> tuple[AnyRecord, np.ndarray, np.ndarray, float, np.ndarray | None]:
-    """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
+    """Apply ``checked`` of the kind of model, and check weights (N,); None stays None."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None
     (sgpr, X, Y, jitter), weights = weighing.through(
@@ -379,9 +386,9 @@ def checked_with(
     )
     if weights.ndim > 1 and weights.shape[1] > 1:
         raise ValueError(
-            f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance"
-            f" of q(u), and so one weight a row; give ({len(X)},), or an {type(sgpr).__name__} for"
-            " each output, or train an SVGP, which takes them"
+            f"`weights` has shape {weights.shape}, but the outputs share one covariance of q(u) and"
+            f" so one weight per row; give ({len(X)},), one {type(sgpr).__name__} per output, or"
+            " train an SVGP"
         )
     return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 

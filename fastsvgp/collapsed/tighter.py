@@ -1,38 +1,44 @@
-"""A tighter bound than the collapsed one, for those who can afford all of K_ff: Shi et al. 2020, equations 14 and 15.
+"""A tighter bound than the collapsed one, at the cost of all of K_ff.
 
-What u leaves over of f has the covariance Delta = K_ff - Q_ff. The collapsed bound pays tr(Delta) /
-(2 noise) for it, this one tr((Q_ff + noise I)^-1 Delta) / 2, which is never more. Names as in
-``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R' with W = diag(w) the weights of the
-data, or I. Besides
+Shi et al. 2020, equations 14 and 15. The residual of f given u has the covariance Delta = K_ff -
+Q_ff. The collapsed bound pays tr(Delta) / (2 noise) for it, this one tr((Q_ff + noise I)^-1 Delta)
+/ 2, which is never more. Names as in ``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R'
+with W = diag(w) the data weights, or I. In addition
 
     Gam = Lam W,    U = R^-1 Gam,    V = U Delta,    S = V U' = U Delta U',    G = R^-T S R^-1
 
-Weights are rows repeated: y of them all is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F =
-beta (W - beta U' U). So
+Weights repeat rows: the repeated y is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F = beta
+(W - beta U' U). So
 
-    bound = the collapsed one + x,    x = beta^2 / 2 tr(U Delta U') = beta^2 / 2 tr(B^-1 D),    D = Gam Delta Gam' = R S R'.
+    bound = the collapsed one + x
+    x = beta^2 / 2 tr(U Delta U') = beta^2 / 2 tr(B^-1 D),    D = Gam Delta Gam' = R S R'.
 
 Reverse, per output, with T = Gam Delta = R V:
 
-    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U Lam_bar of x = beta^2 B^-1 T W
-    by each Gam = Lam W of D, which is symmetric
-                 - beta (I - B^-1) Gam                                 by d Delta = -(d Lam' Lam + Lam' d Lam): -2 Lam Delta_bar,
-                                                                       where Lam Gam' = (B - I) /
-                                                                       beta
-                 - beta^3 B^-1 D B^-1 Gam                              by d B = beta (d Lam Gam' + Gam d Lam')
-    Lam_bar of the collapsed bound = beta (m (W e)' + (I - B^-1) Gam)  its second term is that of x with the other sign
-    Lam_bar of both = beta m (W e)' + beta^2 R^-T (V W - beta S U)     B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
-    C = Lam_bar Lam' of both = m m' + beta^2 B^-1 D (I - beta B^-1 Lam W Lam') = m m' + beta^2 B^-1 D B^-1 = m m' + beta^2 G
-    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam')
-             = beta / 2 (tr S + tr G)                                  by beta B^-1 Lam W Lam' = I - B^-1
+    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U
+    Lam_bar of x = beta^2 B^-1 T W             by both Gam = Lam W in D, which is symmetric
+                 - beta (I - B^-1) Gam         by d Delta = -(d Lam' Lam + Lam' d Lam):
+                                               -2 Lam Delta_bar, with Lam Gam' = (B - I) / beta
+                 - beta^3 B^-1 D B^-1 Gam      by d B = beta (d Lam Gam' + Gam d Lam')
+    Lam_bar of the collapsed bound
+                 = beta (m (W e)' + (I - B^-1) Gam)        the second term cancels that of x
+    Lam_bar of both
+                 = beta m (W e)' + beta^2 R^-T (V W - beta S U)
+                   with B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
+    C = Lam_bar Lam' of both
+                 = m m' + beta^2 B^-1 D (I - beta B^-1 Lam W Lam')
+                 = m m' + beta^2 B^-1 D B^-1 = m m' + beta^2 G
+    dx/dbeta     = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam')
+                 = beta / 2 (tr S + tr G)      by beta B^-1 Lam W Lam' = I - B^-1
     noise_bar of x = -beta^2 dx/dbeta = -beta^3 / 2 (tr S + tr G)
 
-Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U:
-beta U' U <= W. Delta is subtracted entry by entry, so it is right to the rounding of one variance.
-S and G are positive semi-definite, and no matrix is the difference of two large ones.
+If N times the variance is large relative to the noise, T and D are large and B^-1 is small.
+Therefore all products use U: beta U' U <= W. Delta is subtracted entry by entry, so its error is
+the rounding of one variance. S and G are positive semi-definite, and no matrix is the difference of
+two large ones.
 
-Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows
-I, and columns J from the beginning of I on, of which those beyond I count twice.
+Kff_bar is known before K_ff is, so K_ff is computed once, in blocks that are contracted
+immediately: rows I, and columns J from the beginning of I, of which those beyond I count twice.
 """
 
 import numpy as np
@@ -45,7 +51,7 @@ from ..runtime.edge import public_call
 from .forward_pass import forward
 from .sgpr import SGPR, InPlace, checked, checked_with, gradient
 
-# rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
+# rows of K_ff per block: with more rows, more of the diagonal blocks is computed twice
 RUN = 256
 
 
@@ -59,7 +65,7 @@ def tighter_bound(
     weights: ArrayLike | None = None,
     max_rows: int = 20_000,
 ) -> float:
-    """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
+    """Compute the tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
 
     Parameters
     ----------
@@ -97,7 +103,7 @@ def tighter_bound_and_grad(
     max_rows: int = 20_000,
     wrt: Names | None = None,
 ) -> tuple[float, RecordT]:
-    """A bound between the collapsed one and the log marginal likelihood, and its gradient.
+    """Compute a bound between collapsed bound and log marginal likelihood, and its gradient.
 
     Parameters
     ----------
@@ -108,9 +114,10 @@ def tighter_bound_and_grad(
     jitter : float, optional
         As in ``collapsed_bound``.
     weights : (N,) array, optional
-        How often each row counts, as in ``collapsed_bound``.
+        Non-negative weight of each row, as in ``collapsed_bound``.
     max_rows : int
-        More rows are refused, with what they would cost: time grows with N^2.
+        Largest N accepted, because time grows with N^2; default 20,000. The error for more rows
+        reports the cost.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 
@@ -118,7 +125,7 @@ def tighter_bound_and_grad(
     -------
     value : float
     grad : SGPR
-        In natural space; ``None`` for fields not asked for.
+        In natural space; ``None`` for fields that ``wrt`` leaves out.
 
     Raises
     ------
@@ -129,11 +136,11 @@ def tighter_bound_and_grad(
 
     Notes
     -----
-    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N)
-    and (N, 256) arrays, never (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs
-    no more digits than it costs the collapsed bound. The bound of SOLVE-GP whose q(v) is optimal
-    for all data as inducing inputs O. Source: Shi et al. 2020, equation 14. No ``group``: each rank
-    would need the inputs of all others, for K_ff is of every two data.
+    4 M N^2 + 9 M^2 N flops, and each entry of K_ff once, with its derivatives; memory for some
+    (M, N) and (N, 256) arrays, never (N, N). K_ff - Q_ff is formed entry by entry, so with small
+    noise the bound loses no more digits than the collapsed bound. It is the bound of SOLVE-GP with
+    all data as inducing inputs O and the optimal q(v). Source: Shi et al. 2020, equation 14. There
+    is no ``group``, because K_ff pairs the inputs of each rank with those of all others.
 
     Examples
     --------
@@ -157,7 +164,10 @@ def tighter_bound_and_grad(
 
 
 def _tighter(s, covariance, X, need=None):
-    """``(value, InPlace)``; ``need`` holds names of the covariance, and without it there is no gradient."""
+    """Return ``(value, InPlace)``.
+
+    need : names of the covariance to differentiate; None computes only the value
+    """
     real_beta, P = in_dtype(s.beta, s.y.dtype), len(s.y)
     scale = P * real_beta * real_beta
     U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
@@ -178,7 +188,10 @@ def _tighter(s, covariance, X, need=None):
 
 
 def _through_Kff(covariance, X, Lam, U, scale, need):
-    """``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U; V as well only if ``need`` is not None."""
+    """Return ``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U.
+
+    V is None if ``need`` is None.
+    """
     x, V, covariance_bar = 0.0, None if need is None else np.zeros_like(U), None
     for start in range(0, len(X), RUN):
         I, J, beyond = (  # noqa: E741
@@ -211,8 +224,8 @@ def _checked(
     if N > most:
         M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
         raise ValueError(
-            f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two"
-            f" data would be computed, and some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at"
-            f" each call. Give fewer rows, or `max_rows={N}` to do it"
+            f"{name}: `X` has {N} rows, more than `max_rows`, {most}; each call would compute {N}^2"
+            f" covariances and spend {2 * M * N**2 / 1e12:.2g} Tflop on them. Give fewer rows, or"
+            f" `max_rows={N}`"
         )
     return sgpr, X, Y, jitter, weights

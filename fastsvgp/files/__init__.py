@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and rows read from them."""
+"""Atomic writes, lock files, and arrays of rows from several files."""
 
 from .atomic import (
     InUse as InUse,

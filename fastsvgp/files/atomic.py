@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; temporary ones that a killed process left; locks that end with their process."""
+"""Atomic writes, removal of temporary files left by killed processes, and lock files."""
 
 import os
 import re
@@ -8,16 +8,16 @@ from typing import TypeAlias
 
 try:
     import fcntl
-except ImportError:  # on Windows nothing is locked, and so nothing is known to be left over
+except ImportError:  # Windows: no locks, and so no leftovers can be recognised
     fcntl = None  # type: ignore[assignment]
 
 Path: TypeAlias = str | os.PathLike[str]
 
 
 def as_path(name, path):
-    """A path as text.
+    """Convert a path to text.
 
-    Whole numbers, which ``open`` takes for files that are open already, are refused.
+    Whole numbers, which ``open`` takes as file descriptors, are rejected.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"{name} must be a path (text or os.PathLike), got {path!r}")
@@ -25,11 +25,11 @@ def as_path(name, path):
 
 
 def write_atomically(path, write, keep=None):
-    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
+    """Write a temporary file beside ``path`` by ``write(file)`` and move it to ``path``.
 
-    Through a link the file that it stands for is written. A pipe or a device is written to; nothing
-    can be moved onto it. What was there before is moved to the path ``keep(path)``, if that is
-    given, once the new file is whole.
+    A failure leaves ``path`` unchanged. If ``path`` is a link, its target is replaced. A pipe or a
+    device is written directly. If ``keep`` is given, an existing file is moved to ``keep(path)``
+    once the new file is complete.
     """
     path = as_path("`path`", path)
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -38,7 +38,7 @@ def write_atomically(path, write, keep=None):
         return
     path = os.path.realpath(path)
     handle, temporary = _temporary(path)
-    lock = None if fcntl is None else os.dup(handle)  # held until the file has its name
+    lock = None if fcntl is None else os.dup(handle)  # held until the file is renamed
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
@@ -51,7 +51,7 @@ def write_atomically(path, write, keep=None):
             os.replace(path, keep(path))
         os.replace(temporary, path)
     except BaseException:
-        with suppress(FileNotFoundError):  # an interrupt may come when it has its name already
+        with suppress(FileNotFoundError):  # an interrupt can come after the rename
             os.unlink(temporary)
         raise
     finally:
@@ -60,18 +60,18 @@ def write_atomically(path, write, keep=None):
 
 
 def _temporary(path):
-    """An open temporary file beside ``path``, locked; its name is one that ``clear_leftovers`` knows."""
+    """Open and lock a temporary file beside ``path``, whose name ``clear_leftovers`` finds."""
     folder, name = os.path.split(path)
     while True:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".part")
         _lock(handle, wait=True)
         if os.path.exists(temporary):
             return handle, temporary
-        os.close(handle)  # taken for a leftover before it was locked
+        os.close(handle)  # ``clear_leftovers`` removed it before it was locked
 
 
 def clear_leftovers(path):
-    """Remove the temporary files of ``write_atomically(path)`` whose process has ended: nobody holds their lock."""
+    """Remove temporary files of ``write_atomically(path)`` that no process holds a lock on."""
     folder, name = os.path.split(os.path.realpath(path))
     ours = re.compile(re.escape(f".{name}.") + r"[a-z0-9_]{8}\.part")
     with suppress(OSError):
@@ -80,7 +80,7 @@ def clear_leftovers(path):
 
 
 def _clear(path):
-    with suppress(OSError):  # another process was faster, or it is not ours to remove
+    with suppress(OSError):  # removed by another process, or no permission
         handle = os.open(path, os.O_RDWR)
         try:
             if _lock(handle):
@@ -89,18 +89,18 @@ def _clear(path):
             os.close(handle)
 
 
-# --- locks ---------------------------------------------------------------------------------------------------------------
+# --- locks ----------------------------------------------------------------------------------------
 
 
 class InUse(Exception):
-    """Another process holds a lock; the text says which."""
+    """Another process, named by the message, holds a lock."""
 
 
 def take_lock(path):
-    """Make a file and lock it until ``release_lock``, or until this process ends in whatever way.
+    """Create a file and lock it until ``release_lock`` or the end of this process.
 
-    Returns what ``release_lock`` needs. Raises ``InUse`` where another holds it. On a file system
-    without locks it is made all the same, and keeps nobody out.
+    Returns the handle for ``release_lock``. Raises ``InUse`` if another process holds the lock. On
+    a file system without locks the file is still created, but locks out no process.
     """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -111,26 +111,26 @@ def take_lock(path):
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 break
-        os.close(handle)  # who held it removed the file in between
-    import socket  # late: few who save a model need it
+        os.close(handle)  # the last holder removed the file in the meantime
+    import socket  # imported late: most saves do not need it
 
     os.ftruncate(handle, 0)
-    with suppress(OSError):  # a full disk; the words are for people only
+    with suppress(OSError):  # a full disk; the text is only informative
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
     return handle
 
 
 def release_lock(path, handle):
-    """Remove the file of a lock, and let go of it."""
+    """Remove the file of a lock and release the lock."""
     with suppress(OSError):
         os.unlink(path)
     os.close(handle)
 
 
 def _lock(handle, wait=False):
-    """Lock an open file for as long as it, or a duplicate of its number, is open.
+    """Lock an open file until it and all duplicates of its handle are closed.
 
-    Returns False where another has the lock, and None where the file system knows no locks.
+    Returns False if another process has the lock, and None if the file system has no locks.
     """
     if fcntl is None:
         return None

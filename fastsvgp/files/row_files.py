@@ -1,4 +1,4 @@
-"""Several .npy files of rows as one array, of which only the rows asked for are read."""
+"""Several .npy files of rows as one array; only the requested rows are read."""
 
 import os
 from collections.abc import Iterable
@@ -11,9 +11,11 @@ from .atomic import Path, as_path
 
 
 class RowFiles:
-    """Rows of several memory-mapped arrays, one after the other: for ``fit``, which asks for sorted row numbers, and slices.
+    """Concatenated rows of several memory-mapped arrays.
 
-    shape, dtype : those of all rows together
+    Indexed by row numbers, masks and slices; ``fit`` uses sorted row numbers and slices.
+
+    shape, dtype : of the concatenated array
     """
 
     def __init__(self, parts):
@@ -26,7 +28,7 @@ class RowFiles:
         return self.shape[0]
 
     def __getitem__(self, rows):
-        """The rows with these numbers, or of a slice, as an array in memory."""
+        """Return the rows of a slice, a mask or numbers as an array in memory."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
@@ -48,7 +50,7 @@ class RowFiles:
         rows = np.where(rows < 0, rows + len(self), rows)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(
-                f"row_files: there are {len(self)} rows, and numbers beyond them were asked for"
+                f"row_files: there are {len(self)} rows; row numbers beyond them were requested"
             )
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         where = np.searchsorted(self._ends, rows, side="right") - 1
@@ -70,28 +72,29 @@ class RowFiles:
 
 
 def row_files(paths: Path | Iterable[Path]) -> RowFiles:
-    """Several .npy files as one array of rows, memory-mapped: for ``fit``, with or without a group.
+    """Memory-map several .npy files as one array of rows: for ``fit``, with or without a group.
 
     Parameters
     ----------
     paths : sequence of path-like
-        Files of arrays (N_i, ...) that agree in all but the number of rows; ``glob`` gives no
-        order: sort its names.
+        Files of arrays (N_i, ...) that agree in dtype and all axes but the first. Sort the names
+        from ``glob``, which returns them in no particular order.
 
     Returns
     -------
     RowFiles
-        With ``shape``, ``dtype``, and rows by number or slice; only what is asked for is read. A
-        training on it is, bit by bit, that on one file of all rows.
+        With ``shape``, ``dtype``, and rows by number or slice; only the requested rows are read.
+        Training on it gives bitwise the results of training on one file of all rows.
 
     Raises
     ------
     DataFileError
-        No .npy file; other columns or another dtype than the first one: names the file.
+        A file is not a .npy file, or its columns or dtype differ from those of the first. Names the
+        file.
     OSError
-        A file that cannot be opened.
+        A file cannot be opened.
     ValueError
-        No paths at all.
+        ``paths`` is empty.
 
     Examples
     --------
@@ -127,7 +130,7 @@ def _opened(name):
     try:
         part = np.load(name, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise DataFileError(f"row_files: {name} is no .npy file of numbers ({error})") from error
+        raise DataFileError(f"row_files: {name} is not a .npy file of numbers ({error})") from error
     if not isinstance(part, np.memmap) or part.ndim == 0:
         raise DataFileError(f"row_files: {name} holds no array of rows; write it with numpy.save")
     return part

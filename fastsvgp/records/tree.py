@@ -77,12 +77,17 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     fields = dict(tree.__dict__)
     given: Any = tree
     for name, kind in given._record_fields:
-        if kind != "static" and fields[name] is not None:
-            rest = [getattr(other, name) for other in others]
-            if kind == "tuple" and isinstance(fields[name], tuple):
-                fields[name] = _mapped_each(f, fields[name], rest)
-            else:
-                fields[name] = _mapped(f, fields[name], rest)
+        value = fields[name]
+        if kind == "static" or value is None:
+            continue
+        if not others and not isinstance(value, tuple):
+            fields[name] = tree_map(f, value) if type(value) in _TYPES else f(value)
+            continue
+        rest = [getattr(other, name) for other in others]
+        if kind == "tuple" and isinstance(value, tuple):
+            fields[name] = _mapped_each(f, value, rest)
+        else:
+            fields[name] = _mapped(f, value, rest)
     # past __init__: a frozen dataclass sets its fields one slow call each
     new = object.__new__(type(tree))
     new.__dict__.update(fields)

@@ -4,7 +4,7 @@ from threading import get_ident
 
 from numpy import ndarray
 
-from .dispatch import twin
+from .dispatch import family
 
 
 class blas_threads_for:
@@ -24,7 +24,7 @@ class blas_threads_for:
 
     def __enter__(self):
         if self._sizes is not None:
-            threads = twin("common.blas_threads")
+            threads = _threads()
             # before: an interrupt may come as ``enter`` returns
             self._thread, self._leave = get_ident(), threads.leave
             if not threads.enter(*self._sizes):
@@ -45,6 +45,10 @@ class blas_threads_for:
     __del__ = __exit__
 
 
+_threads = family("common.blas_threads")
+_NUMBERS = frozenset((float, int, bool, str, type(None)))  # and others that have no sizes
+
+
 def _sizes(arguments, joint):
     """``(M, B)``: rows of the matrices that are factorised, and of the batch; ``None`` where no array of NumPy says."""
     M, B, first, full = None, 0, None, False
@@ -53,6 +57,8 @@ def _sizes(arguments, joint):
             if value.ndim:
                 B = max(B, len(value))
                 first = value if first is None else first
+        elif type(value) in _NUMBERS:
+            continue
         elif isinstance(getattr(value, "layers", None), tuple):
             layers = [
                 sizes
@@ -62,7 +68,7 @@ def _sizes(arguments, joint):
             if not layers:
                 return None
             M = max(rows for rows, _ in layers)
-        elif value is not None and type(value) not in (float, int) and M is None:
+        elif M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:
                 full = full or hasattr(value, "sites")  # of all data

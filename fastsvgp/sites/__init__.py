@@ -1,1 +1,1 @@
-"""The dual parameterisation: t-VGP and t-SVGP, whose parameters are sites."""
+"""The dual parameterisation: t-VGP and t-SVGP, parameterised by sites."""

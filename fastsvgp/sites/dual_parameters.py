@@ -1,13 +1,13 @@
-"""What each datum does to a posterior: its site, and the prediction of it without it.
+"""Sites of the data, and leave-one-out predictions from them.
 
-At a q(f) with marginals N(mu, v), cotangents a, b of the data term make of each datum a Gaussian
-site: with beta = -2 b,
+At a q(f) with marginals N(mu, v), each datum has a Gaussian site, given by the cotangents a, b of
+the data term: with beta = -2 b,
 
     t(f) = exp(lambda_1 f - lambda_2 f^2 / 2),    lambda_2 = beta,    lambda_1 = a + beta mu
 
 (mu without the mean function). At the optimum of the bound q is the prior times these sites (Adam
-et al. 2021, section 3). Where all of q comes of them, f_i without its own datum has the cavity
-marginal: with s = v - (kff - qff), what u has in its variance,
+et al. 2021, section 3). If q is made of the sites, f_i without its own datum has the cavity
+marginal: with s = v - (kff - qff), the part of its variance due to u,
 
     mean = (mu - s lambda_1) / (1 - s lambda_2),    var = s / (1 - s lambda_2) + kff - qff.
 """
@@ -31,13 +31,16 @@ from ..runtime.edge import public_call
 
 @record
 class Sites:
-    """A Gaussian site exp(lambda1 f - lambda2 f^2 / 2) for each datum; f is the latent function without its mean function.
+    """A Gaussian site exp(lambda1 f - lambda2 f^2 / 2) for each datum.
+
+    f is the latent function without its mean function.
 
     Parameters
     ----------
     lambda1 : (..., n)
+        Coefficient of f.
     lambda2 : (..., n)
-        Negative where the likelihood is not log-concave there.
+        Precision; negative where the likelihood is not log-concave.
 
     Examples
     --------
@@ -54,7 +57,7 @@ class Sites:
 def dual_parameters(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Sites:
-    """The site that each datum has at the model's q(u): how strongly, and where to, it pulls the function.
+    """Compute the site of each datum at the model's q(u): its pseudo-target and precision.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ def dual_parameters(
     -------
     Sites
         ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs. The pseudo-target of a datum is
-        lambda1 / lambda2, its precision lambda2, which is its influence.
+        lambda1 / lambda2. Its precision lambda2 measures its influence.
 
     Raises
     ------
@@ -97,13 +100,15 @@ def dual_parameters(
 def leave_one_out(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> Array:
-    """The log density of each datum as predicted without it, from the sites; its mean, negated, is a held-out NLPD.
+    """Compute the leave-one-out log predictive density of each datum from the sites.
+
+    Its negated mean is a held-out NLPD.
 
     Parameters
     ----------
     model : SVGP
-        Near the optimum of its q(u), X and Y being all that it learnt from; with a ``Whitened``,
-        ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
+        Near the optimum of its q(u) for X and Y, all the data that it was trained on. With a
+        ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X, Y, jitter, rng
         As in ``dual_parameters``.
 
@@ -114,16 +119,15 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        A datum without which its marginal would have no positive variance: q(u) is far from its
-        optimum.
+        A marginal without its datum has no positive variance: q(u) is far from its optimum.
     TypeError, NotPositiveDefinite
         As ``elbo``.
 
     Notes
     -----
-    Exact for Gaussian noise at the optimal q(u), inducing inputs and parameters held; else an
-    approximation, as good as the sites are. Inducing inputs were chosen, and parameters learnt,
-    with the datum: what it says of them is not taken out. M^2 N flops more than ``elbo``.
+    Exact for Gaussian noise at the optimal q(u) with inducing inputs and parameters held fixed;
+    otherwise as accurate as the sites. The effect of the datum on inducing inputs and parameters is
+    not removed. M^2 N flops more than ``elbo``.
 
     Examples
     --------
@@ -136,8 +140,8 @@ def leave_one_out(
     if not isinstance(given.posterior, GaussianFactor | DualTying):
         kind = type(given.posterior).__name__
         raise TypeError(
-            f"leave_one_out: the covariance of a {kind} posterior does not come of sites alone; use"
-            " a Whitened one"
+            f"leave_one_out: the sites do not determine the covariance of a {kind} posterior; use a"
+            " Whitened one"
         )
     model, X, Y, dtype = check.svgp(model, X, Y)
     jitter = check.jitter_amount(jitter, dtype)
@@ -163,7 +167,7 @@ def leave_one_out(
 
 
 def _sites(model, X, Y, jitter, rng):
-    """``(Sites, marginals with the mean function, the data term)``."""
+    """Return ``(Sites, marginals with the mean function, the data term)``."""
     layer = layer_pass(model, jitter, len(X))
     parts = [(part.ell, part.f, part.f_bar) for part in sweep(model, layer, X, Y, ALL_ROWS, rng)]
     total = sum(ell for ell, _, _ in parts)
@@ -178,7 +182,7 @@ def _sites(model, X, Y, jitter, rng):
 
 
 def _explained(model, X, jitter):
-    """qff (N,): the variance of each value that u knows of under the prior."""
+    """Return qff (N,), the prior variance of each value that u explains."""
     L = kernels.cholesky(model.covariance.Kuu(model.inducing), jitter)
     Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X))
     return kernels.column_moments(Lam, np.zeros(len(L), Lam.dtype, like=Lam))[1]

@@ -1,8 +1,8 @@
-"""Models with a site for each datum, and how q follows the sites while all else stays."""
+"""Models with a site per datum, and the classes that update their q for new sites."""
 
-from .site_pass import SparseSites
+from .site_pass import InducingSites
 from .site_svgp import SiteSVGP
-from .vgp import VGP, FullSites
+from .vgp import VGP, DataSites
 
-# called with (checked model, X, jitter): .layer(rows), .moved(rows, sites)
-SITES_OF = {SiteSVGP: SparseSites, VGP: FullSites}
+# called with (checked model, X, jitter): .layer(rows), .updated(rows, sites)
+SITES_OF = {SiteSVGP: InducingSites, VGP: DataSites}

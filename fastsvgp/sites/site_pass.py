@@ -1,4 +1,4 @@
-"""q(u) of a ``SiteSVGP`` from its sites, and the way back: A and t, by runs of rows.
+"""q(u) of a ``SiteSVGP`` from its sites, and the backward pass: A and t, in chunks of rows.
 
 Formulas and names as in ``site_svgp``.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..bounds.layer_pass import LayerParts, LayerPass
-from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
+from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
 from ..errors import InvalidSites
 from ..likelihoods.base import total
 from ..posteriors.base import PriorFactor, prior_factor
@@ -20,14 +20,17 @@ from .dual_parameters import Sites
 
 INVALID = (
     "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and"
-    " natural_step keeps valid sites valid; where the covariance function has moved since, smaller"
-    " steps may be needed"
+    " natural_step keeps valid sites valid; after a change of the covariance function, take smaller"
+    " steps"
 )
-RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
+RUN_NUMBERS = 2**22  # numbers in an (M, chunk) array: 32 MiB in float64
 
 
-def held_layer(model, X, jitter):
-    """The layer whose q(u) the sites make, in whitened coordinates: A and t, run of rows by run of rows. Of a checked model."""
+def layer_of_sites(model, X, jitter):
+    """Compute the layer with the q(u) of the sites of a checked model: A and t, in whitened form.
+
+    Rows are processed in chunks.
+    """
     L, batch = factor(model, jitter), model.sites.lambda1.shape[:-1]
     first, second = (a.reshape(-1, len(X)) for a in (model.sites.lambda1, model.sites.lambda2))
     A, t = kernels.empty((len(first), *L.shape), L), np.zeros((len(first), len(L)), L.dtype, like=L)
@@ -40,16 +43,19 @@ def held_layer(model, X, jitter):
     return LayerParts(model.covariance, state, model.inducing, model.mean)
 
 
-def site_pass(held, jitter, columns=0, need=()):
-    """The ``LayerPass``; what it says of sites that are not valid, in the words of this model."""
+def site_pass(layer, jitter, columns=0, need=()):
+    """Create the ``LayerPass``; invalid sites raise an error with the field names of this model."""
     try:
-        return LayerPass(held, jitter, columns, need)
+        return LayerPass(layer, jitter, columns, need)
     except InvalidSites as error:
         raise InvalidSites(INVALID) from error
 
 
 def _add_sites(A, t, Lam, first, second, add):
-    """Add what sites (P, B) with these projections are to t, and to the lower triangle of A, or start it."""
+    """Add sites (P, B) with projections Lam to t and to the lower triangle of A.
+
+    Without ``add`` A is overwritten.
+    """
     t += kernels.matmul(first, Lam, transpose_b=True)
     for p, weights in enumerate(second):
         kernels.weighted_gram(Lam, np.ascontiguousarray(weights, like=Lam), out=A[p], add=add)
@@ -66,7 +72,10 @@ def _runs(N, M):
 
 
 def sites_vjp(model, X, jitter, bars, wrt, need):
-    """Cotangents of covariance, inducing inputs and sites: those of the marginals, and what goes through A and t."""
+    """Compute the cotangents of covariance, inducing inputs and sites, through A and t.
+
+    bars : LayerBars with the cotangents through the marginals, which are added
+    """
     roots = {name.partition(".")[0] for name in wrt}
     of_Kuf = tuple(name for name in need if name.startswith("covariance")) + (
         ("inducing",) if "inducing" in roots else ()
@@ -113,8 +122,11 @@ def sites_vjp(model, X, jitter, bars, wrt, need):
     return covariance_bar, inducing_bar, sites_bar
 
 
-class SparseSites:
-    """q(u) of a checked ``SiteSVGP`` as its sites move: L stays, A and t change by the rows whose sites do."""
+class InducingSites:
+    """q(u) of a checked ``SiteSVGP`` under updates of its sites.
+
+    L is fixed; A and t change by the rows whose sites change.
+    """
 
     def __init__(self, model, X, jitter):
         self.model, self.X, self._prior = (
@@ -122,31 +134,34 @@ class SparseSites:
             X,
             PriorFactor(model.covariance.Kuu(model.inducing), jitter),
         )
-        self._state, self._of_all = held_layer(model, X, jitter).posterior, []
-        self._of_rows, self._moves = [], 0
+        self._state, self._of_all = layer_of_sites(model, X, jitter).posterior, []
+        self._of_rows, self._num_updates = [], 0
 
     def layer(self, rows):
-        """What ``sweep`` takes for a layer, at some rows or at ``slice(None)``; its ``work`` has the ``kl``."""
+        """Return a pass for ``sweep`` at some rows or ``slice(None)``; its ``work`` has ``kl``."""
         whole = isinstance(rows, slice)
         if whole and self.X.shape[0] * len(self._prior.Kuu) > KEEP_NUMBERS:
             self._of_rows = None
         else:
             self._of_rows = self._of_all if whole else []
         try:
-            return KeptLayer(self.model, self._prior, self._state, self._of_rows)
+            return FixedPriorPass(self.model, self._prior, self._state, self._of_rows)
         except InvalidSites as error:
             raise InvalidSites(INVALID) from error
 
-    def moved(self, rows, sites):
-        """With other sites at ``rows``, through which a layer has gone. 2 M^2 B flops."""
-        there, model = copy.copy(self), replace(self.model, sites=sites)
-        there.model, jitter, N = model, self._prior.jitter, len(self.X)
+    def updated(self, rows, sites):
+        """Return a copy with new sites at the ``rows`` of the last ``layer``. 2 M^2 B flops."""
+        changed, model = copy.copy(self), replace(self.model, sites=sites)
+        changed.model, jitter, N = model, self._prior.jitter, len(self.X)
         whole, old, state, start = isinstance(rows, slice), self.model.sites, self._state, 0
-        there._moves = 0 if whole else self._moves + len(rows)
-        # differences leave rounding behind: an epoch of them is enough
-        if self._of_rows is None or there._moves > N:
-            there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
-            return there
+        changed._num_updates = 0 if whole else self._num_updates + len(rows)
+        # differences accumulate rounding errors, so A and t are recomputed once per epoch
+        if self._of_rows is None or changed._num_updates > N:
+            changed._state, changed._num_updates = (
+                layer_of_sites(model, self.X, jitter).posterior,
+                0,
+            )
+            return changed
         M = len(self._prior.L)
         A, t = state.lambda2.reshape(-1, M, M), state.lambda1.reshape(-1, M)
         if whole:  # from the beginning
@@ -154,20 +169,20 @@ class SparseSites:
         else:
             A, t = A.copy(), t.copy()
         first, second = (
-            (new - was).reshape(-1, N)[:, rows]
-            for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
+            (new - before).reshape(-1, N)[:, rows]
+            for new, before in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
         )
-        for kept in self._of_rows:
-            at = slice(start, start + kept.Lam.shape[1])
-            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=not whole or start > 0)
+        for cached in self._of_rows:
+            at = slice(start, start + cached.Lam.shape[1])
+            _add_sites(A, t, cached.Lam, first[:, at], second[:, at], add=not whole or start > 0)
             start = at.stop
-        there._state = WhitenedState(
+        changed._state = WhitenedState(
             t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape)
         )
-        return there
+        return changed
 
 
 def finite_sums(posterior):
-    """Refuse a posterior that is not finite; on a device, where it is known whether all went well."""
+    """Reject a posterior that is not finite; on a device this reads the deferred checks."""
     first = next(value for _, _, value in leaves(posterior))
     check.result(total(first), posterior)

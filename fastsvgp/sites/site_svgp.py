@@ -1,25 +1,28 @@
-"""Sites that are not tied: one for each datum, of which q(u) is made wherever the hyperparameters go (t-SVGP, equations 18, 20).
+"""Untied sites: one per datum; q(u) is recomputed from them for any hyperparameters.
 
-With Lam = L^-1 Kuf over all data, q(u') = N(B^-1 t, B^-1), B = I + A, and
+t-SVGP, equations 18, 20. With Lam = L^-1 Kuf over all data, q(u') = N(B^-1 t, B^-1), B = I + A, and
 
     A = Lam diag(lambda_2) Lam',    t = Lam lambda_1.
 
-The bound is that of this q(u). With the sites held, hyperparameters move Lam and all that is made
-of it: with A_bar, g = t_bar as in ``posteriors.dual_sites``,
+The bound is that of this q(u). With the sites held fixed, it depends on the hyperparameters through
+Lam: with A_bar, g = t_bar as in ``posteriors.dual_sites``,
 
     Lam_bar       = that of the marginals + g lambda_1' + 2 A_bar Lam diag(lambda_2)
     lambda_1_bar  = Lam' g,    lambda_2_bar = diag(Lam' A_bar Lam)
 
-For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound wherever the
-hyperparameters go.
+For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound for any
+hyperparameters.
 
-It falls into the log normaliser of q and what the sites do not say of the likelihood (equations 16,
-17). Sites are those of E(f | u), mu its mean, N(lambda_1 / lambda_2 | ., 1 / lambda_2) where
-lambda_2 > 0, else as they are; o = lambda_1 - lambda_2 mu:
+The bound is the sum of the log normaliser of q and the expected remainder of the log likelihood
+(equations 16, 17). Sites are functions of E(f | u), mu its mean: N(lambda_1 / lambda_2 | ., 1 /
+lambda_2) if lambda_2 > 0, else not normalised; o = lambda_1 - lambda_2 mu:
 
-    log Z       = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - lambda_1 o / lambda_2) + sum_(<= 0) 1/2 lambda_1 mu - 1/2 log |B|
-    E log sites = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - o^2 / lambda_2) + sum_(<= 0) 1/2 (lambda_1 + o) mu - 1/2 tr(A B^-1)
-    c           = E log p(y | f) - E log sites,    tr(A B^-1) = sum lambda_2 var E(f | u) = M - tr B^-1
+    log Z       = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - lambda_1 o / lambda_2)
+                  + sum_(<= 0) 1/2 lambda_1 mu - 1/2 log |B|
+    E log sites = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - o^2 / lambda_2)
+                  + sum_(<= 0) 1/2 (lambda_1 + o) mu - 1/2 tr(A B^-1)
+    c           = E log p(y | f) - E log sites
+    tr(A B^-1)  = sum lambda_2 var E(f | u) = M - tr B^-1
 
 E-step of size r at some rows, a and b the derivatives of the expected log likelihood in mean and
 variance there, and mu the mean without the mean function:
@@ -45,7 +48,7 @@ from ..records import plus, record, restricted
 from ..records.typed import Array, ArrayLike, Names, Record, RecordT, Seed
 from ..runtime.edge import public_call
 from .dual_parameters import Sites
-from .site_pass import factor, finite_sums, held_layer, site_pass, sites_vjp
+from .site_pass import factor, finite_sums, layer_of_sites, site_pass, sites_vjp
 
 
 @record
@@ -80,7 +83,7 @@ class SiteSVGP:
 def site_bound(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> float:
-    """The bound at the q(u) that the sites make, in nats. 4 M^2 N flops.
+    """Compute the bound at the q(u) of the sites, in nats. 4 M^2 N flops.
 
     Parameters
     ----------
@@ -103,7 +106,7 @@ def site_bound(
     0.0
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
-    layer = site_pass(held_layer(model, X, jitter), jitter)
+    layer = site_pass(layer_of_sites(model, X, jitter), jitter)
     data = sum(part.ell for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False))
     return check.result(data - layer.kl(), model)
 
@@ -118,18 +121,20 @@ def site_bound_and_grad(
     rng: Seed = None,
     wrt: Names | None = None,
 ) -> tuple[float, RecordT]:
-    """The bound at the q(u) that the sites make, and its gradient with the sites held: the M-step of untied t-SVGP.
+    """Compute the bound at the q(u) of the sites, and its gradient: the M-step of untied t-SVGP.
+
+    The sites are held fixed in the gradients of the other fields.
 
     Parameters
     ----------
     model : SiteSVGP
     X : (N, D) array
     Y : (N,) or (N, P) array
-        All data, a site for each.
+        All data, one site per datum.
     jitter, rng
         As in ``elbo``.
     wrt : sequence of str, optional
-        Dotted names of the fields to differentiate; default all, the sites too.
+        Dotted names of the fields to differentiate; default all, including the sites.
 
     Returns
     -------
@@ -139,15 +144,15 @@ def site_bound_and_grad(
     Raises
     ------
     ValueError
-        Sites of another number than data, sites with which q(u) would have no covariance, and as
-        ``elbo``.
+        The numbers of sites and data differ; invalid sites, with which q(u) has no covariance; and
+        as ``elbo``.
     TypeError, NotPositiveDefinite
         As ``elbo``.
 
     Notes
     -----
-    9 M^2 N flops and some M^3, in runs of rows: memory does not grow with N but for X, Y and the
-    sites.
+    9 M^2 N flops and some M^3, in chunks of rows: only X, Y and the sites need memory that grows
+    with N.
 
     Examples
     --------
@@ -158,11 +163,11 @@ def site_bound_and_grad(
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
-    held = held_layer(model, X, jitter)
+    of_sites = layer_of_sites(model, X, jitter)
     need = tuple(
         name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean")
     )
-    layer = site_pass(held, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
+    layer = site_pass(of_sites, jitter, len(X), (*need, "posterior"))  # type: ignore[arg-type]
     likelihood_bar: Any = None
     data = 0.0
     for part in sweep(model, layer, X, Y, ALL_ROWS, rng):
@@ -181,7 +186,7 @@ def site_bound_and_grad(
 def site_bound_terms(
     model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
 ) -> tuple[float, float]:
-    """The bound as ``log_Z + c``: a Gaussian evidence, that of the sites, and what is left of the likelihood.
+    """Split the bound into ``log_Z + c``: the Gaussian evidence of the sites, and the remainder.
 
     Parameters
     ----------
@@ -191,11 +196,11 @@ def site_bound_terms(
     Returns
     -------
     log_Z : float
-        The log evidence of pseudo-targets lambda1 / lambda2 with noise 1 / lambda2 for each datum;
-        a site that is not positive, lambda2 <= 0, has no normaliser, and counts as it is.
+        Log evidence of pseudo-targets lambda1 / lambda2 with noise 1 / lambda2 for each datum. A
+        site with lambda2 <= 0 has no normaliser and enters without one.
     c : float
-        E_q of log p(y | f) less the logs of the sites. For Gaussian noise, after a unit step:
-        -tr(Kff - Qff) / (2 noise); zero for a ``VGP``, whose log_Z then is the log marginal
+        E_q of log p(y | f) minus the logs of the sites. For Gaussian noise, after a unit step:
+        -tr(Kff - Qff) / (2 noise). For a ``VGP`` it is then zero and log_Z is the log marginal
         likelihood.
 
     Raises
@@ -215,29 +220,31 @@ def site_bound_terms(
     >>> round(log_Z + c - fs.site_bound(untied, X, Y), 6) + 0.0
     0.0
     """
-    model, X, Y, jitter = checked(model, X, Y, jitter)
-    layer, data, means = site_pass(held_layer(model, X, jitter), jitter), 0.0, []
-    for part in sweep(model, layer, X, Y, ALL_ROWS, rng, need=False):
+    given, X, Y, jitter = checked(model, X, Y, jitter)
+    layer, data, means = site_pass(layer_of_sites(given, X, jitter), jitter), 0.0, []
+    for part in sweep(given, layer, X, Y, ALL_ROWS, rng, need=False):
         data += part.ell
         means.append(part.f.mean)
-    mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))  # type: ignore[attr-defined]
+    mean = np.concatenate(means, -1) - (0 if given.mean is None else given.mean(X))
     trils = layer.work.trils
     trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
-    sites: Any = model.sites  # type: ignore[attr-defined]
-    return terms(model, data, layer.kl(), mean, sites.lambda1 - sites.lambda2 * mean, trace)
+    off = given.sites.lambda1 - given.sites.lambda2 * mean
+    return terms(given, data, layer.kl(), mean, off, trace)
 
 
 def terms(model, data, kl, mean, off, trace):
-    """``(log_Z, c)`` from the data term, the KL term, means and o (..., N) of what the sites see, and sum lambda_2 var.
+    """Return ``(log_Z, c)``.
 
-    log Z is E log sites - KL: in its own formula o is multiplied by lambda_1 / lambda_2, and so is
-    its rounding.
+    mean, off : mu and o of the module's text (..., N); trace : sum lambda_2 var
+
+    log Z is computed as E log sites - KL, because its own formula multiplies the rounding error of
+    o by lambda_1 / lambda_2.
     """
     first, second = model.sites.lambda1, model.sites.lambda2
-    mean, off, there = mean.reshape(first.shape), off.reshape(first.shape), second > 0
-    precision = np.where(there, second, 1)
-    logs = np.where(there, np.log(precision) - LOG_2PI, 0)
-    squares = np.where(there, -np.square(off) / precision, (first + off) * mean)
+    mean, off, positive = mean.reshape(first.shape), off.reshape(first.shape), second > 0
+    precision = np.where(positive, second, 1)
+    logs = np.where(positive, np.log(precision) - LOG_2PI, 0)
+    squares = np.where(positive, -np.square(off) / precision, (first + off) * mean)
     expected = 0.5 * (np.sum(logs, dtype=float) - trace + np.sum(squares, dtype=float))
     return check.result(expected - kl, model), check.result(data - expected, model)
 
@@ -250,7 +257,7 @@ def tied(
     to: type[Posterior] = AbsorbedDualSites,
     jitter: float | None = None,
 ) -> SVGP:
-    """The SVGP with the q(u) that the sites make: to predict with, to go on with.
+    """Create the SVGP with the q(u) of the sites: for predictions or further training.
 
     Parameters
     ----------
@@ -258,7 +265,8 @@ def tied(
     X : (N, D) array
         The inputs of the sites.
     to : type
-        ``AbsorbedDualSites``, ``DualSites``, ``Whitened`` or ``Marginal``.
+        Class of the posterior: ``AbsorbedDualSites`` (default), ``DualSites``, ``Whitened`` or
+        ``Marginal``.
     jitter : float, optional
         As in ``elbo``.
 
@@ -283,15 +291,18 @@ def tied(
     True
     """
     check_kind("tied: `to`", to)
-    model, X, _, jitter = checked(model, X, check.ABSENT, jitter)
-    state = held_layer(model, X, jitter).posterior
-    posterior = from_state(to, factor(model, jitter), state.lambda1, state.lambda2)
+    given, X, _, jitter = checked(model, X, check.ABSENT, jitter)
+    state = layer_of_sites(given, X, jitter).posterior
+    posterior = from_state(to, factor(given, jitter), state.lambda1, state.lambda2)
     finite_sums(posterior)
-    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)  # type: ignore[attr-defined]
+    return SVGP(given.covariance, given.inducing, posterior, given.likelihood, given.mean)
 
 
 def checked(model, X, Y, jitter) -> Any:
-    """Arguments for a ``SiteSVGP`` or a ``VGP``, checked and in one dtype; Y as likelihoods want it, or ``ABSENT``."""
+    """Check the arguments of a bound of a ``SiteSVGP`` or ``VGP`` and cast them to one dtype.
+
+    Y is returned in the layout of likelihoods, or as ``ABSENT``.
+    """
     check.parts(model)
     if not isinstance(model.sites, Sites):
         raise TypeError(
@@ -315,7 +326,7 @@ def checked(model, X, Y, jitter) -> Any:
     if first != second or len(first) not in (1, 2) or 0 in first[:-1] or first[-1] != len(X):
         raise ValueError(
             f"`sites` has lambda1 {first} and lambda2 {second}, and `X` has {len(X)} rows: give one"
-            f" site for each, ({len(X)},) or (P, {len(X)}) in both"
+            f" site per row, ({len(X)},) or (P, {len(X)}) in both"
         )
     model.likelihood.check_settings()
     if model.mean is not None:

@@ -1,30 +1,32 @@
-"""All data, no inducing variables: q(f) is the prior times a site for each datum (t-VGP, section 3).
+"""VGP without inducing variables: q(f) is the prior times a site per datum (t-VGP, section 3).
 
 With K = K_ff, Lambda = diag(lambda_2), S = (K^-1 + Lambda)^-1 and T = K^-1 S = (I + Lambda K)^-1,
 
-    w = T lambda_1,    q(f) = N(K w, S),    KL = 1/2 (log |I + K Lambda| - sum_i lambda_2i S_ii + w' K w)
+    w = T lambda_1,    q(f) = N(K w, S)
+    KL = 1/2 (log |I + K Lambda| - sum_i lambda_2i S_ii + w' K w)
 
-K is never inverted, and needs no jitter: the sites that are not negative, r = sqrt(max(lambda_2,
-0)), go in first,
+K is never inverted and needs no jitter. The non-negative sites, r = sqrt(max(lambda_2, 0)), enter
+first,
 
-    B = I + r K r = C C',    U = C^-1 r K,    V = C^-1 r,    S_+ = K - U' U,    T_+ = I - V' U,    D_+ = V' V = (K + 1 / r^2)^-1
+    B = I + r K r = C C',    U = C^-1 r K,    V = C^-1 r
+    S_+ = K - U' U,    T_+ = I - V' U,    D_+ = V' V = (K + 1 / r^2)^-1
 
-(the eigenvalues of B are at least 1); then the negative ones, s = sqrt(-lambda_2) at the rows where
-that is, as a downdate,
+(the eigenvalues of B are at least 1). The negative sites, s = sqrt(-lambda_2) at their rows, follow
+as a downdate,
 
     B_- = I - s S_+ s = C_- C_-',    U_- = C_-^-1 s S_+,    E = T_+ s C_-^-T
     S = S_+ + U_-' U_-,    T = T_+ + E U_-,    D = D_+ - E E',    |I + K Lambda| = |B| |B_-|
 
-and the sites are valid exactly where B_- is positive definite. w = T_+ x, x = T_- lambda_1 =
-lambda_1 + s C_-^-T U_- lambda_1, which no large numbers cancel in where it is r B^-1 (x / r); what
-x holds where r = 0, x_0, goes through K:
+and the sites are valid exactly if B_- is positive definite. w = T_+ x with x = T_- lambda_1 =
+lambda_1 + s C_-^-T U_- lambda_1. The form r B^-1 (x / r) avoids the cancellation of large numbers;
+the entries x_0 of x at r = 0 are multiplied by K:
 
     T_+ x = x_0 + r B^-1 (x_+ / r - r K x_0)
 
-Rounding: each B_ii = 1 + lambda_2i K_ii is off by up to eps of itself, and B^-1 is at most I. So
-log |B| is off by up to about eps tr(r K r): in float32, 1000 data and noise 1e-3, 0.1 nats. Where
-that is more than ``ROUNDING``, K and all that is made of it are in float64; marginals and gradients
-still come in the model's dtype.
+Rounding: each B_ii = 1 + lambda_2i K_ii has a relative error of up to eps, and B^-1 is at most I.
+So log |B| has an error of up to about eps tr(r K r): in float32, 1000 data and noise 1e-3, 0.1
+nats. If that exceeds ``ROUNDING``, K and all that depends on it are computed in float64; marginals
+and gradients are still returned in the model's dtype.
 
 Reverse, a and b the cotangents of mean and variance of the data term: the bound is log Z + c
 (``site_svgp``), where
@@ -33,7 +35,7 @@ Reverse, a and b the cotangents of mean and variance of the data term: the bound
     a' = dc / d mean = a - lambda_1 + lambda_2 mean,    b' = dc / d var = b + lambda_2 / 2
     K_bar = 1/2 (w w' - D) + sym(T a' w') + T diag(b') T'
 
-Sites count through q in c alone, the rest cancels: dS = -S dLambda S, d mean = S (d lambda_1 -
+The sites enter only through q in c, the rest cancels: dS = -S dLambda S, d mean = S (d lambda_1 -
 dLambda mean),
 
     lambda_1_bar = S a',    lambda_2_bar = -mean S a' - (S o S) b'
@@ -68,10 +70,10 @@ ROUNDING = 1e-3  # nats
 
 @record
 class VGP:
-    """A Gaussian process over all data, with a site for each: no inducing inputs, n^3.
+    """A Gaussian process over all data with a site per datum: no inducing inputs, N^3 flops.
 
-    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are computed in float64: twice the
-    time and the memory.
+    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are computed in float64, at twice the
+    time and memory.
 
     Parameters
     ----------
@@ -96,9 +98,9 @@ class VGP:
 
 
 def site_bound(model, X, Y, *, jitter=None, rng=None):
-    """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is taken."""
+    """Compute the bound of a ``VGP``: 4/3 N^3 flops per output; ``jitter`` is not used."""
     model, X, Y, _ = checked(model, X, Y, jitter)
-    full = FullSites(model, X)
+    full = DataSites(model, X)
     return check.result(
         sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
         - full.kl(),
@@ -107,19 +109,22 @@ def site_bound(model, X, Y, *, jitter=None, rng=None):
 
 
 def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
-    """Of a ``VGP``."""
+    """Split the bound of a ``VGP`` into ``log_Z + c``."""
     model, X, Y, _ = checked(model, X, Y, jitter)
-    full = FullSites(model, X)
+    full = DataSites(model, X)
     data = sum(part.ell for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng, need=False))
     return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
 def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
-    """Of a ``VGP``: 4 N^3 flops an output, and N^3 for the sites; some more where sites are negative. Some (N, N) arrays."""
+    """Compute bound and gradient of a ``VGP``, with some (N, N) arrays.
+
+    4 N^3 flops per output, and N^3 for the gradient in the sites; some more for negative sites.
+    """
     model, X, Y, _ = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
     roots = {name.partition(".")[0] for name in wrt}
-    full, data, bars, likelihood_bar = FullSites(model, X), 0.0, [], None
+    full, data, bars, likelihood_bar = DataSites(model, X), 0.0, [], None
     for part in sweep(model, full.layer(), X, Y, ALL_ROWS, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
@@ -140,7 +145,7 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None):
 
 
 def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
-    """Of a ``VGP``: the SVGP whose inducing inputs are X."""
+    """Create the SVGP of a ``VGP``, with inducing inputs X."""
     check_kind("tied: `to`", to)
     model, X, _, _ = checked(model, X, check.ABSENT, jitter)
     sites = model.sites
@@ -158,7 +163,7 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None):
 
 
 class Downdate(NamedTuple):
-    """What the negative sites of one output add: their rows, s, C_- and U_-."""
+    """The downdate by the negative sites of one output: their rows, s, C_- and U_-."""
 
     rows: Any
     s: Any
@@ -166,10 +171,10 @@ class Downdate(NamedTuple):
     U: Any
 
 
-class FullSites:
+class DataSites:
     """q(f) of a checked ``VGP``, in the dtype that its sites need.
 
-    K : (N, N); ws, means, vars : (P, N), without the mean function; clamped : as of ``Pass``
+    K : (N, N); ws, means, vars : (P, N), without the mean function; clamped : as in ``Pass``
     """
 
     def __init__(self, model, X, jitter=None, K=None):
@@ -232,44 +237,44 @@ class FullSites:
         self._downdates.append(down)
 
     def _T_plus(self, r, C, x):
-        """T_+ x."""
-        there = r > 0
-        inner = np.where(there, x, 0) / np.where(there, r, 1) - r * _product(
-            self.K, np.where(there, 0, x)
+        """Return T_+ x."""
+        positive = r > 0
+        inner = np.where(positive, x, 0) / np.where(positive, r, 1) - r * _product(
+            self.K, np.where(positive, 0, x)
         )
-        return np.where(there, 0, x) + r * _vector(
+        return np.where(positive, 0, x) + r * _vector(
             kernels.solve_triangular, C, _vector(kernels.solve_triangular, C, inner), True
         )
 
     def layer(self, rows=slice(None)):
-        """What ``sweep`` takes for a layer, at some rows."""
+        """Return a layer pass for ``sweep`` at some rows."""
         return _AtRows(self, rows)
 
-    def moved(self, rows, sites):
-        """With other sites, whichever those of the ``rows`` are."""
-        return FullSites(replace(self.model, sites=sites), self._X, K=self.K)
+    def updated(self, rows, sites):
+        """Return the same with other sites; ``rows`` is not used."""
+        return DataSites(replace(self.model, sites=sites), self._X, K=self.K)
 
     def log_det(self):
-        """log |I + K Lambda|, of all outputs."""
+        """Return log |I + K Lambda|, summed over outputs."""
         factors = [*self._Cs, *(down.C for down in self._downdates if down is not None)]
         return sum(2 * np.log(C.diagonal(), dtype=float).sum() for C in factors)
 
     def trace(self):
-        """sum_i lambda_2i S_ii, of all outputs."""
+        """Return sum_i lambda_2i S_ii, summed over outputs."""
         return np.sum(self._second * self.vars, dtype=float)
 
     def kl(self):
         return 0.5 * (self.log_det() - self.trace() + np.sum(self.ws * self.means, dtype=float))
 
     def covariance_bar(self, K_bar, need):
-        """What of K_bar reaches the covariance function."""
+        """Pull K_bar back to the covariance function."""
         bar, _, _ = self._covariance.Kff_vjp(
             K_bar, self.K, self._X.astype(self._dtype, copy=False), None, need
         )
         return _cast(bar, self._X.dtype)
 
     def pull(self, f_bar, need_K, need_sites):
-        """``(K_bar, Sites of cotangents)``, KL included; None for what is not needed."""
+        """Return ``(K_bar, Sites of cotangents)``, KL included; None if not needed."""
         K_bar, N, firsts, seconds = None, len(self.K), [], []
         for p, (mean, w, second) in enumerate(zip(self.means, self.ws, self._second, strict=True)):
             a = f_bar.mean.reshape(-1, N)[p] - self._first[p] + second * mean
@@ -316,7 +321,7 @@ class FullSites:
 
 
 class _AtRows:
-    """Marginals that are known, handed out from the first row on."""
+    """A layer pass that returns known marginals, from the first row on."""
 
     def __init__(self, work, rows):
         self.work, self.num_inducing, self.clamped, self._at = work, len(work.K), work.clamped, 0
@@ -326,7 +331,7 @@ class _AtRows:
         )
 
     def forward(self, X):
-        """``(Marginals, None)`` of the next rows, as many as X has."""
+        """Return ``(Marginals, None)`` of the next ``len(X)`` rows."""
         model, at = self.work.model, slice(self._at, self._at + len(X))
         self._at = at.stop
         mean, var = (
@@ -349,6 +354,12 @@ def _vector(product, L, vector, transpose=False):
 
 models.register(
     VGP,
-    instead="em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict with",
-    site_bound=site_bound, site_bound_and_grad=site_bound_and_grad, site_bound_terms=site_bound_terms, tied=tied,
-)  # fmt: skip
+    instead=(
+        "em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict"
+        " with"
+    ),
+    site_bound=site_bound,
+    site_bound_and_grad=site_bound_and_grad,
+    site_bound_terms=site_bound_terms,
+    tied=tied,
+)

@@ -20,7 +20,7 @@ from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.data_term import sweep
 from ..bounds.elbo import SVGP
-from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
+from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
 from ..check import weights as weighing
 from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
@@ -213,7 +213,7 @@ class Walk:
         """A step on a batch; ``kept``, a list, keeps Lam of the batch for the next step on it."""
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
-        layer = KeptLayer(model, self._prior, self._state, kept)
+        layer = FixedPriorPass(model, self._prior, self._state, kept)
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
             data += part.ell
@@ -226,7 +226,7 @@ class Walk:
             )
 
         def rises(state):
-            there = KeptLayer(model, self._prior, state, kept)
+            there = FixedPriorPass(model, self._prior, state, kept)
             parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
             return non_decreasing(check.result(total - there.work.kl(), model), value, X.dtype)

@@ -171,8 +171,8 @@ def test_an_epoch_of_steps_leaves_no_rounding_of_strong_sites_behind(rng, monkey
     made = []
     monkeypatch.setattr(
         site_pass,
-        "held_layer",
-        lambda *given, of=site_pass.held_layer: made.append(1) or of(*given),
+        "layer_of_sites",
+        lambda *given, of=site_pass.layer_of_sites: made.append(1) or of(*given),
     )
     model, X, Y = problem(rng, P=P, likelihood=fs.BernoulliLogit())
     strong = fs.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))

@@ -198,7 +198,7 @@ def test_bad_input(rng):
     for call in (fs.tighter_bound, fs.tighter_bound_and_grad):
         with pytest.raises(
             ValueError,
-            match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19: .*`max_rows=20`",
+            match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19; .*`max_rows=20`",
         ):
             call(sgpr, X, Y, max_rows=19)
         assert np.isfinite(np.array(call(sgpr, X, Y, max_rows=20), object).reshape(-1)[0])
@@ -215,6 +215,6 @@ def test_bad_input(rng):
         ):
             call(sgpr, X, Y, weights=np.where(np.arange(20) == 3, -1, 1))
         with pytest.raises(
-            ValueError, match=r"`weights` of shape \(20, 2\): outputs of a collapsed bound share"
+            ValueError, match=r"`weights` has shape \(20, 2\), but the outputs share one covariance"
         ):
             call(sgpr, X, np.stack([Y, Y], axis=1), weights=np.ones((20, 2)))

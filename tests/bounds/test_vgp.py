@@ -259,14 +259,14 @@ def test_the_dtype_that_sites_need(rng, strength, dtype):
         np.float32
     )
     sites = fs.Sites(model.sites.lambda1, lambda2)
-    there = vgp.FullSites(fs.replace(model, sites=sites), X)
-    weak = vgp.FullSites(model, X)
+    there = vgp.DataSites(fs.replace(model, sites=sites), X)
+    weak = vgp.DataSites(model, X)
     assert weak.K.dtype == np.float32 and there.K.dtype == dtype
     assert (
-        weak.moved(slice(None), sites).K.dtype == dtype
-        and there.moved(slice(None), model.sites).K.dtype == np.float32
+        weak.updated(slice(None), sites).K.dtype == dtype
+        and there.updated(slice(None), model.sites).K.dtype == np.float32
     )
-    np.testing.assert_array_equal(weak.moved(slice(None), sites).means, there.means)
+    np.testing.assert_array_equal(weak.updated(slice(None), sites).means, there.means)
 
 
 def test_terms_in_float32_add_up_where_sites_are_strong(rng):

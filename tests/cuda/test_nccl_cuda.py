@@ -423,15 +423,15 @@ def test_failed_check_between_sums_repeats_the_step(gpu, way, monkeypatch):
     """
     here = problem(gpu)
     expected = fs.natural_step_and_grad(*here)
-    plain, faults = natural.relay, []
+    plain, faults = natural.accumulate_bound, []
 
-    def relay(*arguments, **options):
+    def accumulate_bound(*arguments, **options):
         if not faults:
             faults.append(0)
             raise deferred_checks.CheckFailed
         return plain(*arguments, **options)
 
-    monkeypatch.setattr(natural, "relay", relay)
+    monkeypatch.setattr(natural, "accumulate_bound", accumulate_bound)
     results = on_ranks(
         gpu,
         way,

@@ -186,7 +186,7 @@ def test_bad_targets_and_settings(rng):
 def test_weights_need_an_argument_of_the_likelihood(rng):
     """The likelihood lacks them and works without; giving weights raises an error with advice."""
     model, X, Y = problem(rng)
-    message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
+    message = "NegativeBinomial.expected_log_prob takes none; add an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
     deep = fs.DeepGP(
         (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood

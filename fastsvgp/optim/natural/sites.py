@@ -69,7 +69,7 @@ class SiteWalk:
         for halvings in range(MAX_HALVINGS + 1):
             pairs = zip((self.model.sites.lambda1, self.model.sites.lambda2), targets, strict=True)
             try:
-                moved = self._q.moved(
+                moved = self._q.updated(
                     rows, Sites(*(_towards(old, new, rows, size) for old, new in pairs))
                 )
                 there = moved.layer(slice(None) if monotone else rows)

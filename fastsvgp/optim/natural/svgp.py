@@ -5,8 +5,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from ... import check
-from ...bounds.data_term import bound_of, less_kl, sweep
-from ...bounds.elbo import SVGP, relay, value_and_grad
+from ...bounds.data_term import Batch, bound_of, less_kl, sweep
+from ...bounds.elbo import SVGP, accumulate_bound, value_and_grad
 from ...bounds.posterior_passes import layer_pass
 from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
 from ...check import weights as weighing
@@ -228,7 +228,8 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
         check.defer(model, X)
         try:
             after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
-            return model, info, *relay(model, after, X, Y, scale, rng, wrt, weights=weights)
+            batch = Batch(X, Y, scale, rng, weights)
+            return model, info, *accumulate_bound(model, after, batch, wrt)
         except deferred_checks.CheckFailed:
             if scale.repeatable:
                 raise
