@@ -26,8 +26,19 @@ READABLE = ("fastsvgp-record-1", FORMAT)
 # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 COMMAND_LINE = "command_line"
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
-DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
-           TypeError, ValueError, RuntimeError)  # fmt: skip
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    SyntaxError,
+    EOFError,
+    OSError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+)
 NUMBERS = "fiub"  # kinds of dtypes that a field may have
 FACTORS = "tril", "columns", "symmetric"  # kinds of leaves of which the lower triangle alone counts
 # what Python calls the module of a script or notebook; the other in processes of its own

@@ -204,9 +204,15 @@ class SVGPEstimator(BaseEstimator):
         )
         covariance, likelihood = self._covariance_and_likelihood()
         start = self._recipe(
-            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
+            X,
+            y,
+            self.n_inducing if by_name else self.inducing,
+            covariance,
+            likelihood=likelihood,
+            weights=weights,
+            rng=seed,
             **settings,
-        )  # fmt: skip
+        )
         return self._holding(start), kind
 
     def _covariance_and_likelihood(self):
@@ -251,9 +257,15 @@ class SVGPEstimator(BaseEstimator):
             )
         settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}
         fit = recipes.training(
-            solver, self.model_.likelihood, kind, steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
-            natural_step_size=recipes.checked_natural_step(self.natural_step_size), seed=seed, at_rows=at_rows, **settings,
-        )  # fmt: skip
+            solver,
+            self.model_.likelihood,
+            kind,
+            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
+            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
+            seed=seed,
+            at_rows=at_rows,
+            **settings,
+        )
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_

@@ -13,9 +13,14 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 
 N, HELD = 150, 30
 POSTERIORS = {
-    "svgp": "whitened", "tsvgp": "absorbed_dual_sites", "lsvgp": "likelihood_form", "rsvgp": "relaxed",
-    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights", "sgpr": "whitened",
-}  # fmt: skip
+    "svgp": "whitened",
+    "tsvgp": "absorbed_dual_sites",
+    "lsvgp": "likelihood_form",
+    "rsvgp": "relaxed",
+    "solvegp": "whitened_orthogonal",
+    "odvgp": "decoupled_weights",
+    "sgpr": "whitened",
+}
 
 
 def problem(rng, target):
@@ -63,9 +68,26 @@ def test_both_doors_train_the_same_model(
     )
     batch = [] if method == "sgpr" else ["--batch-size", "40", "--learning-rate", "0.02"]
     run(
-        capsys, "fit", "data.npz", "--out", "out", "--test-mask", "mask.csv:0", "--method", method, "--inducing", "12",
-        "--seed", "5", "--epochs", "6", "--quiet", *likelihood, *batch, *options,
-    )  # fmt: skip
+        capsys,
+        "fit",
+        "data.npz",
+        "--out",
+        "out",
+        "--test-mask",
+        "mask.csv:0",
+        "--method",
+        method,
+        "--inducing",
+        "12",
+        "--seed",
+        "5",
+        "--epochs",
+        "6",
+        "--quiet",
+        *likelihood,
+        *batch,
+        *options,
+    )
     ours = fs.load_fitted("out")
     kind = SVGPClassifier if target in (2, 3) else SVGPRegressor
     settings = {

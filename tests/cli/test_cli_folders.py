@@ -448,9 +448,16 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
     options = ["--steps", "1000000", "--inducing", "4", "--batch-size", "16", "--out", "out"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fastsvgp", "fit", "d.csv", *options],
-        stdin=its, stdout=its, stderr=its, start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]), "TERM": "dumb"},
-    )  # fmt: skip
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
+            "TERM": "dumb",
+        },
+    )
     try:
         os.close(its)
         shown = b""

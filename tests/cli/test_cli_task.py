@@ -74,7 +74,7 @@ def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so
     np.testing.assert_array_equal(task.X, X[:, :2])
     with pytest.raises(SystemExit):
         parser().parse_args(["fit", "--help"])
-    assert "of an npz file y, and where it has none the last column of X" in " ".join(
+    assert "for an npz file y, or the last column of X if there is no y" in " ".join(
         capsys.readouterr().out.split()
     )
 

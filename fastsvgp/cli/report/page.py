@@ -141,8 +141,11 @@ def _scores(results):
     )
     names = list(test["model"])
     trivial = f"trivial predictor ({TRIVIAL[test['scale']]})"
-    rows = [[who, scale, *(float(values[key][name]) for name in names)]
-            for scale, values in blocks for who, key in (("model", "model"), (trivial, "trivial"))]  # fmt: skip
+    rows = [
+        [who, scale, *(float(values[key][name]) for name in names)]
+        for scale, values in blocks
+        for who, key in (("model", "model"), (trivial, "trivial"))
+    ]
     yield _table(["", "scale", *(LABELS[name] for name in names)], rows)
     yield (
         f"<p>{results['test_rows']} rows. The trivial predictor knows the training targets and no"

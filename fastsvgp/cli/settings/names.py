@@ -4,9 +4,15 @@ from ...names import BINARY, COUNTS, COVARIANCES as COVARIANCES, MULTICLASS as K
 
 MULTICLASS = dict(sorted(KINDS.items()))
 METHODS = {
-    "svgp": "SVGP", "tsvgp": "t-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP",
-    "sgpr": "SGPR", "qsgp": "QSGP",
-}  # fmt: skip
+    "svgp": "SVGP",
+    "tsvgp": "t-SVGP",
+    "lsvgp": "L-SVGP",
+    "rsvgp": "R-SVGP",
+    "solvegp": "SOLVE-GP",
+    "odvgp": "ODVGP",
+    "sgpr": "SGPR",
+    "qsgp": "QSGP",
+}
 PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
 LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # of deep GPs

@@ -98,9 +98,17 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
         covariance, inducing, fs.at_prior(fs.Whitened, covariance, inducing), likelihood
     )
     found, info = fs.fit(
-        start, X, y, steps=ITERATIONS, batch_size=len(X), rng=seed, fixed="inducing", optimiser=fs.adam(ADAM, transform="log"),
-        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5), jitter=jitter,
-    )  # fmt: skip
+        start,
+        X,
+        y,
+        steps=ITERATIONS,
+        batch_size=len(X),
+        rng=seed,
+        fixed="inducing",
+        optimiser=fs.adam(ADAM, transform="log"),
+        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5),
+        jitter=jitter,
+    )
     _pass_on_interrupt(info)
     return found.covariance, found.likelihood
 
