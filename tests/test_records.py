@@ -154,7 +154,7 @@ def test_settings_may_be_numbers_of_numpy(tmp_path):
         and n.likelihood.epsilon == 0.25
         and extra == {"edges": [0, 1, 2]}
     )
-    with pytest.raises(TypeError, match="save: .* can not be stored"):
+    with pytest.raises(TypeError, match="save: .* cannot be stored"):
         fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
     assert not (tmp_path / "n.npz").exists()
 
@@ -563,8 +563,8 @@ def test_a_name_belongs_to_one_module(registry):
     )
     for other in ("her_rocks", "__main__"):
         taken = (
-            f"module 'my_rocks' has a record 'Boulder', and '{other}' defines another.*new"
-            " name.*under one name only"
+            f"'{other}' defines a record 'Boulder', but 'my_rocks' already has one of that name"
+            ".*rename one.*under one name only"
         )
         with pytest.raises(TypeError, match=taken):
             boulder(other)

@@ -88,8 +88,7 @@ def threads():
 
     count = get_num_threads()
     words = (
-        f"{count} for fastsvgp's kernels (see fastsvgp.set_num_threads), {os.cpu_count()} cores in"
-        " this machine"
+        f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
     )
     limits = [
         f"{name}={os.environ[name]}"

@@ -1,4 +1,4 @@
-"""What constructors of records do with their arguments: settings come by keyword, lists of numbers become arrays."""
+"""Constructor arguments of records: keyword-only settings, and arrays made of lists of numbers."""
 
 import dataclasses
 import functools
@@ -10,13 +10,14 @@ from ..errors import warn
 
 
 def keyword_only(cls):
-    """The constructor of a record, which says how to write a setting that came by position.
+    """Return the constructor of a record, with a helpful error for settings passed by position.
 
-    One without a default may, for a while, still come in the place where it is declared.
+    For now, a setting without a default can still be passed in the position of its declaration;
+    this warns.
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    # others have their own rules
+    # a base that is not a record has its own rules
     records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
     declared = {name for base in records for name in inspect.get_annotations(base)}
     due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
@@ -57,7 +58,10 @@ def keyword_only(cls):
 
 
 def array_of(values):
-    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
+    """Convert a list of numbers to an array.
+
+    Anything else is returned unchanged: the public functions refuse it by name.
+    """
     if any(isinstance(row, np.ma.MaskedArray) for row in values):
         return values
     try:

@@ -284,7 +284,7 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(
     message = capsys.readouterr().err
     assert (
         "checkpoint.npz holds the state after step 2" in message
-        and "with --resume to go on from the checkpoint" in message
+        and "with --resume to continue from the checkpoint" in message
     )
     assert "`resume`" not in message and os.listdir("fit") == ["checkpoint.npz"]
     assert main(["fit", "good.csv", *options, "--resume"]) == 0

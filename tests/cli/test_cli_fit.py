@@ -345,7 +345,7 @@ def test_standard_input_is_a_file_that_is_read_once(here, capsys, monkeypatch, r
     assert 0 < results[0]["first_step_seconds"] <= results[0]["seconds"]
     for twice in (["--target-file", "-"], ["--test-mask=-:0"]):
         assert main(["fit", "-", *twice]) == 2
-        assert "standard input can be read once" in capsys.readouterr().err
+        assert "standard input can be read only once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("better", [True, False])

@@ -97,7 +97,7 @@ def test_columns_of_quantiles(here, capsys, rng, name):
     if columns is None:
         assert header.startswith("class,p(")
         assert main(["predict", ".", "x.csv", "--quantiles", "0.5"]) == 2
-        assert "--quantiles: the target of this model is a class" in capsys.readouterr().err
+        assert "--quantiles: this model predicts classes" in capsys.readouterr().err
         return
     assert header.split(",") == ["mean", "sd", *columns]
     found = np.array([[float(cell) for cell in row.split(",")] for row in rows])
