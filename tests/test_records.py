@@ -203,7 +203,7 @@ def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
                 match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)",
             ):
                 fs.save(path, model(), scale=extra)
-    with pytest.raises(TypeError, match="can not be stored"):
+    with pytest.raises(TypeError, match="cannot be stored"):
         fs.save(path, model(), scale=np.complex128(1j))
     assert os.listdir(tmp_path) == []
     fs.save(os.fsencode(path), model(), scale=np.float32(1.5))
@@ -286,11 +286,11 @@ def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
     with pytest.raises(
         TypeError,
         match=(
-            "save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"
+            "save: `inducing` cannot be stored; it must be numbers, a record or a tuple of records"
         ),
     ):
         fs.save(tmp_path / "x.npz", fs.replace(model(), inducing=wrong))
-    with pytest.raises(TypeError, match="save: `variance` can not be stored"):
+    with pytest.raises(TypeError, match="save: `variance` cannot be stored"):
         fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
     assert os.listdir(tmp_path) == []
 
