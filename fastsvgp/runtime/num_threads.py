@@ -76,7 +76,7 @@ def set_num_threads(count: int | None) -> AbstractContextManager[None]:
     Notes
     -----
     Bounds, predictions, natural steps and updates of inverse factors set the threads of SciPy's
-    OpenBLAS while they run, and restore the number afterwards. They use ``count`` threads, but never
+    OpenBLAS while they run, and restore the number afterwards. They use ``count`` threads, but no
     more than OpenBLAS is allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``). They use one thread
     for small matrices, M^2 (M + batch) below 8 million, because a second gains almost nothing. They
     also use one thread if other processes compete for the cores, because calls on several threads

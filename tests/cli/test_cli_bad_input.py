@@ -102,7 +102,7 @@ def refused(capsys, *argv):
         ),
         (
             ["fit", "good.csv", "--method", "odvgp", "--orthogonal", "9", "--sampled", "10"],
-            ["--sampled 10", "9 of --orthogonal"],
+            ["--sampled 10", "more than --orthogonal 9"],
         ),
         (
             ["fit", "good.csv", "--method", "solvegp", "--orthogonal", "999"],

@@ -102,7 +102,7 @@ def test_another_file_of_the_same_name_never_loses_its_model_unasked(table, caps
     before = files_in("d-fit")
     said = fit(capsys, "two/d.csv", code=2)
     for part in (
-        f"d-fit holds the results of {os.path.realpath('one/d.csv')}; name another",
+        f"d-fit holds the results of {os.path.realpath('one/d.csv')}; choose another",
         "--out",
         "--out d-fit",
     ):
@@ -140,7 +140,7 @@ def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
         metrics.write_text(content)
         assert "d-fit holds the results of " in fit(capsys, "d.csv", code=2)
     metrics.unlink()
-    assert "data that nothing there names" in fit(capsys, "d.csv", code=2)
+    assert "unknown data" in fit(capsys, "d.csv", code=2)
     os.unlink("d-fit/model.npz")
     fit(capsys, "d.csv")
 
@@ -501,7 +501,6 @@ def refused_steps(capsys, much):
 def test_epochs_and_seeds_without_end(table, capsys):
     assert main(["fit", "d.csv", "--epochs", "1e300"]) == 2
     assert (
-        "--epochs 1e+300 are " in (said := capsys.readouterr().err)
-        and "give fewer epochs" in said
+        "--epochs 1e+300 are " in (said := capsys.readouterr().err) and "give fewer epochs" in said
     )
     assert main(["fit", "d.csv", *FEW, "--seed", "1" + "0" * 400]) == 0

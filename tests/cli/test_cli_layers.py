@@ -158,7 +158,7 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys):
         (["--layers", "2", "--width", "0"], "--width: expected a whole number from 1 to"),
         (
             ["--layers", "2", "--patch-shape", "1x1"],
-            "--layers and --patch-shape do not go together",
+            "--layers and --patch-shape cannot be combined",
         ),
         (
             ["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"],

@@ -114,7 +114,7 @@ def test_bins_of_few_rows_are_merged(count, merged):
             (0.9, 1.6),
             (1.0, 1.4),
             100,
-            "in NLPD: its intervals are off: another --likelihood (student-t",
+            "in NLPD: its intervals are off: try another --likelihood (student-t",
         ),
         (
             "counts",

@@ -71,7 +71,7 @@ def test_refusals_come_before_anything_is_made(rng):
     for given, said in (
         (("--method", "sgpr", "--batch-size", "9"), "leave out --batch-size"),
         (("--method", "lsvgp", "--e-steps", "2"), "--e-steps is for --method svgp"),
-        (("--method", "svgp", "--natural-step", "0", "--e-steps", "2"), "drop one of them"),
+        (("--method", "svgp", "--natural-step", "0", "--e-steps", "2"), "leave one of them out"),
     ):
         with pytest.raises(UsageError, match=said):
             resolve(parsed(*given), task(rng))
@@ -79,7 +79,7 @@ def test_refusals_come_before_anything_is_made(rng):
 
 def test_a_group_trains_no_qsgp(rng):
     group = object()
-    with pytest.raises(UsageError, match="--mpi is not for --method qsgp"):
+    with pytest.raises(UsageError, match="--mpi: one process trains --method qsgp"):
         resolve(parsed("--method", "qsgp"), task(rng), group)
     assert resolve(parsed(), task(rng), group).group is group
 
