@@ -205,7 +205,7 @@ def inducing_patches(patches, weights, title):
 
 
 def classes_1d(train, test, grid, probabilities, classes, names, title):
-    """Plot class probabilities over one input; ticks show ``train`` and ``test``, each (x, code)."""
+    """Plot class probabilities over one input, with ticks for ``train`` and ``test``, (x, code)."""
     figure, (ax,) = _figure(1, title, width=7.6)
     colours = _colours(len(classes))
     for c, name in enumerate(classes):

@@ -148,4 +148,7 @@ def duration(seconds, first_step):
     """Format the time of a training, with that of its first step if it is a large part."""
     if first_step < max(1, 0.1 * seconds):
         return f"{seconds:.1f} s"
-    return f"{seconds:.1f} s ({first_step:.1f} s until the end of the first step, including compilation)"
+    return (
+        f"{seconds:.1f} s, of which {first_step:.1f} s until the end of the first step, which"
+        " compiles kernels"
+    )
