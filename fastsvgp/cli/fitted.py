@@ -170,7 +170,7 @@ class Fitted:
         known = {name: code for code, name in enumerate(self.classes)}
         return np.array([known.get(class_name(value), -1) for value in values])
 
-    # --- files ---------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def save(self, path):
         """Write the model and everything beside it, atomically."""
@@ -229,7 +229,7 @@ class Fitted:
                 f" ({describe(error)}); fit again with this one"
             ) from error
 
-    # --- columns of a file -----------------------------------------------------------------------------------------------
+    # --- columns of a file ------------------------------------------------------------------------
 
     @property
     def column_names(self):

@@ -180,7 +180,7 @@ def _explained(settings, checkpoint):
         raise
 
 
-# --- arguments of ``fit`` per method: functions (settings, model, total steps) -> dict ---------------
+# --- arguments of ``fit`` per method: functions (settings, model, total steps) -> dict ------------
 
 
 def _by_adam(settings, model, total):

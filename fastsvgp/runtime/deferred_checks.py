@@ -202,7 +202,7 @@ def confirmed(function, args, options):
         return function(*args, **options)
 
 
-# --- functions for the innermost block ----------------------------------------------------------
+# --- functions for the innermost block ------------------------------------------------------------
 
 
 def on_device(*arrays):

@@ -38,7 +38,7 @@ class SVGPEstimator(BaseEstimator):
 
     _settings_of_start: tuple[str, ...] = ("posterior", "mean", "ard", "normalize_X")
 
-    # --- data ------------------------------------------------------------------------------------------------------------
+    # --- data -------------------------------------------------------------------------------------
 
     def _validated(self, X, y="no_validation", reset=False):
         """X, or X and y, as scikit-learn checks them, X in float64 or float32. It would drop masks."""
@@ -60,7 +60,7 @@ class SVGPEstimator(BaseEstimator):
     def _dtype(self):
         return stacked(self.model_.inducing).dtype
 
-    # --- fit ---------------------------------------------------------------------------------------------------------------
+    # --- fit --------------------------------------------------------------------------------------
 
     def _weighted(self, X, y, weights):
         """The rows of positive weight, equal ones made one whose weight is their sum; None where all count once.
@@ -273,7 +273,7 @@ class SVGPEstimator(BaseEstimator):
             y,
         )
 
-    # --- predictions ---------------------------------------------------------------------------------------------------------
+    # --- predictions ------------------------------------------------------------------------------
 
     def _ready(self, X):
         """Standardised inputs, as the model wants them."""

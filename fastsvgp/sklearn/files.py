@@ -199,7 +199,7 @@ def _check(estimator):
             raise ValueError("model, scaling and number of targets do not go together")
 
 
-# --- settings as JSON ----------------------------------------------------------------------------------------------------------
+# --- settings as JSON -----------------------------------------------------------------------------
 
 
 def _plain(name, value):

@@ -212,7 +212,7 @@ def test_missing_values_are_refused_by_default(coloured, here, capsys):
     message = refused(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
     assert (
         "d.csv, line 5, column 'c': the value is missing" in message
-        and "--missing median makes a level of them" in message
+        and "give --missing median to make them a level" in message
     )
     rows[3][0] = "red"
     run(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)

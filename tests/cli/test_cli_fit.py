@@ -372,7 +372,7 @@ def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(
 
 @pytest.mark.parametrize(
     "seconds, first, said",
-    [(78.04, 40.0, "78.0 s (40.0 s up to the end of the first step"), (9.0, 0.2, "9.0 s")],
+    [(78.04, 40.0, "78.0 s, of which 40.0 s until the end of the first step"), (9.0, 0.2, "9.0 s")],
 )
 def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, said):
     words = duration(seconds, first)

@@ -194,7 +194,7 @@ def test_channels_squares_and_resuming(unplotted, capsys):
 @pytest.mark.parametrize(
     "argv, said",
     [
-        (["images.npz"], "of shape (160, 5, 4); images are for models of patches: --patch-shape"),
+        (["images.npz"], "of shape (160, 5, 4); for images, give --patch-shape"),
         (
             ["images.npz", "--patch-shape", "6x2"],
             "--patch-shape 6x2 is larger than the images, 5x4x1",
@@ -224,7 +224,7 @@ def test_channels_squares_and_resuming(unplotted, capsys):
         ),
         (
             ["images.npy", "--patch-shape", "2x2"],
-            "holds images, and no y beside X; give the target with --target-file",
+            "holds images X, but no y; give the target with --target-file",
         ),
         (
             ["table.csv", "--patch-shape", "2x2"],

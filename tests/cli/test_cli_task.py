@@ -142,7 +142,7 @@ def test_columns_that_cannot_work(file, options, message):
 
 def test_single_column(tmp_path):
     (tmp_path / "one.csv").write_text("1\n2\n3\n")
-    with pytest.raises(UsageError, match="one column only"):
+    with pytest.raises(UsageError, match="only one column"):
         load_task(tmp_path / "one.csv")
 
 
@@ -243,9 +243,9 @@ def test_an_index_that_is_the_only_input_is_none(tmp_path, caplog):
 @pytest.mark.parametrize(
     "values, said",
     [
-        ([f"{i},{100 + i}" for i in range(1, 81)], "commas between thousands"),
+        ([f"{i},{100 + i}" for i in range(1, 81)], "thousands separators"),
         ([f"{i},5" for i in range(80)], "decimal commas"),
-        ([str(i) for i in range(80)], "text that reads as numbers: store it as numbers"),
+        ([str(i) for i in range(80)], "its text cells are numbers: store it as numbers"),
         ([str(i) for i in range(79)] + ["oops"], "79 cells are numbers, but 'oops' is not"),
     ],
 )
