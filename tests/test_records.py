@@ -586,7 +586,7 @@ def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported
 
     with pytest.raises(
         TypeError,
-        match="module 'fastsvgp.means' has a record 'ZeroMean', and 'my_means' defines another",
+        match="'my_means' defines a record 'ZeroMean', but 'fastsvgp.means' already has one",
     ):
         zero_mean("my_means")
     assert registry.get("ZeroMean") is (ours if imported else None)
@@ -687,7 +687,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
     del registry["Boulder"]
     with pytest.raises(
         fs.DataFileError,
-        match="'Boulder', which the script defined that wrote it; define it, or import",
+        match="'Boulder', which was defined in a script; define it, or import",
     ):
         fs.load(path)
 
@@ -708,7 +708,7 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
     fs.save(tmp_path / "rock.npz", boulder("my_rocks")(1.5, shade="red"))
     del registry["Boulder"]
     Boulder = boulder("her_rocks")
-    moved = "type 'Boulder' of the module 'my_rocks', and is loaded with the one of 'her_rocks'"
+    moved = "type 'Boulder' of the module 'my_rocks', but the class of 'her_rocks' is used"
     with pytest.warns(UserWarning, match=moved):
         rock = fs.load(tmp_path / "rock.npz")
     assert type(rock) is Boulder and rock.size == 1.5 and rock.shade == "red"
@@ -716,8 +716,8 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
     header["fields"]["weight"] = "float"
     write(tmp_path / "rock.npz", header, size=1.5, weight=2.0)
     lacks = (
-        "type 'Boulder' with a field 'weight', which the one of the module 'her_rocks' does not"
-        " have; load it with"
+        "type 'Boulder' with a field 'weight', but the class in 'her_rocks' has no such field;"
+        " load it with"
     )
     with pytest.warns(UserWarning, match=moved), pytest.raises(fs.DataFileError, match=lacks):
         fs.load(tmp_path / "rock.npz")
@@ -857,8 +857,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
         preconditioned: Any = records.static(default=True)
 
     gone = (
-        r"a Relaxed with direction='likelihood', which is no field of it any more: training now"
-        r" asks for it by "
+        r"a Relaxed with direction='likelihood', a field that was removed: pass it to training as "
     )
     advice = r'fit\(..., inverse_updates=fs.inverse_updates\(direction="likelihood"\)\)$'
     with pytest.warns(UserWarning, match=gone + advice) as found:
@@ -881,7 +880,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
     write(path, tree, "fastsvgp-record-1", **arrays)
     with pytest.raises(
         fs.DataFileError,
-        match="type 'Relaxed' with a field 'directions', which the one of the module",
+        match="type 'Relaxed' with a field 'directions', but the class in",
     ):
         fs.load(path)
 

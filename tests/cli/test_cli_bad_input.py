@@ -162,7 +162,7 @@ def test_arguments(here, capsys, argv, said):
         ("a,y\n1,2.5\n2,oops\n3,4.5\n", ["'y'", "2 cells are numbers, but 'oops' is not"]),
         ("a,b,y\n1,2,3\n4,5,3\n6,7,3\n", ["'y' is constant", "--target"]),
         ("y\n1\n2\n", ["one column", "--target-file"]),
-        ("a,y\n1,2.5\n", ["1 row of data only"]),
+        ("a,y\n1,2.5\n", ["only 1 row of data"]),
         ("a,y\n1,2.5\n2,3.5\n", ["row", "training"]),
         ("", ["no rows of data"]),
     ],
@@ -295,7 +295,7 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(
 def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, monkeypatch, after):
     full_disk(monkeypatch, after)
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
-    assert "No space left on device; nothing is left half-written" in capsys.readouterr().err
+    assert "No space left on device; no half-written file is left" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
     # as written; with the first the checkpoint goes
     results = ["model.npz", "metrics.json", "training.png", "predictions.png"]

@@ -76,7 +76,7 @@ def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_fi
     out, _ = run(capsys, "fit", coloured, "--missing", "median", *FEW[:-1], "--steps", "150")
     assert (
         "colour (4 levels)" in out
-        and "says where: size" in out
+        and "marks them: size" in out
         and "without information" not in out
     )
     found = results("coloured-fit")
@@ -130,7 +130,8 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     path = write("many.csv", ["c", "n", "y"], rows)
     _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
     assert (
-        "text column 'c' has 25 levels in the training rows: the 20 most frequent are inputs" in err
+        "text column 'c' has 25 levels in the training rows: the 20 most frequent have an input each"
+        in err
         and "--ignore c" in err
     )
     assert results("many-fit")["inputs"] == [
@@ -142,8 +143,8 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     mean, err = predicted(capsys, "many-fit", "new.csv")
     assert mean[0] == mean[1] == mean[2] != mean[3]
     assert (
-        "note       new.csv, column 'c': 3 of 4 rows hold none of the levels that are inputs"
-        " ('level 00', line 2)" in err
+        "note       new.csv, column 'c': 3 of 4 rows hold a level without an input"
+        " (first 'level 00', line 2)" in err
     )
 
 
@@ -175,7 +176,7 @@ def test_a_column_that_is_text_in_one_file_and_numbers_in_the_other(here, capsys
     write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
     mean, err = predicted(capsys, "codes-fit", "numbers.csv")
     np.testing.assert_allclose(mean[:2], [5, 0], atol=1)
-    assert "1 of 3 rows hold none of the levels that are inputs ('2', line 4)" in err
+    assert "1 of 3 rows hold a level without an input (first '2', line 4)" in err
     write("other.csv", ["code", "n"], [["A", "three"], ["A", "4"]])
     assert "inputs must be numbers, but text is in column 'n' ('three', line 2)" in refused(
         capsys, "predict", "codes-fit", "other.csv"
@@ -266,12 +267,10 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
     mean, err = predicted(capsys, "d-fit", "gaps.csv")
     np.testing.assert_array_equal(mean, predicted(capsys, "d-fit", "filled.csv")[0])
     assert (
-        "column 'n': 2 missing values (the first in line 2), as no training row had: filled in with"
+        "column 'n': 2 missing values (the first in line 2), but none in the training rows: filled in with"
         " the training median, 3" in err
     )
-    assert (
-        "column 'c': 2 of 3 rows hold none of the levels that are inputs ((missing), line 3)" in err
-    )
+    assert "column 'c': 2 of 3 rows hold a level without an input (first (missing), line 3)" in err
     write("empty.csv", ["c", "n"], [["", ""], ["", ""]])
     np.testing.assert_array_equal(predicted(capsys, "d-fit", "empty.csv")[0], mean[[2, 2]])
 
@@ -379,8 +378,8 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
     write("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
     assert (
-        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 5, and this one"
-        " reads up to 4" in message
+        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 5, but this"
+        " version reads up to 4" in message
     )
     assert "update fastsvgp" in message
 

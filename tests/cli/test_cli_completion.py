@@ -67,7 +67,7 @@ def test_without_shtab(capsys, monkeypatch):
     assert main(["completion", "bash"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(
-        "fastsvgp completion: error: the script is made by shtab, which is not installed; "
+        "fastsvgp completion: error: completion needs shtab, which is not installed; "
     )
     assert 'python -m pip install "fastsvgp[cli]"' in err and err.count("\n") == 1
 

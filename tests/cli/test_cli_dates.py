@@ -269,7 +269,7 @@ def test_an_assumption_is_said(here, rng, capsys):
     write("new.csv", ["when"], [["2/1/2024"], ["13/1/2024"]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
     assert (
-        "new.csv, line 3, column 'when': '13/1/2024' is no date (MM/DD/YYYY, assumed" in message
+        "new.csv, line 3, column 'when': '13/1/2024' is not a date (MM/DD/YYYY, assumed" in message
         and "--ignore" not in message
     )
 
@@ -278,7 +278,7 @@ def test_days_and_months_that_change_places_are_text(here, capsys):
     rows = [[("1/13/2023", "13/1/2023", "2/3/2023")[i % 3], i % 5] for i in range(60)]
     out, err = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
     assert (
-        "column 'when': '1/13/2023' and '13/1/2023' are no dates of one form, so it stays text"
+        "column 'when': '1/13/2023' and '13/1/2023' are dates of different formats, so the column remains text"
         in err
     )
     assert "when (3 levels)" in out
@@ -290,13 +290,13 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     path = write("d.csv", ["when", "y"], rows)
     message = refused(capsys, "fit", path, *FEW)
     assert (
-        "d.csv, line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells)"
+        "d.csv, line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such cells)"
         in message
     )
     assert "--missing median" in message and "--ignore when" in message
     _, err = run(capsys, "fit", path, "--missing", "median", *FEW[:-1])
     assert (
-        "line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells); it"
+        "line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such cells); it"
         " counts as missing" in err
     )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday", "when=(missing)"]
@@ -311,15 +311,17 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     )
     _, err = run(capsys, "predict", "d-fit", "new.csv")
     assert (
-        "new.csv, line 21, column 'when': 'later' is no date (YYYY-MM-DD); it counts as missing"
+        "new.csv, line 21, column 'when': 'later' is not a date (YYYY-MM-DD); it counts as missing"
         in err
     )
     write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # more than a few: another form
-    assert "other.csv, line 2, column 'when': '31.12.2023' is no date" in refused(
+    assert "other.csv, line 2, column 'when': '31.12.2023' is not a date" in refused(
         capsys, "predict", "d-fit", "other.csv"
     )
     write("numbers.csv", ["when"], [[19000], [19001]])
-    assert "'19000' is no date (YYYY-MM-DD)" in refused(capsys, "predict", "d-fit", "numbers.csv")
+    assert "'19000' is not a date (YYYY-MM-DD)" in refused(
+        capsys, "predict", "d-fit", "numbers.csv"
+    )
     write("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
     assert (fitted.read("gone.csv")[:, 3] == 1).all()
 

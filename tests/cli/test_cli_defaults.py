@@ -114,7 +114,7 @@ def test_what_was_asked_for_is_trained(rows, capsys):
         5,
     ) and "held fixed" not in said
     said, results = fit(capsys, rows, "--batch-size", "30", "--steps", "2")
-    assert results["method"] == "svgp" and "--batch-size is for minibatches -> SVGP" in said
+    assert results["method"] == "svgp" and "--batch-size needs minibatches -> SVGP" in said
     said, results = fit(capsys, rows, "--method", "svgp", "--inducing", "12", "--steps", "2")
     assert results["method"] == "svgp" and "method     as asked -> SVGP\n" in said
 

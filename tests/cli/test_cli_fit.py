@@ -319,7 +319,7 @@ def test_test_mask_and_constant_columns_are_reported(here, unplotted, capsys, rn
     for part in (
         "12 for testing (test mask mask.csv:s)",
         "without information: flat",
-        "500 inducing inputs were asked for; 48",
+        "500 inducing inputs were requested; 48",
     ):
         assert part in out
 
@@ -360,11 +360,11 @@ def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(
     out, _ = run(capsys, "fit", wave, "--steps", "1", "--inducing", "3")
     note = (
         "  note       no better than the trivial predictor in RMSE and NLPD (with 12 held-out rows"
-        " it may be chance): "
+        " this can be chance): "
     )
     todo = (
         "the training was short; try more --steps, --inducing 108 (all rows) or another"
-        " --covariance; or these inputs say"
+        " --covariance; or these inputs carry"
     )
     assert (note + todo in out) != better
     assert (todo in pathlib.Path("wave-fit/report.html").read_text()) != better
@@ -469,7 +469,7 @@ def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted,
     out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
     assert (
         "31 rows" in out
-        and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
+        and "note       counts.csv: the first line (0, 1, 2) is read as data" in err
     )
     assert run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3", "--quiet") == (
         "",

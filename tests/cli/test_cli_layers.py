@@ -162,7 +162,7 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys):
         ),
         (
             ["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"],
-            "with lsvgp Adam moves the posterior too",
+            "with lsvgp Adam trains the posterior too",
         ),
         (
             ["--layers", "2", "--method", "svgp", "--orthogonal", "3"],

@@ -100,7 +100,7 @@ def test_bins_of_few_rows_are_merged(count, merged):
             (1.1, 1.6),
             (1.0, 1.4),
             12,
-            "in RMSE and NLPD (with 12 held-out rows it may be chance): L-BFGS",
+            "in RMSE and NLPD (with 12 held-out rows this can be chance): L-BFGS",
         ),
         (
             "standardised",

@@ -201,7 +201,7 @@ def test_channels_squares_and_resuming(unplotted, capsys):
         ),
         (
             ["images.npz", "--patch-shape", "5"],
-            "--patch-shape: expected whole numbers above 0 and x between them, as in 5x5",
+            "--patch-shape: expected whole numbers above 0 separated by x, as in 5x5",
         ),
         (["images.npz", "--patch-shape", "0x2"], "--patch-shape: expected whole numbers above 0"),
         (
@@ -216,11 +216,11 @@ def test_channels_squares_and_resuming(unplotted, capsys):
         (["images.npz", "--patch-shape", "2x2", "--method", "qsgp"], "with qsgp leave it out"),
         (
             ["images.npz", "--patch-shape", "2x2", "--inducing", "2000"],
-            "--inducing 2000, given or by default: patch_inducing:",
+            "--inducing 2000 (given, or the default): patch_inducing:",
         ),
         (
             ["images.npz", "--patch-shape", "2x2", "--ignore", "3"],
-            "that is 20 numbers an image, but there are 19 inputs",
+            "that is 20 numbers per image, but there are 19 inputs",
         ),
         (
             ["images.npy", "--patch-shape", "2x2"],
@@ -228,19 +228,19 @@ def test_channels_squares_and_resuming(unplotted, capsys):
         ),
         (
             ["table.csv", "--patch-shape", "2x2"],
-            "rows of 20 inputs are no square images of one channel; give --image-shape",
+            "rows of 20 inputs are not square images with one channel; give --image-shape",
         ),
         (
             ["table.csv", "--patch-shape", "2x2", "--image-shape", "4x4"],
-            "--image-shape 4x4x1: that is 16 numbers an image, but",
+            "--image-shape 4x4x1: that is 16 numbers per image, but",
         ),
         (
             ["table.csv", "--image-shape", "5x4"],
-            "--image-shape is for functions of patches; give --patch-shape too",
+            "--image-shape is for functions of patches; also give --patch-shape",
         ),
         (
             ["table.csv", "--stride", "2"],
-            "--stride is for functions of patches; give --patch-shape too",
+            "--stride is for functions of patches; also give --patch-shape",
         ),
     ],
 )

@@ -150,11 +150,11 @@ def test_learning_hyperparameters_moves_them_late(unplotted, capsys):
         (["--method", "qsgp", "--features", "9"], ["--features 9", "pairs", "even"]),
         (
             ["--method", "qsgp", "--features", "8", "--dense-columns", "9"],
-            ["--dense-columns 9", "8 of --features"],
+            ["--dense-columns 9", "more than --features 8"],
         ),
         (
             ["--method", "qsgp", "--features", "8", "--basis-batch", "9"],
-            ["--basis-batch 9", "8 of --features"],
+            ["--basis-batch 9", "more than --features 8"],
         ),
         (
             ["--method", "qsgp", "--control-points", "999"],

@@ -72,14 +72,14 @@ def test_header_can_be_forced(write):
         (
             "0,1,2\n3,4,5\n6,7,8\n",
             None,
-            "(0, 1, 2) is read as a row of data; --header yes makes it column names",
+            "(0, 1, 2) is read as data; give --header yes if it is column names",
         ),
-        ("0,1,2\n3,,5\n", None, "is read as a row of data"),
-        ("0,1,2\n", None, "is read as a row of data"),
+        ("0,1,2\n3,,5\n", None, "is read as data"),
+        ("0,1,2\n", None, "is read as data"),
         (
             "0,1,2\n3,4,5\n6,7.5,8\n",
             "0,1,2",
-            "(0, 1, 2) is read as column names; --header no makes it a row of data",
+            "(0, 1, 2) is read as column names; give --header no if it is data",
         ),
         ("0,1,2\n3,4,red\n", "0,1,2", "is read as column names"),
         (

@@ -108,12 +108,12 @@ def test_target_file(file, tmp_path):
         load_task(file, target_file=tmp_path / "two.csv", target="v", ignore=["colour"]).target_name
         == "v"
     )
-    with pytest.raises(UsageError, match="2 columns; say which one with --target"):
+    with pytest.raises(UsageError, match="2 columns; choose one with --target"):
         load_task(file, target_file=tmp_path / "two.csv", ignore=["colour"])
     np.savez(tmp_path / "both.npz", X=np.ones((40, 2)), y=np.arange(40.0))
     assert load_task(file, target_file=tmp_path / "both.npz", ignore=["colour"]).target_name == "y"
     with pytest.raises(
-        UsageError, match="--target: .*both.npz has the target as y; leave --target out"
+        UsageError, match="--target: the target is y of .*both.npz; leave --target out"
     ):
         load_task(file, target_file=tmp_path / "both.npz", target="1", ignore=["colour"])
     np.save(tmp_path / "y.npy", np.arange(39.0))
@@ -166,7 +166,7 @@ def test_split_by_mask(file, tmp_path):
     )
     for argument, message in (
         (f"{mask}", "cannot read|2 columns"),
-        (f"{mask}:", "2 columns; say which"),
+        (f"{mask}:", "2 columns; choose one"),
         (f"{mask}:c", "no column 'c'"),
         (f"{file}:age", "must be 0 .* or 1"),
     ):
@@ -203,17 +203,21 @@ def test_standardisation_round_trip_and_constant_columns(rng):
             ",a,y",
             "{i}",
             (
-                "the first column counts the rows from 0, as an index does; .* --ignore 0 leaves"
+                "the first column numbers the rows from 0, like an index; .* --ignore 0 leaves"
                 " it out"
             ),
         ),
-        ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' names the rows; .* --ignore Unnamed: 0"),
+        (
+            "Unnamed: 0,a,y",
+            "{i}",
+            "column 'Unnamed: 0' identifies the rows; .* --ignore Unnamed: 0",
+        ),
         (
             "ID,a,y",
             "{j}",
-            "column 'ID' names the rows; it is an input here: --ignore ID leaves it out",
+            "column 'ID' identifies the rows; it is used as an input; --ignore ID leaves it out",
         ),
-        (None, "{i}", "the first column counts the rows from 0"),
+        (None, "{i}", "the first column numbers the rows from 0"),
         ("time,a,y", "{i}", None),
         ("id,a,y", "{i}.5", None),
         ("id,a,y", "7", None),
