@@ -122,13 +122,13 @@ def numbers(*values):
         ({"class": "SVGPClassifier"}, "damaged"),
         (
             {"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}},
-            "its scales positive",
+            "with positive scales",
         ),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
         ({"settings": {"inducing": {"array": [1.0], "dtype": "<V99999999"}}}, "damaged"),
         ({"jitter_": "small"}, "damaged.*`jitter` must be a number"),
         ({"n_iter_": []}, "damaged.*`n_iter_` must be a number"),
-        ({"y_shape": [3]}, "number of targets do not go together"),
+        ({"y_shape": [3]}, "number of targets are inconsistent"),
         (
             {
                 "scale": {
@@ -137,7 +137,7 @@ def numbers(*values):
                     "y_mean": numbers(0.0, 1.0),
                 }
             },
-            "targets do not",
+            "targets are inconsistent",
         ),
     ],
 )
@@ -149,7 +149,7 @@ def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, wh
         load(tmp_path / "model")
     fs.save(tmp_path / "model", fs.RBF())
     with pytest.raises(
-        fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"
+        fs.DataFileError, match="holds a RBF, not an estimator; read it with fastsvgp.load"
     ):
         load(tmp_path / "model")
 
