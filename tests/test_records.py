@@ -84,7 +84,7 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
     ):
         with pytest.raises(
             ValueError,
-            match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance",
+            match="`path` .* is not a field of this SVGP; it has covariance.parts.0.variance",
         ):
             fs.replace_at(m, path, 1.0)
     with pytest.raises(TypeError, match="`path` must be a dotted path"):

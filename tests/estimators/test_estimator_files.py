@@ -197,7 +197,7 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
     [
         (
             sk.RationalQuadratic(),
-            "RationalQuadratic has no counterpart; those that have are ConstantKernel, RBF",
+            "RationalQuadratic has no counterpart; only ConstantKernel, RBF",
         ),
         (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
         (sk.RBF() ** 2, "Exponentiation has no counterpart"),

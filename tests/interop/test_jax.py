@@ -207,7 +207,7 @@ def test_weights_are_constants(rng, monkeypatch):
         np.testing.assert_allclose(bars[1], X_bar, rtol=1e-11, atol=1e-11)
     assert len(seen) == 2 and all(type(weights) is np.ndarray for weights in seen)
     with pytest.raises(
-        TypeError, match="the option `weights` is traced, and options are constants"
+        TypeError, match="the option `weights` is traced, but options are constants"
     ):
         jax.jit(lambda w: function_of(model, weights=w)[2](vector, X, Y))(w)
 
@@ -227,7 +227,7 @@ def test_second_derivatives_say_what_came(rng):
     ):
         with pytest.raises(
             NotImplementedError,
-            match="second derivative was asked for, and fastsvgp has first derivatives",
+            match="second derivative was requested, but fastsvgp has only first derivatives",
         ):
             call()
     stopped = jax.grad(lambda v: (jax.grad(f)(jax.lax.stop_gradient(v), X, Y) * v).sum())(vector)
@@ -267,12 +267,12 @@ def test_bad_arguments(rng):
         with pytest.raises(
             TypeError,
             match=(
-                f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"
+                f"interop.jax: `{name}` is not an option here, because jax selects .*; leave it out"
             ),
         ):
             function_of(model, **{name: ()})
     with pytest.raises(
-        TypeError, match="`unravel` must be what fastsvgp.ravel gives beside the vector, got SVGP"
+        TypeError, match="`unravel` must be the second result of fastsvgp.ravel, got SVGP"
     ):
         interop.bound(model)
 
@@ -286,7 +286,7 @@ def test_arguments_that_never_come_are_an_error(monkeypatch):
 
     monkeypatch.setattr(interop, "PATIENCE", 0.01)
     monkeypatch.setattr(jax, "Array", Never)
-    with pytest.raises(RuntimeError, match="did not come within 0.01 s.*NPROC=2, before"):
+    with pytest.raises(RuntimeError, match="did not arrive within 0.01 s.*NPROC=2, before"):
         interop._numpy(Never())
 
 

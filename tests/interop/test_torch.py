@@ -482,7 +482,7 @@ def test_mixed_devices_are_named(rng):
     gp.to("meta")
     with pytest.raises(
         TypeError,
-        match="tensors are on meta, and fastsvgp computes on the CPU and on CUDA devices alone",
+        match="tensors are on meta, but fastsvgp computes only on the CPU and on CUDA devices",
     ):
         gp(X.to("meta"), Y.to("meta"))
 
@@ -490,7 +490,7 @@ def test_mixed_devices_are_named(rng):
 def test_other_bad_arguments(rng):
     model, gp, X, Y = gp_of(rng)
     with pytest.raises(
-        TypeError, match="`X` must be a tensor, got numpy.ndarray; torch.as_tensor makes one"
+        TypeError, match="`X` must be a tensor, got numpy.ndarray; convert it with torch.as_tensor"
     ):
         gp(X, Y)
     X, Y = tensors(X, Y)
@@ -511,7 +511,7 @@ def test_other_bad_arguments(rng):
         with pytest.raises(
             TypeError,
             match=(
-                f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"
+                f"interop.torch: `{name}` is not an option here, because torch selects .*; leave it"
             ),
         ):
             gp(X, Y, **{name: ()})

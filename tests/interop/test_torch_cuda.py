@@ -147,7 +147,7 @@ def test_the_model_stays_on_the_device(there, rng):
     stepped = fs.replace_at(on_device, "posterior.mean", 2 * on_device.posterior.mean)
     gp.model = stepped
     close(gp.posterior.mean, 2 * model.posterior.mean)
-    with pytest.raises(TypeError, match="`model` lives on a device; give fastsvgp.to_host"):
+    with pytest.raises(TypeError, match="`model` is on a device; give fastsvgp.to_host"):
         interop.SVGP(on_device)
 
 
