@@ -66,10 +66,10 @@ class Trained:
 def build(task, scale, settings):
     """Build the initial model on standardised data.
 
-    An SVGP or a QSGP starts at its prior, a DeepGP near its mean functions. ``recipes.begin`` builds
-    models of one layer, as for the estimators. Models of patches and deep models have other starts:
-    inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median heuristic,
-    and variance 1.
+    An SVGP or a QSGP starts at its prior, a DeepGP near its mean functions. ``recipes.begin``
+    builds models of one layer, as for the estimators. Models of patches and deep models have other
+    starts: inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median
+    heuristic, and variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), settings.dtype)
     rng = np.random.default_rng([settings.seed, 1])

@@ -99,7 +99,7 @@ class deferred:
         self._outcomes.failures.append(condition)
 
     def add_range(self, array, low, high):
-        """Add a check that all numbers of an array are in [low, high]; one launch reads them all."""
+        """Add a check that all numbers of an array are in [low, high]; one launch does all."""
         self._outcomes.ranges.append((array, low, high))
 
     def add_clamped(self, count):

@@ -410,6 +410,6 @@ def test_an_encoding_that_cannot_be_is_refused(here, change):
     assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]
     fs.save("bad.npz", model, command_line=good | {"encoding": good["encoding"] | change})
     with pytest.raises(
-        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
     ):
         fs.load_fitted("bad.npz")

@@ -260,7 +260,7 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
     model, extra = fs.load_with_extra("model.npz")
     fs.save("bad.npz", model, command_line=extra["command_line"] | {field: value})
     with pytest.raises(
-        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
     ) as error:
         fs.load_fitted("bad.npz")
     assert said in str(error.value)
