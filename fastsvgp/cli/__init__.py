@@ -37,8 +37,8 @@ def main(argv=None):
         143 for SIGTERM, 129 for SIGHUP.
     """
     try:
-        words = sys.argv[1:] if argv is None else list(argv)
-        args = parser().parse_args(words, argparse.Namespace(words=words))
+        arguments = sys.argv[1:] if argv is None else list(argv)
+        args = parser().parse_args(arguments, argparse.Namespace(words=arguments))
     except UsageError as error:
         return _fail("", error)
     with remembered(ending=True, hung_up=_mute) as asked:

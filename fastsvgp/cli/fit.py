@@ -7,7 +7,7 @@ import time
 
 from . import mpi, report
 from .data.source import STANDARD_INPUT
-from .data.task import Standardisation, load_task, split
+from .data.task import FileFormat, Standardisation, load_task, split
 from .errors import UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -45,10 +45,8 @@ def _run(args, group=None):
         target_file=args.target_file,
         ignore=args.ignore,
         likelihood=args.likelihood,
-        delimiter=args.delimiter,
-        header=args.header,
-        images=args.patch_shape is not None,
         missing=args.missing,
+        file_format=FileFormat(args.delimiter, args.header, images=args.patch_shape is not None),
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = (

@@ -87,7 +87,7 @@ def threads():
     from .. import get_num_threads
 
     count = get_num_threads()
-    words = (
+    text = (
         f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
     )
     limits = [
@@ -95,7 +95,7 @@ def threads():
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         if name in os.environ
     ]
-    return f"{words}; BLAS limited by {', '.join(limits)}" if limits else words
+    return f"{text}; BLAS limited by {', '.join(limits)}" if limits else text
 
 
 def _cuda():

@@ -38,20 +38,20 @@ def run(args):
     return 0
 
 
-def _levels(fitted, asked):
+def _levels(fitted, requested):
     """Levels of the quantiles to write.
 
     By default none for a Gaussian likelihood, and the ends of the 95 % interval for the others.
     """
     if fitted.classes is None:
         return (
-            asked
-            if asked is not None
+            requested
+            if requested is not None
             else []
             if fitted.likelihood == "gaussian"
             else [0.025, 0.975]
         )
-    if asked:
+    if requested:
         raise UsageError(
             "--quantiles: this model predicts classes, by their probabilities; leave --quantiles"
             " out"

@@ -125,23 +125,23 @@ def _essence(model, seed):
 
 def _other_data(then, now):
     """Describe how the data differ from those of the checkpoint."""
-    words = []
+    differences = []
     for name in ("inputs", "target", "classes"):
         if then[name] != now[name]:
             old, new = (
                 shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now)
             )
-            words.append(f"{name} {old} then, {new} now")
+            differences.append(f"{name} {old} then, {new} now")
     if then["held out"] != now["held out"]:
         same = then["split"] == now["split"]
-        words.append(
+        differences.append(
             "other rows held out" if same else f"held out: {then['split']} then, {now['split']} now"
         )
-    if not words:
+    if not differences:
         old, new = (Standardisation.from_json(d["standardisation"]) for d in (then, now))
         if not _near(old, new):
-            words.append("other means or scales of the training rows")
-    return words
+            differences.append("other means or scales of the training rows")
+    return differences
 
 
 def _near(a, b):

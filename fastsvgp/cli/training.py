@@ -92,7 +92,7 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        begun, *_ = fs.recipes.begin(
+        initial, *_ = fs.recipes.begin(
             X,
             y,
             _likelihood(task),
@@ -106,7 +106,7 @@ def build(task, scale, settings):
             group=settings.group,
             informed=not settings.resume,
         )
-        return begun
+        return initial
     covariance = images.covariance(X, kind, settings, rng)
     try:
         inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)

@@ -270,11 +270,11 @@ def _check_sizes(path, stream):
                     np.lib.format, "read_array_header_{}_{}".format(*np.lib.format.read_magic(part))
                 )
                 shape, _, dtype = read(part)
-                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
-            if claimed != held:
+                claimed, stored = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
+            if claimed != stored:
                 raise DataFileError(
                     f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, but"
-                    f" holds {held}"
+                    f" holds {stored}"
                 )
     stream.seek(0)
 

@@ -37,22 +37,22 @@ def explained(error, arguments):
     while isinstance(error.__cause__, MemoryError):
         error = error.__cause__
     found = re.search(r"allocating ([\d,]+) bytes", str(error))
-    asked = int(found[1].replace(",", "")) if found else None
-    said = (
-        f"out of memory{f': {asked:,} bytes were requested' if found else ''}"
+    requested = int(found[1].replace(",", "")) if found else None
+    text = (
+        f"out of memory{f': {requested:,} bytes were requested' if found else ''}"
         f" ({str(error).rstrip('.')})"
     )
     rows = {name: _rows(value) for name, value in arguments.items() if _has_rows(name, value)}
     if not rows:
-        return MemoryError(said)
-    driver = _driver({name: arguments[name] for name in rows}, rows, asked)
+        return MemoryError(text)
+    driver = _driver({name: arguments[name] for name in rows}, rows, requested)
     finest = getattr(arguments[driver], "dtype", None) != "float32"
     advice = " or ".join(filter(None, (ADVICE.get(driver.partition(".")[0]), finest and "float32")))
     listed = ", ".join(
         f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items()
     )
     return MemoryError(
-        f"{said}; of {listed}, `{driver}` determines it{advice and f': use {advice}'}"
+        f"{text}; of {listed}, `{driver}` determines it{advice and f': use {advice}'}"
     )
 
 
@@ -102,7 +102,7 @@ def _rows(value):
     return value if isinstance(value, int) else value.shape[max(0, value.ndim - 2)]
 
 
-def _driver(arguments, rows, asked):
+def _driver(arguments, rows, requested):
     """Name the argument behind ``asked`` bytes; if unknown, behind the largest possible matrix."""
     arrays = {name: value for name, value in arguments.items() if not isinstance(value, int)}
     item = max((a.dtype.itemsize for a in arrays.values() if a.dtype.kind == "f"), default=8)
@@ -111,6 +111,6 @@ def _driver(arguments, rows, asked):
         (rows[a] * rows[b] * item, max(a, b, key=rows.get))
         for a, b in itertools.combinations_with_replacement(rows, 2)
     ]
-    if asked is None:
+    if requested is None:
         return max(guesses)[1]
-    return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(asked, 1))))[1]
+    return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(requested, 1))))[1]

@@ -19,7 +19,7 @@ from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
 from .kernels import fixed_fields, from_kernel
-from .training import Stopping, scattered, train, warn_of_nothing
+from .training import Stopping, perturbed, train, warn_if_uninformative
 
 IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
@@ -99,7 +99,7 @@ class SVGPEstimator(BaseEstimator):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts).tolist()
         if isinstance(self.random_state, numbers.Integral):
             seeds[1] = int(self.random_state)  # like --seed of the command line
-        held = None
+        held_out = None
         if self.early_stopping:
             try:
                 rows, others = train_test_split(
@@ -110,20 +110,20 @@ class SVGPEstimator(BaseEstimator):
                     f"early_stopping=True with validation_fraction={fraction:g} cannot hold out"
                     f" rows of the {len(X)} given: {error}"
                 ) from None
-            held, X, y = (X[others], y[others]), X[rows], y[rows]
+            held_out, X, y = (X[others], y[others]), X[rows], y[rows]
             weights, weights_held = (
                 (None, None) if weights is None else (weights[rows], weights[others])
             )
         start, kind = self._start(X, y, weights, seeds[1])
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
-            held = *self._units(start.scale, *held), weights_held
-        stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
+            held_out = *self._units(start.scale, *held_out), weights_held
+        stopping, best = Stopping(held_out, self.n_iter_no_change, float(self.tol)), None
         for run, seed in enumerate(seeds[1:]):
             if run:
                 start = replace(
                     start,
-                    model=scattered(
+                    model=perturbed(
                         start.model, np.random.default_rng(seed), start.fit.get("fixed", ())
                     ),
                 )
@@ -144,7 +144,7 @@ class SVGPEstimator(BaseEstimator):
         # raised last, when the estimator can be used; this also ends a search over settings
         if trained.interrupted:
             raise KeyboardInterrupt
-        warn_of_nothing(best, Xs, ys, weights)
+        warn_if_uninformative(best, Xs, ys, weights)
         return self
 
     def _check_settings(self):
@@ -195,7 +195,7 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._holding(self._going_on(X, y, weights, training, seed)), type(
+            return self._with_fixed(self._warm_start(X, y, weights, training, seed)), type(
                 self.model_.posterior
             )
         by_name = isinstance(self.inducing, str)
@@ -216,7 +216,7 @@ class SVGPEstimator(BaseEstimator):
             rng=seed,
             **settings,
         )
-        return self._holding(start), kind
+        return self._with_fixed(start), kind
 
     def _covariance_and_likelihood(self):
         """Return both settings; a scikit-learn kernel is translated, with its noise."""
@@ -232,7 +232,7 @@ class SVGPEstimator(BaseEstimator):
             )
         return covariance, Gaussian(noise)
 
-    def _holding(self, start):
+    def _with_fixed(self, start):
         """Return the start, with the parameters that a scikit-learn kernel has "fixed" fixed."""
         if not isinstance(self.covariance, Kernel):
             return start
@@ -246,7 +246,7 @@ class SVGPEstimator(BaseEstimator):
         fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
         return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
-    def _going_on(self, X, y, weights, training, seed):
+    def _warm_start(self, X, y, weights, training, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         kind = type(model.posterior)

@@ -170,11 +170,11 @@ def _term(kernel):
         else:
             parts[holding] = replace(parts[holding], variance=scale)
         if scale.fixed:
-            parts = [tree_map(_held, part) for part in parts]
+            parts = [tree_map(_fixed_beside_constant, part) for part in parts]
     return reduce(mul, parts), None
 
 
-def _held(number):
+def _fixed_beside_constant(number):
     """Fix a number beside a fixed constant, unless the kernel has a parameter for it."""
     return _Number(number.value, True) if number.fixed is None else number
 

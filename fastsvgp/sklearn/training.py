@@ -34,7 +34,7 @@ WORDS = {
 class Stopping:
     """Early stopping: held-out rows or None, patience in iterations, and tolerance."""
 
-    held: Any
+    held_out: Any
     patience: int
     tolerance: float
 
@@ -73,7 +73,7 @@ def train(start, X, y, weights, kind, stopping, show):
         show,
         patience=stopping.patience,
         tolerance=stopping.tolerance,
-        held=stopping.held,
+        held=stopping.held_out,
     )
     model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
@@ -93,7 +93,7 @@ def says_nothing(model, jitter, X, y, weights):
     return np.average(density.astype(np.float64), weights=weights[some]) <= trivial + HARDLY
 
 
-def warn_of_nothing(trained, X, y, weights):
+def warn_if_uninformative(trained, X, y, weights):
     """Warn if ``says_nothing``, with advice."""
     if not says_nothing(trained.model, trained.jitter, X, y, weights):
         return
@@ -146,7 +146,7 @@ def _by_epoch(values, per_epoch):
     return np.bincount(epochs, values) / np.bincount(epochs) if len(values) else np.asarray(values)
 
 
-def scattered(model, rng, fixed):
+def perturbed(model, rng, fixed):
     """Multiply each positive hyperparameter that is not ``fixed`` by exp(z), z standard normal."""
     for path, kind, value in leaves(model):
         hyperparameter = kind == "positive" and path.partition(".")[0] in (

@@ -348,4 +348,4 @@ def test_each_rule_on_headers_decides_its_example(rule, tmp_path, caplog):
     path = tmp_path / "table.csv"
     path.write_text("\n".join(rule.example) + "\n")
     assert read_table(path).named is rule.names
-    assert ("is read as" in caplog.text) is rule.said
+    assert ("is read as" in caplog.text) is rule.ambiguous

@@ -53,13 +53,13 @@ class Column:
 
     @property
     def input_names(self):
-        own = (
+        names = (
             [self.name]
             if self.levels is None
             else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
         )
-        own += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
-        return own + [f"{self.name}={GAP}"] * self.gaps
+        names += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
+        return names + [f"{self.name}={GAP}"] * self.gaps
 
     @property
     def median_words(self):
@@ -201,8 +201,8 @@ def learn(raw, rows, missing):
             counts = Counter(cell for cell in cells if cell is not None)
             _check_some(name, counts, len(cells))
             _note_many(name, counts)
-            kept = sorted(counts, key=lambda level: (-counts[level], level))[:LEVELS]
-            columns.append(Column(name, sorted(kept), None, None in cells))
+            frequent = sorted(counts, key=lambda level: (-counts[level], level))[:LEVELS]
+            columns.append(Column(name, sorted(frequent), None, None in cells))
         else:
             values = raw.numbers[rows, j]
             present = values[~np.isnan(values)]

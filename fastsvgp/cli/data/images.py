@@ -35,15 +35,15 @@ def resolve(args, task):
             f"--patch-shape is for --method {', '.join(WITH_PATCHES)}; with {args.method} leave"
             " it out"
         )
-    columns, given = task.X.shape[1], args.image_shape and (*args.image_shape, 1)[:3]
-    if given and task.image_shape and given != task.image_shape:
+    columns, requested = task.X.shape[1], args.image_shape and (*args.image_shape, 1)[:3]
+    if requested and task.image_shape and requested != task.image_shape:
         raise UsageError(
-            f"--image-shape {describe(given)}: the images in the file are"
+            f"--image-shape {describe(requested)}: the images in the file are"
             f" {describe(task.image_shape)}; leave --image-shape out"
         )
-    shape = given or task.image_shape or _square(columns)
+    shape = requested or task.image_shape or _square(columns)
     if math.prod(shape) != columns:
-        where = "--image-shape" if given else "the images in the file are"
+        where = "--image-shape" if requested else "the images in the file are"
         raise UsageError(
             f"{where} {describe(shape)}: that is {math.prod(shape)} numbers per image, but there"
             f" are {columns} inputs"

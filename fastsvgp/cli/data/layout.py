@@ -138,13 +138,13 @@ def _anything(first, below, following):
 class HeaderRule:
     """Decision about a first row to which ``holds`` applies: ``names`` or data.
 
-    ``said``: whether the row is ambiguous, so that the decision is logged. ``example``: the first
+    ``ambiguous``: whether it can be either, so that the decision is logged. ``example``: the first
     two lines of a table for which this is the first rule that applies.
     """
 
     holds: Callable
     names: bool
-    said: bool
+    ambiguous: bool
     example: tuple
 
 
@@ -163,13 +163,13 @@ def _is_header(path, first, following):
     """Whether the first row is a header; an ambiguous decision is logged."""
     below = following[0] if following else []
     rule = next(rule for rule in HEADER_RULES if rule.holds(first, below, following))
-    if rule.said:
-        say = (
+    if rule.ambiguous:
+        decision = (
             "column names; give --header no if it is data"
             if rule.names
             else "data; give --header yes if it is column names"
         )
-        log.warning("%s: the first line (%s) is read as %s", path, shown(first), say)
+        log.warning("%s: the first line (%s) is read as %s", path, shown(first), decision)
     return rule.names
 
 

@@ -285,10 +285,10 @@ def _from_array(path, array, name, images):
     array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
     right = array.ndim == 2 or images and of_images
     if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
-        due = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
+        expected = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
         hint = "; for images, give --patch-shape" if of_images and not images else ""
         raise DataFileError(
-            f"{path}: {name} must be numbers of shape {due}, got {array.dtype} of shape"
+            f"{path}: {name} must be numbers of shape {expected}, got {array.dtype} of shape"
             f" {array.shape}{hint}"
         )
     shape = (*array.shape[1:], 1)[:3] if of_images else None

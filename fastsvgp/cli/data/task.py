@@ -51,6 +51,19 @@ class Task:
         return kind_of(self.likelihood)
 
 
+@dataclass(frozen=True)
+class FileFormat:
+    """How to read files.
+
+    ``delimiter`` and ``header`` are as in ``read_table``. ``images``: whether arrays of inputs can
+    be images, whose columns are pixels: neither text nor missing.
+    """
+
+    delimiter: str = "auto"
+    header: str = "auto"
+    images: bool = False
+
+
 def load_task(
     path,
     *,
@@ -58,10 +71,8 @@ def load_task(
     target_file=None,
     ignore=(),
     likelihood=None,
-    delimiter="auto",
-    header="auto",
-    images=False,
     missing="error",
+    file_format=FileFormat(),
 ):
     """Read the data and interpret the target.
 
@@ -76,20 +87,20 @@ def load_task(
         Columns to leave out, by name or index.
     likelihood : str, optional
         One of ``names.LIKELIHOODS``; by default inferred from the target.
-    images : bool
-        Whether arrays can be images. Their columns are pixels: neither text nor missing.
     missing : str
         "error", or "median" to allow missing inputs.
+    file_format : FileFormat
     """
+    images = file_format.images
     if images and missing != "error":
         raise UsageError(
             f"--missing {missing}: with --patch-shape inputs are pixels, which must all be present;"
             " leave --missing out"
         )
-    table = read_table(path, delimiter, header, images)
+    table = read_table(path, file_format.delimiter, file_format.header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
-    values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
+    values, name, position = _find_target(table, target, target_file, columns, file_format)
     if position in ignored:
         raise UsageError(
             f"--ignore: {name!r} is the target; ignore only inputs, or choose another --target"
@@ -154,10 +165,10 @@ def _note_row_names(table, column):
         )
 
 
-def _find_target(table, target, target_file, columns, delimiter, header):
+def _find_target(table, target, target_file, columns, file_format):
     """Return the values, name and column of the target; the column is None outside ``table``."""
     if target_file is not None:
-        other = read_table(target_file, delimiter, header)
+        other = read_table(target_file, file_format.delimiter, file_format.header)
         if other.target is not None and target is not None:
             raise UsageError(f"--target: the target is y of {other.path}; leave --target out")
         if other.target is None and target is None and other.num_columns > 1:

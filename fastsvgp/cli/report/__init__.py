@@ -79,11 +79,11 @@ def write_plots(folder, fitted, task, values, title):
     return written, None
 
 
-def write_page(folder, fitted, results, said, values, plotted, why_not):
+def write_page(folder, fitted, results, printed, values, plotted, why_not):
     """Write report.html; ``said``: the printed lines about data and choices."""
     path, text = (
         os.path.join(folder, REPORT),
-        page.page(fitted, results, said, values, plotted, why_not),
+        page.page(fitted, results, printed, values, plotted, why_not),
     )
     with writing(path, lambda: _model_is_there(folder)):
         write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))

@@ -109,16 +109,16 @@ def _missing_parents(path):
 
 
 @contextmanager
-def writing(path, kept=None):
+def writing(path, describe_kept=None):
     """Turn a failure to write ``path`` into a ``UsageError`` with advice.
 
-    ``kept()`` says what is not lost.
+    ``describe_kept()`` says what is not lost.
     """
     try:
         yield
     except OSError as error:
         what = f"cannot write {path}: {error.strerror or error}; no half-written file is left"
-        if kept is not None and (known := kept()):
+        if describe_kept is not None and (known := describe_kept()):
             raise UsageError(f"{what}; {known}") from error
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         todo = "free some space, or choose another --out" if full else "choose another --out"

@@ -35,7 +35,7 @@ img { max-width: 100%; }
 SAFE = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(fitted, results, said, values, pictures, why_no_pictures):
+def page(fitted, results, printed, values, pictures, why_no_pictures):
     """Return the page as text.
 
     Parameters
@@ -60,7 +60,7 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         f"<pre>{escape(results['command'])}</pre>",
         "<h2>Data and choices</h2>",
         _table(
-            [], [line.strip().split(maxsplit=1) for line in said if line.startswith("  ")], "th"
+            [], [line.strip().split(maxsplit=1) for line in printed if line.startswith("  ")], "th"
         ),
         "<h2>Scores on held-out rows</h2>",
         *_scores(results),
@@ -93,9 +93,9 @@ def _warnings(results):
             " model at that point.</p>"
         )
     if results["test"] and (
-        said := advice(results["test"], results["test_rows"], results["outcome"])
+        text := advice(results["test"], results["test_rows"], results["outcome"])
     ):
-        yield f'<p class="note">The model is {escape(said)}.</p>'
+        yield f'<p class="note">The model is {escape(text)}.</p>'
 
 
 def _table(header, rows, first="td"):

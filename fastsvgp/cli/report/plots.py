@@ -256,18 +256,18 @@ def classification(codes, probabilities, classes, title, surface=None):
 
 def _reliability(ax, codes, probabilities, classes):
     if len(classes) == 2:
-        said, right, what = probabilities[:, 1], codes == 1, f"probability of {classes[1]!r}"
+        confidence, right, what = probabilities[:, 1], codes == 1, f"probability of {classes[1]!r}"
     else:
-        said, right, what = (
+        confidence, right, what = (
             probabilities.max(axis=1),
             codes == probabilities.argmax(axis=1),
             "probability of the predicted class",
         )
     edges = np.linspace(0, 1, 11)
-    count, _ = np.histogram(said, edges)
-    bins = merged_bins(count)[np.clip(np.digitize(said, edges) - 1, 0, 9)]
+    count, _ = np.histogram(confidence, edges)
+    bins = merged_bins(count)[np.clip(np.digitize(confidence, edges) - 1, 0, 9)]
     rows = np.bincount(bins)
-    x, share = np.bincount(bins, said) / rows, np.bincount(bins, right) / rows
+    x, share = np.bincount(bins, confidence) / rows, np.bincount(bins, right) / rows
     spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (rows + 1)) / rows)
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--")
     ax.errorbar(

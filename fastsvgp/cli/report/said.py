@@ -120,13 +120,13 @@ def _describe_sizes(settings):
             f"{settings.features} random Fourier features, {settings.dense_columns} dense columns"
         )
     second = f" + {settings.orthogonal}" if settings.orthogonal else ""
-    each = (
+    per_layer = (
         f" for each of {settings.layers} layers, {settings.width} wide" if settings.layers else ""
     )
     fixed = " (the distinct training inputs, held fixed; --inducing changes it)"
     return (
         f"{settings.inducing}{second} inducing"
-        f" {'patches' if settings.patch_shape else 'inputs'}{each}"
+        f" {'patches' if settings.patch_shape else 'inputs'}{per_layer}"
         f"{fixed if settings.choice.at_data else ''}"
     )
 

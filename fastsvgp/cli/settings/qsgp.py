@@ -8,6 +8,7 @@ from ..errors import UsageError
 from .defaults import BASIS, FEATURES, POINTS
 from .names import LOG_CONCAVE
 
+OPTIONS = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
 EXACT = 1000  # rows of the exact GP
 ITERATIONS = 100  # of L-BFGS for the exact GP, or steps if the noise is not Gaussian
 NATURAL_STEP, ADAM = 0.2, 0.05  # step sizes of the latter
@@ -20,11 +21,10 @@ CLOSED_FORMS = 20  # closed-form updates of the diagonal while they are trained
 
 def resolve(args, task, rows):
     """Return the sizes of qsgp by name, given or default; refuse them with another method."""
-    own = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
-    asked = {name: getattr(args, name) for name in own}
+    requested = {name: getattr(args, name) for name in OPTIONS}
     if args.method != "qsgp":
-        _refuse_for_others(args.method, asked)
-        return asked
+        _refuse_for_others(args.method, requested)
+        return requested
     if task.likelihood not in LOG_CONCAVE:
         names = ", ".join(LOG_CONCAVE)
         raise UsageError(
@@ -55,16 +55,18 @@ def resolve(args, task, rows):
             f"--control-points {points} is more than the {rows} training rows; give at most {rows}"
         )
     sizes = {"features": features, "dense_columns": dense, "basis_batch": batch}
-    return asked | sizes | {"control_points": points}
+    return requested | sizes | {"control_points": points}
 
 
-def _refuse_for_others(method, asked):
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False)
+def _refuse_for_others(method, requested):
+    options = [
+        f"--{name.replace('_', '-')}"
+        for name, value in requested.items()
+        if value not in (None, False)
     ]
-    if given:
+    if options:
         here = f"with {method}" if method else "give it, or"
-        raise UsageError(f"{given[0]} is for --method qsgp; {here} leave {given[0]} out")
+        raise UsageError(f"{options[0]} is for --method qsgp; {here} leave {options[0]} out")
 
 
 def build(X, y, covariance, likelihood, settings):
@@ -124,19 +126,19 @@ def training(settings, model, total):
     """Return the arguments of ``fs.fit`` for a QSGP, beyond those of all minibatch methods."""
     rate = settings.learning_rate or STEP
     optimiser = fs.adagrad(fs.schedules.log_linear(rate, END * rate, total))
-    given = {"basis_size": settings.basis_batch, "control": settings.control_points}
+    options = {"basis_size": settings.basis_batch, "control": settings.control_points}
     if not settings.learn_hyperparameters:
-        return given | {"optimiser": optimiser}
-    own = [
+        return options | {"optimiser": optimiser}
+    fields = [
         name
         for name in ("basis.covariance", "likelihood")
         if any(path.startswith(name) for path, _, _ in fs.leaves(model))
     ]
     slow = fs.adam(fs.schedules.log_linear(SLOW, LAST * SLOW, total), transform="log")
-    after = dict.fromkeys(own, int(REST * total))
+    after = dict.fromkeys(fields, int(REST * total))
     if isinstance(model.likelihood, fs.Gaussian):
-        given["closed_form_every"] = max(1, total // CLOSED_FORMS)
-    return given | {
-        "optimiser": fs.by_field(optimiser, dict.fromkeys(own, slow), after=after),
+        options["closed_form_every"] = max(1, total // CLOSED_FORMS)
+    return options | {
+        "optimiser": fs.by_field(optimiser, dict.fromkeys(fields, slow), after=after),
         "fixed": (),
     }

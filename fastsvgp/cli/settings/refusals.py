@@ -55,9 +55,9 @@ def _check_rounds(settings):
 
 def _check_no_batches(settings):
     sizes = {"--batch-size": settings.batch_size, "--learning-rate": settings.learning_rate}
-    given = [option for option, value in sizes.items() if value is not None]
-    if given and settings.method == "sgpr":
+    options = [option for option, value in sizes.items() if value is not None]
+    if options and settings.method == "sgpr":
         raise UsageError(
-            f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would"
+            f"--method sgpr trains on all data by L-BFGS; leave out {shown(options)}, which would"
             " have no effect"
         )

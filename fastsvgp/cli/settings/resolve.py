@@ -102,20 +102,20 @@ def resolve(args, task, group=None):
     found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
     found |= qsgp.resolve(args, task, len(X))
     choice = _choice(args, task, X, found["layers"])
-    asked = choice.inducing if args.inducing is None else args.inducing
-    found |= _second_set(args, choice.method, asked, len(X))
-    surplus = choice.method != "qsgp" and args.patch_shape is None and asked > len(X)
+    requested = choice.inducing if args.inducing is None else args.inducing
+    found |= _second_set(args, choice.method, requested, len(X))
+    surplus = choice.method != "qsgp" and args.patch_shape is None and requested > len(X)
     found |= {
         "choice": choice,
         "ard": args.patch_shape is None if args.ard is None else args.ard,
-        "inducing": choice.inducing if choice.at_data else len(X) if surplus else asked,
-        "surplus": asked if surplus else None,
+        "inducing": choice.inducing if choice.at_data else len(X) if surplus else requested,
+        "surplus": requested if surplus else None,
         "covariance": args.covariance or "matern32",
         "jitter": _jitter(args, choice),
         "group": group,
     }
-    given = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
-    settings = Settings(**given | found)
+    values = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
+    settings = Settings(**values | found)
     validate(settings, task)
     return settings
 
@@ -127,8 +127,8 @@ def _choice(args, task, X, layers):
         None,
     )
     distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
-    asked = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
-    return choose(task.likelihood, len(X), distinct, **asked, few=LAYER if layers else FEW)
+    requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
+    return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else FEW)
 
 
 def _second_set(args, method, inducing, rows):
