@@ -96,37 +96,61 @@ def bound(unravel, num_data=None, **options):
         name: _constant(name, value) for name, value in {"num_data": num_data, **options}.items()
     }
 
-    @functools.cache  # one function for all calls, because JAX compiles each new one
-    def host_value(dtype):
+    differentiable = _differentiable(_Host(unravel, options))
+
+    def f(vector, X, Y):
+        vector, X, Y = map(jnp.asarray, (vector, X, Y))
+        _check(unravel, vector=vector, X=X, Y=Y)
+        return differentiable(vector, X, Y)
+
+    return f
+
+
+class _Host:
+    """The functions of the callbacks to the host.
+
+    They are cached, because JAX compiles each function that is new to it.
+    """
+
+    def __init__(self, unravel, options):
+        self._unravel, self._options = unravel, options
+        self.value = functools.cache(self._value)
+        self.value_and_bars = functools.cache(self._value_and_bars)
+
+    def _value(self, dtype):
         def host(vector, X, Y):
             vector, X, Y = _numpy(vector, X, Y)
-            return np.asarray(elbo(unravel(vector), X, Y, **options), dtype)
+            return np.asarray(elbo(self._unravel(vector), X, Y, **self._options), dtype)
 
         return host
 
-    @functools.cache
-    def host_value_and_bars(dtype, of_vector, of_X):
+    def _value_and_bars(self, dtype, of_vector, of_X):
+        unravel = self._unravel
+
         def host(vector, X, Y):
             vector, X, Y = _numpy(vector, X, Y)
             wrt = unravel.paths if of_vector else ()
             value, grad, *X_bar = elbo_and_grad(
-                unravel(vector), X, Y, wrt=wrt, inputs=of_X, **options
+                unravel(vector), X, Y, wrt=wrt, inputs=of_X, **self._options
             )
             vector_bar = [unravel.pullback(vector, grad).astype(vector.dtype)] if of_vector else []
             return np.asarray(value, dtype), *vector_bar, *(bar.astype(X.dtype) for bar in X_bar)
 
         return host
 
+
+def _differentiable(host):
+    """Return the bound as a JAX function of (vector, X, Y), with its derivative rule."""
+
+    @jax.custom_jvp
     def value_of(vector, X, Y):
         dtype = jnp.result_type(vector, X)
-        return _called(host_value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
+        return _called(host.value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
 
-    differentiable = jax.custom_jvp(value_of)
-
-    @functools.partial(differentiable.defjvp, symbolic_zeros=True)
+    @functools.partial(value_of.defjvp, symbolic_zeros=True)
     def _(primals, tangents):
         """d value = vector_bar . d vector + X_bar . d X: linear, so that JAX can transpose it."""
-        vector, X, Y = primals
+        vector, X, _ = primals
         of_vector, of_X, of_Y = (not isinstance(tangent, SymbolicZero) for tangent in tangents)
         if of_Y:
             raise TypeError(
@@ -139,10 +163,10 @@ def bound(unravel, num_data=None, **options):
             for a, tangent, need in zip(primals, tangents, (of_vector, of_X, False), strict=True)
             if need
         ]
-        likes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a, _ in moved]
         value, *bars = _called(
-            host_value_and_bars(dtype, of_vector, of_X),
-            [jax.ShapeDtypeStruct((), dtype), *likes],
+            host.value_and_bars(dtype, of_vector, of_X),
+            [jax.ShapeDtypeStruct((), dtype)]
+            + [jax.ShapeDtypeStruct(a.shape, a.dtype) for a, _ in moved],
             *primals,
         )
         along = (
@@ -151,12 +175,7 @@ def bound(unravel, num_data=None, **options):
         )
         return value, sum(along, start=jnp.zeros((), dtype))
 
-    def f(vector, X, Y):
-        vector, X, Y = map(jnp.asarray, (vector, X, Y))
-        _check(unravel, vector=vector, X=X, Y=Y)
-        return differentiable(vector, X, Y)
-
-    return f
+    return value_of
 
 
 def _constant(name, value):

@@ -17,44 +17,46 @@ def keyword_only(cls):
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
+    if not settings:
+        return init
     # a base that is not a record has its own rules
     records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
     declared = {name for base in records for name in inspect.get_annotations(base)}
-    due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
-    in_place = [f.name for f in fields if not f.kw_only or f.name in due]
+    required = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
+    positional = [f.name for f in fields if not f.kw_only or f.name in required]
     places = sum(not f.kw_only for f in fields)
-    if not settings:
-        return init
 
     @functools.wraps(init)
     def __init__(self, *args, **named):
-        if len(args) > places or args and not due <= named.keys():
-            order = [name for name in in_place if name not in named]
-            given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
-            by_place = {name: value for name, value in given.items() if name in due}
-            more = dict(
-                zip(
-                    (name for name in settings if name not in given and name not in named),
-                    rest,
-                    strict=False,
-                )
-            )
-            if by_place or more:
-                shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
-                line = (
-                    f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
-                )
-                if rest:
-                    raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
-                warn(
-                    f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be"
-                    " refused",
-                    DeprecationWarning,
-                )
-                args, named = (), given | named
+        if len(args) > places or args and not required <= named.keys():
+            args, named = _with_keywords(cls, args, named, positional, settings, required)
         init(self, *args, **named)
 
     return __init__
+
+
+def _with_keywords(cls, args, named, positional, settings, required):
+    """Move ``required`` settings passed by position to keywords, with a warning.
+
+    Raises ``TypeError`` if there are more arguments than ``positional`` names.
+    """
+    free = [name for name in positional if name not in named]
+    by_position, rest = dict(zip(free, args, strict=False)), args[len(free) :]
+    moved = {name: value for name, value in by_position.items() if name in required}
+    others = (name for name in settings if name not in by_position and name not in named)
+    misplaced = moved | dict(zip(others, rest, strict=False))
+    if not misplaced:
+        return args, named
+    shown = [f"{name}={value!r:.40}" for name, value in misplaced.items()]
+    before = ["..."] * (len(by_position) > len(moved))
+    message = (
+        f"{cls.__name__}: settings are keyword-only: write"
+        f" {cls.__name__}({', '.join(before + shown)})"
+    )
+    if rest:
+        raise TypeError(message)
+    warn(f"{message}; other forms will be refused", DeprecationWarning)
+    return (), by_position | named
 
 
 def array_of(values):
