@@ -1,4 +1,4 @@
-"""Records: leaves, maps, and files that are whole or absent."""
+"""Records: leaves, maps, and files that are complete or absent."""
 
 import copy
 import importlib
@@ -259,7 +259,7 @@ def test_wrong_files_are_named(tmp_path):
 
 
 def test_any_damaged_byte_is_a_damaged_file(tmp_path, rng):
-    """Or goes unnoticed, in what nobody reads; but nothing that zipfile and NumPy stumble over comes through."""
+    """Or has no effect in unused bytes; no other error of zipfile or NumPy escapes."""
     path = tmp_path / "model.npz"
     fs.save(path, fs.RBF(1.5, np.ones(2)))
     content = path.read_bytes()
@@ -312,7 +312,7 @@ def test_a_default_may_be_given_by_position_or_by_name():
 
 
 class TestSettingsAreKeywordOnly:
-    """Wherever a class declares them, and whether they have a default."""
+    """In any class of the hierarchy, with or without a default."""
 
     @pytest.fixture
     def Sieve(self):
@@ -341,17 +341,32 @@ class TestSettingsAreKeywordOnly:
             "(width: Any, depth: Any = 2.0, *, rows: Any, "
         )
 
-    @pytest.mark.parametrize("make, line", [
-        (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
-        (lambda _: fs.StudentT(0.3, 4.0, 30), "StudentT(..., df=4.0, num_nodes=30)"),
-        (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
-        (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
-        (lambda _: fs.LikelihoodForm(0.0, 1.0, False), "LikelihoodForm(..., preconditioned=False)"),
-        (lambda _: fs.RandomFourier(fs.RBF(), 8, 3), "RandomFourier(..., num_features=8, seed=3)"),
-        (lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)), "Convolutional(..., image_shape=(4, 4))"),
-        (lambda Sieve: Sieve(3, 1.0, 2.0, 4, "red"), "Sieve(..., rows=3, holes=4, colour='red')"),
-        (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "make, line",
+        [
+            (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
+            (lambda _: fs.StudentT(0.3, 4.0, 30), "StudentT(..., df=4.0, num_nodes=30)"),
+            (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
+            (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
+            (
+                lambda _: fs.LikelihoodForm(0.0, 1.0, False),
+                "LikelihoodForm(..., preconditioned=False)",
+            ),
+            (
+                lambda _: fs.RandomFourier(fs.RBF(), 8, 3),
+                "RandomFourier(..., num_features=8, seed=3)",
+            ),
+            (
+                lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)),
+                "Convolutional(..., image_shape=(4, 4))",
+            ),
+            (
+                lambda Sieve: Sieve(3, 1.0, 2.0, 4, "red"),
+                "Sieve(..., rows=3, holes=4, colour='red')",
+            ),
+            (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
+        ],
+    )
     def test_by_position_they_are_refused_with_the_line_to_write(self, Sieve, make, line):
         with pytest.raises(
             TypeError, match=re.escape(f"settings are keyword-only: write {line}") + "$"
@@ -366,7 +381,7 @@ class TestSettingsAreKeywordOnly:
         (lambda Sieve: Sieve(3, 1.0, holes=4), "Sieve(..., rows=3)"),
     ])  # fmt: skip
     def test_those_without_a_default_still_come_in_their_place(self, Sieve, make, line):
-        """As they did before; the line that the warning says makes the same."""
+        """As before, with a warning whose line gives the same record."""
         with pytest.warns(DeprecationWarning, match=re.escape(f"write {line};")) as found:
             made = make(Sieve)
         assert found[0].filename == __file__
@@ -408,11 +423,11 @@ def test_a_record_in_the_place_of_a_number_is_no_number():
     assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]
 
 
-# --- files that claim to be more than they are -----------------------------------------------------------------------------
+# --- files that claim to be more than they are ----------------------------------------------------
 
 
 def rewritten(path, name, change, compression=zipfile.ZIP_STORED):
-    """The archive at ``path`` with one member's bytes changed."""
+    """The archive at ``path`` with the bytes of one member changed."""
     with zipfile.ZipFile(path) as archive:
         members = {member.filename: archive.read(member) for member in archive.infolist()}
     members[name] = change(members[name])
@@ -444,7 +459,7 @@ def test_a_header_that_claims_other_sizes_than_its_member_has(tmp_path, shape):
 
 
 def test_compressed_members_are_refused(tmp_path):
-    """A thousand times their size in memory: 10 MB of zeros in 10 kB."""
+    """They can expand a thousandfold: 10 MB of zeros in 10 kB."""
     path = tmp_path / "model.npz"
     fs.save(path, fs.RBF(1.5, np.zeros(10**6)))
     rewritten(path, "lengthscales.npy", lambda content: content, zipfile.ZIP_DEFLATED)
@@ -479,12 +494,12 @@ def test_a_plain_array_that_claims_to_be_huge(tmp_path):
         fs.load(path)
 
 
-# --- the names of records --------------------------------------------------------------------------------------------------
+# --- the names of records -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def registry(monkeypatch):
-    """The records that are known by name, for one test to change."""
+    """The registered records, for one test to change."""
     monkeypatch.setattr(decorator, "REGISTRY", dict(decorator.REGISTRY))
     return decorator.REGISTRY
 
@@ -507,7 +522,7 @@ def header_of(path):
 
 
 def write(path, tree, version=persistence.FORMAT, **arrays):
-    """A file with any header."""
+    """Write a file with any header."""
     with open(path, "wb") as file:
         np.savez(
             file,
@@ -594,7 +609,7 @@ def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported
 
 
 def test_our_records_load_whatever_was_imported(tmp_path):
-    """In a process that has imported nothing else: the last ones bring along what the first ones need, and the reverse."""
+    """In a new process, in both orders, because some records import others."""
     optimiser = fs.by_field(fs.adam(fs.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)})
     state = optimiser.init(fs.RBF(1.5, 2.0))
     training = fs.TrainingState(model(), state)
@@ -723,12 +738,12 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
         fs.load(tmp_path / "rock.npz")
 
 
-# --- files of format 1 -----------------------------------------------------------------------------------------------------
+# --- files of format 1 ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def old(tmp_path):
-    """A function that writes one of them and gives its path."""
+    """A function that writes one of the old files and returns its path."""
 
     def write(name):
         (tmp_path / name).write_bytes(format_1.content(name))
@@ -781,7 +796,7 @@ def test_models_of_format_1(tmp_path, old):
 
 
 def test_models_of_format_2(tmp_path):
-    """Whatever ``save`` writes later on."""
+    """They load, whatever ``save`` writes later."""
     for name in ("SVGP", "SGPR"):
         (tmp_path / name).write_bytes(format_2.content(name))
         assert header_of(tmp_path / name)["format"] == "fastsvgp-record-2"

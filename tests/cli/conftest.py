@@ -1,4 +1,4 @@
-"""Where tests of the command line run."""
+"""Fixtures of the tests of the command line."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from fastsvgp.cli.report import plots
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder, which is the current one."""
+    """An empty folder that is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def unplotted(monkeypatch):
-    """Plots take most of the time of a small fit: what is not about them does without."""
+    """Skip plots, which take most of the time of a small fit."""
     monkeypatch.setattr(plots, "available", lambda: False)

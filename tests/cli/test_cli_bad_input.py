@@ -1,4 +1,4 @@
-"""Bad input on the command line: one message on stderr, exit code 2, no traceback, and nothing left behind."""
+"""Bad input on the command line: one message, exit code 2, no traceback, no files left."""
 
 import errno
 import functools
@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch, rng):
 
 
 def refused(capsys, *argv):
-    """Run and return the message; the command must have refused in the agreed way, and have left no new file."""
+    """Run a command that must be refused without leaving a new file; return the message."""
     before = (
         sorted(p for p, _, _ in os.walk(".")),
         sorted(f for _, _, files in os.walk(".") for f in files),
@@ -247,7 +247,7 @@ def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, caps
 def test_a_training_that_diverges_says_what_to_do_on_the_command_line(
     here, unplotted, capsys, monkeypatch, natural
 ):
-    """The name of a Python argument is of no use here; nothing is there to resume before the first checkpoint."""
+    """The advice names options, not Python arguments, and --resume only after a checkpoint."""
     options = [
         "--out",
         "fit",
@@ -303,7 +303,7 @@ def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, mo
 
 
 def full_disk(monkeypatch, after=0):
-    """No file can be written any more after so many."""
+    """Let every write after the first ``after`` files fail."""
     written = []
 
     def fsync(handle):

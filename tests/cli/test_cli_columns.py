@@ -1,4 +1,4 @@
-"""Text columns and missing values as inputs: what is learnt of the training rows, and that later files are read the same way."""
+"""Text columns and missing values as inputs: learning from training rows, and later files."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ def write(path, header, rows):
 
 @pytest.fixture
 def coloured(here, rng):
-    """A target that is its colour's number and a slope in size; the size is missing where it would have been large."""
+    """A target that depends on colour and size; large sizes are missing."""
     colours, size = rng.choice(COLOURS, 120), rng.standard_normal(120)
     y = [
         EFFECT[c] + s + 0.05 * e
@@ -130,7 +130,8 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     path = write("many.csv", ["c", "n", "y"], rows)
     _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
     assert (
-        "text column 'c' has 25 levels in the training rows: the 20 most frequent have an input each"
+        "text column 'c' has 25 levels in the training rows: the 20 most frequent have an input"
+        " each"
         in err
         and "--ignore c" in err
     )
@@ -267,7 +268,8 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
     mean, err = predicted(capsys, "d-fit", "gaps.csv")
     np.testing.assert_array_equal(mean, predicted(capsys, "d-fit", "filled.csv")[0])
     assert (
-        "column 'n': 2 missing values (the first in line 2), but none in the training rows: filled in with"
+        "column 'n': 2 missing values (the first in line 2), but none in the training rows: filled"
+        " in with"
         " the training median, 3" in err
     )
     assert "column 'c': 2 of 3 rows hold a level without an input (first (missing), line 3)" in err
@@ -349,7 +351,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, mo
     )
 
 
-# --- the file of the model ---------------------------------------------------------------------------------------------
+# --- the file of the model ------------------------------------------------------------------------
 
 
 def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):

@@ -1,4 +1,4 @@
-"""The method and the inducing inputs that ``fastsvgp fit`` takes by default, and when L-BFGS ends."""
+"""The default method and inducing inputs of ``fastsvgp fit``, and when L-BFGS stops."""
 
 import json
 import pathlib
@@ -56,7 +56,7 @@ def fit(capsys, rows, *options, out="out"):
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch, rng):
-    """66 rows of two inputs, the last six of them like the first six but for the noise."""
+    """66 rows of two inputs; the last six repeat the first six with other noise."""
     monkeypatch.chdir(tmp_path)
     X = rng.uniform(-2, 2, (60, 2))
     X = np.concatenate([X, X[:6]])
@@ -138,7 +138,7 @@ def test_a_constant_bound_needs_more_than_the_window_to_end():
 
 
 def test_the_command_line_and_the_recipes_have_the_same_names():
-    """The command line spells them out, so that --help needs no import."""
+    """The command line lists them again, so that --help needs no import."""
     from fastsvgp import recipes
     from fastsvgp.cli.settings import names
 

@@ -1,4 +1,4 @@
-"""The estimators and the command line: the same data and settings give the same model."""
+"""Estimators and command line: the same data and settings give the same model."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ POSTERIORS = {
 
 
 def problem(rng, target):
-    """Inputs, targets, and which rows are held out."""
+    """Inputs, targets, and a mask of held-out rows."""
     X = rng.uniform(-2, 2, (N, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(N)
     if target == "counts":
@@ -39,7 +39,8 @@ def problem(rng, target):
     "target, method, options, settings",
     [
         ("real", "sgpr", [], {"solver": "lbfgs"}),
-        ("real", "sgpr", ["--covariance", "rbf", "--no-ard"], {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
+        ("real", "sgpr", ["--covariance", "rbf", "--no-ard"],
+         {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
         ("real", "svgp", [], {}),
         ("real", "svgp", ["--natural-step", "0"], {"solver": "adam"}),
         ("real", "svgp", ["--likelihood", "student-t", "--natural-step", "0.3"],
@@ -57,7 +58,7 @@ def problem(rng, target):
 def test_both_doors_train_the_same_model(
     rng, here, capsys, monkeypatch, target, method, options, settings, drawn
 ):
-    """``drawn``: rows are many, so that some are drawn for the relevance of the inputs."""
+    """``drawn``: with many rows, some are sampled for the relevance of the inputs."""
     monkeypatch.setattr(searching, "ROWS", 60 if drawn else N)
     monkeypatch.setattr(relevance, "ROWS", 60)
     X, y, held = problem(rng, target)

@@ -1,4 +1,4 @@
-"""The commands end to end, on tiny data and few steps: what they print, what they write, what comes back."""
+"""The commands end to end on tiny data with few steps: output, files and exit codes."""
 
 import io
 import json
@@ -138,7 +138,7 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
 
 
 def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
-    """t-SVGP with several E- and M-steps in a step; a run that was interrupted goes on to where one without interruption ends."""
+    """t-SVGP with several E- and M-steps; a resumed run ends like an uninterrupted one."""
     rounds = [
         "--method",
         "tsvgp",
@@ -189,7 +189,7 @@ def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
     [("solvegp", ["--orthogonal", "7"]), ("odvgp", ["--orthogonal", "20", "--sampled", "5"])],
 )
 def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
-    """Both are marked in fit.png; a run that was interrupted goes on to where one without interruption ends."""
+    """Both sets are in fit.png; a resumed run ends like an uninterrupted one."""
     drawn, plain = [], plots.fit_1d
     monkeypatch.setattr(plots, "fit_1d", lambda *a: drawn.append(a[5]) or plain(*a))
     out, _ = run(capsys, "fit", wave, *FEW, "--method", method, *second)
@@ -215,7 +215,7 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
 
 
 def test_sizes_of_two_sets_by_themselves(wave, unplotted, capsys):
-    """As many as svgp, at most half of the rows for each."""
+    """Each set is as large as for svgp, but at most half of the rows."""
     run(capsys, "fit", wave, "--steps", "2", "--method", "solvegp", "--quiet", "--out", "a")
     run(
         capsys,

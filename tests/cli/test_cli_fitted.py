@@ -1,4 +1,4 @@
-"""A model of the command line in Python: its scaling, its own quantiles, and files that were made to look like one."""
+"""A command-line model in Python: scaling, quantiles, and forged files."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from fastsvgp.errors import DataFileError
 
 
 def a_fit(rng, likelihood, name, classes=None, dtype=float):
-    """As ``fastsvgp fit`` leaves it, but for the training."""
+    """A model as written by ``fastsvgp fit``, but untrained."""
     M, D = 5, 2
     outputs = (len(classes),) if name in ("softmax", "robustmax") else ()
     model = fs.SVGP(
@@ -132,7 +132,7 @@ def test_predictions_of_a_piped_table_have_all_its_rows(here, capsys, monkeypatc
 
 
 def rewritten(path, header):
-    """The same arrays behind another header."""
+    """The same arrays with another header."""
     with np.load("model.npz") as file:
         arrays = {name: file[name] for name in file.files}
     np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})

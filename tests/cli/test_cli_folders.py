@@ -1,4 +1,4 @@
-"""Whose folder of results it is, who writes to it, and what of a training survives a full disk, a signal and other data."""
+"""Output folders: ownership, locks, and what survives a full disk, a signal and other data."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ def fit(capsys, *argv, code=0):
 
 
 def stop_at(monkeypatch, step, how):
-    """Have something happen in the callback of a step, once."""
+    """Call a function once, in the callback of a step."""
     plain, done = Progress.__call__, []
 
     def call(self, now, value, info):
@@ -69,7 +69,7 @@ def files_in(folder):
     return {name: pathlib.Path(folder, name).read_bytes() for name in os.listdir(folder)}
 
 
-# --- whose folder it is ---------------------------------------------------------------------------------------------------
+# --- whose folder it is ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
     fit(capsys, "d.csv")
 
 
-# --- who writes to it -----------------------------------------------------------------------------------------------------
+# --- who writes to it -----------------------------------------------------------------------------
 
 
 def test_two_processes_in_one_folder_are_told(table, capsys):
@@ -176,7 +176,7 @@ def test_what_killed_runs_left_goes(table, capsys):
     ]
 
 
-# --- a checkpoint that is there -------------------------------------------------------------------------------------------
+# --- a checkpoint that is there -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -329,11 +329,11 @@ def test_a_checkpoint_that_fit_did_not_write_is_refused_in_one_message(interrupt
     fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
-# --- a full disk ----------------------------------------------------------------------------------------------------------
+# --- a full disk ----------------------------------------------------------------------------------
 
 
 def full(monkeypatch, *names):
-    """No file with one of these names (of checkpoints, models, metrics) fits on the disk any more, in the folder ``out``."""
+    """Let no file with one of these names fit on the disk any more, in the folder ``out``."""
     plain = os.replace
 
     def replace(source, target):
@@ -409,7 +409,7 @@ def test_a_disk_that_fills_up_after_the_model_says_that_it_is_there(table, capsy
     assert os.listdir("out") == ["model.npz"]
 
 
-# --- signals --------------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(
 
 
 def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
-    """SIGHUP to a process whose terminal has gone: every word that it says to it is an error."""
+    """SIGHUP to a process without its terminal, whose every output is an error."""
     # what runs the tests may ignore it, and its children do as well
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     ours, its = pty.openpty()
@@ -477,7 +477,7 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
     )
 
 
-# --- counts without end ---------------------------------------------------------------------------------------------------
+# --- counts without end ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("option", ["--steps", "--inducing", "--batch-size"])

@@ -1,4 +1,4 @@
-"""Which likelihood a target gets where the user names none: examples on both sides of each rule."""
+"""The default likelihood of a target: examples on both sides of each rule."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from fastsvgp.cli.settings.likelihood import choose_likelihood, is_count
 
 
 def repeated(values, shares):
-    """Each of the values so many times."""
+    """Repeat each value as often as ``shares`` says."""
     return np.repeat(values, shares)
 
 
@@ -57,7 +57,7 @@ def test_examples(values, likelihood, words):
 
 
 def test_samples_of_counts_and_of_scales(rng):
-    """Of 200 rows each, the rule takes nearly all for what they are."""
+    """From 200 rows, the rule classifies nearly all samples correctly."""
     counts = [
         rng.poisson(rate * np.exp(0.3 * rng.standard_normal(200)))
         for rate in (2.0, 3.0, 5.0)

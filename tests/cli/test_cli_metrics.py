@@ -1,4 +1,4 @@
-"""Metrics against their definitions, and the table that is printed."""
+"""Metrics against their definitions, and the printed table."""
 
 import numpy as np
 import pytest

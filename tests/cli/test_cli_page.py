@@ -1,4 +1,4 @@
-"""report.html: one file that stands alone, holds what it promises, and takes no text of the data for its own markup."""
+"""report.html is one file without links, is complete, and escapes text of the data."""
 
 import base64
 import html.parser
@@ -30,7 +30,7 @@ AWKWARD = ["<script>alert(1)</script>", 'a"b', "x & y"]
 
 
 class Page(html.parser.HTMLParser):
-    """The text, the tags and the attributes of a page whose tags are all closed."""
+    """The text, tags and attributes of a page; all tags must be closed."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -68,7 +68,7 @@ def page_of(folder):
 
 @pytest.fixture
 def awkward(here, rng):
-    """Two inputs that matter unequally, one that is constant, and names that look like markup."""
+    """Two inputs of unequal relevance, a constant one, and names that look like markup."""
     X = rng.standard_normal((90, 2))
     y = np.sin(3 * X[:, 0]) + 0.05 * X[:, 1] + 0.05 * rng.standard_normal(90)
     header = ",".join('"' + name.replace('"', '""') + '"' for name in [*AWKWARD, "<b>y</b>"])

@@ -31,7 +31,7 @@ H, W = 5, 4
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch, rng):
-    """Images with a bright column or a bright row somewhere, in every layout; and squares of two channels."""
+    """Images with a bright column or row, in every layout; and squares with two channels."""
     monkeypatch.chdir(tmp_path)
     N, bright = 160, rng.uniform(0, 30, (160, H, W))
     rows = np.arange(N) % 2 == 0

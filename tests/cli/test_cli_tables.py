@@ -1,4 +1,4 @@
-"""Reading tables: formats, delimiters, headers, and a clear message for everything that is not a table."""
+"""Reading tables: formats, delimiters, headers, and messages for anything else."""
 
 import gzip
 import io
@@ -241,7 +241,7 @@ def test_unknown_delimiter(write):
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A path that gives some bytes once, as ``<(command)`` of a shell is."""
+    """A path that delivers bytes once, like ``<(command)`` in a shell."""
     writers = []
 
     def make(content, name="pipe"):
@@ -257,7 +257,7 @@ def pipe(tmp_path):
 
 
 def contents():
-    """Of each kind of table the bytes: more than a pipe or a buffer holds, so that what is read twice is missed."""
+    """Bytes of each kind of table, more than a pipe or buffer holds, so that rereading fails."""
     numbers = np.arange(60000.0).reshape(-1, 3)
     text = "\n".join(["a,b,c", *(",".join(map(repr, row)) for row in numbers.tolist())]).encode()
     yield "csv", text, numbers

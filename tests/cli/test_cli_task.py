@@ -1,4 +1,4 @@
-"""From tables to a task: the target, what kind it is, the held-out rows, the scaling."""
+"""From tables to a task: target, likelihood, held-out rows, scaling."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Estimators as files, and scikit-learn's kernels as covariances."""
+"""Estimators as files, and scikit-learn kernels as covariances."""
 
 import json
 import tracemalloc
@@ -166,7 +166,7 @@ def test_no_file_takes_more_memory_than_it_says(rng, tmp_path):
     tracemalloc.stop()
 
 
-# --- kernels -------------------------------------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 KERNELS = [
     sk.RBF(0.7),

@@ -1,4 +1,4 @@
-"""The estimators among scikit-learn's tools, and against its exact Gaussian process."""
+"""The estimators with scikit-learn's tools, and against its exact Gaussian process."""
 
 import copy
 import doctest
@@ -58,8 +58,16 @@ def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng
     kernel = sk.ConstantKernel(float(covariance.variance)) * sk.RBF(covariance.lengthscales)
     exact = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(X, y)
     Xs = rng.uniform(-2, 2, (7, 2))
-    for of_f, want in ((ours.predict(Xs, return_std=True, include_noise=False), exact.predict(Xs, return_std=True)),
-                       (ours.predict(Xs, return_cov=True, include_noise=False), exact.predict(Xs, return_cov=True))):  # fmt: skip
+    for of_f, want in (
+        (
+            ours.predict(Xs, return_std=True, include_noise=False),
+            exact.predict(Xs, return_std=True),
+        ),
+        (
+            ours.predict(Xs, return_cov=True, include_noise=False),
+            exact.predict(Xs, return_cov=True),
+        ),
+    ):
         np.testing.assert_allclose(of_f[0], want[0], atol=2e-4)
         np.testing.assert_allclose(of_f[1], want[1], atol=2e-3)
     assert ours.lower_bound_ == pytest.approx(exact.log_marginal_likelihood(), abs=0.05)
@@ -176,7 +184,7 @@ def test_weights_of_nothing_are_refused(rng):
             SVGPRegressor(**QUICK).fit(X, y, sample_weight=weights)
 
 
-# --- training ------------------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "natural", "adam"])
@@ -282,7 +290,7 @@ def test_float32_stays_float32(rng):
 
 @pytest.mark.parametrize("N", [1, 40])
 def test_targets_without_difference_are_no_certainty(rng, N):
-    """The bound would rise without end as the noise goes to zero; a warm start knows that too."""
+    """The bound would rise without limit as the noise goes to zero; also in a warm start."""
     X, y = real(rng, N)
     model = SVGPRegressor(warm_start=True, **QUICK)
     for _ in range(2):
@@ -290,7 +298,7 @@ def test_targets_without_difference_are_no_certainty(rng, N):
         assert (std > 0.1).all()
 
 
-# --- among scikit-learn's tools ------------------------------------------------------------------------------------------------
+# --- among scikit-learn's tools -------------------------------------------------------------------
 
 
 def test_pipelines_searches_copies_and_importances(rng):
@@ -309,7 +317,7 @@ def test_pipelines_searches_copies_and_importances(rng):
 
 
 def test_workers_of_joblib_share_the_cores():
-    """It tells each of them by OMP_NUM_THREADS how many threads are its own."""
+    """joblib sets OMP_NUM_THREADS in each worker."""
     assert (
         Parallel(n_jobs=2)(delayed(fs.get_num_threads)() for _ in range(2))
         == [max(1, cpu_count() // 2)] * 2
@@ -330,7 +338,7 @@ def test_a_setting_may_be_a_record(rng):
 
 
 def test_names_of_features_are_kept(rng, monkeypatch):
-    """Those of a data frame, as scikit-learn reads them; there is none without pandas or polars."""
+    """The names of a data frame, if pandas or polars is installed."""
     X, y = real(rng)
     names = [["length", "width"]]
     monkeypatch.setattr(
@@ -346,7 +354,7 @@ def test_names_of_features_are_kept(rng, monkeypatch):
             use(X)
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -375,7 +383,7 @@ def test_cells_without_a_number_and_sparse_inputs(rng):
 @pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
 @pytest.mark.parametrize("kind", [SVGPRegressor, SVGPClassifier])
 def test_masked_arrays_are_refused_by_all_methods(rng, kind, name):
-    """Below the mask of y stand numbers of 1e5: to train on them, or to score by them, is to answer wrongly."""
+    """The masked entries of y are 1e5: training or scoring with them would be wrong."""
     X, y = real(rng) if kind is SVGPRegressor else classes(rng, labels=(0, 1))
     model = kind(**QUICK).fit(X, y)
     data = {"X": X, "y": y, "sample_weight": np.ones(len(X))}

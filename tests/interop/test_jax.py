@@ -1,4 +1,4 @@
-"""The bound as a function of JAX: gradients, transformations, dtypes, and what cannot be."""
+"""The bound as a JAX function: gradients, transformations, dtypes, and errors."""
 
 import subprocess
 import sys
@@ -78,7 +78,7 @@ def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
 
 
 def test_calls_without_jit_compile_once(rng, monkeypatch):
-    """Each callback that JAX has not seen it compiles, and keeps."""
+    """JAX compiles and caches each new callback."""
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     seen, plain = [], jax.pure_callback
@@ -165,7 +165,7 @@ def test_vmap_calls_one_after_another(rng):
 
 
 def test_dtypes(rng):
-    """Each gradient in the dtype of its argument; computed in that of the model."""
+    """Each gradient has the dtype of its argument; the model's dtype is used inside."""
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     value, bars = jax.value_and_grad(f, argnums=(0, 1))(vector, X, Y)
@@ -189,7 +189,7 @@ def test_labels(rng):
 
 
 def test_weights_are_constants(rng, monkeypatch):
-    """Of NumPy or of JAX; a callback finds arrays of NumPy."""
+    """NumPy or JAX arrays; the callback receives NumPy arrays."""
     model, X, Y = problem(rng)
     w = np.arange(len(X)) % 3
     Y[w == 0] = np.nan
@@ -212,7 +212,7 @@ def test_weights_are_constants(rng, monkeypatch):
         jax.jit(lambda w: function_of(model, weights=w)[2](vector, X, Y))(w)
 
 
-# --- what cannot be -------------------------------------------------------------------------------------------------------
+# --- what cannot be -------------------------------------------------------------------------------
 
 
 def test_second_derivatives_say_what_came(rng):
@@ -278,7 +278,7 @@ def test_bad_arguments(rng):
 
 
 def test_arguments_that_never_come_are_an_error(monkeypatch):
-    """As they would not where the thread that copies them is the one that waits."""
+    """As if the thread that copies them were the one that waits."""
 
     class Never:
         def is_ready(self):
@@ -300,7 +300,8 @@ ONE_PROCESSOR = """
     import jax
     X = np.random.default_rng(0).standard_normal((20_000, 20)).astype(np.float32)
     Y = np.sin(X[:, 0])
-    model = fs.SVGP(fs.RBF(1.0, np.ones(20)), X[:100], fs.Whitened(np.ones(100), 0.3 * np.eye(100)), fs.Gaussian(0.1))
+    posterior = fs.Whitened(np.ones(100), 0.3 * np.eye(100))
+    model = fs.SVGP(fs.RBF(1.0, np.ones(20)), X[:100], posterior, fs.Gaussian(0.1))
     vector, unravel = fs.ravel(model)
     f = jax.jit(jax.value_and_grad(lambda v, X: bound(unravel)(v, X * 0.5, Y), argnums=(0, 1)))
     for _ in range(3):
@@ -312,7 +313,7 @@ ONE_PROCESSOR = """
 
 
 def test_one_processor_is_enough():
-    """Where JAX has one thread, large arguments of callbacks would be waited for by the thread that copies them."""
+    """With one JAX thread, large arguments of a callback would deadlock."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(ONE_PROCESSOR)],
         capture_output=True,

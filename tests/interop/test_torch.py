@@ -1,4 +1,4 @@
-"""The module of PyTorch: parameters, the bound and its gradients, predictions, and what training programs do with a module."""
+"""The PyTorch module: parameters, the bound with gradients, predictions, use in training."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ TREE = fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant
 
 
 def assert_gradient_of_ravel(gp, model, value_bar, expected, tolerance=1e-12):
-    """Of each parameter: that of its part of the vector of ``ravel``, times the cotangent of the value."""
+    """Each gradient is its part of that of ``ravel``'s vector, times the cotangent."""
     for path, part in expected.items():
         bar = gp.get_parameter(path).grad
         assert bar.shape == gp.get_parameter(path).shape
@@ -86,7 +86,7 @@ def test_predictions_and_their_way_back(rng, posterior, P):
 
 
 def test_a_jacobian_of_predictions(rng):
-    """Many ways back through one pass; either result alone."""
+    """Many backward passes through one forward pass; either result."""
     _, gp, X, _ = gp_of(rng)
     (X,) = tensors(X)
     of_mean, of_var = torch.autograd.functional.jacobian(gp.predict, X)
@@ -116,7 +116,7 @@ def test_the_model_is_what_the_parameters_stand_for(rng):
 
 
 def test_steps_are_those_of_our_own_adam(rng):
-    """Of ``fs.ravel``'s numbers, uphill."""
+    """Steps in the numbers of ``fs.ravel``, uphill."""
     model, gp, X, Y = gp_of(rng)
     ours, optimiser, there = (
         fs.adam(0.03),
@@ -181,8 +181,16 @@ def test_groups_and_schedulers(rng):
         assert torch.equal(parameter, before[name]) is not name.startswith("posterior"), name
 
 
-@pytest.mark.parametrize("fixed", [(), "inducing", ("covariance", "posterior.scale_tril"), ("covariance", "inducing", "posterior",
-                                   "likelihood")], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        (),
+        "inducing",
+        ("covariance", "posterior.scale_tril"),
+        ("covariance", "inducing", "posterior", "likelihood"),
+    ],
+    ids=str,
+)
 def test_state_dict_and_files(rng, tmp_path, fixed):
     model, gp, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed=fixed)
@@ -207,7 +215,7 @@ def test_state_dict_and_files(rng, tmp_path, fixed):
 
 
 def test_natural_steps_beside_pytorch(rng):
-    """The posterior by ours, all else by an optimiser of PyTorch; the model goes in and comes out."""
+    """Natural steps for the posterior, a PyTorch optimiser for all else."""
     model, _, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed="posterior")
     assert {name for name, _ in gp.named_buffers()} == {"posterior.mean", "posterior.scale_tril"}
@@ -223,7 +231,7 @@ def test_natural_steps_beside_pytorch(rng):
 
 @pytest.mark.parametrize("fixed", [(), ("inducing", "posterior")], ids=str)
 def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
-    """Not even where it has leaves of these names, or such as tensors would broadcast; and nothing is taken of it."""
+    """Even with leaves of equal names or broadcastable shapes; nothing is copied."""
     model, _, X, Y = gp_of(rng, likelihood=fs.StudentT(0.3, df=4.0))
     gp = interop.SVGP(model, fixed=fixed)
     X, Y = tensors(X, Y)
@@ -308,7 +316,7 @@ def test_tensors_are_not_copied(rng, monkeypatch):
 @pytest.mark.parametrize("below", [torch.float32, torch.float64])
 @pytest.mark.parametrize("own", [torch.float32, torch.float64])
 def test_dtypes(rng, own, below):
-    """Each gradient in the dtype of its tensor; the bound in the wider one."""
+    """Each gradient has the dtype of its tensor; the bound has the wider one."""
     _, gp, X, Y = gp_of(rng)
     expected = gp(*tensors(X, Y), jitter=JITTER).item()
     gp, (X, Y) = gp.to(own), tensors(X, Y)
@@ -323,7 +331,7 @@ def test_dtypes(rng, own, below):
 
 
 def test_a_network_below(rng):
-    """Its gradient by differences, and training of both in one optimiser."""
+    """Its gradient against differences, and joint training in one optimiser."""
     net, gp, X, Y = deep(rng)
 
     def loss():
@@ -368,7 +376,7 @@ def test_labels_and_strided_tensors(rng):
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_weights_of_data(rng, P):
-    """As a tensor or as anything else that bounds take, for rows or for targets; a missing target is NaN."""
+    """Tensors or other arrays, for rows or targets; a missing target is NaN."""
     _, gp, X, Y = gp_of(rng, P=P, mean=fs.LinearMean(np.ones(2), 0.1) if P is None else None)
     w = rng.permutation(np.arange(Y.size) % 3).reshape(Y.shape)
     Y[w == 0] = np.nan
@@ -396,7 +404,7 @@ def test_weights_of_data(rng, P):
 
 @pytest.mark.parametrize("fixed", [(), "covariance", "inducing", "posterior", "mean"])
 def test_a_way_back_is_that_of_the_model_then(rng, fixed):
-    """Whatever is done to parameters and buffers since."""
+    """Later changes of parameters and buffers have no effect."""
     model, _, X, _ = gp_of(rng, mean=fs.LinearMean(np.ones(2), 0.1))
     gp, (X,) = interop.SVGP(model, fixed=fixed), tensors(X)
     mean, var = gp.predict(X.requires_grad_())
@@ -418,7 +426,7 @@ def test_compiled_programs_call_it_as_it_is(rng):
     )
 
 
-# --- what cannot be -------------------------------------------------------------------------------------------------------
+# --- what cannot be -------------------------------------------------------------------------------
 
 
 def test_second_derivatives_say_what_came(rng):
