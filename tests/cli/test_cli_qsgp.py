@@ -143,40 +143,6 @@ def test_learning_hyperparameters_moves_them_late(unplotted, capsys):
     assert variances["kept"] != variances["learned"]
 
 
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        (["--method", "qsgp", "--inducing", "9"], ["--inducing", "--features"]),
-        (["--method", "qsgp", "--features", "9"], ["--features 9", "pairs", "even"]),
-        (
-            ["--method", "qsgp", "--features", "8", "--dense-columns", "9"],
-            ["--dense-columns 9", "more than --features 8"],
-        ),
-        (
-            ["--method", "qsgp", "--features", "8", "--basis-batch", "9"],
-            ["--basis-batch 9", "more than --features 8"],
-        ),
-        (
-            ["--method", "qsgp", "--control-points", "999"],
-            ["--control-points 999", "135 training rows"],
-        ),
-        (
-            ["--method", "qsgp", "--likelihood", "student-t"],
-            ["log-concave", "student-t", "--method svgp"],
-        ),
-        (["--method", "qsgp", "--natural-step", "0.1"], ["--natural-step", "AdaGrad"]),
-        (["--method", "svgp", "--features", "8"], ["--features is for --method qsgp; with svgp"]),
-        (["--basis-batch", "8"], ["--basis-batch is for --method qsgp"]),
-        (["--learn-hyperparameters"], ["--learn-hyperparameters is for --method qsgp"]),
-    ],
-)
-def test_bad_arguments(capsys, argv, said):
-    assert main(["fit", "wave.csv", *argv]) == 2
-    err = capsys.readouterr().err
-    assert all(part in err for part in said), err
-    assert len(err.splitlines()) == 1
-
-
 def test_more_than_two_classes_are_refused(capsys):
     assert main(["fit", "many.csv", "--method", "qsgp"]) == 2
     assert "log-concave" in capsys.readouterr().err

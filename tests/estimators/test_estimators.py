@@ -457,7 +457,7 @@ def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
         ({"jitter": -1.0}, "`jitter` must be zero or positive"),
         (
             {"covariance": sk.RBF() + sk.WhiteKernel(), "likelihood": "laplace"},
-            "holds a WhiteKernel, which is Gaussian noise",
+            "has a WhiteKernel, which is Gaussian noise",
         ),
         ({"inducing": np.ones((3, 5))}, "`inducing` has 5 columns where `X` has 2"),
         (
@@ -487,7 +487,7 @@ def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
             {"inducing": 20},
             "`inducing` must be one of 'kmeans', 'greedy', 'random', or an .M, D. array; got 20",
         ),
-        ({"tol": -1}, "`tol` must be zero or positive, got -1"),
+        ({"tol": -1}, "`tol` must be non-negative, got -1"),
         (
             {"early_stopping": True, "validation_fraction": 0.999},
             "=0.999 cannot hold out rows of the 60 given",
@@ -537,7 +537,7 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
         ValueError, match="early_stopping=True.*=0.1 cannot hold out rows of the 10 given"
     ):
         SVGPClassifier(early_stopping=True, **QUICK).fit(X[:10], y[:10] != "a")
-    with pytest.raises(ValueError, match="must be numbers, got <U1 such as '[abc]'"):
+    with pytest.raises(ValueError, match="must be numbers, got <U1, for example '[abc]'"):
         SVGPRegressor(**QUICK).fit(X, y)
 
 
@@ -564,7 +564,7 @@ def test_a_budget_beside_other_settings_is_refused(rng):
     X, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
     with pytest.raises(ValueError, match="drop `time_budget`, or `max_iter`, `solver`"):
         SVGPRegressor(time_budget=5, max_iter=3, solver="natural").fit(X, y)
-    with pytest.raises(ValueError, match="`time_budget` is for one target, and `y` has 2"):
+    with pytest.raises(ValueError, match="`time_budget` is for one target, but `y` has 2"):
         SVGPRegressor(time_budget=5).fit(X, np.c_[y, y])
     for budget, error in (
         (0, ValueError),
