@@ -12,17 +12,15 @@ import threading
 
 import numpy as np
 import pytest
-from support.cli_runs import run
-from support.interruptions import after_step, at_call
+from support.cli_runs import run, write_csv
+from support.interruptions import at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.fitted import Fitted
-from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.report import metrics, plots
 from fastsvgp.cli.report.said import duration
-from fastsvgp.kernels.cpu.common import blas_threads
-from fastsvgp.train.steps import lbfgs, minibatch
+from fastsvgp.train.steps import minibatch
 
 FEW_SGPR = ["--steps", "60", "--inducing", "12"]
 FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
@@ -31,20 +29,8 @@ DATA = pathlib.Path(
 )
 
 
-def write_csv(path, header, *columns):
-    rows = (",".join(map(str, row)) for row in zip(*columns, strict=True))
-    pathlib.Path(path).write_text("\n".join([header, *rows]) + "\n")
-
-
 def png(path):
     return pathlib.Path(path).read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.fixture
-def wave(here, rng):
-    x = rng.uniform(10, 20, 120)
-    write_csv("wave.csv", "time,height", x, 300 + 50 * np.sin(x) + rng.normal(0, 5, 120))
-    return "wave.csv"
 
 
 def test_fit_of_one_input(wave, capsys):
@@ -432,38 +418,6 @@ def test_demo_without_scikit_learn(here, capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("method", ["svgp", "lsvgp", "rsvgp"])
-def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, method):
-    few, other = (
-        [*FEW, "--steps", "30", "--method", method],
-        ("lsvgp" if method == "svgp" else "svgp"),
-    )
-    run(capsys, "fit", wave, *few, "--quiet", "--out", "whole")
-    with after_step(20):
-        assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
-    assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
-    assert sorted(os.listdir("parts")) == [
-        "checkpoint.npz",
-        "metrics.json",
-        "model.npz",
-        "report.html",
-    ]
-    assert (
-        main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"])
-        == 2
-    )
-    assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
-    assert (
-        main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
-    )
-    assert "--resume" in (err := capsys.readouterr().err) and "posterior" in err and "then" in err
-    run(capsys, "fit", wave, *few, "--quiet", "--out", "parts", "--resume")
-    assert not os.path.exists("parts/checkpoint.npz")
-    for name in ("whole", "parts"):
-        assert json.loads(pathlib.Path(name, "metrics.json").read_text())["steps"] == 30
-    assert run(capsys, "predict", "parts", wave)[0] == run(capsys, "predict", "whole", wave)[0]
-
-
 def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted, capsys, rng):
     write_csv("counts.csv", "0,1,2", *rng.integers(0, 50, (3, 30)))
     out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
@@ -477,88 +431,6 @@ def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted,
     )
     err = run(capsys, "predict", "counts-fit", "counts.csv", "--header", "yes", "--out", "p.csv")[1]
     assert "wrote 30 predictions" in err and "note" not in err
-
-
-def test_ctrl_c_keeps_the_sgpr_so_far(wave, unplotted, capsys):
-    with after_step(3):
-        assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
-    out, err = capsys.readouterr()
-    assert (
-        "interrupted" in err
-        and "RMSE" in out
-        and fs.load_fitted("out").model.inducing.shape == (12, 1)
-    )
-
-
-@pytest.mark.parametrize("method", ["svgp", "sgpr"])
-def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, method):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(minibatch, "natural_step_and_grad", interrupted)
-    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", interrupted)
-    before = sorted(os.listdir())
-    assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
-    assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
-    os.mkdir("out")
-    pathlib.Path("out", "model.npz").write_text("of an earlier run")
-    assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
-    assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == {
-        "model.npz": "of an earlier run"
-    }
-
-
-def test_a_terminal_gets_a_bar_that_shows_the_bound(monkeypatch):
-    pytest.importorskip("tqdm")
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    progress = Progress(4, quiet=False)
-    for step in range(1, 5):
-        progress(step, -12.5, None)
-    progress.close()
-    assert (
-        "100 %" in terminal.getvalue()
-        and "4/4" in terminal.getvalue()
-        and "ELBO -12.5" in terminal.getvalue()
-    )
-
-
-def test_info(capsys):
-    out, _ = run(capsys, "info")
-    for name in ("fastsvgp", "Python", "numpy", "scipy", "numba", "BLAS", "threads", "CUDA"):
-        assert re.search(rf"^{name} +\S", out, re.M)
-    if (facts := blas_threads.facts()) is not None:
-        assert re.search(rf"^BLAS +SciPy's: {re.escape(facts)}$", out, re.M)
-    said = re.search(r"^CUDA +(.*)$", out, re.M)[1]
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    assert said.startswith("no proof on a GPU yet") and "No proof on a GPU yet:" in readme
-    families = re.search("families: (.*?);", said)[1].split(", ")
-    assert "chevron" in families and "common" not in families
-
-
-def test_info_of_another_blas(capsys, monkeypatch):
-    monkeypatch.setattr(blas_threads, "scipys", lambda: None)
-    assert re.search(r"^BLAS +SciPy's: \S+", run(capsys, "info")[0], re.M)
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["--version"])
-    assert end.value.code == 0 and capsys.readouterr().out.startswith("fastsvgp ")
-
-
-def test_help_of_every_command(capsys):
-    for argv in (
-        ["--help"],
-        ["fit", "--help"],
-        ["predict", "--help"],
-        ["demo", "--help"],
-        ["info", "--help"],
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(argv)
-        assert ended.value.code == 0 and "usage: fastsvgp" in capsys.readouterr().out
 
 
 def test_banana(here, unplotted, capsys):

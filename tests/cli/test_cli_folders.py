@@ -4,17 +4,12 @@ import errno
 import json
 import os
 import pathlib
-import pty
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import termios
 
 import numpy as np
 import pytest
-from support.cli_runs import run
+from support.cli_runs import FEW_STEPS as FEW, fit, run, stop_at, write_table
 
 import fastsvgp as fs
 from fastsvgp import files
@@ -24,41 +19,6 @@ from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.report.outputs import LOCK, default_folder
 
 pytestmark = pytest.mark.usefixtures("unplotted")
-FEW = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]
-
-
-def write_table(path, rows, header="a,b,y"):
-    pathlib.Path(path).parent.mkdir(exist_ok=True)
-    np.savetxt(path, rows, delimiter=",", header=header, comments="", fmt="%.17g")
-
-
-@pytest.fixture
-def table(here, rng):
-    X = rng.standard_normal((40, 2))
-    rows = np.column_stack([X, X.sum(axis=1) + 0.1 * rng.standard_normal(40)])
-    write_table("d.csv", rows)
-    return rows
-
-
-def fit(capsys, *argv, code=0):
-    got = main(["fit", *argv, *FEW])
-    out, err = capsys.readouterr()
-    assert got == code, (got, err)
-    assert out == "" and "Traceback" not in err
-    return err
-
-
-def stop_at(monkeypatch, step, how):
-    """Call a function once, in the callback of a step."""
-    plain, done = Progress.__call__, []
-
-    def call(self, now, value, info):
-        plain(self, now, value, info)
-        if now == step and not done:
-            done.append(now)
-            how()
-
-    monkeypatch.setattr(Progress, "__call__", call)
 
 
 def interrupt():
@@ -407,74 +367,6 @@ def test_a_disk_that_fills_up_after_the_model_says_that_it_is_there(table, capsy
         and "the model is in out/model.npz all the same" in said
     )
     assert os.listdir("out") == ["model.npz"]
-
-
-# --- signals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(
-    table, capsys, monkeypatch, number, code
-):
-    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-    before = signal.signal(number, usual)
-    monkeypatch.setattr("fastsvgp.cli._mute", lambda: None)  # pytest's own terminal is still there
-    try:
-        stop_at(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
-        said = fit(capsys, "d.csv", "--out", "out", code=code)
-        assert signal.getsignal(number) == usual
-    finally:
-        signal.signal(number, before)
-    assert "interrupted: the model after 3 steps is kept in out/model.npz" in said
-    assert sorted(os.listdir("out")) == [
-        "checkpoint.npz",
-        "metrics.json",
-        "model.npz",
-        "report.html",
-    ]
-    assert fs.load("out/checkpoint.npz").step == 3
-    fit(capsys, "d.csv", "--out", "out", "--resume")
-
-
-def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
-    """SIGHUP to a process without its terminal, whose every output is an error."""
-    # what runs the tests may ignore it, and its children do as well
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (24, 120))
-    root = pathlib.Path(fs.__file__).resolve().parents[1]
-    options = ["--steps", "1000000", "--inducing", "4", "--batch-size", "16", "--out", "out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fastsvgp", "fit", "d.csv", *options],
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        start_new_session=True,
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
-            "TERM": "dumb",
-        },
-    )
-    try:
-        os.close(its)
-        shown = b""
-        while b"ELBO" not in shown:  # the bar: steps are being taken
-            shown += os.read(ours, 1000)
-        os.close(ours)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=300) == 129
-    finally:
-        signal.signal(signal.SIGHUP, ignored)
-        process.kill()
-        process.wait()
-    assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
-    assert (
-        fs.load_fitted("out").model.inducing.shape == (4, 2)
-        and fs.load("out/checkpoint.npz").step > 0
-    )
 
 
 # --- counts without end ---------------------------------------------------------------------------
