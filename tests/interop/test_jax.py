@@ -242,7 +242,7 @@ def test_bad_arguments(rng):
         (
             (vector, X.astype(np.float16), Y),
             TypeError,
-            "`X` is float16, and fastsvgp computes in float32 and float64",
+            "`X` is float16, but fastsvgp computes in float32 and float64",
         ),
         ((jnp.asarray(vector, jnp.bfloat16), X, Y), TypeError, "`vector` is bfloat16"),
         ((vector, X.astype(int), Y), TypeError, "`X` must be float32 or float64, got int64"),
@@ -259,9 +259,9 @@ def test_bad_arguments(rng):
         for call in (f, jax.jit(f), jax.grad(f)):
             with pytest.raises(error, match=said):
                 call(*arguments)
-    with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
+    with pytest.raises(TypeError, match="a derivative in `Y` was requested"):
         jax.grad(f, argnums=2)(vector, X, Y)
-    with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
+    with pytest.raises(TypeError, match="a derivative in `Y` was requested"):
         jax.jvp(lambda Y: f(vector, X, Y), (Y,), (Y,))
     for name in ("wrt", "inputs"):
         with pytest.raises(

@@ -34,7 +34,7 @@ def test_half_precision_is_refused(rng, narrow):
     for call in (lambda: gp(X.to(narrow), Y), lambda: gp.predict(X.to(narrow))):
         with pytest.raises(
             TypeError,
-            match=f"`X` is {narrow}, and fastsvgp computes in float32 and float64; give X.float",
+            match=f"`X` is {narrow}, but fastsvgp computes in float32 and float64; give X.float",
         ):
             call()
     with pytest.raises(TypeError, match=f"`Y` is {narrow}"):
