@@ -258,7 +258,7 @@ def test_predict_refuses_models_that_fit_did_not_write(fitted, here, capsys):
     assert "not a table of data" in refused(capsys, "fit", "fit/model.npz")
 
 
-def test_a_target_is_never_to_be_ignored_and_predict_has_no_option_to_ignore(fitted, here, capsys):
+def test_advice_never_ignores_a_target_or_a_column_in_predict(fitted, here, capsys):
     (here / "bad.csv").write_text("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n")
     assert "--ignore" not in refused(capsys, "fit", "bad.csv", *FEW)
     for cell in ("nan", "red"):
@@ -290,7 +290,7 @@ def test_fit_says_that_the_disk_is_full_and_leaves_nothing(here, capsys, monkeyp
     assert "cannot write" in message and "No space left on device" in message and "--out" in message
 
 
-def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, capsys):
+def test_unwritable_folder_is_refused_before_training(here, capsys):
     (here / "file").write_text("")
     assert "cannot write file" in refused(
         capsys, "fit", "good.csv", "--out", "file/fit", "--steps", "1000000"
@@ -298,7 +298,7 @@ def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, caps
 
 
 @pytest.mark.parametrize("natural", [True, False])
-def test_a_training_that_diverges_says_what_to_do_on_the_command_line(
+def test_diverged_training_names_options_of_the_command_line(
     here, unplotted, capsys, monkeypatch, natural
 ):
     """The advice names options, not Python arguments, and --resume only after a checkpoint."""

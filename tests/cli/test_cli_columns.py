@@ -70,9 +70,7 @@ def refused(capsys, *argv):
     return line
 
 
-def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_files(
-    coloured, capsys
-):
+def test_predict_encodes_text_and_missing_values_as_fit_does(coloured, capsys):
     out, _ = run(capsys, "fit", coloured, "--missing", "median", *FEW[:-1], "--steps", "150")
     assert (
         "colour (4 levels)" in out
@@ -122,7 +120,7 @@ def test_the_matrix_by_hand():
         learn(raw, np.array([False, True, False, False]), "median")
 
 
-def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, rng):
+def test_rare_levels_share_one_input(here, capsys, rng):
     names = [f"level {i:02}" for i in range(LEVELS + 5)]
     # the first five are rarest
     cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]
@@ -167,7 +165,7 @@ def test_levels_and_medians_are_of_the_training_rows_alone(here):
     assert (task.X[task.test, 2] == 1).all() and (task.X[task.test, 3] == 100).all()
 
 
-def test_a_column_that_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
+def test_column_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
     rows = [
         [["1", "02", "A"][i % 3], i % 7, f"{[0, 5, 9][i % 3] + 0.01 * (i % 7)}"] for i in range(60)
     ]

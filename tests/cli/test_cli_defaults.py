@@ -96,7 +96,7 @@ def test_small_data_train_an_exact_gp(rows, capsys):
     )
 
 
-def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys):
+def test_interrupted_run_continues_with_fixed_inducing_inputs(rows, capsys):
     np.save("data.npy", rows)
     with after_step(3):
         assert main(["fit", "data.npy", "--out", "out", "--quiet", "--method", "sgpr"]) == 130

@@ -335,9 +335,7 @@ def test_standard_input_is_a_file_that_is_read_once(here, capsys, monkeypatch, r
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(
-    wave, capsys, monkeypatch, better
-):
+def test_report_notes_a_model_no_better_than_the_trivial_one(wave, capsys, monkeypatch, better):
     regression = metrics.regression
     figures = {"rmse": 0.5, "nlpd": 0.5} if better else {"rmse": 50.0, "nlpd": 50.0}
     monkeypatch.setattr(

@@ -42,7 +42,7 @@ def student_t(rng):
     return a_fit(rng, fs.StudentT(scale=0.3, df=3.0), "student-t")
 
 
-def test_load_fitted_predicts_in_the_units_of_the_data_and_load_warns(here, student_t, rng):
+def test_load_fitted_predicts_in_data_units_and_load_warns(here, student_t, rng):
     student_t.save("model.npz")
     X = np.array([[5.0, -2.0], [8.0, -1.5]])
     for fitted in (fs.load_fitted("model.npz"), fs.load_fitted(here)):

@@ -54,7 +54,7 @@ def test_the_default_folder_has_the_whole_name(path, folder):
     assert default_folder(path) == folder
 
 
-def test_another_file_of_the_same_name_never_loses_its_model_unasked(table, capsys):
+def test_results_of_another_file_of_equal_name_are_kept(table, capsys):
     os.mkdir("one")
     shutil.move("d.csv", "one/d.csv")
     write_table("two/d.csv", -table)
@@ -73,7 +73,7 @@ def test_another_file_of_the_same_name_never_loses_its_model_unasked(table, caps
     fit(capsys, "one/d.csv", code=2)
 
 
-def test_the_same_file_or_the_same_data_are_fitted_again_without_a_question(table, capsys):
+def test_same_file_or_same_data_can_be_fitted_again(table, capsys):
     fit(capsys, "d.csv")
     fit(capsys, "d.csv")
     write_table("d.csv", np.vstack([table, -table]))  # more rows came
@@ -264,13 +264,13 @@ def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, caps
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(interrupted, capsys):
+def test_checkpoint_of_an_earlier_version_continues(interrupted, capsys):
     fs.save("out/checkpoint.npz", fs.replace(fs.load("out/checkpoint.npz"), data=None, note=None))
     _, err = run(capsys, "fit", "d.csv", "--out", "out", "--resume", *FEW[:-1])
     assert "note       out/checkpoint.npz holds no digest of its data" in err
 
 
-def test_a_checkpoint_that_fit_did_not_write_is_refused_in_one_message(interrupted, capsys):
+def test_checkpoint_not_written_by_fit_is_refused(interrupted, capsys):
     state = fs.load("out/checkpoint.npz")
     for name, wrong in (
         ("model", fs.RBF()),
@@ -304,9 +304,7 @@ def full(monkeypatch, *names):
     monkeypatch.setattr(os, "replace", replace)
 
 
-def test_a_full_disk_after_training_leaves_the_checkpoint_and_says_how_to_go_on(
-    table, capsys, monkeypatch
-):
+def test_full_disk_after_training_leaves_the_checkpoint(table, capsys, monkeypatch):
     full(monkeypatch, "model.npz")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
     for part in (
@@ -330,7 +328,7 @@ def test_the_model_that_was_safe_is_written_when_there_is_space(table, capsys, m
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 
 
-def test_a_disk_too_full_for_checkpoints_gets_the_model_elsewhere(table, capsys, monkeypatch, here):
+def test_full_disk_without_checkpoint_saves_the_model_elsewhere(table, capsys, monkeypatch, here):
     (here / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(here / "tmp"))
     fit(capsys, "d.csv", "--out", "whole")
@@ -359,7 +357,7 @@ def test_where_nothing_can_be_written_nothing_is_promised(table, capsys, monkeyp
     assert sorted(os.listdir()) == ["d.csv", "tmp"] and os.listdir("tmp") == []
 
 
-def test_a_disk_that_fills_up_after_the_model_says_that_it_is_there(table, capsys, monkeypatch):
+def test_disk_full_after_the_model_says_where_the_model_is(table, capsys, monkeypatch):
     full(monkeypatch, "metrics.json")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
     assert (

@@ -112,7 +112,7 @@ def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(
     fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
-def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
+def test_model_survives_a_closed_terminal(table):
     """SIGHUP to a process without its terminal, whose every output is an error."""
     # what runs the tests may ignore it, and its children do as well
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -116,7 +116,7 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
     assert "trivial predictor (mean and sd)" in page.text
 
 
-def test_relevance_is_of_the_lengthscales_and_constant_inputs_have_none(awkward, unplotted, capsys):
+def test_relevance_follows_lengthscales_except_constant_inputs(awkward, unplotted, capsys):
     run(capsys, "fit", awkward, *FEW, "--out", "out", "--steps", "200")
     page, fitted = page_of("out"), fs.load_fitted("out")
     lengths = fitted.model.covariance.lengthscales

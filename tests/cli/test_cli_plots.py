@@ -96,7 +96,7 @@ def test_intervals_without_an_end_are_left_out(rng, tmp_path):
     plots.write(tmp_path / "p.png", drawn(rng, 50, interval=endless))
 
 
-def test_the_band_over_one_input_is_the_interval_of_the_likelihood(rng):
+def test_band_over_one_input_is_the_interval_of_the_likelihood(rng):
     fitted = a_fit_of_nothing_but_noise(fs.StudentT(0.3, df=2.1), "student-t", inputs=1)
     figure = report._fit_plots(fitted, a_task(fitted, rng.normal(300, 40, 60), rng), TITLE)[
         "fit.png"

@@ -66,7 +66,7 @@ def test_useless_numbers_in_the_target_of_an_npz(tmp_path, value, said):
         load_task(tmp_path / "a.npz")
 
 
-def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so(tmp_path, capsys):
+def test_default_target_of_an_npz_without_y_is_the_last_column(tmp_path, capsys):
     X = np.arange(12.0).reshape(4, 3)
     np.savez(tmp_path / "a.npz", X=X)
     task = load_task(tmp_path / "a.npz")

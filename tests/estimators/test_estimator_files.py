@@ -275,9 +275,7 @@ def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     ids=str,
 )
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
-def test_fixed_numbers_of_a_kernel_stay_to_the_bit_and_the_others_move(
-    rng, kernel, names, settings
-):
+def test_fixed_numbers_of_a_kernel_keep_their_bits(rng, kernel, names, settings):
     X, y = (
         (array.astype(np.float32) for array in data(rng))
         if settings["solver"] == "adam"

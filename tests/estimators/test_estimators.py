@@ -34,7 +34,7 @@ def test_parameters_and_results_are_described(name):
     assert not [error for error in errors if error[0] in {"PR01", "PR02", "RT01", "SS03", "EX01"}]
 
 
-def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng):
+def test_estimator_is_the_exact_gp_if_all_rows_are_inducing(rng):
     X, y = real(rng)
     ours = SVGPRegressor(
         "rbf", n_inducing=len(X), normalize_X=False, normalize_y=False, max_iter=20

@@ -25,7 +25,7 @@ def test_a_gradient_is_linear_in_its_cotangent(rng):
     )
 
 
-def test_predictions_are_no_function_of_cotangents_that_autograd_knows(rng):
+def test_predictions_are_not_differentiable_in_cotangents(rng):
     _, gp, X, _ = gp_of(rng)
     (X,) = tensors(X)
     for result in (0, 1):
