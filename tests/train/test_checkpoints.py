@@ -229,7 +229,7 @@ def without_digest(path):
     np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})
 
 
-def test_checkpoint_of_an_earlier_version_continues(
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(
     tmp_path, rng, caplog
 ):
     (start, _), X, Y = both(rng)
