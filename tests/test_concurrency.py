@@ -111,7 +111,7 @@ def test_threads_with_passes_of_their_own_do_not_take_turns(kind, monkeypatch):
     alone, together, plain = numbers(problem), threading.Barrier(2), getattr(module, name)
 
     def meeting(*args):
-        # broken where the second thread has to wait for the first one to be done
+        # the barrier breaks if the second thread must wait for the first
         together.wait(timeout=30)
         return plain(*args)
 

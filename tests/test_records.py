@@ -532,7 +532,7 @@ def write(path, tree, version=persistence.FORMAT, **arrays):
 
 
 def test_the_catalogue_holds_our_records_and_no_others():
-    # the last two need what tests do without
+    # the last two need optional packages
     others = {
         "fastsvgp.__main__",
         "fastsvgp.interop.jax",
@@ -659,7 +659,7 @@ def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, modu
     monkeypatch.syspath_prepend(tmp_path)
     write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}}, version)
     fs.save(tmp_path / "fine.npz", fs.RBF(1.5, 2.0))
-    fs.load(tmp_path / "fine.npz")  # whatever NumPy needs for it is there from now on
+    fs.load(tmp_path / "fine.npz")  # loads all that NumPy needs
     before = set(sys.modules)
     with pytest.raises(
         fs.DataFileError,
@@ -887,7 +887,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
     settings = tree["fields"]["posterior"]["fields"]
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files if name != "__fastsvgp__"}
-    settings["direction"]["static"] = "exact"  # what it does without being asked
+    settings["direction"]["static"] = "exact"  # its default
     write(path, tree, "fastsvgp-record-1", **arrays)
     with warnings.catch_warnings(action="error"):
         assert_leaves(fs.load(path), **expected)

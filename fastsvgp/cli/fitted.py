@@ -100,7 +100,7 @@ class Fitted:
 
     @property
     def image_shape(self):
-        """(H, W, C) where the inputs are images, else None."""
+        """(H, W, C) if the inputs are images, else None."""
         covariance = getattr(self.model, "covariance", None)
         return covariance.geometry[:3] if isinstance(covariance, fs.Convolutional) else None
 

@@ -348,7 +348,7 @@ def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, mo
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
     assert "No space left on device; no half-written file is left" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
-    # as written; with the first the checkpoint goes
+    # in the order of writing; the checkpoint is removed after the first
     results = ["model.npz", "metrics.json", "training.png", "predictions.png"]
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:

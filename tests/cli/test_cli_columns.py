@@ -98,7 +98,7 @@ def test_predict_encodes_text_and_missing_values_as_fit_does(coloured, capsys):
     X = fitted.read("new.csv")
     assert X.shape == (4, 7) and fitted.input_names == found["inputs"]
     np.testing.assert_allclose(fitted.predict(X).mean, mean, rtol=1e-8)
-    _, err = predicted(capsys, "coloured-fit", coloured)  # where sizes are missing, as they were
+    _, err = predicted(capsys, "coloured-fit", coloured)  # sizes are missing as in training
     assert err.startswith("target 'y' is in the file: RMSE")
 
 
@@ -171,7 +171,7 @@ def test_column_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
     ]
     run(capsys, "fit", write("codes.csv", ["code", "n", "y"], rows), *FEW[2:], "--steps", "150")
     assert results("codes-fit")["inputs"] == ["code=02", "code=1", "code=A", "code=(other)", "n"]
-    # a file whose column is all numbers
+    # a file in which the column holds only numbers
     write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
     mean, err = predicted(capsys, "codes-fit", "numbers.csv")
     np.testing.assert_allclose(mean[:2], [5, 0], atol=1)

@@ -246,7 +246,7 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
         pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
     )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday"]
-    # none of these in the training
+    # none of these are in the training rows
     new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]
     X = fs.load_fitted("d-fit").read(
         write("new.csv", ["when"], [[day.strftime(form)] for day in new])
@@ -314,7 +314,7 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
         "new.csv, line 21, column 'when': 'later' is not a date (YYYY-MM-DD); it counts as missing"
         in err
     )
-    write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # more than a few: another form
+    write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # too many: another format
     assert "other.csv, line 2, column 'when': '31.12.2023' is not a date" in refused(
         capsys, "predict", "d-fit", "other.csv"
     )
@@ -388,7 +388,7 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
     """As in its training."""
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
-    # of two inputs
+    # a file of two inputs
     column = {"name": "when", "levels": ["2024-01-01"], "median": None, "gaps": False}
     about = {
         "format": 2,

@@ -27,7 +27,7 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
         ("poisson", 60, 60, {}, "svgp", 256, False),
         ("student-t", 60, 60, {}, "svgp", 256, False),
         ("softmax", 5001, 5001, {}, "svgp", 256, False),
-        # what was asked for
+        # given by the user
         ("gaussian", 60, 60, {"method": "svgp"}, "svgp", 256, False),
         ("gaussian", 60, 60, {"method": "lsvgp", "inducing": 60}, "lsvgp", 60, False),
         ("gaussian", 60, 60, {"minibatch": "--batch-size"}, "svgp", 256, False),
@@ -101,7 +101,7 @@ def test_interrupted_run_continues_with_fixed_inducing_inputs(rows, capsys):
     with after_step(3):
         assert main(["fit", "data.npy", "--out", "out", "--quiet", "--method", "sgpr"]) == 130
     before = fs.load_fitted("out").model.inducing
-    # the checkpoint says that it was a training, and no search
+    # the checkpoint shows that it was a training, not a search
     assert main(["fit", "data.npy", "--out", "out", "--quiet", "--resume"]) == 0
     np.testing.assert_array_equal(fs.load_fitted("out").model.inducing, before)
 

@@ -166,7 +166,7 @@ def replaced(tree, path, value):
 def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding):
     likelihood, classes, _ = CASES[name]
     fitted = a_fit(rng, likelihood(), name, classes)
-    if encoding is not None:  # one column, of which two inputs are made
+    if encoding is not None:  # one column that is encoded as two inputs
         fitted.encoding, fitted.input_names = Encoding([encoding], "median"), encoding.input_names
         fitted.columns = {"named": True, "width": 2, "inputs": [0], "target": 1}
     fitted.save("model.npz")
@@ -179,7 +179,7 @@ def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding
             np.array([None, "x", -1, 2.5, [], {}, float("nan"), [None], True], object)
         )[:4].tolist():
             rewritten("bad.npz", replaced(header, path, value))
-            # anything that is no message of ours comes out of here
+            # any other error propagates
             code = main(["predict", "bad.npz", "x.csv"])
             out, err = capsys.readouterr()
             one_message = err.startswith("fastsvgp predict: error: ") and err.count("\n") == 1

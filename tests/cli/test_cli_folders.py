@@ -68,7 +68,7 @@ def test_results_of_another_file_of_equal_name_are_kept(table, capsys):
     ):
         assert part in said
     assert files_in("d-fit") == before
-    fit(capsys, "two/d.csv", "--out", "d-fit")  # asked for
+    fit(capsys, "two/d.csv", "--out", "d-fit")  # requested
     assert files_in("d-fit") != before
     fit(capsys, "one/d.csv", code=2)
 
@@ -76,7 +76,7 @@ def test_results_of_another_file_of_equal_name_are_kept(table, capsys):
 def test_same_file_or_same_data_can_be_fitted_again(table, capsys):
     fit(capsys, "d.csv")
     fit(capsys, "d.csv")
-    write_table("d.csv", np.vstack([table, -table]))  # more rows came
+    write_table("d.csv", np.vstack([table, -table]))  # more rows
     fit(capsys, "d.csv")
     os.mkdir("moved")
     shutil.move("d.csv", "moved/d.csv")
@@ -93,7 +93,7 @@ def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
     fit(capsys, "d.csv")
     metrics = pathlib.Path("d-fit/metrics.json")
     results = json.loads(metrics.read_text())
-    del results["source"]  # earlier versions wrote the name of the file alone, as "data"
+    del results["source"]  # earlier versions wrote only the name of the file, as "data"
     metrics.write_text(json.dumps(results))
     fit(capsys, "d.csv")
     for content in (json.dumps({**results, "data": "other.csv"}), "[]", "no json"):
@@ -172,7 +172,7 @@ def test_a_forgotten_resume_writes_over_nothing(interrupted, capsys):
     fit(capsys, "d.csv", "--out", "out", "--resume")
     fit(capsys, "d.csv", "--out", "whole")
     assert predictions(capsys, "out") == predictions(capsys, "whole")
-    fit(capsys, "d.csv", "--out", "out")  # nothing is unfinished any more
+    fit(capsys, "d.csv", "--out", "out")  # no unfinished run is left
 
 
 def test_a_deleted_checkpoint_is_a_new_start(interrupted, capsys):
@@ -234,7 +234,7 @@ def test_resume_goes_on_with_the_same_arguments_only(interrupted, capsys, given,
         f"out/checkpoint.npz belongs to another fit ({said}); give the same data and arguments"
         in message
     )
-    # no step of a training went wrong
+    # no training step failed
     assert "may help" not in message and files_in("out") == before
 
 
@@ -360,10 +360,7 @@ def test_where_nothing_can_be_written_nothing_is_promised(table, capsys, monkeyp
 def test_disk_full_after_the_model_says_where_the_model_is(table, capsys, monkeypatch):
     full(monkeypatch, "metrics.json")
     said = fit(capsys, "d.csv", "--out", "out", code=2)
-    assert (
-        "cannot write out/metrics.json" in said
-        and "the model is in out/model.npz all the same" in said
-    )
+    assert "cannot write out/metrics.json" in said and "the model is safe in out/model.npz" in said
     assert os.listdir("out") == ["model.npz"]
 
 

@@ -114,7 +114,7 @@ def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(
 
 def test_model_survives_a_closed_terminal(table):
     """SIGHUP to a process without its terminal, whose every output is an error."""
-    # what runs the tests may ignore it, and its children do as well
+    # a parent process can ignore the signal, and children inherit that
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, 120))
@@ -135,7 +135,7 @@ def test_model_survives_a_closed_terminal(table):
     try:
         os.close(its)
         shown = b""
-        while b"ELBO" not in shown:  # the bar: steps are being taken
+        while b"ELBO" not in shown:  # the bar shows that steps are taken
             shown += os.read(ours, 1000)
         os.close(ours)
         process.send_signal(signal.SIGHUP)

@@ -60,7 +60,7 @@ def test_coverage_of_a_calibrated_model_is_the_level(rng):
     y = rng.poisson(1.3, 200_000)
     below, at = stats.poisson.cdf(y - 1, 1.3), stats.poisson.cdf(y, 1.3)
     np.testing.assert_allclose(metrics.coverage(below, at, levels), levels, atol=0.01)
-    # a count has a probability of its own
+    # a count has positive probability
     assert abs(metrics.coverage(at, at, np.array([0.5]))[0] - 0.5) > 0.05
 
 

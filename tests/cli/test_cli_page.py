@@ -102,7 +102,7 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
         and found["command"] in page.texts
     )
     rows = {row[0]: row[1:] for row in page.rows if len(row) == 2}
-    for label, (text,) in rows.items():  # choices, with their reasons, as the terminal had them
+    for label, (text,) in rows.items():  # choices with their reasons, as on the terminal
         assert f"  {label:<10} {text}\n" in out
     assert {"data", "target", "split", "method", "model", "trained", "note"} <= rows.keys()
     scores = [row for row in page.rows if row[0] == "model" and row[1] == "standardised"]

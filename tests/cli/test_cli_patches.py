@@ -136,7 +136,7 @@ def test_every_layout_is_the_same_fit(unplotted, capsys):
                         ("c", "table.csv", "--image-shape", f"{H}x{W}")):  # fmt: skip
         run(capsys, "fit", *given, *few, "--out", out)
         found.append(results(out)["test"]["model"])
-    # sums begin where memory happens to be aligned
+    # the order of summation depends on memory alignment
     assert all(one == pytest.approx(found[0], rel=1e-10) for one in found[1:])
 
 

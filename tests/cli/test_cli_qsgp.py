@@ -103,7 +103,7 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys, monkeypa
     half = ["fit", "wave.csv", *FEW, *options, "--quiet", "--out", "half"]
     with at_call(sampled, "sampled_bound_and_grad", 31):
         assert main(half) == 130
-    monkeypatch.setattr(qsgp, "hyperparameters", None)  # those of the checkpoint are taken
+    monkeypatch.setattr(qsgp, "hyperparameters", None)  # the checkpoint has them
     capsys.readouterr()
     assert main([*half, "--resume", "--features", "602"]) == 2
     assert "features, dense columns (600, 0) then, (602, 0) now" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_no_file_writes_to_the_arguments(path):
             assert getattr(node.value, "id", "") not in ("args", "settings"), node.lineno
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "vars"):
             where = path.relative_to(CLI).as_posix(), ast.unparse(node)
-            assert where == ("mpi.py", "vars(args)")  # from which it makes others
+            assert where == ("mpi.py", "vars(args)")  # to make modified arguments
 
 
 @pytest.mark.parametrize(

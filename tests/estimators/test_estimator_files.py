@@ -204,7 +204,7 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
         (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, not for 1.7"),
         (sk.WhiteKernel() * sk.RBF(), "noise times another kernel"),
         (sk.RBF() * (sk.RBF() + sk.WhiteKernel()), "multiplies noise"),
-        (sk.WhiteKernel() + sk.WhiteKernel(), "noise alone"),
+        (sk.WhiteKernel() + sk.WhiteKernel(), "is only noise"),
         ("rbf", "must be a kernel of sklearn"),
     ],
 )
@@ -235,7 +235,7 @@ FIXED = [
             "covariance.parts.2.variance",
         ],
     ),
-    # the product has a size that is fixed, and so no factor has one that is learned
+    # the size of the product is fixed, so no factor has a trained one
     (
         sk.ConstantKernel(2.0, "fixed") * sk.RBF() * sk.RBF(2.0),
         [f"covariance.parts.{i}.variance" for i in (0, 1)],
@@ -253,7 +253,7 @@ FIXED = [
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
 def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     assert fixed_fields(kernel) == tuple(names)
-    # scikit-learn's own account of what is fixed
+    # the fixed parameters according to scikit-learn
     free = kernel.clone_with_theta(kernel.theta + 0.5)
     before, after = from_kernel(kernel), from_kernel(free)
     for (path, _, value), (_, _, moved) in zip(

@@ -189,7 +189,7 @@ def test_a_warm_start_goes_on_from_the_model(rng, solver):
 def test_a_warm_start_knows_its_classes(rng):
     X, y = classes(rng)
     model = SVGPClassifier(warm_start=True, **QUICK).fit(X, y)
-    # of the classes there are, rows of one are enough now
+    # in a warm start, rows of one of the known classes are enough
     model.fit(X, np.where(y == "no", "no", "no"))
     assert model.classes_.tolist() == ["no", "yes"]
     with pytest.raises(ValueError, match="holds the class maybe"):
@@ -266,7 +266,7 @@ def test_float32_stays_float32(rng):
             and model.score(X, y) > 0.5
         )
         assert model.jitter_ >= 1e-4
-        for scale in (np.float32(1e-25), np.float32(1e25)):  # whose squares float32 has not
+        for scale in (np.float32(1e-25), np.float32(1e25)):  # their squares are outside float32
             again = SVGPRegressor(solver=solver, **QUICK).fit(
                 X.astype(np.float32), scale * y.astype(np.float32)
             )
@@ -347,7 +347,7 @@ def test_without_settings_it_searches(rng):
     y = np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.1 * rng.standard_normal(300)
     model = SVGPRegressor(random_state=3).fit(X, y)
     assert model.story_ and model.plan_["seconds"] == pytest.approx(2.6)
-    again = SVGPRegressor(random_state=3).fit(X, y)  # work is the clock, not time
+    again = SVGPRegressor(random_state=3).fit(X, y)  # the budget is work, not time
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     assert model.inducing_.shape[1] == 2 and np.isfinite(model.lower_bound_)
     assert model.score(X, y) > 0.9

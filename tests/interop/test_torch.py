@@ -304,7 +304,7 @@ def test_tensors_are_not_copied(rng, monkeypatch):
     for array, tensor in zip((seen[0][0].inducing, *seen[0][1:]), (gp.inducing, X, Y), strict=True):
         assert np.shares_memory(array, tensor.numpy())
     mean, _ = gp.predict(X.requires_grad_())
-    X.data += 1.0  # what the prediction was of counts
+    X.data += 1.0  # the backward pass uses the old X
     (bar,) = torch.autograd.grad(mean.sum(), X)
     np.testing.assert_allclose(
         bar,
@@ -359,7 +359,7 @@ def test_a_network_below(rng):
         optimiser.step()
     assert loss().item() < first - 100
     mean, _ = gp.predict(net(X))
-    mean.sum().backward()  # predictions, too, have a way back to the network
+    mean.sum().backward()  # predictions, too, have a backward pass to the network
 
 
 def test_labels_and_strided_tensors(rng):

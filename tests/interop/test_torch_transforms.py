@@ -80,10 +80,10 @@ def test_transforms_of_torch_func_are_refused(rng, of):
             pytest.fail(f"{name} gave {call()}")
     gp.requires_grad_(False)
     with pytest.raises(NotImplementedError, match="torch.func transforms are not supported"):
-        # a constant there, which the line before could hold
+        # the bound is a constant here
         torch.func.vmap(lambda z: z * gp(X, Y))(Y)
     assert gp(X, Y).item() == before
-    # below the module they may be
+    # they are allowed in layers below the module
     inner = torch.func.vmap(torch.func.grad(lambda x: x.square().sum()))(X)
     assert gp(inner / 2, Y).item() == pytest.approx(before, rel=1e-12)
 
