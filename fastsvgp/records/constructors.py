@@ -49,13 +49,13 @@ def _with_keywords(cls, args, named, positional, settings, required):
         return args, named
     shown = [f"{name}={value!r:.40}" for name, value in misplaced.items()]
     before = ["..."] * (len(by_position) > len(moved))
-    message = (
-        f"{cls.__name__}: settings are keyword-only: write"
-        f" {cls.__name__}({', '.join(before + shown)})"
-    )
+    call = f"{cls.__name__}({', '.join(before + shown)})"
     if rest:
-        raise TypeError(message)
-    warn(f"{message}; other forms will be refused", DeprecationWarning)
+        raise TypeError(f"{cls.__name__}: settings are keyword-only: write {call}")
+    warn(
+        f"{cls.__name__}: settings are keyword-only: write {call}; other forms will be refused",
+        DeprecationWarning,
+    )
     return (), by_position | named
 
 
