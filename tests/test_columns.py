@@ -1,4 +1,4 @@
-"""Targets (N, 1) beside a posterior whose fields have no leading axis are (N,), at every door, and so are the results."""
+"""Targets (N, 1) with a posterior without leading axis count as (N,) in all functions."""
 
 import numpy as np
 import pytest
@@ -116,8 +116,16 @@ def test_a_posterior_with_an_axis_keeps_it(rng):
                 fs.elbo(one, X, wrong)
 
 
-@pytest.mark.parametrize("likelihood, P", [(fs.BernoulliProbit(), ()), (fs.Poisson(), ()), (fs.RobustMax(num_classes=3), (3,)),
-                                           (fs.Softmax(num_classes=3), (3,))], ids=lambda x: type(x).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "likelihood, P",
+    [
+        (fs.BernoulliProbit(), ()),
+        (fs.Poisson(), ()),
+        (fs.RobustMax(num_classes=3), (3,)),
+        (fs.Softmax(num_classes=3), (3,)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
 def test_a_column_of_labels_and_of_weights(rng, likelihood, P):
     model, (X, Y) = svgp(rng, likelihood, P), data(rng, likelihood)
     w = rng.integers(0, 3, N).astype(float) + (np.arange(N) < 3)
@@ -279,7 +287,7 @@ def test_on_blocks_and_features(rng):
     "bound", [fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.tighter_bound]
 )
 def test_collapsed_bounds(rng, bound):
-    """These have no posterior to tell: a column is one output with an axis, whose number is that of none."""
+    """There is no posterior here: a column is one output, with an axis in the results."""
     m, (X, Y) = svgp(rng), data(rng)
     sgpr, w = fs.SGPR(m.covariance, m.inducing, 0.3), np.full(N, 2.0)
     for given in (Y, Y[:, None]):

@@ -1,4 +1,4 @@
-"""Calls from several Python threads at once, and from a forked child: the same numbers as one call alone."""
+"""Calls from several Python threads, and from a forked child: the same numbers as one call."""
 
 import multiprocessing
 import threading
@@ -20,7 +20,7 @@ def two_threads():
 
 
 def problems():
-    """Big enough for kernels to share their rows among threads, and of different sizes."""
+    """Large enough that kernels split their rows over threads, and of different sizes."""
     rng = generator(3)
     found = []
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
@@ -79,11 +79,11 @@ def test_a_forked_child_goes_on():
         assert_same(children.apply_async(numbers, (problem,)).get(timeout=60), here)
 
 
-# --- passes that compute something when it is first asked for ------------------------------------------------------------
+# --- passes that compute something when it is first asked for -------------------------------------
 
 
 def lazy_problem(kind):
-    """A model whose pass computes a matrix, or its diagonal, once: and (module, function) that do it."""
+    """A model whose pass computes a matrix or its diagonal once, with (module, function) for it."""
     rng = np.random.default_rng(5)
     M, Z = 12, rng.standard_normal((12, 2))
     variance = np.full(M, 0.5)
@@ -111,7 +111,7 @@ def test_threads_with_passes_of_their_own_do_not_take_turns(kind, monkeypatch):
     alone, together, plain = numbers(problem), threading.Barrier(2), getattr(module, name)
 
     def meeting(*args):
-        # broken where the second thread has to wait for the first one to be done
+        # the barrier breaks if the second thread must wait for the first
         together.wait(timeout=30)
         return plain(*args)
 

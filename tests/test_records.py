@@ -1,4 +1,4 @@
-"""Records: leaves, maps, and files that are whole or absent."""
+"""Records: leaves, maps, and files that are complete or absent."""
 
 import copy
 import importlib
@@ -84,7 +84,7 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
     ):
         with pytest.raises(
             ValueError,
-            match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance",
+            match="`path` .* is not a field of this SVGP; it has covariance.parts.0.variance",
         ):
             fs.replace_at(m, path, 1.0)
     with pytest.raises(TypeError, match="`path` must be a dotted path"):
@@ -154,7 +154,7 @@ def test_settings_may_be_numbers_of_numpy(tmp_path):
         and n.likelihood.epsilon == 0.25
         and extra == {"edges": [0, 1, 2]}
     )
-    with pytest.raises(TypeError, match="save: .* can not be stored"):
+    with pytest.raises(TypeError, match="save: .* cannot be stored"):
         fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
     assert not (tmp_path / "n.npz").exists()
 
@@ -203,7 +203,7 @@ def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
                 match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)",
             ):
                 fs.save(path, model(), scale=extra)
-    with pytest.raises(TypeError, match="can not be stored"):
+    with pytest.raises(TypeError, match="cannot be stored"):
         fs.save(path, model(), scale=np.complex128(1j))
     assert os.listdir(tmp_path) == []
     fs.save(os.fsencode(path), model(), scale=np.float32(1.5))
@@ -259,7 +259,7 @@ def test_wrong_files_are_named(tmp_path):
 
 
 def test_any_damaged_byte_is_a_damaged_file(tmp_path, rng):
-    """Or goes unnoticed, in what nobody reads; but nothing that zipfile and NumPy stumble over comes through."""
+    """Or has no effect in unused bytes; no other error of zipfile or NumPy escapes."""
     path = tmp_path / "model.npz"
     fs.save(path, fs.RBF(1.5, np.ones(2)))
     content = path.read_bytes()
@@ -286,11 +286,11 @@ def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
     with pytest.raises(
         TypeError,
         match=(
-            "save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"
+            "save: `inducing` cannot be stored; it must be numbers, a record or a tuple of records"
         ),
     ):
         fs.save(tmp_path / "x.npz", fs.replace(model(), inducing=wrong))
-    with pytest.raises(TypeError, match="save: `variance` can not be stored"):
+    with pytest.raises(TypeError, match="save: `variance` cannot be stored"):
         fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
     assert os.listdir(tmp_path) == []
 
@@ -312,7 +312,7 @@ def test_a_default_may_be_given_by_position_or_by_name():
 
 
 class TestSettingsAreKeywordOnly:
-    """Wherever a class declares them, and whether they have a default."""
+    """In any class of the hierarchy, with or without a default."""
 
     @pytest.fixture
     def Sieve(self):
@@ -341,17 +341,32 @@ class TestSettingsAreKeywordOnly:
             "(width: Any, depth: Any = 2.0, *, rows: Any, "
         )
 
-    @pytest.mark.parametrize("make, line", [
-        (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
-        (lambda _: fs.StudentT(0.3, 4.0, 30), "StudentT(..., df=4.0, num_nodes=30)"),
-        (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
-        (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
-        (lambda _: fs.LikelihoodForm(0.0, 1.0, False), "LikelihoodForm(..., preconditioned=False)"),
-        (lambda _: fs.RandomFourier(fs.RBF(), 8, 3), "RandomFourier(..., num_features=8, seed=3)"),
-        (lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)), "Convolutional(..., image_shape=(4, 4))"),
-        (lambda Sieve: Sieve(3, 1.0, 2.0, 4, "red"), "Sieve(..., rows=3, holes=4, colour='red')"),
-        (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "make, line",
+        [
+            (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
+            (lambda _: fs.StudentT(0.3, 4.0, 30), "StudentT(..., df=4.0, num_nodes=30)"),
+            (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
+            (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
+            (
+                lambda _: fs.LikelihoodForm(0.0, 1.0, False),
+                "LikelihoodForm(..., preconditioned=False)",
+            ),
+            (
+                lambda _: fs.RandomFourier(fs.RBF(), 8, 3),
+                "RandomFourier(..., num_features=8, seed=3)",
+            ),
+            (
+                lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)),
+                "Convolutional(..., image_shape=(4, 4))",
+            ),
+            (
+                lambda Sieve: Sieve(3, 1.0, 2.0, 4, "red"),
+                "Sieve(..., rows=3, holes=4, colour='red')",
+            ),
+            (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
+        ],
+    )
     def test_by_position_they_are_refused_with_the_line_to_write(self, Sieve, make, line):
         with pytest.raises(
             TypeError, match=re.escape(f"settings are keyword-only: write {line}") + "$"
@@ -366,7 +381,7 @@ class TestSettingsAreKeywordOnly:
         (lambda Sieve: Sieve(3, 1.0, holes=4), "Sieve(..., rows=3)"),
     ])  # fmt: skip
     def test_those_without_a_default_still_come_in_their_place(self, Sieve, make, line):
-        """As they did before; the line that the warning says makes the same."""
+        """As before, with a warning whose line gives the same record."""
         with pytest.warns(DeprecationWarning, match=re.escape(f"write {line};")) as found:
             made = make(Sieve)
         assert found[0].filename == __file__
@@ -408,11 +423,11 @@ def test_a_record_in_the_place_of_a_number_is_no_number():
     assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]
 
 
-# --- files that claim to be more than they are -----------------------------------------------------------------------------
+# --- files that claim to be more than they are ----------------------------------------------------
 
 
 def rewritten(path, name, change, compression=zipfile.ZIP_STORED):
-    """The archive at ``path`` with one member's bytes changed."""
+    """The archive at ``path`` with the bytes of one member changed."""
     with zipfile.ZipFile(path) as archive:
         members = {member.filename: archive.read(member) for member in archive.infolist()}
     members[name] = change(members[name])
@@ -444,7 +459,7 @@ def test_a_header_that_claims_other_sizes_than_its_member_has(tmp_path, shape):
 
 
 def test_compressed_members_are_refused(tmp_path):
-    """A thousand times their size in memory: 10 MB of zeros in 10 kB."""
+    """They can expand a thousandfold: 10 MB of zeros in 10 kB."""
     path = tmp_path / "model.npz"
     fs.save(path, fs.RBF(1.5, np.zeros(10**6)))
     rewritten(path, "lengthscales.npy", lambda content: content, zipfile.ZIP_DEFLATED)
@@ -479,12 +494,12 @@ def test_a_plain_array_that_claims_to_be_huge(tmp_path):
         fs.load(path)
 
 
-# --- the names of records --------------------------------------------------------------------------------------------------
+# --- the names of records -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def registry(monkeypatch):
-    """The records that are known by name, for one test to change."""
+    """The registered records, for one test to change."""
     monkeypatch.setattr(decorator, "REGISTRY", dict(decorator.REGISTRY))
     return decorator.REGISTRY
 
@@ -507,7 +522,7 @@ def header_of(path):
 
 
 def write(path, tree, version=persistence.FORMAT, **arrays):
-    """A file with any header."""
+    """Write a file with any header."""
     with open(path, "wb") as file:
         np.savez(
             file,
@@ -517,7 +532,7 @@ def write(path, tree, version=persistence.FORMAT, **arrays):
 
 
 def test_the_catalogue_holds_our_records_and_no_others():
-    # the last two need what tests do without
+    # the last two need optional packages
     others = {
         "fastsvgp.__main__",
         "fastsvgp.interop.jax",
@@ -563,8 +578,8 @@ def test_a_name_belongs_to_one_module(registry):
     )
     for other in ("her_rocks", "__main__"):
         taken = (
-            f"module 'my_rocks' has a record 'Boulder', and '{other}' defines another.*new"
-            " name.*under one name only"
+            f"'{other}' defines a record 'Boulder', but 'my_rocks' already has one of that name"
+            ".*rename one.*under one name only"
         )
         with pytest.raises(TypeError, match=taken):
             boulder(other)
@@ -586,7 +601,7 @@ def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported
 
     with pytest.raises(
         TypeError,
-        match="module 'fastsvgp.means' has a record 'ZeroMean', and 'my_means' defines another",
+        match="'my_means' defines a record 'ZeroMean', but 'fastsvgp.means' already has one",
     ):
         zero_mean("my_means")
     assert registry.get("ZeroMean") is (ours if imported else None)
@@ -594,7 +609,7 @@ def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported
 
 
 def test_our_records_load_whatever_was_imported(tmp_path):
-    """In a process that has imported nothing else: the last ones bring along what the first ones need, and the reverse."""
+    """In a new process, in both orders, because some records import others."""
     optimiser = fs.by_field(fs.adam(fs.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)})
     state = optimiser.init(fs.RBF(1.5, 2.0))
     training = fs.TrainingState(model(), state)
@@ -644,7 +659,7 @@ def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, modu
     monkeypatch.syspath_prepend(tmp_path)
     write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}}, version)
     fs.save(tmp_path / "fine.npz", fs.RBF(1.5, 2.0))
-    fs.load(tmp_path / "fine.npz")  # whatever NumPy needs for it is there from now on
+    fs.load(tmp_path / "fine.npz")  # loads all that NumPy needs
     before = set(sys.modules)
     with pytest.raises(
         fs.DataFileError,
@@ -687,7 +702,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
     del registry["Boulder"]
     with pytest.raises(
         fs.DataFileError,
-        match="'Boulder', which the script defined that wrote it; define it, or import",
+        match="'Boulder', which was defined in a script; define it, or import",
     ):
         fs.load(path)
 
@@ -708,7 +723,7 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
     fs.save(tmp_path / "rock.npz", boulder("my_rocks")(1.5, shade="red"))
     del registry["Boulder"]
     Boulder = boulder("her_rocks")
-    moved = "type 'Boulder' of the module 'my_rocks', and is loaded with the one of 'her_rocks'"
+    moved = "type 'Boulder' of the module 'my_rocks', but the class of 'her_rocks' is used"
     with pytest.warns(UserWarning, match=moved):
         rock = fs.load(tmp_path / "rock.npz")
     assert type(rock) is Boulder and rock.size == 1.5 and rock.shade == "red"
@@ -716,19 +731,19 @@ def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_pa
     header["fields"]["weight"] = "float"
     write(tmp_path / "rock.npz", header, size=1.5, weight=2.0)
     lacks = (
-        "type 'Boulder' with a field 'weight', which the one of the module 'her_rocks' does not"
-        " have; load it with"
+        "type 'Boulder' with a field 'weight', but the class in 'her_rocks' has no such field;"
+        " load it with"
     )
     with pytest.warns(UserWarning, match=moved), pytest.raises(fs.DataFileError, match=lacks):
         fs.load(tmp_path / "rock.npz")
 
 
-# --- files of format 1 -----------------------------------------------------------------------------------------------------
+# --- files of format 1 ----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def old(tmp_path):
-    """A function that writes one of them and gives its path."""
+    """A function that writes one of the old files and returns its path."""
 
     def write(name):
         (tmp_path / name).write_bytes(format_1.content(name))
@@ -781,7 +796,7 @@ def test_models_of_format_1(tmp_path, old):
 
 
 def test_models_of_format_2(tmp_path):
-    """Whatever ``save`` writes later on."""
+    """They load, whatever ``save`` writes later."""
     for name in ("SVGP", "SGPR"):
         (tmp_path / name).write_bytes(format_2.content(name))
         assert header_of(tmp_path / name)["format"] == "fastsvgp-record-2"
@@ -857,8 +872,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
         preconditioned: Any = records.static(default=True)
 
     gone = (
-        r"a Relaxed with direction='likelihood', which is no field of it any more: training now"
-        r" asks for it by "
+        r"a Relaxed with direction='likelihood', a field that was removed: pass it to training as "
     )
     advice = r'fit\(..., inverse_updates=fs.inverse_updates\(direction="likelihood"\)\)$'
     with pytest.warns(UserWarning, match=gone + advice) as found:
@@ -873,7 +887,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
     settings = tree["fields"]["posterior"]["fields"]
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files if name != "__fastsvgp__"}
-    settings["direction"]["static"] = "exact"  # what it does without being asked
+    settings["direction"]["static"] = "exact"  # its default
     write(path, tree, "fastsvgp-record-1", **arrays)
     with warnings.catch_warnings(action="error"):
         assert_leaves(fs.load(path), **expected)
@@ -881,7 +895,7 @@ def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
     write(path, tree, "fastsvgp-record-1", **arrays)
     with pytest.raises(
         fs.DataFileError,
-        match="type 'Relaxed' with a field 'directions', which the one of the module",
+        match="type 'Relaxed' with a field 'directions', but the class in",
     ):
         fs.load(path)
 

@@ -19,7 +19,7 @@ def test_there_and_back(name, dtype):
     assert u.dtype == dtype
     back = t.forward(u)
     assert back.dtype == dtype
-    # where forward is steep in relative terms, |u| units in the last place of u are that many of x
+    # if forward is steep in relative terms, |u| units in the last place of u are as many of x
     np.testing.assert_allclose(
         back, x, rtol=4 * np.finfo(dtype).eps * (1 + np.abs(np.log(x)).max())
     )

@@ -1,8 +1,8 @@
 """The ``fastsvgp`` command: fit, predict, demo, info, completion.
 
-Bad input ends in one message on stderr and exit code 2, without a traceback (``--traceback`` shows
-it) and without a half-written file; Ctrl-C, SIGTERM and SIGHUP during training keep the model so
-far and end in exit codes 130, 143 and 129.
+Bad input ends with one message on stderr and exit code 2. No traceback is printed unless
+``--traceback`` is given, and no half-written file is left. Ctrl-C, SIGTERM and SIGHUP during
+training keep the model so far and end with exit codes 130, 143 and 129.
 """
 
 import argparse
@@ -33,12 +33,12 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 done, 2 bad input (one message on stderr), 130 interrupted, 143 and 129 ended
-        by SIGTERM and SIGHUP.
+        Exit code: 0 for success, 2 for bad input (with one message on stderr), 130 for Ctrl-C,
+        143 for SIGTERM, 129 for SIGHUP.
     """
     try:
-        words = sys.argv[1:] if argv is None else list(argv)
-        args = parser().parse_args(words, argparse.Namespace(words=words))
+        arguments = sys.argv[1:] if argv is None else list(argv)
+        args = parser().parse_args(arguments, argparse.Namespace(words=arguments))
     except UsageError as error:
         return _fail("", error)
     with remembered(ending=True, hung_up=_mute) as asked:
@@ -47,7 +47,7 @@ def main(argv=None):
 
 
 def _mute():
-    """The terminal has gone: what is still to be said would fail, and the model is still to be written."""
+    """Discard output to a terminal that has gone, so that the model can still be written."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         if stat.S_ISCHR(os.fstat(stream).st_mode):
@@ -65,7 +65,7 @@ def _run(args):
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, for example `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (
@@ -81,7 +81,7 @@ def _run(args):
 
 def _said(error):
     if isinstance(error, MemoryError):
-        return f"out of memory ({error}); try fewer --inducing points or a smaller --batch-size"
+        return f"out of memory ({error}); give fewer --inducing points or a smaller --batch-size"
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
         return f"cannot use{where}: {error.strerror or error}"

@@ -1,13 +1,13 @@
-"""Types of arguments, each with its message, and the arguments that several commands have."""
+"""Argument types with their error messages, and the arguments that several commands share."""
 
 import argparse
 import math
 
-MOST = 10**15  # of steps or points: without end in practice, and still an int of C
+MOST = 10**15  # steps or points: unlimited in practice, and still fits a C integer
 
 
 class Lines(argparse.HelpFormatter):
-    """Keeps the line breaks of a help text, which are those of its lists."""
+    """Help formatter that keeps the line breaks of help texts, because they separate list items."""
 
     def _split_lines(self, text, width):
         return [
@@ -18,7 +18,10 @@ class Lines(argparse.HelpFormatter):
 
 
 def number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
-    """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``, or [low, high] with ``closed_high``."""
+    """Return an argparse type for numbers in [low, high).
+
+    ``open_low`` excludes ``low``; ``closed_high`` includes ``high``.
+    """
     name = {int: "a whole number", float: "a number"}[kind]
     bounds = f"{name} {'above' if open_low else 'from'} {low}"
     if high < math.inf:
@@ -42,7 +45,7 @@ positive = number(float, 0, open_low=True)
 
 
 def shape(least, most):
-    """A type for argparse: ``least`` to ``most`` whole numbers with x between them."""
+    """Return an argparse type for ``least`` to ``most`` whole numbers separated by x."""
 
     def parse(text):
         sizes = text.lower().split("x")
@@ -51,7 +54,7 @@ def shape(least, most):
         ):
             example = "5x5" if most == 2 else "28x28 or 32x32x3"
             raise argparse.ArgumentTypeError(
-                f"expected whole numbers above 0 and x between them, as in {example}, got {text!r}"
+                f"expected whole numbers above 0 separated by x, as in {example}, got {text!r}"
             )
         return tuple(map(int, sizes))
 
@@ -71,7 +74,7 @@ def add_traceback(group):
     group.add_argument(
         "--traceback",
         action="store_true",
-        help="above the message of an error, where in the program it arose",
+        help="print the Python traceback above an error message",
     )
 
 
@@ -80,11 +83,11 @@ def add_text_layout(group):
         "--delimiter",
         metavar="C",
         default="auto",
-        help="auto, comma, semicolon, tab, space, or one character",
+        help="auto (default), comma, semicolon, tab, space, or one character",
     )
     group.add_argument(
         "--header",
         choices=("auto", "yes", "no"),
         default="auto",
-        help="whether the first line names the columns",
+        help="whether the first line holds column names (default auto)",
     )

@@ -1,4 +1,7 @@
-"""The arguments of every command, and nothing that needs an import beyond argparse: ``--help`` answers at once."""
+"""The arguments of every command.
+
+Imports nothing beyond argparse, so that ``--help`` answers at once.
+"""
 
 import argparse
 
@@ -8,14 +11,14 @@ from .fit_arguments import add_fit
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a bad argument as a ``UsageError``, so that it ends like every other bad input."""
+    """Raise ``UsageError`` for a bad argument, so that it is reported like all other bad input."""
 
     def error(self, message):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Look the version up only if it is requested."""
 
     def __call__(self, parser, *_):
         from .info import version
@@ -25,10 +28,10 @@ class _Version(argparse.Action):
 
 
 def parser():
-    """The parser of the ``fastsvgp`` command."""
+    """Return the parser of the ``fastsvgp`` command."""
     top = Parser(
         prog="fastsvgp",
-        description="Sparse variational Gaussian processes: fit, predict, look.",
+        description="Fit sparse variational Gaussian processes to tables, and predict with them.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
@@ -39,12 +42,14 @@ def parser():
     _add_predict(commands)
     _add_demo(commands)
     info = commands.add_parser(
-        "info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False
+        "info",
+        help="show versions, BLAS, threads, and whether CUDA works and if not why",
+        allow_abbrev=False,
     )
     info.add_argument(
         "--mpi",
         action="store_true",
-        help="also ranks, hosts and a timed sum: mpiexec -n 4 fastsvgp info --mpi",
+        help="also show ranks, hosts and a timed all-reduce: mpiexec -n 4 fastsvgp info --mpi",
     )
     _add_completion(commands)
     return top
@@ -55,29 +60,30 @@ def _add_predict(commands):
         "predict",
         help="predict with a fitted model",
         description=(
-            "Writes one row per row of FILE, in the original scale: mean and sd, with quantiles of"
-            " the likelihood's own law where that is not Gaussian; or the class and its"
-            " probabilities."
+            "Write one row per row of FILE, in the original scale: mean and sd, with quantiles of"
+            " the predictive distribution if the likelihood is not Gaussian; or the class and all"
+            " class probabilities."
         ),
         allow_abbrev=False,
     )
-    predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
+    predict.add_argument(
+        "model", metavar="MODEL", help="model.npz written by fastsvgp fit, or its folder"
+    )
     predict.add_argument(
         "file",
         metavar="FILE",
         help=(
-            "a table with the same input columns; the target may be there or not; - is standard"
-            " input"
+            "table with the same input columns, with or without the target; - reads standard input"
         ),
     )
-    predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
+    predict.add_argument("--out", metavar="FILE", help="csv to write (default: standard output)")
     predict.add_argument(
         "--quantiles",
         metavar="Q,...",
         type=levels,
         help=(
-            "quantiles of the target to write, such as 0.05,0.5,0.95 (default: 0.025,0.975; none"
-            " for a gaussian likelihood, whose mean and sd say all)"
+            "quantiles of the target to write, for example 0.05,0.5,0.95 (default 0.025,0.975;"
+            " none for a gaussian likelihood, which mean and sd describe fully)"
         ),
     )
     add_text_layout(predict)
@@ -88,7 +94,7 @@ def _add_demo(commands):
     demo = commands.add_parser(
         "demo",
         help="fit two real data sets that come with scikit-learn",
-        description="One regression and one classification, under two minutes on two cores.",
+        description="Fit one regression and one classification in under two minutes on two cores.",
         allow_abbrev=False,
     )
     demo.add_argument(
@@ -97,9 +103,9 @@ def _add_demo(commands):
         default="fastsvgp-demo",
         help="folder for the results (default fastsvgp-demo)",
     )
-    demo.add_argument("--steps", metavar="N", type=count, help="training steps of each fit")
+    demo.add_argument("--steps", metavar="N", type=count, help="training steps per fit")
     demo.add_argument(
-        "--quiet", action="store_true", help="no progress bar and no notes: the tables alone"
+        "--quiet", action="store_true", help="print the tables only: no progress bar, no notes"
     )
     add_traceback(demo)
 
@@ -107,11 +113,11 @@ def _add_demo(commands):
 def _add_completion(commands):
     completion = commands.add_parser(
         "completion",
-        help="a script by which the shell completes commands and options",
+        help="print a script that lets the shell complete commands and options",
         description=(
-            'Prints a script for the shell. In bash, for this session: eval "$(fastsvgp completion'
-            ' bash)"; for all: put that line into ~/.bashrc. In zsh: fastsvgp completion zsh >'
-            " ~/.zfunc/_fastsvgp, in a folder of $fpath."
+            "Print a completion script for the shell. bash, this session only: eval"
+            ' "$(fastsvgp completion bash)"; every session: add that line to ~/.bashrc. zsh:'
+            " fastsvgp completion zsh > ~/.zfunc/_fastsvgp, in a folder of $fpath."
         ),
         allow_abbrev=False,
     )

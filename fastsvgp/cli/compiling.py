@@ -1,12 +1,15 @@
-"""The progress of compiling, on stderr: a bar on a terminal, a line now and then elsewhere, and nothing where all is compiled."""
+"""Progress of kernel compilation on stderr.
+
+A bar on a terminal, a few lines elsewhere, and nothing if all kernels are compiled.
+"""
 
 import sys
 from contextlib import contextmanager
 
 from ..runtime.progress_bar import beside
 
-FEW = 5  # functions of Numba's own that no cache keeps
-LINES = 4  # without a terminal
+FEW = 5  # Numba's own functions, which are never cached
+LINES = 4  # printed without a terminal
 LAYOUT = (
     "  compiling  {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} kernels, once [{elapsed},"
     " {remaining} left]"
@@ -14,13 +17,13 @@ LAYOUT = (
 
 
 class Compiling:
-    """Counts the kernels that Numba compiles, out of ``total`` if nothing has been compiled before."""
+    """Counter of compiled Numba kernels; an empty cache needs ``total``."""
 
     def __init__(self, total):
         self.total, self.done, self._bar = total, 0, None
 
     def count(self):
-        """One more is compiled."""
+        """Count one more compiled kernel."""
         self.done += 1
         if self.done == FEW:
             self._begin()
@@ -46,8 +49,8 @@ class Compiling:
                 )
                 return
         beside(
-            f"  compiling  {self.total} kernels, once: up to a minute on a quiet machine; later"
-            " runs load them"
+            f"  compiling  {self.total} kernels, once: up to a minute on an idle machine; later"
+            " runs load them from the cache"
         )
 
     def close(self):
@@ -57,7 +60,7 @@ class Compiling:
 
 @contextmanager
 def compiling(total, quiet):
-    """While this is open, the kernels that are compiled are counted, and shown unless ``quiet``."""
+    """Count the kernels compiled inside the context, and show progress unless ``quiet``."""
     if quiet:
         yield
         return

@@ -1,4 +1,4 @@
-"""``fastsvgp fit``: a table in; a model, its held-out metrics, its plots and a page of all that out."""
+"""``fastsvgp fit``: from a table to a model, held-out metrics, plots and a report."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import time
 
 from . import mpi, report
 from .data.source import STANDARD_INPUT
-from .data.task import Standardisation, load_task, split
+from .data.task import FileFormat, Standardisation, load_task, split
 from .errors import UsageError
 from .fitted import Fitted
 from .model_search import search_of, search_task
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 
 def run(args):
-    """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    """Fit a model to a file. Return exit code 0, or 130 if Ctrl-C ended the training early."""
     if args.mpi:
         return mpi.on_ranks(_run, args)
     mpi.refuse_copies()
@@ -45,10 +45,8 @@ def _run(args, group=None):
         target_file=args.target_file,
         ignore=args.ignore,
         likelihood=args.likelihood,
-        delimiter=args.delimiter,
-        header=args.header,
-        images=args.patch_shape is not None,
         missing=args.missing,
+        file_format=FileFormat(args.delimiter, args.header, images=args.patch_shape is not None),
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = (
@@ -63,7 +61,7 @@ def _run(args, group=None):
         check_owner(folder, origin)
     title = os.path.basename(name)
     search = search_of(args, task)
-    # an interrupted training of a method left a checkpoint; a search never does
+    # the interrupted training of a method leaves a checkpoint; a search never does
     if search is not None and not (
         args.resume and os.path.exists(os.path.join(folder, CHECKPOINT))
     ):
@@ -72,39 +70,39 @@ def _run(args, group=None):
 
 
 def _refuse_to_read_twice(args):
-    """Standard input gives its data once."""
+    """Refuse standard input for two arguments, because it can be read only once."""
     mask = (args.test_mask or "").rpartition(":")
     paths = [args.file, args.target_file, mask[0] or mask[2]]
     if sum(path in (STANDARD_INPUT, "/dev/stdin") for path in paths) > 1:
         raise UsageError(
-            "standard input can be read once: give files for the others of FILE, --target-file and"
-            " --test-mask"
+            "standard input can be read only once: of FILE, --target-file and --test-mask, give at"
+            " most one as standard input"
         )
 
 
 def fit_task(task, settings, folder, title, origin=None):
-    """Prepare, train, save, evaluate, report, say.
+    """Prepare, train, save, evaluate, report and print.
 
     Parameters
     ----------
     task : Task
-        Split already.
+        Already split.
     settings : Settings
     folder : path
-        For the results.
+        Output folder.
     title : str
-        What to call the data.
+        Name of the data in reports.
     origin : dict, optional
-        What ``source`` says about them.
+        Result of ``source`` for the data.
 
     Returns
     -------
     code, results
-        Exit code, and what metrics.json says.
+        Exit code, and the content of metrics.json.
     """
     if settings.resume and not os.path.isdir(folder):
         raise UsageError(
-            f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out"
+            f"--resume: there is no folder {folder} with a checkpoint to continue from; see --out"
         )
     say = said.Lines(settings.quiet)
     with contextlib.ExitStack() as after, output_folder(folder):
@@ -129,16 +127,16 @@ def fit_task(task, settings, folder, title, origin=None):
 
 
 def _refuse_unfinished(folder, settings):
-    """A checkpoint that is there already is not written over."""
+    """Refuse to overwrite the checkpoint of an unfinished run."""
     if not settings.resume and os.path.exists(os.path.join(folder, CHECKPOINT)):
         raise UsageError(
-            f"{folder} holds {CHECKPOINT} of a run that did not end: --resume goes on from it;"
-            " to start anew delete it, or choose another --out"
+            f"{folder} holds {CHECKPOINT} of an unfinished run: continue it with --resume; to"
+            " start again, delete the file or choose another --out"
         )
 
 
 def _prepare(task, settings, say, title):
-    """The untrained model with its scaling; says what was decided."""
+    """Build the untrained model with its scaling, and print the choices."""
     rows, real = ~task.test, task.kind == "regression"
     scale = Standardisation.of(task.X[rows], task.y[rows], real, shared=bool(settings.patch_shape))
     said.data(say, task, settings, title)
@@ -158,7 +156,7 @@ def _prepare(task, settings, say, title):
 
 
 def _save(fitted, trained, folder):
-    """Write the trained model; returns its path."""
+    """Write the trained model and return its path."""
     fitted.model, fitted.jitter = trained.model, trained.jitter
     path = os.path.join(folder, MODEL)
     with writing(path, lambda: _not_lost(fitted, trained)):
@@ -167,25 +165,25 @@ def _save(fitted, trained, folder):
 
 
 def _not_lost(fitted, trained):
-    """Where the model of a training is that could not be written to its folder, in words; None where it is nowhere."""
+    """Say where a model is that could not be written to its folder; None if it is lost."""
     if holds(trained):
+        then = "continues" if trained.interrupted else "writes the results without training again"
         return (
-            f"the trained model is safe in {trained.checkpoint}: that put right, the same command"
-            " with --resume "
-            f"{'goes on from there' if trained.interrupted else 'writes the results without training again'}"
+            f"the trained model is safe in {trained.checkpoint}: once the folder is writable, the"
+            f" same command with --resume {then}"
         )
     path = rescued(fitted.save)
-    return (
-        path
-        and f"the trained model is kept in {path}, which `fastsvgp predict` can use; move it to where there is space"
+    return path and (
+        f"the trained model is kept in {path}, which `fastsvgp predict` can use; move it to a place"
+        " with free space"
     )
 
 
 def _keep_or_drop_checkpoint(trained, path):
-    """The checkpoint of a training that was interrupted stays."""
+    """Delete the checkpoint unless the training was interrupted."""
     there = os.path.exists(trained.checkpoint)
     if trained.interrupted:
-        more = "; the same command with --resume goes on from here" if there else ""
+        more = "; the same command with --resume continues from here" if there else ""
         print(
             f"interrupted: the model after {said.steps(trained)} is kept in {path}{more}",
             file=sys.stderr,
@@ -195,7 +193,7 @@ def _keep_or_drop_checkpoint(trained, path):
 
 
 def _report(folder, fitted, task, settings, results, say, values):
-    """Write metrics.json, plots and the page; returns their paths, and why there are no plots."""
+    """Write metrics.json, plots and the page. Return their paths, and why there are no plots."""
     metrics = report.write_metrics(folder, results)
     title = f"{said.describe_model(task, settings)} on {results['data']}"
     plotted, why_not = report.write_plots(folder, fitted, task, values, title)

@@ -1,4 +1,4 @@
-"""The arguments of ``fastsvgp fit``, and nothing that needs an import beyond argparse."""
+"""The arguments of ``fastsvgp fit``. Imports nothing beyond argparse."""
 
 import argparse
 
@@ -29,14 +29,14 @@ from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 
 def add_fit(commands):
-    """The arguments of ``fastsvgp fit``, in their groups."""
+    """Add ``fastsvgp fit`` and its groups of arguments."""
     fit = commands.add_parser(
         "fit",
         help="fit a model to a table of data",
         description=(
-            "Standardises and splits the data, fits a sparse Gaussian process, reports held-out"
-            " metrics beside the trivial predictor's, and writes the model, metrics.json, plots,"
-            " and report.html with all of it on one page."
+            "Standardise and split the data, fit a sparse Gaussian process, and compare its"
+            " held-out metrics with those of a trivial predictor. Write the model, metrics.json,"
+            " plots, and report.html, which shows all results on one page."
         ),
         allow_abbrev=False,
         formatter_class=Lines,
@@ -44,7 +44,7 @@ def add_fit(commands):
     fit.add_argument(
         "file",
         metavar="FILE",
-        help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input",
+        help="csv or csv.gz (header detected), npz with X and y, or npy; - reads standard input",
     )
     _add_data(fit)
     model = fit.add_argument_group("model")
@@ -61,29 +61,29 @@ def add_fit(commands):
 def _add_data(fit):
     data = fit.add_argument_group(
         "data",
-        f"Columns of text are inputs too: one input for each of the {LEVELS} most frequent levels"
-        " of the training rows, and one for all other text. Columns of dates become three: day"
-        " number, month and weekday.",
+        f"A text column becomes one input per level, for the {LEVELS} most frequent levels in the"
+        " training rows, and one input for all other text. A date column becomes three inputs:"
+        " day number, month and weekday.",
     )
     data.add_argument(
         "--target",
         metavar="COLUMN",
         help=(
-            "name of the target column, or its index from 0 (default: the last; of an npz file y,"
-            " and where it has none the last column of X)"
+            "name of the target column, or its index from 0 (default: the last column; for an npz"
+            " file y, or the last column of X if there is no y)"
         ),
     )
     data.add_argument(
         "--target-file",
         metavar="FILE",
-        help="the target is in this file; all columns of FILE are inputs",
+        help="read the target from this file; all columns of FILE are then inputs",
     )
     data.add_argument(
         "--ignore",
         metavar="COLUMN,...",
         type=columns,
         default=[],
-        help="columns to leave out, names or indices",
+        help="columns to leave out, by name or index",
     )
     data.add_argument(
         "--missing",
@@ -91,37 +91,38 @@ def _add_data(fit):
         default=POLICIES[0],
         metavar="POLICY",
         help=(
-            "what becomes of missing values of inputs (a missing target is an error)\nerror: a"
-            " message that names the first (default)\nmedian: that of the training rows in their"
-            " place, and one more input that is 1 where they were; missing text is a level"
+            "how to treat missing inputs (a missing target is always an error)\nerror: stop with"
+            " a message that names the first one (default)\nmedian: fill in the median of the"
+            " training rows, and add an input that is 1 where a value was missing; missing text"
+            " is a level"
         ),
     )
     held_out = data.add_mutually_exclusive_group()
     held_out.add_argument(
         "--test-mask",
         metavar="FILE:COLUMN",
-        help="hold out the rows where this column is 1 (else 0)",
+        help="hold out the rows where this column is 1; all other rows must have 0",
     )
     held_out.add_argument(
         "--test-fraction",
         metavar="F",
         type=number(float, 0, 1),
         default=0.1,
-        help="share of rows held out at random (default 0.1; 0 holds out nothing)",
+        help="fraction of rows to hold out at random (default 0.1; 0 holds out nothing)",
     )
     add_text_layout(data)
 
 
 def _add_model(model):
-    """What every model has."""
+    """Add the arguments that apply to every model."""
     model.add_argument(
         "--likelihood",
         choices=LIKELIHOODS,
         metavar="NAME",
         help=(
-            f"{', '.join(LIKELIHOODS)}\ndefault by the target: bernoulli-probit for two classes,"
-            " softmax for more (text, or at most five different whole numbers); poisson for whole"
-            " numbers that look like counts; else gaussian"
+            f"{', '.join(LIKELIHOODS)}\nby default chosen from the target: bernoulli-probit for"
+            " two classes; softmax for more classes (text, or at most five different whole"
+            " numbers); poisson for whole numbers that look like counts; otherwise gaussian"
         ),
     )
     model.add_argument(
@@ -133,16 +134,19 @@ def _add_model(model):
     model.add_argument(
         "--ard",
         action=argparse.BooleanOptionalAction,
-        help="one lengthscale per input (default), or one for all (default with --patch-shape)",
+        help=(
+            "one lengthscale per input (default), or one for all inputs (default with"
+            " --patch-shape)"
+        ),
     )
     model.add_argument(
         "--inducing",
         metavar="M",
         type=count,
         help=(
-            f"number of inducing inputs (default {FEW}; of each of several --layers {LAYER}; sgpr:"
-            f" up to {ALL} distinct training rows all of them, held fixed, up to {COLLAPSED} rows"
-            f" {SOME})"
+            f"number of inducing inputs (default {FEW}, or {LAYER} per layer with several"
+            f" --layers)\nsgpr: by default every distinct training row, held fixed, if there are"
+            f" at most {ALL}; else {SOME} up to {COLLAPSED} rows"
         ),
     )
     model.add_argument(
@@ -150,29 +154,30 @@ def _add_model(model):
         choices=METHODS,
         metavar="NAME",
         help=(
-            f"default by the size of the data: sgpr for gaussian noise and up to {COLLAPSED}"
-            " training rows, unless --batch-size, --learning-rate or another option of minibatches"
-            " is given; else svgp\nsvgp: minibatches, any likelihood\ntsvgp: the same with the"
-            " posterior held as sites, which leaves the prior free\nlsvgp: svgp with fewer"
-            " parameters and the fewest operations a step\nrsvgp: lsvgp from matrix products"
-            " alone, the inducing inputs trained gently\nsolvegp: svgp with a second set of"
-            " inducing inputs for what the first leaves over\nodvgp: the same for the mean alone,"
-            " many of them at little cost\nsgpr: the collapsed bound on all data at once, gaussian"
-            " only, by L-BFGS\nqsgp: very many random Fourier features, trained on samples of"
-            " them, with the hyperparameters of an exact Gaussian process on some rows"
+            f"by default chosen from the data: sgpr for gaussian noise and up to {COLLAPSED}"
+            " training rows, unless --batch-size, --learning-rate or another minibatch option is"
+            " given; otherwise svgp\nsvgp: minibatches, any likelihood\ntsvgp: as svgp, with the"
+            " posterior stored as sites, which are independent of the prior\nlsvgp: as svgp, with"
+            " fewer parameters and the fewest operations per step\nrsvgp: as lsvgp, with matrix"
+            " products only; the inducing inputs are trained later, at a smaller step size\n"
+            "solvegp: as svgp, with a second set of inducing inputs for the residual of the first\n"
+            "odvgp: as"
+            " solvegp, but the second set serves the mean only and can be large at little cost\n"
+            "sgpr: the collapsed bound on all data at once, by L-BFGS; gaussian only\nqsgp: very"
+            " many random Fourier features, sampled in each step; hyperparameters come from an"
+            " exact Gaussian process on a subset of the rows"
         ),
     )
 
 
 def _add_structure(model):
-    """A second set of inducing inputs, layers, patches."""
+    """Add the arguments for a second set of inducing inputs, layers and patches."""
     model.add_argument(
         "--orthogonal",
         metavar="M2",
         type=count,
         help=(
-            "solvegp, odvgp: number of inducing inputs of the second set (default as many as of the"
-            " first)"
+            "solvegp, odvgp: number of inducing inputs in the second set (default: as in the first)"
         ),
     )
     model.add_argument(
@@ -180,24 +185,24 @@ def _add_structure(model):
         metavar="L",
         type=count,
         help=(
-            "svgp, lsvgp, rsvgp, solvegp: layers of a deep Gaussian process, each on draws of the"
-            " one below (default 1)"
+            "svgp, lsvgp, rsvgp, solvegp: number of layers of a deep Gaussian process; each layer"
+            " takes samples of the one below (default 1)"
         ),
     )
     model.add_argument(
         "--width",
         metavar="W",
         type=count,
-        help="outputs of each hidden layer (default as many as inputs, at most 30)",
+        help="number of outputs of each hidden layer (default: the number of inputs, at most 30)",
     )
     model.add_argument(
         "--patch-shape",
         metavar="HxW",
         type=shape(2, 2),
         help=(
-            "rows are images: sum one function over their patches of H x W pixels; --covariance is"
-            " then of patches, inducing inputs are patches, and all pixels share one mean and scale"
-            " (not for sgpr, qsgp)"
+            "treat rows as images, and sum one function over their patches of H x W pixels;"
+            " --covariance then applies to patches, inducing inputs are patches, and all pixels"
+            " share one mean and scale (not for sgpr, qsgp)"
         ),
     )
     model.add_argument(
@@ -205,21 +210,21 @@ def _add_structure(model):
         metavar="HxW[xC]",
         type=shape(2, 3),
         help=(
-            "with --patch-shape: rows and columns of pixels, and channels (default: as X of an npz"
-            " file, (N, H, W) or (N, H, W, C); else square, one channel); in a table pixels are row"
-            " by row, channels last"
+            "with --patch-shape: image height, width and channels (default: the shape of X in an"
+            " npz file, (N, H, W) or (N, H, W, C); else square with one channel); a table holds"
+            " pixels row by row, channels last"
         ),
     )
     model.add_argument(
         "--stride",
         metavar="S",
         type=count,
-        help="with --patch-shape: pixels from one patch to the next (default 1)",
+        help="with --patch-shape: step in pixels from one patch to the next (default 1)",
     )
 
 
 def _add_features(model):
-    """The basis of qsgp."""
+    """Add the arguments for the basis of qsgp."""
     model.add_argument(
         "--features",
         metavar="M",
@@ -230,26 +235,29 @@ def _add_features(model):
         "--dense-columns",
         metavar="K",
         type=number(int, 0, MOST),
-        help="qsgp: dense columns of the factor of the weights' covariance (default 0: mean field)",
+        help=(
+            "qsgp: number of dense columns in the factor of the weights' covariance (default 0:"
+            " mean field)"
+        ),
     )
 
 
 def _add_steps(training):
-    """How long, and how many steps of which sizes."""
+    """Add the arguments for the length of training and the step sizes."""
     training.add_argument(
         "--seconds",
         metavar="S",
         type=positive,
         help=(
-            f"for real-valued targets: search so long for the best model, by held-out rows of the"
-            f" training part (default {SECONDS:g} s, where neither a method nor an option of one is"
-            " given)"
+            "real-valued targets: search for the best model for S seconds, scored on held-out rows"
+            f" of the training part (default {SECONDS:g}; no search if a method or an option of a"
+            " method is given)"
         ),
     )
     training.add_argument(
         "--mpi",
         action="store_true",
-        help="one training on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
+        help="train one model on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi",
     )
     length = training.add_mutually_exclusive_group()
     length.add_argument(
@@ -257,121 +265,121 @@ def _add_steps(training):
         metavar="N",
         type=count,
         help=(
-            "training steps (default 2000; sgpr: at most 200 iterations, fewer where the bound no"
-            " longer rises)"
+            "number of training steps (default 2000; sgpr: at most 200 iterations, fewer if the"
+            " bound stops rising)"
         ),
     )
     length.add_argument(
         "--epochs",
         metavar="N",
         type=positive,
-        help="passes over the training data, instead of --steps",
+        help="number of passes over the training data, instead of --steps",
     )
     training.add_argument(
         "--batch-size",
         metavar="B",
         type=count,
-        help="rows in a minibatch (default 512; not for sgpr)",
+        help="rows per minibatch (default 512; not for sgpr)",
     )
     training.add_argument(
         "--learning-rate",
         metavar="R",
         type=positive,
-        help="step size of Adam (default 0.01; not for sgpr), for qsgp of AdaGrad (default 0.1)",
+        help="step size of Adam (default 0.01; not for sgpr); qsgp: of AdaGrad (default 0.1)",
     )
     training.add_argument(
         "--natural-step",
         metavar="S",
         type=number(float, 0, 1, closed_high=True),
         help=(
-            "svgp, tsvgp, solvegp, odvgp: step size of the natural gradient for the posterior, at"
-            " most 1 (default 0.1; 0, not for tsvgp: Adam moves it too)"
+            "svgp, tsvgp, solvegp, odvgp: step size of natural-gradient steps for the posterior,"
+            " at most 1 (default 0.1); with 0, Adam trains the posterior as well (not for tsvgp)"
         ),
     )
-    each = "natural-gradient steps of the posterior, each on a minibatch of its own"
-    for letter, what in (("e", each), ("m", "steps of Adam")):
+    natural = "natural-gradient steps of the posterior per step, each on its own minibatch"
+    for letter, what in (("e", natural), ("m", "steps of Adam per step")):
         training.add_argument(
             f"--{letter}-steps",
             metavar="K",
             type=count,
-            help=f"svgp, tsvgp, solvegp, odvgp: {what}, in each step (default 1)",
+            help=f"svgp, tsvgp, solvegp, odvgp: {what} (default 1)",
         )
 
 
 def _add_sampling(training):
-    """What a step of odvgp or qsgp samples."""
+    """Add the arguments for the samples that a step of odvgp or qsgp takes."""
     training.add_argument(
         "--sampled",
         metavar="S",
         type=count,
         help=(
-            "odvgp: inducing inputs of the second set that a step samples for the size of the mean"
-            f" (default {SAMPLED}, or all)"
+            "odvgp: inducing inputs of the second set sampled per step to estimate the KL term of"
+            f" the mean (default {SAMPLED}, or all if fewer)"
         ),
     )
     training.add_argument(
         "--basis-batch",
         metavar="M",
         type=count,
-        help=f"qsgp: features that a step samples, twice (default {BASIS}, or all)",
+        help=f"qsgp: features per sample, two samples per step (default {BASIS}, or all if fewer)",
     )
     training.add_argument(
         "--control-points",
         metavar="P",
         type=number(int, 0, MOST),
         help=(
-            "qsgp: training rows at which the exact mean is kept, which takes noise off the steps"
-            f" (default {POINTS} for gaussian, else 0: none)"
+            "qsgp: training rows at which the exact mean is stored as a control variate, which"
+            f" reduces the noise of the steps (default {POINTS} for gaussian, else 0: none)"
         ),
     )
     training.add_argument(
         "--learn-hyperparameters",
         action="store_true",
         help=(
-            "qsgp: go on learning them after a fifth of the steps; the bound is no guide to them"
-            " where features are not few"
+            "qsgp: train the hyperparameters too, after the first fifth of the steps; the bound is"
+            " a poor guide to them unless features are few"
         ),
     )
 
 
 def _add_numbers(training):
-    """Jitter, dtype and seed."""
+    """Add jitter, dtype and seed."""
     training.add_argument(
         "--jitter",
         metavar="J",
         type=positive,
         help=(
-            "added to the diagonal of Kuu (default 1e-6, or 1e-7 where all rows are inducing"
-            " inputs; in float32 1e-4)"
+            "number added to the diagonal of Kuu (default 1e-6; 1e-7 if all rows are inducing"
+            " inputs; 1e-4 in float32)"
         ),
     )
     training.add_argument(
         "--dtype",
         choices=("float64", "float32"),
         default="float64",
-        help="of the model (default float64)",
+        help="floating-point type of the model (default float64)",
     )
     training.add_argument(
         "--seed",
         metavar="N",
         type=number(int, 0),
         default=0,
-        help="of the split, inducing inputs, minibatches (default 0)",
+        help="seed of the split, the inducing inputs and the minibatches (default 0)",
     )
 
 
 def _add_output(output):
     output.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)"
+        "--out", metavar="DIR", help="folder for the results (default: name of FILE plus -fit)"
     )
     output.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the checkpoint that an interrupted run left in --out",
+        help="continue from the checkpoint that an interrupted run left in --out",
     )
     output.add_argument(
         "--quiet",
         action="store_true",
-        help="no progress bar and no words on the terminal; only errors",
+        help="print errors only: no progress bar, no notes, no report",
     )
     add_traceback(output)

@@ -1,4 +1,4 @@
-"""A fitted model with what is needed to use it on files: its scaling, its columns, the names of its classes."""
+"""A fitted model with its scaling, columns and class names, for use on files."""
 
 import os
 from dataclasses import dataclass
@@ -26,11 +26,12 @@ class Prediction:
     Attributes
     ----------
     mean, sd : (N,) arrays, or None for classes
-        Of y, noise included. The standard deviation is infinite where that of the likelihood is.
+        Mean and standard deviation of y, including noise. The standard deviation is infinite if
+        that of the likelihood is.
     quantiles : (K, N) array or None
-        Of y, at the levels asked for: the likelihood's own.
+        Quantiles of y at the requested levels, under the likelihood.
     probabilities : (N, C) array or None
-        Of the classes.
+        Class probabilities.
     """
 
     mean: np.ndarray | None = None
@@ -41,31 +42,31 @@ class Prediction:
 
 @dataclass
 class Fitted:
-    """A model that ``fastsvgp fit`` wrote, with the scaling that it works behind; ``load_fitted`` reads one.
+    """A model written by ``fastsvgp fit``, with its scaling; ``load_fitted`` reads it.
 
     Parameters
     ----------
     model : SVGP, DeepGP or QSGP
-        On standardised inputs, and for real-valued targets on standardised targets.
+        Model of standardised inputs; real-valued targets are standardised too.
     likelihood : str
-        By its name on the command line.
+        Name on the command line.
     classes : list of str or None
-        In the order of ``Prediction.probabilities``.
+        Class names in the order of ``Prediction.probabilities``.
     input_names : list of str
-        The columns of X, in their order: those of the training file, or what ``encoding`` makes of
-        them.
+        Names of the columns of X, in order: those of the training file, or as encoded.
     target_name : str
+        Name of the target column.
     columns : dict
-        The layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of
+        Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
         the ``target``.
     scale : Standardisation
-        ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``,
-        ``x_scale``, ``y_mean``, ``y_scale``.
+        Converts to the units of the model: ``scale.inputs(X)`` and ``scale.target(y)``, with
+        ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
     jitter : float
-        That training ended with; predictions use the same.
+        Jitter at the end of training; predictions use the same.
     encoding : Encoding or None
-        What is made of text columns, dates and missing values; None where inputs are the columns of
-        a file as they stand there.
+        Encoding of text columns, dates and missing values; None if the inputs are columns of
+        numbers.
 
     Examples
     --------
@@ -99,12 +100,12 @@ class Fitted:
 
     @property
     def image_shape(self):
-        """(H, W, C) where the inputs are images, else None."""
+        """(H, W, C) if the inputs are images, else None."""
         covariance = getattr(self.model, "covariance", None)
         return covariance.geometry[:3] if isinstance(covariance, fs.Convolutional) else None
 
     def standardised_inputs(self, X):
-        """Inputs (N, D) in the units of the data, as the model wants them."""
+        """Standardise inputs (N, D) in the units of the data, in the dtype of the model."""
         X = check.inputs("X", X)
         if X.shape[1] != len(self.input_names):
             names = f"{len(self.input_names)}, in this order: {shown(self.input_names)}"
@@ -117,9 +118,9 @@ class Fitted:
         Parameters
         ----------
         X : (N, D) array
-            In the units of the data, columns as in ``input_names``.
+            Inputs in the units of the data, with columns as in ``input_names``.
         quantiles : sequence of K numbers
-            Levels strictly between 0 and 1; not for classes.
+            Levels, strictly between 0 and 1; not for classes.
 
         Returns
         -------
@@ -145,20 +146,20 @@ class Fitted:
         )
 
     def cdf(self, X, y):
-        """Predictive distribution function P(new y <= y), (N,), of numbers y (N,); both in the units of the data."""
+        """Return P(new y <= y), (N,), for numbers y (N,); X and y in the units of the data."""
         Xs, ys = self.standardised_inputs(X), np.asarray(self.scale.target(y), dtype=self.dtype)
         return np.asarray(
             fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64
         )
 
     def model_targets(self, y):
-        """Targets as the likelihood wants them: standardised values, counts, or integer codes."""
+        """Convert targets for the likelihood: standardised values, counts, or integer codes."""
         if self.kind == "multiclass":
             return np.asarray(y, np.int64)
         return np.asarray(self.scale.target(y), dtype=self.dtype)
 
     def log_density(self, X, y):
-        """Log predictive density (N,) of targets, in the standardised scale; X in original units."""
+        """Return the log predictive density (N,) of y, standardised; X is in data units."""
         Xs, ys = self.standardised_inputs(X), self.model_targets(y)
         return np.asarray(
             fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)),
@@ -166,16 +167,16 @@ class Fitted:
         )
 
     def codes(self, values):
-        """Class codes of labels from a file; -1 for a label that the model does not know."""
+        """Return class codes of labels from a file; -1 for a label unknown to the model."""
         known = {name: code for code, name in enumerate(self.classes)}
         return np.array([known.get(class_name(value), -1) for value in values])
 
-    # --- files ---------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def save(self, path):
-        """Write the model and everything beside it, atomically."""
+        """Write the model with its scaling, columns and classes, atomically."""
         description = {
-            # others are what versions before there were maps of inputs can read
+            # without maps of inputs, earlier versions can read the file
             "format": FORMAT if self.scale.x_map is not None else 3,
             "likelihood": self.likelihood,
             "classes": self.classes,
@@ -190,7 +191,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path):
-        """Read what ``save`` wrote; ``path`` may be the folder of a fit. See ``load_fitted``."""
+        """Read a file written by ``save``, or the folder of a fit; see ``load_fitted``."""
         path = as_path("load_fitted: `path`", path)
         path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
         try:
@@ -206,9 +207,8 @@ class Fitted:
             ) from error
         if COMMAND_LINE not in extra:
             raise DataFileError(
-                f"{path} is a fastsvgp {type(model).__name__}, but `fastsvgp fit` did not write it:"
-                " it lacks the scaling and the columns; use fastsvgp.load and fastsvgp.predict_y"
-                " from Python"
+                f"{path} is a fastsvgp {type(model).__name__} that `fastsvgp fit` did not write: it"
+                " has no scaling or columns; use fastsvgp.load and fastsvgp.predict_y in Python"
             )
         try:
             return cls(
@@ -225,19 +225,19 @@ class Fitted:
             ArithmeticError,
         ) as error:
             raise DataFileError(
-                f"{path} does not hold what `fastsvgp fit` of this version writes"
-                f" ({describe(error)}); fit again with this one"
+                f"{path} does not match this version of `fastsvgp fit` ({describe(error)}); fit"
+                " again with this version"
             ) from error
 
-    # --- columns of a file -----------------------------------------------------------------------------------------------
+    # --- columns of a file ------------------------------------------------------------------------
 
     @property
     def column_names(self):
-        """Of the inputs in a file."""
+        """Names of the input columns in a file."""
         return self.input_names if self.encoding is None else self.encoding.names
 
     def inputs(self, table, positions):
-        """Inputs (N, D) made of the columns of a table at some ``positions``."""
+        """Return inputs (N, D) from the columns of a table at ``positions``."""
         if self.encoding is None:
             return table.inputs(
                 positions, optional=False, missing="error" if self.image_shape is None else None
@@ -245,41 +245,41 @@ class Fitted:
         return self.encoding.read(table, positions)
 
     def read(self, path, delimiter="auto", header="auto"):
-        """Inputs of a file, as ``fastsvgp predict`` makes them: text and missing values as in training.
+        """Read inputs from a file, as ``fastsvgp predict`` does, with the encoding of training.
 
         Parameters
         ----------
         path : path-like
-            A table with the columns of the training file; the target may be among them or not.
+            Table with the columns of the training file, with or without the target.
         delimiter, header : str
-            As ``--delimiter`` and ``--header`` of the command line.
+            As ``--delimiter`` and ``--header`` on the command line.
 
         Returns
         -------
         (N, D) array
-            ``predict`` takes it.
+            Inputs for ``predict``.
 
         Raises
         ------
         DataFileError, ValueError
-            The file cannot be read, lacks columns, or holds what no input can be made of.
+            The file cannot be read, lacks columns, or has cells that cannot be encoded.
         """
         table = read_table(path, delimiter, header, images=self.image_shape is not None)
         return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):
-        """Positions of the inputs in a table, and of the target or None.
+        """Return positions of the inputs in a table, and of the target or None.
 
-        By name where both files have names, else by position: the layout of the training file, the
-        same without the target, or the inputs alone.
+        Columns are found by name if both files have names, else by position: in the layout of the
+        training file, the same without the target, or only the inputs.
         """
         if table.image_shape not in (None, self.image_shape):
             then, now = (
                 " x ".join(map(str, shape)) for shape in (self.image_shape, table.image_shape)
             )
             raise UsageError(
-                f"{table.path} has images of {now} numbers, but the model was fitted to {then};"
-                " give such images"
+                f"{table.path} has images of {now} numbers, but the model was fitted to images of"
+                f" {then}; give images of that shape"
             )
         if self.columns["named"] and table.named:
             names = self.column_names
@@ -304,16 +304,16 @@ class Fitted:
             return [i - (i > target) for i in inputs], None
         if table.num_columns == len(inputs):
             return list(range(len(inputs))), None
+        of_file = f", in a file of {width} columns" if width != len(inputs) else ""
         raise UsageError(
             f"{table.path} has {table.num_columns} column{'s'[: table.num_columns != 1]}, but the"
             f" model was fitted to {len(inputs)} input{'s'[: len(inputs) != 1]}"
-            f" ({shown(self.column_names)}){f', in a file of {width} columns' if width != len(inputs) else ''};"
-            " give a file with these columns"
+            f" ({shown(self.column_names)}){of_file}; give a file with these columns"
         )
 
 
 def load_fitted(path: str | os.PathLike[str]) -> Fitted:
-    """Load a model that ``fastsvgp fit`` wrote, with its scaling: it predicts in the units of the data.
+    """Load a model written by ``fastsvgp fit``, with its scaling, to predict in data units.
 
     Parameters
     ----------
@@ -323,13 +323,13 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     Returns
     -------
     Fitted
-        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``; ``.model``
-        is the SVGP behind the scaling.
+        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``. Its ``.model``
+        is the model of standardised data.
 
     Raises
     ------
     DataFileError
-        The file cannot be read, is damaged, or is of no model that ``fastsvgp fit`` wrote.
+        The file cannot be read, is damaged, or was not written by ``fastsvgp fit``.
 
     Examples
     --------
@@ -340,15 +340,15 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
 
 
 def bottom(model):
-    """What sees the inputs: the first layer of a deep GP, or the model itself."""
+    """Return the first layer of a deep GP, or the model itself."""
     return model.layers[0] if isinstance(model, fs.DeepGP) else model
 
 
 def sets_of(inducing):
-    """The sets of inducing inputs, one or two."""
+    """Return the sets of inducing inputs, one or two."""
     return (inducing.Z, inducing.O) if isinstance(inducing, fs.InducingPair) else (inducing,)
 
 
 def jittered(model, jitter):
-    """The options of a prediction that is to use this jitter: none where no matrix is factorised."""
+    """Return the options of a prediction with this jitter; none if no matrix is factorised."""
     return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}

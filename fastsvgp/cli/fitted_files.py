@@ -1,4 +1,7 @@
-"""Reads what stands beside a model in a file of ``fastsvgp fit``; it may be anything, and all of it is checked here."""
+"""Read and check the description beside a model in a file of ``fastsvgp fit``.
+
+The description is untrusted: all of it is checked here.
+"""
 
 import math
 from dataclasses import fields
@@ -15,18 +18,18 @@ from .data.task import Standardisation
 from .errors import shown
 from .settings.names import LIKELIHOODS, kind_of
 
-# of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2
-# have no dates, those of 3 no maps of inputs
+# format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
+# format 3 has no maps of inputs
 FORMAT = 4
 
 
 def checked_fields(kind, model, description):
-    """The fields of a ``Fitted``, the ``kind``, beside its model; whatever is wrong with the description raises here.
+    """Return the fields of a ``Fitted`` (the class ``kind``) other than its model.
 
     Raises
     ------
     TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError
-        What was wrong first.
+        The first error in the description.
     """
     names = {field.name for field in fields(kind)} - {"model", "scale"} | {"standardisation"}
     _require(
@@ -46,7 +49,7 @@ def checked_fields(kind, model, description):
 
 
 def _check_target(model, description):
-    """Likelihood and classes, as the model has them."""
+    """Check that likelihood and classes match the model."""
     likelihood, classes = description["likelihood"], description["classes"]
     known = (
         isinstance(likelihood, str)
@@ -60,7 +63,7 @@ def _check_target(model, description):
 
 
 def _check_inputs(description, D, encoding):
-    """Names and columns, for D inputs."""
+    """Check names and columns for D inputs."""
     inputs, target = description["input_names"], description["target_name"]
     _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
     _require(isinstance(target, str), f"target_name {target!r:.60}")
@@ -70,7 +73,7 @@ def _check_inputs(description, D, encoding):
 
 
 def _checked_scale(description, D):
-    """The scaling of D inputs; the jitter is checked too."""
+    """Return the scaling of D inputs, and check it and the jitter."""
     jitter, scale = _real("jitter", description["jitter"]), description["standardisation"]
     _require(jitter >= 0, f"jitter {jitter}")
     _require(isinstance(scale, dict), "no standardisation")
@@ -90,7 +93,7 @@ def _checked_scale(description, D):
 
 
 def _check_map(maps, D):
-    """Increasing knots and values of each column that has them."""
+    """Check that each column with a map has increasing knots and values."""
     if maps is None:
         return
     _require(isinstance(maps, list) and len(maps) == D, f"x_map for {D} inputs")
@@ -104,30 +107,33 @@ def _check_map(maps, D):
 
 
 class NewerFile(DataFileError):
-    """A file of a later version."""
+    """A file written by a later version."""
 
 
 def of_this_format(path, description):
-    """What stands beside a model, in the words of this version."""
+    """Convert a description of any earlier format to the current one."""
     _require(isinstance(description, dict), "no description")
     found = description.get("format", 1)
     _require(type(found) is int and found > 0, f"format {found!r:.60}")
     if found > FORMAT:
         raise NewerFile(
-            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and"
-            f" this one reads up to {FORMAT}; update fastsvgp, or fit again with this one"
+            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, but"
+            f" this version reads up to {FORMAT}; update fastsvgp, or fit again"
         )
     rest = {name: value for name, value in description.items() if name != "format"}
     return {"encoding": None} | rest if found == 1 else rest
 
 
 def describe(error):
-    """What was wrong with a description, in words."""
-    return f"it lacks {error}" if isinstance(error, KeyError) else error
+    """Describe an error in a description."""
+    return f"{error} is missing" if isinstance(error, KeyError) else error
 
 
 def _num_inputs(model, count):
-    """How many inputs a model has; of a QSGP it may be any number that suits the lengthscales, ``count`` if that does."""
+    """Number of inputs of a model.
+
+    A QSGP accepts any number that fits its lengthscales: ``count``, if it fits.
+    """
     if isinstance(model, fs.QSGP):
         qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count
@@ -158,7 +164,7 @@ def _real(name, value):
 
 
 def _check_columns(columns, D):
-    """The layout of the training file, for D inputs."""
+    """Check the layout of the training file for D inputs."""
     named, width, inputs, target = (
         columns[name] for name in ("named", "width", "inputs", "target")
     )

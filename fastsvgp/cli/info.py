@@ -1,4 +1,4 @@
-"""``fastsvgp info``: what this installation runs on, for bug reports and for the curious."""
+"""``fastsvgp info``: versions, BLAS, threads and devices of this installation, for bug reports."""
 
 import importlib.metadata
 import importlib.util
@@ -11,7 +11,7 @@ from ..runtime.extras import install_hint
 
 
 def run(args):
-    """Print versions, BLAS, threads, and whether CUDA can be used, and if not why."""
+    """Print versions, BLAS, threads, whether CUDA works, and if not why."""
     if args.mpi:
         from . import mpi
 
@@ -25,7 +25,7 @@ def run(args):
 
 
 def rows():
-    """``(name, value)`` pairs, in the order of printing."""
+    """Yield ``(name, value)`` pairs in printing order."""
     yield "fastsvgp", f"{version('fastsvgp')} ({os.path.dirname(os.path.dirname(__file__))})"
     yield (
         "Python",
@@ -64,7 +64,7 @@ def _installed(package):
 
 
 def version(package):
-    """The installed version of a package, in words."""
+    """Return the installed version of a package, or say that there is none."""
     return (
         importlib.metadata.version(package)
         if _installed(package)
@@ -73,7 +73,7 @@ def version(package):
 
 
 def blas():
-    """SciPy's BLAS in words: of OpenBLAS also the kernels that it chose for this CPU, and its threads."""
+    """Describe SciPy's BLAS; for OpenBLAS also the kernels chosen for this CPU and its threads."""
     import scipy
 
     from ..kernels.cpu.common.blas_threads import facts
@@ -83,11 +83,11 @@ def blas():
 
 
 def threads():
-    """How many threads compute, and what limits those of BLAS."""
+    """Describe the thread count and the environment variables that limit BLAS threads."""
     from .. import get_num_threads
 
     count = get_num_threads()
-    words = (
+    text = (
         f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
     )
     limits = [
@@ -95,19 +95,19 @@ def threads():
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         if name in os.environ
     ]
-    return f"{words}; BLAS limited by {', '.join(limits)}" if limits else words
+    return f"{text}; BLAS limited by {', '.join(limits)}" if limits else text
 
 
 def _cuda():
-    """The state of things as the README says it, then what CuPy finds here."""
+    """Describe the state of CUDA support, as in the README, and the devices that CuPy finds."""
     state = "no proof on a GPU yet (the CUDA code is compiled and emulated by the tests)"
     return f"{state}; families: {', '.join(_twins())}; {_cupy()}"
 
 
 def _twins():
-    """Names of the kernels that have both implementations."""
+    """Return the names of the kernel families that have both implementations."""
     cpu, cuda = ({m.name for m in pkgutil.iter_modules(_folder(room))} for room in ("cpu", "cuda"))
-    return sorted(cpu & cuda - {"common"})  # what serves the families
+    return sorted(cpu & cuda - {"common"})  # helpers of the families
 
 
 def _folder(room):
@@ -123,5 +123,5 @@ def _cupy():
         count = cupy.cuda.runtime.getDeviceCount()
         names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
         return f"CuPy {cupy.__version__} finds {', '.join(names) or 'no device'}"
-    except Exception as error:  # a broken driver or a mismatched CuPy raises whatever it likes; the reason is the answer here
+    except Exception as error:  # a broken driver or a mismatched CuPy can raise anything
         return f"CuPy fails with {type(error).__name__}: {error}"

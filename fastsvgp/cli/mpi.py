@@ -1,4 +1,4 @@
-"""``--mpi``: the command on every rank of an MPI job, of which rank 0 alone prints and writes."""
+"""``--mpi``: run a command on every rank of an MPI job. Only rank 0 prints and writes."""
 
 import argparse
 import contextlib
@@ -15,33 +15,33 @@ from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
 
-# what launchers tell their ranks
+# environment variables in which launchers pass the number of ranks
 LAUNCHED = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"
 BAD_INPUT = 2
-NUMBERS = 2**19  # of the timed sum: 4 MiB, the factor of 1000 inducing inputs
+NUMBERS = 2**19  # in the timed all-reduce: 4 MiB, the factor of 1000 inducing inputs
 ROUNDS = 20
 
 
-def refuse_copies(instead="with --mpi they are one training"):
-    """Refuse to be one of several copies that know nothing of each other: they would write the same files."""
+def refuse_copies(instead="give --mpi to train one model on all of them"):
+    """Refuse to run as one of several independent copies: they would write the same files."""
     for name in LAUNCHED:
         if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
             raise UsageError(
-                f"a launcher started {os.environ[name]} copies of this ({name}), which would write"
-                f" the same files; {instead}"
+                f"a launcher started {os.environ[name]} copies of this command ({name}), which"
+                f" would write the same files; {instead}"
             )
 
 
 def on_ranks(run, args):
-    """``run(args, group)`` on every rank; the exit code.
+    """Run ``run(args, group)`` on every rank and return the exit code.
 
-    An error before the training is told to all ranks, and one in it is already; whatever else
-    escapes ends the job. Errors after it, of which no rank waits to hear, come out of
-    ``ranks_apart``.
+    All ranks learn of an error before training here, and of an error in training from ``fit``. Any
+    other exception ends the job. Errors after training come out of ``ranks_apart``: no rank waits
+    for them.
     """
     if args.file == STANDARD_INPUT:
         raise UsageError(
-            "--mpi: every rank reads FILE, and standard input can be read once; give a file"
+            "--mpi: every rank reads FILE, but standard input can be read only once; give a file"
         )
     group = distributed.mpi()
     with contextlib.ExitStack() as stack:
@@ -58,7 +58,7 @@ def on_ranks(run, args):
                 except Exception as own:
                     error = own
             if group.rank:
-                return BAD_INPUT  # rank 0 says it
+                return BAD_INPUT  # rank 0 prints the message
             if isinstance(error, RemoteError):
                 raise UsageError(str(error)) from error
             raise error from None
@@ -69,7 +69,7 @@ def on_ranks(run, args):
 
 @contextlib.contextmanager
 def ranks_apart():
-    """After the training: an error here is that of one rank, and no other rank waits to hear of it."""
+    """Mark errors after training as errors of one rank, for which no other rank waits."""
     try:
         yield
     except Exception as error:
@@ -84,9 +84,10 @@ def _mute(stack):
 
 
 def _own_place(stack, group, args):
-    """The arguments of this rank: others than 0 are quiet, and have a folder of their own for the time being.
+    """Return the arguments of this rank.
 
-    To resume, the checkpoint of rank 0 is in it.
+    Ranks other than 0 are quiet and write to a temporary folder. To resume, it receives the
+    checkpoint of rank 0.
     """
     folder = args.out or default_folder(args.file)
     path, content, length, error = os.path.join(folder, CHECKPOINT), b"", np.zeros(1), None
@@ -115,13 +116,13 @@ def _own_place(stack, group, args):
 
 
 def info_rows():
-    """``(name, value)`` pairs about the job, on every rank."""
+    """Yield ``(name, value)`` pairs about the job, on every rank."""
     MPI, group = library(), distributed.mpi()
     hosts = sorted(set(group.comm.allgather(MPI.Get_processor_name())))
     threads = sorted(set(group.comm.allgather(get_num_threads())))
     yield "MPI", MPI.Get_library_version().splitlines()[0].strip("\0 ")
     yield "ranks", f"{group.size} on {len(hosts)} host{'s'[: len(hosts) != 1]}: {', '.join(hosts)}"
-    yield "a rank has", f"{' or '.join(map(str, threads))} thread{'s'[: threads != [1]]}"
+    yield "per rank", f"{' or '.join(map(str, threads))} thread{'s'[: threads != [1]]}"
     buffer, times = np.ones(NUMBERS), []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -129,14 +130,14 @@ def info_rows():
         times.append(time.perf_counter() - begun)
         buffer[:] = 1
     yield (
-        "sum",
+        "all-reduce",
         (
-            f"of {buffer.nbytes / 2**20:.0f} MiB over the ranks:"
-            f" {1e3 * float(np.median(times)):.2f} ms"
+            f"{1e3 * float(np.median(times)):.2f} ms for {buffer.nbytes / 2**20:.0f} MiB over the"
+            " ranks"
         ),
     )
 
 
 def rank():
-    """Which rank of the job this is."""
+    """Return the rank of this process in the job."""
     return library().COMM_WORLD.Get_rank()

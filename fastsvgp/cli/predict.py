@@ -1,4 +1,4 @@
-"""``fastsvgp predict``: a fitted model and a table in, a csv of predictions out."""
+"""``fastsvgp predict``: predictions of a fitted model for a table, as csv."""
 
 import io
 import sys
@@ -15,8 +15,8 @@ from .report.outputs import writing
 
 
 def run(args):
-    """Predict every row of a file; where the target is there too, report how well on stderr."""
-    refuse_copies("start one, without the launcher")
+    """Predict every row of a file. If the file holds the target, report scores on stderr."""
+    refuse_copies("start one copy, without the launcher")
     fitted = Fitted.load(args.model)
     levels = _levels(fitted, args.quantiles)
     table = read_table(
@@ -38,26 +38,29 @@ def run(args):
     return 0
 
 
-def _levels(fitted, asked):
-    """Of the quantiles to write: as asked for; else none where mean and sd say all, and 95 % between two where they do not."""
+def _levels(fitted, requested):
+    """Levels of the quantiles to write.
+
+    By default none for a Gaussian likelihood, and the ends of the 95 % interval for the others.
+    """
     if fitted.classes is None:
         return (
-            asked
-            if asked is not None
+            requested
+            if requested is not None
             else []
             if fitted.likelihood == "gaussian"
             else [0.025, 0.975]
         )
-    if asked:
+    if requested:
         raise UsageError(
-            "--quantiles: the target of this model is a class, and has probabilities instead; leave"
-            " it out"
+            "--quantiles: this model predicts classes, by their probabilities; leave --quantiles"
+            " out"
         )
     return []
 
 
 def as_csv(fitted, prediction, levels=()):
-    """Predictions as text: mean, sd and a quantile for each of ``levels``; or the class and one probability per class."""
+    """Format predictions: mean, sd and one quantile per level; or class and probabilities."""
     out = io.StringIO()
     if prediction.probabilities is None:
         out.write(",".join(["mean", "sd"] + [f"q{level:.9g}" for level in levels]) + "\n")
@@ -79,12 +82,12 @@ def as_csv(fitted, prediction, levels=()):
 
 
 def _cell(text):
-    """A csv cell, quoted where it must be."""
+    """Quote a csv cell if necessary."""
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 
 def _score(fitted, table, target, X, prediction):
-    """One line of metrics where the file holds a usable target, else None."""
+    """One line of metrics if the file holds a usable target, else None."""
     values = table.target if table.target is not None else None
     if values is None and target is not None:
         values = np.array(table.text[target]) if target in table.text else table.numbers[:, target]

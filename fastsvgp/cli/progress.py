@@ -1,4 +1,4 @@
-"""What is to be said beside the progress of a training: warnings, and what the library logs, as notes on stderr."""
+"""Warnings and log records as notes on stderr, beside the progress bar of training."""
 
 import logging
 import warnings
@@ -6,12 +6,15 @@ from contextlib import contextmanager
 
 from ..runtime.progress_bar import Progress as Progress, beside
 
-NOTES = 3  # of one kind
+NOTES = 3  # shown per kind
 
 
 @contextmanager
 def notes(quiet):
-    """While this is open, warnings and what the library logs become notes on stderr, a few of each kind, or ``quiet`` nothing."""
+    """Print warnings and log records of the library as notes on stderr, a few per kind.
+
+    ``quiet`` discards them.
+    """
     counts = {}
 
     def note(kind, text):

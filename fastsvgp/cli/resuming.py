@@ -1,4 +1,4 @@
-"""``--resume``: whether a checkpoint is of this fit, with these data."""
+"""``--resume``: check that a checkpoint belongs to this fit and these data."""
 
 import hashlib
 import os
@@ -13,11 +13,11 @@ from .data.task import Standardisation
 from .errors import UsageError, shown
 from .fitted import sets_of
 
-NEAR = 1e-9  # of a standard deviation: other machines add up the same rows in another order
+NEAR = 1e-9  # standard deviations: the order of summation differs between machines
 
 
 def described(fitted, task):
-    """What a checkpoint says about the data of its fit."""
+    """Describe the data of a fit, for its checkpoint."""
     return {
         "inputs": task.input_names,
         "target": task.target_name,
@@ -34,8 +34,8 @@ def resumed(checkpoint, fitted, task, settings):
     Returns
     -------
     scale, digests
-        Those that it was trained with: the scaling of ``fitted``, but for rounding; None for
-        digests that it does not have.
+        As used for the checkpoint. The scaling equals that of ``fitted`` up to rounding. The
+        digests are None if the checkpoint has none.
     """
     if not os.path.exists(checkpoint):
         raise UsageError(
@@ -44,7 +44,7 @@ def resumed(checkpoint, fitted, task, settings):
         )
     state = fs.load(checkpoint)
     if not isinstance(state, fs.TrainingState):
-        raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
+        raise DataFileError(f"--resume: {checkpoint} is not a training checkpoint")
     now = _essence(fitted.model, settings.seed if settings.method != "sgpr" else state.seed)
     try:
         before = _essence(state.model, state.seed)
@@ -61,9 +61,9 @@ def resumed(checkpoint, fitted, task, settings):
         AttributeError,
         LookupError,
         TypeError,
-    ) as error:  # whatever a file may hold in the place of a model, or of words
+    ) as error:  # a file can hold anything in place of a model or a description
         raise DataFileError(
-            f"--resume: {checkpoint} is no checkpoint of `fastsvgp fit`, or it is damaged ({error})"
+            f"--resume: {checkpoint} is damaged, or not a checkpoint of `fastsvgp fit` ({error})"
         ) from error
     if differences:
         raise UsageError(another_fit(checkpoint, differences))
@@ -71,7 +71,7 @@ def resumed(checkpoint, fitted, task, settings):
 
 
 def another_fit(checkpoint, differences):
-    """What to say of a checkpoint that was made with other data or arguments: ``differences``, in words."""
+    """Message about a checkpoint of other data or arguments; ``differences`` describe how."""
     return (
         f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same"
         " data and arguments again, or leave out --resume and choose another --out"
@@ -85,14 +85,13 @@ def check_numbers(checkpoint, then, X, y):
     """
     if then is not None and data_digests.differences(then, data_digests.of(X=X, Y=y)):
         raise UsageError(
-            f"--resume: {checkpoint} belongs to other data: the columns have the same names, means"
-            " and scales, but the numbers in the training rows differ; leave out --resume and"
-            " choose another --out"
+            f"--resume: {checkpoint} belongs to other data: names, means and scales of the columns"
+            " agree, but the training rows differ; leave out --resume and choose another --out"
         )
 
 
 def _essence(model, seed):
-    """What must be the same for a checkpoint to fit."""
+    """Describe the properties of a model that a checkpoint must share."""
     layers = ()
     if isinstance(model, fs.QSGP):
         covariance, dtype = model.basis.covariance, model.posterior.mean.dtype
@@ -125,27 +124,31 @@ def _essence(model, seed):
 
 
 def _other_data(then, now):
-    """In words, what of the data is not as it was."""
-    words = []
+    """Describe how the data differ from those of the checkpoint."""
+    differences = []
     for name in ("inputs", "target", "classes"):
         if then[name] != now[name]:
             old, new = (
                 shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now)
             )
-            words.append(f"{name} {old} then, {new} now")
+            differences.append(f"{name} {old} then, {new} now")
     if then["held out"] != now["held out"]:
         same = then["split"] == now["split"]
-        words.append(
+        differences.append(
             "other rows held out" if same else f"held out: {then['split']} then, {now['split']} now"
         )
-    if not words:
+    if not differences:
         old, new = (Standardisation.from_json(d["standardisation"]) for d in (then, now))
         if not _near(old, new):
-            words.append("other means or scales of the training rows")
-    return words
+            differences.append("other means or scales of the training rows")
+    return differences
 
 
 def _near(a, b):
-    pairs = ((a.x_mean, b.x_mean, a.x_scale), (a.x_scale, b.x_scale, a.x_scale), (a.y_mean, b.y_mean, a.y_scale),
-             (a.y_scale, b.y_scale, a.y_scale))  # fmt: skip
+    pairs = (
+        (a.x_mean, b.x_mean, a.x_scale),
+        (a.x_scale, b.x_scale, a.x_scale),
+        (a.y_mean, b.y_mean, a.y_scale),
+        (a.y_scale, b.y_scale, a.y_scale),
+    )
     return all(np.all(np.abs(np.subtract(u, v)) <= NEAR * np.asarray(size)) for u, v, size in pairs)

@@ -1,4 +1,4 @@
-"""The untrained model of a task, and its training by any of the methods."""
+"""Build the initial model of a task and train it with any of the methods."""
 
 import math
 import os
@@ -27,16 +27,21 @@ MINIBATCHES = 2000
 BATCH_SIZE = 512
 LEARNING_RATE = 0.01
 POSTERIORS = {
-    "svgp": "whitened", "tsvgp": "absorbed_dual_sites", "lsvgp": "likelihood_form", "rsvgp": "relaxed",
-    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights", "sgpr": "whitened",
-}  # fmt: skip
+    "svgp": "whitened",
+    "tsvgp": "absorbed_dual_sites",
+    "lsvgp": "likelihood_form",
+    "rsvgp": "relaxed",
+    "solvegp": "whitened_orthogonal",
+    "odvgp": "decoupled_weights",
+    "sgpr": "whitened",
+}
 
 
 @dataclass
 class Trained:
-    """What training gives back: an SVGP, the jitter it can be used with, the bound at each step.
+    """Result of training: the model, the jitter for its use, and the bound at each step.
 
-    ``first_step``: seconds until the end of the first step, in which kernels are compiled that are
+    ``first_step``: seconds until the end of the first step. That step compiles the kernels that are
     not in the cache.
     """
 
@@ -53,17 +58,18 @@ class Trained:
 
     @property
     def elbo(self):
-        """The bound at the end, averaged over the last steps: a minibatch's is noisy."""
+        """Bound at the end, averaged over the last steps because minibatch values are noisy."""
         tail = self.values[-max(1, len(self.values) // 50) :]
         return float(np.mean(tail)) if len(tail) else math.nan
 
 
 def build(task, scale, settings):
-    """The model to start from, on standardised data: an SVGP or a QSGP at its prior, a DeepGP near its means, or an SGPR.
+    """Build the initial model on standardised data.
 
-    ``recipes.begin`` makes those of one layer, as it does for the estimators. Functions of patches
-    and deep models have starts of their own: inducing inputs by k-means++ (of patches, or of
-    inputs), lengthscales by the median heuristic, variance 1.
+    An SVGP or a QSGP starts at its prior, a DeepGP near its mean functions. ``recipes.begin``
+    builds models of one layer, as for the estimators. Models of patches and deep models have other
+    starts: inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median
+    heuristic, and variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), settings.dtype)
     rng = np.random.default_rng([settings.seed, 1])
@@ -86,17 +92,27 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        begun, *_ = fs.recipes.begin(
-            X, y, _likelihood(task), sizes, settings.covariance, kind=posterior, solver=settings.solver, ard=settings.ard,
-            jitter=settings.jitter, seed=settings.seed, group=settings.group, informed=not settings.resume,
-        )  # fmt: skip
-        return begun
+        initial, *_ = fs.recipes.begin(
+            X,
+            y,
+            _likelihood(task),
+            sizes,
+            settings.covariance,
+            kind=posterior,
+            solver=settings.solver,
+            ard=settings.ard,
+            jitter=settings.jitter,
+            seed=settings.seed,
+            group=settings.group,
+            informed=not settings.resume,
+        )
+        return initial
     covariance = images.covariance(X, kind, settings, rng)
     try:
         inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
     except ValueError as error:
         raise UsageError(
-            f"--inducing {settings.inducing}, given or by default: {error}; give a smaller one"
+            f"--inducing {settings.inducing} (given, or the default): {error}; give a smaller one"
         ) from error
     outputs = len(task.classes) if task.kind == "multiclass" else None
     start = fs.recipes.posterior_of(
@@ -113,12 +129,12 @@ def _likelihood(task):
 
 
 def train(fitted, task, settings, folder):
-    """Train ``fitted.model`` on the training rows; checkpoints go to ``folder``.
+    """Train ``fitted.model`` on the training rows, with checkpoints in ``folder``.
 
     Returns
     -------
     Trained
-        Also after Ctrl-C: the model so far.
+        After Ctrl-C, the model so far.
     """
     checkpoint = os.path.join(folder, CHECKPOINT)
     if settings.resume:
@@ -134,7 +150,7 @@ def train(fitted, task, settings, folder):
         options["group"] = settings.group
     with closing(Progress(total, settings.quiet)) as progress, _explained(settings, checkpoint):
         model, info, _ = routine.train(fitted.model, X, y, options, progress)
-    # perhaps during the imports of the first step: there is nothing to keep
+    # interrupted before the first step, perhaps during imports: there is nothing to keep
     if info.interrupted and settings.leads and not progress.begun:
         raise KeyboardInterrupt
     with ranks_apart():
@@ -146,23 +162,25 @@ def train(fitted, task, settings, folder):
 
 @contextmanager
 def _explained(settings, checkpoint):
-    """An error of a training, with what the command line has to say about it."""
+    """Add advice about command-line options to an error of training."""
     try:
         yield
     except OtherTraining as error:
         raise UsageError(another_fit(checkpoint, error.differences)) from error
     except (ValueError, ArithmeticError) as error:
         there = (
-            "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
+            ""
+            if not os.path.exists(checkpoint)
+            else ", with --resume to continue from the checkpoint"
         )
         natural = " or --natural-step" if settings.method in NATURAL else ""
         steps = "" if settings.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
-        if settings.method != "qsgp":  # which factorises nothing on its way
+        if settings.method != "qsgp":  # its steps factorise no matrix
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
         raise
 
 
-# --- the arguments of ``fit`` for each method: functions (settings, model, total steps) -> dict ------
+# --- arguments of ``fit`` per method: functions (settings, model, total steps) -> dict ------------
 
 
 def _by_adam(settings, model, total):
@@ -186,14 +204,22 @@ def _on_samples(settings, model, total):
 
 
 def _routine(settings, model, total, optimiser=None):
-    """What the recipe of the estimators says, for these settings."""
+    """Arguments of ``fit`` from the recipe that the estimators use, for these settings."""
     kind = fs.recipes.POSTERIORS.get(POSTERIORS.get(settings.method))
     return routine.training(
-        settings.solver, getattr(model, "likelihood", None), kind, steps=total, batch_size=settings.batch_size or BATCH_SIZE,
-        learning_rate=_rate(settings), natural_step_size=settings.natural_step or routine.NATURAL_STEP,
-        jitter=settings.jitter, seed=settings.seed, at_rows=settings.choice.at_data,
-        inducing=deep.inducing_fields(settings), optimiser=optimiser,
-    )  # fmt: skip
+        settings.solver,
+        getattr(model, "likelihood", None),
+        kind,
+        steps=total,
+        batch_size=settings.batch_size or BATCH_SIZE,
+        learning_rate=_rate(settings),
+        natural_step_size=settings.natural_step or routine.NATURAL_STEP,
+        jitter=settings.jitter,
+        seed=settings.seed,
+        at_rows=settings.choice.at_data,
+        inducing=deep.inducing_fields(settings),
+        optimiser=optimiser,
+    )
 
 
 def _rate(settings):
@@ -201,9 +227,15 @@ def _rate(settings):
 
 
 TRAINING = {
-    "svgp": _natural, "tsvgp": _natural, "lsvgp": _by_adam, "rsvgp": _by_adam, "solvegp": _natural, "odvgp": _decoupled,
-    "sgpr": _routine, "qsgp": _on_samples,
-}  # fmt: skip
+    "svgp": _natural,
+    "tsvgp": _natural,
+    "lsvgp": _by_adam,
+    "rsvgp": _by_adam,
+    "solvegp": _natural,
+    "odvgp": _decoupled,
+    "sgpr": _routine,
+    "qsgp": _on_samples,
+}
 
 
 def _total_steps(settings, num_data):
@@ -214,18 +246,18 @@ def _total_steps(settings, num_data):
         if settings.method != "sgpr"
         else 1
     )
-    per_epoch /= (settings.e_steps or 1) + (settings.m_steps or 1) - 1  # batches of a step
+    per_epoch /= (settings.e_steps or 1) + (settings.m_steps or 1) - 1  # batches per step
     steps = settings.epochs * per_epoch
     if steps > MOST:
         raise UsageError(
-            f"--epochs {settings.epochs:g} are {steps:.3g} steps, more than can be counted; give at"
-            f" most {MOST:g}"
+            f"--epochs {settings.epochs:g} are {steps:.3g} steps; at most {MOST:g} steps are"
+            " possible, so give fewer epochs"
         )
     return math.ceil(steps)
 
 
 def outcome(task, settings, trained):
-    """How the training ended, for advice."""
+    """Summarise how the training ended, for ``metrics.advice``."""
     solver, rows = settings.solver, int(np.sum(~task.test))
     ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
     plain = not (settings.layers or settings.patch_shape)
@@ -240,7 +272,7 @@ def outcome(task, settings, trained):
 
 
 def holds(trained):
-    """Whether the checkpoint of a training holds its end."""
+    """Whether the checkpoint of a training holds its last step."""
     try:
         return fs.load(trained.checkpoint).step == len(trained.values)
     except (OSError, fs.DataFileError):

@@ -1,4 +1,4 @@
-"""Bounds and predictions inside other people's programs: ``fastsvgp.interop.torch``, ``fastsvgp.interop.jax``.
+"""Bounds and predictions in other frameworks: ``fastsvgp.interop.torch``, ``fastsvgp.interop.jax``.
 
-Each module imports its own library, and is imported by name: ``import fastsvgp`` loads neither.
+Each module imports its framework. Import it by name: ``import fastsvgp`` loads neither.
 """

@@ -1,13 +1,13 @@
-"""Options of the bound that pass through a module of somebody else's library."""
+"""Checks of options of the bound that are passed through another framework."""
 
-FOLLOWING = "wrt", "inputs"  # from what that library differentiates
+FOLLOWING = "wrt", "inputs"  # determined by what the framework differentiates
 
 
 def refuse_following(where, options):
-    """Refuse options that say what is differentiated: that is asked in the library's own way."""
+    """Refuse options that select derivatives, because the framework selects them."""
     for name in FOLLOWING:
         if name in options:
             raise TypeError(
-                f"{where}: `{name}` is no option here, since what is differentiated is what"
-                f" {where.partition('.')[2]} asks for; leave it out"
+                f"{where}: `{name}` is not an option here, because"
+                f" {where.partition('.')[2]} selects the derivatives; leave it out"
             )

@@ -1,9 +1,9 @@
-"""An SVGP as a module of PyTorch: a parameter for each field, the bound and its closed-form gradient, predictions of inputs.
+"""An SVGP as a PyTorch module: one parameter per field, the bound with gradient, and predictions.
 
-Nothing of the bound is traced. Its value and gradients are computed together, when ``forward`` is
-called, and autograd is handed the gradients: of the parameters, and of the inputs, from where it
-goes on through whatever lies below. Tensors and arrays are the same memory: NumPy's on the CPU,
-CuPy's by DLPack on a device, on the stream that is PyTorch's current one.
+The bound is not traced. ``forward`` computes its value and closed-form gradients together, and
+passes autograd the gradients of the parameters and of the inputs; autograd continues from there
+through the layers below. Tensors and arrays share memory: with NumPy on the CPU, and with CuPy by
+DLPack on a device, on PyTorch's current stream.
 """
 
 import contextlib
@@ -29,33 +29,33 @@ DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float3
 
 
 class SVGP(torch.nn.Module):
-    """A sparse variational Gaussian process whose free fields are parameters of PyTorch.
+    """A sparse variational Gaussian process whose free fields are PyTorch parameters.
 
     Parameters
     ----------
     model : fastsvgp.SVGP
-        On the host; ``.to("cuda")`` of the module moves it.
+        Model on the host; move the module with ``.to("cuda")``.
     fixed : str or sequence of str
-        Dotted paths of fields that are no parameters, as of ``fastsvgp.ravel``. They are buffers:
-        ``state_dict`` has them too.
+        Dotted paths of fields that are held fixed, as in ``fastsvgp.ravel``. They are buffers, and
+        part of ``state_dict``.
     transform : {"softplus", "log"}
-        How positive numbers become real ones, as of ``fastsvgp.ravel``.
+        Transform of positive numbers to real ones, as in ``fastsvgp.ravel``.
 
     Notes
     -----
     Parameters have the dotted names of their fields (``covariance.lengthscales``,
-    ``posterior.scale_tril``), so that ``gp.covariance.parameters()`` and ``gp.inducing`` are what
-    they seem, and the dtype of the model. They are unconstrained, the numbers of
-    ``fastsvgp.ravel``: positive fields, and the diagonals of triangular factors, through
-    ``transform``; of a factor, or a symmetric matrix, (..., M, M) the lower triangle, row by row,
-    (..., M (M + 1) / 2). So every optimiser, weight decay, and clipping sees the numbers that there
-    are, each once. ``gp.model`` is the record that they stand for.
+    ``posterior.scale_tril``) and the dtype of the model, so ``gp.covariance.parameters()`` and
+    ``gp.inducing`` work as expected. They are unconstrained, as in ``fastsvgp.ravel``: positive
+    fields and the diagonals of triangular factors pass through ``transform``. A factor or a
+    symmetric matrix (..., M, M) is stored as its lower triangle, row by row, (..., M (M + 1) / 2).
+    Optimisers, weight decay and gradient clipping thus see every number once. ``gp.model`` is the
+    corresponding record.
 
-    A parameter that requires no gradient costs none. ``torch.compile`` leaves ``forward`` and
-    ``predict`` as they are. First derivatives alone exist: a second one raises
-    ``NotImplementedError`` where autograd asks for it. The transformations of ``torch.func``
-    (``grad``, ``vmap``, ``jacrev``, ``hessian``, ``jvp``) and forward mode raise it when the module
-    is called; ``torch.func.functional_call`` works outside of them.
+    A parameter that requires no gradient costs none. ``torch.compile`` does not compile ``forward``
+    and ``predict``. Only first derivatives exist: if autograd requests a second one, it raises
+    ``NotImplementedError``. Inside a ``torch.func`` transform (``grad``, ``vmap``, ``jacrev``,
+    ``hessian``, ``jvp``), and in forward mode, calling the module raises it;
+    ``torch.func.functional_call`` works outside transforms.
 
     Examples
     --------
@@ -73,8 +73,8 @@ class SVGP(torch.nn.Module):
             )
         if home_of(model) is not None:
             raise TypeError(
-                "interop.torch.SVGP: `model` lives on a device; give fastsvgp.to_host(model), and"
-                ' .to("cuda") after'
+                "interop.torch.SVGP: `model` is on a device; give fastsvgp.to_host(model), and move"
+                ' the module with .to("cuda")'
             )
         model, _, _, dtype = check.svgp(model)
         self._start, self._transform, self._maps = model, transform, {}
@@ -107,10 +107,11 @@ class SVGP(torch.nn.Module):
 
     @property
     def model(self):
-        """The ``fastsvgp.SVGP`` that the parameters stand for now, where they live, in arrays of its own but for fixed fields.
+        """The current ``fastsvgp.SVGP``, on the module's device.
 
-        Set to a model of the same kinds and shapes, as of ``fastsvgp.natural_step``, it gives the
-        parameters, and the buffers, its values; ``ValueError`` for another one.
+        Its arrays are copies, except for fixed fields. Assign a model of the same classes and
+        shapes, for example from ``fastsvgp.natural_step``, to set parameters and buffers; any other
+        model raises ``ValueError``.
         """
         parameters, device = self._tensors()
         with _at(device) as (array, _):
@@ -131,7 +132,7 @@ class SVGP(torch.nn.Module):
             for path in self._buffer_paths:
                 attrgetter(path)(self).copy_(tensor(np.array(values[path], like=home)))
 
-    @torch.compiler.disable  # compiled arrays would be no arrays of NumPy
+    @torch.compiler.disable  # a compiled function could not convert tensors to NumPy arrays
     def forward(self, X, Y, num_data=None, **options):
         """The evidence lower bound, differentiable in the parameters and in X.
 
@@ -139,25 +140,26 @@ class SVGP(torch.nn.Module):
         ----------
         X : (B, D) tensor
         Y : (B,) or (B, P) tensor
-            Where the parameters are, both; float64 or float32, labels of integers too.
+            Both on the device of the parameters; float64 or float32, or integers for labels.
         num_data : float, optional
-            Size of the whole data set, as of ``fastsvgp.elbo_and_grad``.
+            Size of the whole data set, as in ``fastsvgp.elbo_and_grad``.
         **options
-            ``jitter``, ``weights``, ``rng`` and all else that ``fastsvgp.elbo`` takes; tensors are
-            handed on as arrays.
+            ``jitter``, ``weights``, ``rng`` and other options of ``fastsvgp.elbo``; tensors are
+            passed on as arrays.
 
         Returns
         -------
         () tensor
-            To be maximised.
+            The bound, to maximise.
 
         Raises
         ------
         TypeError
-            Arrays in the place of tensors; tensors on several devices; half precision; anything but
-            X that requires a gradient; ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
+            An argument is an array instead of a tensor, tensors are on several devices or in half
+            precision, an argument other than X requires a gradient, or the options contain ``wrt``
+            or ``inputs``. Other errors are as in ``fastsvgp.elbo_and_grad``.
         NotImplementedError
-            Within a transformation of ``torch.func``; a tensor with a tangent of forward mode.
+            The call is inside a ``torch.func`` transform, or a tensor has a forward-mode tangent.
         """
         refuse_transforms()
         refuse_following("interop.torch", options)
@@ -169,32 +171,35 @@ class SVGP(torch.nn.Module):
         self._check(device, X=X, **others)
         for name, value in others.items():
             if value.requires_grad:
-                said = f"`{name}` requires a gradient, and the bound has none in it"
-                raise TypeError(f"interop.torch: {said}; give {name}.detach()")
+                raise TypeError(
+                    f"interop.torch: `{name}` requires a gradient, but the bound has none in it;"
+                    f" give {name}.detach()"
+                )
         return _Bound.apply(
             self, torch.is_grad_enabled(), {"num_data": num_data, **options}, X, Y, *parameters
         )
 
     @torch.compiler.disable
     def predict(self, X, *, jitter=None):
-        """Posterior mean and variance of the latent function, as of ``fastsvgp.predict_f``, differentiable in X.
+        """Posterior mean and variance of the latent function, differentiable in X.
 
         Parameters
         ----------
         X : (N, D) tensor
-            Where the parameters are.
+            Inputs on the device of the parameters.
         jitter : float, optional
+            As in ``fastsvgp.predict_f``.
 
         Returns
         -------
         mean, var : (N,) or (N, P) tensors
-            The parameters are constants here; the way back is that of
-            ``fastsvgp.predict_f_and_vjp``.
+            As from ``fastsvgp.predict_f``. The parameters are constants; the backward pass is that
+            of ``fastsvgp.predict_f_and_vjp``.
 
         Raises
         ------
         TypeError, NotImplementedError
-            As of ``forward``.
+            As in ``forward``.
         """
         refuse_transforms()
         _, device = self._tensors()
@@ -205,7 +210,7 @@ class SVGP(torch.nn.Module):
             return tuple(map(tensor, predict_f(self.model, array(X), jitter=jitter)))
 
     def _tensors(self):
-        """The parameters in the order of their paths, and the one device where these and the buffers are."""
+        """Return the parameters in the order of their paths, and the device of the module."""
         parameters, buffers = (
             [attrgetter(path)(self) for path in paths]
             for paths in (self._paths, self._buffer_paths)
@@ -216,26 +221,26 @@ class SVGP(torch.nn.Module):
                 raise _half(path, one, "the module with .float() or .double()")
             if one.dtype != first.dtype or one.device != first.device:
                 raise TypeError(
-                    f"interop.torch: parameter `{path}` is {one.dtype} on {one.device}, others are"
-                    f" {first.dtype} on {first.device}; move the whole module,"
+                    f"interop.torch: parameter `{path}` is {one.dtype} on {one.device}, but others"
+                    f" are {first.dtype} on {first.device}; move the whole module with"
                     f" .to({str(first.device)!r}, {first.dtype})"
                 )
         return parameters, first.device
 
     def _check(self, device, **tensors):
-        """Refuse what is no dense tensor of a dtype that we compute in, on the device of the parameters, or has a tangent."""
+        """Refuse all but dense float32 or float64 tensors on the module's device, and tangents."""
         for name, value in tensors.items():
             if not isinstance(value, torch.Tensor):
                 came = f"{type(value).__module__}.{type(value).__name__}"
                 raise TypeError(
-                    f"interop.torch: `{name}` must be a tensor, got {came}; torch.as_tensor"
-                    " makes one"
+                    f"interop.torch: `{name}` must be a tensor, got {came}; convert it with"
+                    " torch.as_tensor"
                 )
             if value.device != device:
                 raise TypeError(
-                    f"interop.torch: tensors live on different devices: `{name}` on {value.device},"
-                    f" the parameters on {device}; move one of them, {name}.to({str(device)!r}) or"
-                    f" the module with .to({str(value.device)!r})"
+                    f"interop.torch: tensors are on different devices: `{name}` on {value.device},"
+                    f" the parameters on {device}; call {name}.to({str(device)!r}), or move the"
+                    f" module with .to({str(value.device)!r})"
                 )
             if value.is_floating_point() and value.dtype not in DTYPES:
                 raise _half(name, value, f"{name}.float(), outside torch.autocast")
@@ -245,16 +250,16 @@ class SVGP(torch.nn.Module):
                     f" {name}.to_dense()"
                 )
         for name, value in (*tensors.items(), *self.named_parameters(), *self.named_buffers()):
-            # the result would pass for a constant
+            # otherwise the result would be treated as a constant
             if forward_ad.unpack_dual(value).tangent is not None:
                 raise NotImplementedError(
-                    f"interop.torch: `{name}` has a tangent, and forward mode is not supported; use"
+                    f"interop.torch: `{name}` has a tangent, but forward mode is not supported; use"
                     " .backward() or torch.autograd.grad, or fastsvgp.elbo_and_grad(...,"
                     " inputs=True)"
                 )
 
     def _check_alike(self, model):
-        """Refuse a model of which the module would take the numbers alone: of other kinds, settings or shapes."""
+        """Refuse a model with other classes, settings or shapes: only numbers can be taken over."""
         if type(model) is not type(self._start):
             raise TypeError(
                 f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
@@ -271,12 +276,12 @@ class SVGP(torch.nn.Module):
                 or "kinds or settings"
             )
             raise ValueError(
-                f"interop.torch: `model` differs from the module in {names}: that has {here!r},"
-                f" this is {there!r}"
+                f"interop.torch: `model` differs from the module in {names}: the module has"
+                f" {here!r}, `model` is {there!r}"
             )
 
     def _map(self, flat, paths):
-        """The ``Unravel`` of these fields, in the dtype of the parameters and where the vector is."""
+        """Return the ``Unravel`` of these fields, in the module's dtype, on the vector's device."""
         dtype, device = _kind_of(self)
         key = dtype, device, paths
         if key not in self._maps:
@@ -288,7 +293,7 @@ class SVGP(torch.nn.Module):
         return self._maps[key]
 
     def _record(self, flat, array):
-        """The model of parameters in one vector."""
+        """Build the model from parameters in one vector."""
         vector, fixed = (
             array(flat),
             {path: array(attrgetter(path)(self)) for path in self._buffer_paths},
@@ -298,11 +303,11 @@ class SVGP(torch.nn.Module):
 
 
 class _Fields(torch.nn.Module):
-    """The fields of a record."""
+    """Module that holds the fields of a record."""
 
 
 class _Bound(torch.autograd.Function):
-    """The value; its gradients come with it."""
+    """The bound; ``forward`` also computes the gradients."""
 
     @staticmethod
     def forward(ctx, gp, differentiated, options, X, Y, *parameters):
@@ -344,14 +349,14 @@ class _Bound(torch.autograd.Function):
 
 
 class _Predictions(torch.autograd.Function):
-    """Mean and variance, and the way back to their inputs."""
+    """Mean and variance, with the backward pass to their inputs."""
 
     @staticmethod
     def forward(ctx, gp, jitter, X):
         ctx.set_materialize_grads(False)
         ctx.inputs = (X,)
         with _at(X.device) as (array, tensor):
-            # fixed fields are buffers, and may change meanwhile
+            # copied, because fixed fields are buffers that can change before the backward pass
             model = tree_map(lambda value: value.copy(), gp.model)
             mean, var, ctx.vjp = predict_f_and_vjp(model, array(X), jitter=jitter)
             return tensor(mean), tensor(var)
@@ -363,9 +368,7 @@ class _Predictions(torch.autograd.Function):
             with torch.no_grad(), _at(ctx.inputs[0].device) as (array, tensor):
                 try:
                     bars = [bar if bar is None else array(bar) for bar in (mean_bar, var_bar)]
-                except (
-                    RuntimeError
-                ) as error:  # a batch of cotangents has no memory that could be shared
+                except RuntimeError as error:  # a batch of cotangents has no memory to share
                     raise NotImplementedError(
                         "interop.torch: predictions take one cotangent per backward pass; call"
                         " torch.autograd.grad in a loop, without is_grads_batched, vectorize or"
@@ -377,14 +380,14 @@ class _Predictions(torch.autograd.Function):
 
 @contextlib.contextmanager
 def _at(device):
-    """``(array, tensor)``, while it lasts: the ways between tensors of this device and arrays of the same memory."""
+    """Context of two functions: from tensors of a device to arrays of the same memory, and back."""
     if device.type == "cpu":
         yield (lambda tensor: tensor.detach().numpy()), torch.from_numpy
         return
     if device.type != "cuda":
         raise TypeError(
-            f"interop.torch: tensors are on {device}, and fastsvgp computes on the CPU and on CUDA"
-            " devices alone"
+            f"interop.torch: tensors are on {device}, but fastsvgp computes only on the CPU and on"
+            " CUDA devices; move them"
         )
     cupy = cuda_devices.cupy()
     with (
@@ -395,19 +398,19 @@ def _at(device):
 
 
 def _flat(parameters, device):
-    """The parameters as one float64 vector, as an ``Unravel`` takes it."""
+    """Return the parameters as one float64 vector, for an ``Unravel``."""
     parts = [parameter.detach().reshape(-1).to(torch.float64) for parameter in parameters]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=device)
 
 
 def _kind_of(gp):
-    """dtype and device of the module, whose tensors agree."""
+    """Return dtype and device of the module; all of its tensors agree."""
     first = attrgetter((gp._paths + gp._buffer_paths)[0])(gp)
     return first.dtype, first.device
 
 
 def _shape(kind, value):
-    """Of a leaf as a parameter."""
+    """Shape of the parameter of a leaf."""
     if kind not in ("tril", "symmetric"):
         return np.shape(value)
     *batch, _, M = np.shape(value)
@@ -416,6 +419,6 @@ def _shape(kind, value):
 
 def _half(name, tensor, advice):
     return TypeError(
-        f"interop.torch: `{name}` is {tensor.dtype}, and fastsvgp computes in float32 and float64;"
+        f"interop.torch: `{name}` is {tensor.dtype}, but fastsvgp computes in float32 and float64;"
         f" give {advice}"
     )

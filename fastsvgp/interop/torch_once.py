@@ -1,10 +1,10 @@
-"""Derivatives that autograd may take once: a second derivative, and transformations of functions, are refused in words."""
+"""Refuse second derivatives and ``torch.func`` transforms, which fastsvgp does not support."""
 
 import torch
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, which refuse to be differentiated in what they were computed from."""
+    """Identity of gradients that refuses to be differentiated in the original inputs."""
 
     @staticmethod
     def forward(ctx, count, *tensors):
@@ -13,14 +13,17 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise NotImplementedError(
-            "interop.torch: a second derivative was asked for, and fastsvgp has first derivatives"
-            " alone, which are no functions that autograd knows; leave create_graph=True out, or"
-            " use .detach() on the gradient that is differentiated again"
+            "interop.torch: a second derivative was requested, but fastsvgp has only first"
+            " derivatives; leave create_graph=True out, or call .detach() on the gradient before it"
+            " is differentiated"
         )
 
 
 def once(inputs, bars):
-    """The gradients for autograd; with ``create_graph`` such as refuse a second derivative, in place of one that is zero."""
+    """Return the gradients for autograd; with ``create_graph`` they refuse a second derivative.
+
+    Without this refusal the second derivative would silently be zero.
+    """
     if not torch.is_grad_enabled():
         return tuple(bars)
     refuse_transforms()
@@ -28,10 +31,9 @@ def once(inputs, bars):
 
 
 class _Probe(torch.autograd.Function):
-    """Does nothing.
+    """Function without effect, to detect transforms.
 
-    PyTorch refuses a function without ``setup_context`` within each transformation of
-    ``torch.func``.
+    PyTorch refuses a function without ``setup_context`` inside every ``torch.func`` transform.
     """
 
     @staticmethod
@@ -40,12 +42,12 @@ class _Probe(torch.autograd.Function):
 
 
 def refuse_transforms():
-    """Say which ways there are in place of transformations of ``torch.func``."""
+    """Raise ``NotImplementedError``, with alternatives, inside a ``torch.func`` transform."""
     try:
         _Probe.apply()
     except RuntimeError as error:
         raise NotImplementedError(
             "interop.torch: torch.func transforms are not supported; use .backward() or"
-            " torch.autograd.grad, a loop in place of vmap, or fastsvgp.elbo_and_grad(...,"
+            " torch.autograd.grad, a loop instead of vmap, or fastsvgp.elbo_and_grad(...,"
             " inputs=True)"
         ) from error

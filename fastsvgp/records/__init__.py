@@ -1,4 +1,4 @@
-"""What a model is made of: frozen records, their leaves, files."""
+"""Frozen records, the parts of a model: their leaves, structure and files."""
 
 from .decorator import (
     REGISTRY as REGISTRY,

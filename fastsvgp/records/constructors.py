@@ -1,4 +1,4 @@
-"""What constructors of records do with their arguments: settings come by keyword, lists of numbers become arrays."""
+"""Constructor arguments of records: keyword-only settings, and arrays made of lists of numbers."""
 
 import dataclasses
 import functools
@@ -10,54 +10,60 @@ from ..errors import warn
 
 
 def keyword_only(cls):
-    """The constructor of a record, which says how to write a setting that came by position.
+    """Return the constructor of a record, with a helpful error for settings passed by position.
 
-    One without a default may, for a while, still come in the place where it is declared.
+    For now, a setting without a default can still be passed in the position of its declaration;
+    this warns.
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    # others have their own rules
-    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
-    declared = {name for base in records for name in inspect.get_annotations(base)}
-    due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
-    in_place = [f.name for f in fields if not f.kw_only or f.name in due]
-    places = sum(not f.kw_only for f in fields)
     if not settings:
         return init
+    # a base that is not a record has its own rules
+    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))
+    declared = {name for base in records for name in inspect.get_annotations(base)}
+    required = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
+    positional = [f.name for f in fields if not f.kw_only or f.name in required]
+    places = sum(not f.kw_only for f in fields)
 
     @functools.wraps(init)
     def __init__(self, *args, **named):
-        if len(args) > places or args and not due <= named.keys():
-            order = [name for name in in_place if name not in named]
-            given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
-            by_place = {name: value for name, value in given.items() if name in due}
-            more = dict(
-                zip(
-                    (name for name in settings if name not in given and name not in named),
-                    rest,
-                    strict=False,
-                )
-            )
-            if by_place or more:
-                shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
-                line = (
-                    f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
-                )
-                if rest:
-                    raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
-                warn(
-                    f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be"
-                    " refused",
-                    DeprecationWarning,
-                )
-                args, named = (), given | named
+        if len(args) > places or args and not required <= named.keys():
+            args, named = _with_keywords(cls, args, named, positional, settings, required)
         init(self, *args, **named)
 
     return __init__
 
 
+def _with_keywords(cls, args, named, positional, settings, required):
+    """Move ``required`` settings passed by position to keywords, with a warning.
+
+    Raises ``TypeError`` if there are more arguments than ``positional`` names.
+    """
+    free = [name for name in positional if name not in named]
+    by_position, rest = dict(zip(free, args, strict=False)), args[len(free) :]
+    moved = {name: value for name, value in by_position.items() if name in required}
+    others = (name for name in settings if name not in by_position and name not in named)
+    misplaced = moved | dict(zip(others, rest, strict=False))
+    if not misplaced:
+        return args, named
+    shown = [f"{name}={value!r:.40}" for name, value in misplaced.items()]
+    before = ["..."] * (len(by_position) > len(moved))
+    call = f"{cls.__name__}({', '.join(before + shown)})"
+    if rest:
+        raise TypeError(f"{cls.__name__}: settings are keyword-only: write {call}")
+    warn(
+        f"{cls.__name__}: settings are keyword-only: write {call}; other forms will be refused",
+        DeprecationWarning,
+    )
+    return (), by_position | named
+
+
 def array_of(values):
-    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
+    """Convert a list of numbers to an array.
+
+    Anything else is returned unchanged: the public functions refuse it by name.
+    """
     if any(isinstance(row, np.ma.MaskedArray) for row in values):
         return values
     try:

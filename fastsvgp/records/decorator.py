@@ -1,9 +1,9 @@
-"""Immutable records of arrays: models, their parts, and the gradients of both.
+"""Immutable records of arrays: models, their parts, and their gradients.
 
-A record is a frozen dataclass whose fields are *leaves* (arrays or Python numbers, of a stated
+A record is a frozen dataclass. Its fields are *leaves* (arrays or Python numbers, of a stated
 kind), other records, tuples of records, or *static* settings. A list or a tuple of numbers becomes
-an array. Nothing is validated here: a gradient is a record of the same type, may be negative, and
-holds ``None`` for fields that were not asked for.
+an array. Values are not validated here: a gradient is a record of the same type, can be negative,
+and holds ``None`` for fields that were not requested.
 """
 
 import dataclasses
@@ -24,18 +24,18 @@ _SEVERAL = frozenset((list, tuple))
 
 
 def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
-    """A field of a record that holds numbers.
+    """Declare a field of a record that holds numbers.
 
-    Type checkers see a default that is given by its name alone: ``leaf("positive", default=1.0)``.
+    Pass a default by keyword, so that type checkers see it: ``leaf("positive", default=1.0)``.
 
     Parameters
     ----------
     kind : {"real", "positive", "tril", "columns", "symmetric", "tuple"}
-        "tril" is a lower factor with a positive diagonal, "columns" the first of its columns, (m,
-        k); of a "symmetric" matrix the lower triangle is read. A "tuple" holds real arrays, each a
-        leaf of its own: "weights.0", "weights.1".
+        "tril" is a lower factor with a positive diagonal. "columns" are its first columns, (m, k).
+        Only the lower triangle of a "symmetric" matrix is read. A "tuple" holds real arrays, each
+        a separate leaf: "weights.0", "weights.1".
     default : optional
-        As of a field of a dataclass.
+        Default of the dataclass field.
 
     Returns
     -------
@@ -54,14 +54,16 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients.
+    """Declare a field that is a setting: it is saved, but never differentiated.
+
+    Gradients keep its value.
 
     Settings are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
 
     Parameters
     ----------
     default : optional
-        Without one the setting must be given.
+        Default value; without it the setting is required.
 
     Returns
     -------
@@ -84,10 +86,10 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
 def record(cls: type[T]) -> type[T]:
-    """Turn a class into a frozen record and make its name known to ``load``.
+    """Turn a class into a frozen record and register its name for ``load``.
 
     The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of
-    records. A list or a tuple of numbers that comes for a field becomes an array, settings aside.
+    records. A list or a tuple of numbers passed for a field becomes an array, except for settings.
 
     Returns
     -------
@@ -97,9 +99,9 @@ def record(cls: type[T]) -> type[T]:
     Raises
     ------
     TypeError
-        A record of that name belongs to another module already, ours that nobody imported yet
-        included: a file knows records by their names. The same module may define it again, as a
-        reload or the cell of a notebook does.
+        Another module already defines a record of this name; this includes modules of fastsvgp that
+        are not imported yet. Names must be unique because files refer to records by name. The same
+        module can define a record again: a reload or a notebook cell does.
 
     Examples
     --------
@@ -120,9 +122,9 @@ def record(cls: type[T]) -> type[T]:
     )
     if known != module:
         raise TypeError(
-            f"record: the module {known!r} has a record {name!r}, and {module!r} defines another of"
-            " that name, by which files know it; give one of them a new name, or, where both"
-            " modules are one file, import it under one name only"
+            f"record: {module!r} defines a record {name!r}, but {known!r} already has one of that"
+            " name, and files refer to records by name; rename one, or, if both modules are one"
+            " file, import it under one name only"
         )
     cls = private_record(cls)
     REGISTRY[name] = cls
@@ -130,7 +132,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def _takes_fields(cls):
-    """Whether the constructor that ``dataclass`` made takes every field, and nothing else."""
+    """Whether the constructor made by ``dataclass`` takes exactly the fields."""
     code = cls.__init__.__code__
     taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return set(taken) == {f.name for f in dataclasses.fields(cls)}
@@ -139,8 +141,8 @@ def _takes_fields(cls):
 def with_fields(tree, changes):
     """``dataclasses.replace`` for a record, with the new values in a dict.
 
-    The constructor of a frozen dataclass sets each field by one slow call, so it is passed by where
-    the class has none of its own.
+    The constructor of a frozen dataclass sets each field with a slow call. It is therefore skipped
+    unless the class defines its own.
     """
     kind = type(tree)
     if kind not in _TYPES or not kind._copied_by_fields:
@@ -155,7 +157,7 @@ def with_fields(tree, changes):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
 def private_record(cls: type[T]) -> type[T]:
-    """Turn a class into a record that no file holds: its name stays unknown to ``load``, and free."""
+    """Turn a class into a record that is never saved: its name is not registered for ``load``."""
     kind: Any = cls
     kind.__post_init__ = _then_arrays(getattr(kind, "__post_init__", None))
     own_init = "__init__" in vars(kind) or kind.__new__ is not object.__new__
@@ -166,10 +168,10 @@ def private_record(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(kind)
     kind._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in fields)
     kind._field_names = frozenset(name for name, _ in kind._record_fields)
-    # what may hold records
+    # fields that can hold records
     kind._branches = tuple(name for name, of in kind._record_fields if of in ("record", "tuple"))
     kind._tuple_fields = frozenset(name for name, of in kind._record_fields if of == "tuple")
-    # of two names or more it is a tuple
+    # attrgetter returns a tuple for two names or more
     kind._held = attrgetter(*kind._branches, "__class__")
     kind._optional_fields = frozenset(f.name for f in fields if f.default is None)
     _TYPES.add(kind)
@@ -177,7 +179,7 @@ def private_record(cls: type[T]) -> type[T]:
 
 
 def _then_arrays(own):
-    """A ``__post_init__`` that does what a class has of its ``own``, and then makes arrays of lists."""
+    """Return a ``__post_init__`` that runs that of the class, ``own``, then converts lists."""
     if own is None or own is _arrays_of_lists:
         return _arrays_of_lists
 
@@ -207,7 +209,7 @@ def is_record(x):
 
 
 def is_parts(value):
-    """Whether this is a tuple of records; any other tuple holds numbers, as a list does."""
+    """Whether ``value`` is a tuple of records; any other tuple holds numbers, as a list does."""
     return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
 
 
@@ -219,12 +221,15 @@ def _repr(self):
             return str(value) if isinstance(value, np.generic) else repr(value)
         return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
 
-    return f"{type(self).__name__}({', '.join(f'{n}={show(getattr(self, n))}' for n, _ in self._record_fields)})"
+    shown = ", ".join(f"{name}={show(getattr(self, name))}" for name, _ in self._record_fields)
+    return f"{type(self).__name__}({shown})"
 
 
 @record
 class Blocks:
-    """Covariance blocks of inducing inputs Z (M) and a batch X (N): the seam between covariances and posteriors.
+    """Covariance blocks of inducing inputs Z (M) and a batch X (N).
+
+    The interface between covariances and posteriors.
 
     Parameters
     ----------
@@ -233,7 +238,7 @@ class Blocks:
     kff : (N,)
         The diagonal of K(X, X).
     Kff : (N, N), optional
-        Only for full predictive covariances.
+        For full predictive covariances only.
 
     Examples
     --------
@@ -250,7 +255,9 @@ class Blocks:
 
 @record
 class Marginals:
-    """Gaussian marginals of the latent function at a batch: the second seam.
+    """Gaussian marginals of the latent function at a batch.
+
+    The interface between posteriors and likelihoods.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The dtypes that the package computes in, and the jitter that goes with each."""
+"""The dtypes of computation, and the default jitter of each."""
 
 import functools
 
@@ -8,9 +8,9 @@ DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
 def common_dtype(*values, names=()):
-    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64.
+    """Promote the dtypes of arrays as NumPy does: float64 or float32.
 
-    ``names`` are what a message calls the values.
+    Python numbers are weak; integers become float64. ``names``: names of the values in messages.
     """
     dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
     result = _promoted(frozenset(dtypes))

@@ -1,4 +1,4 @@
-"""Inducing inputs in several sets: records of arrays that covariances see as one stack."""
+"""Several sets of inducing inputs: records of arrays that covariances see as one stacked array."""
 
 from itertools import accumulate
 
@@ -10,16 +10,16 @@ from .typed import Array
 
 
 class InducingSets:
-    """Base of records whose fields are sets of inducing inputs, each (M_k, D), for posteriors that treat them differently.
+    """Base class of records whose fields are sets of inducing inputs, each (M_k, D).
 
-    A covariance sees the sets stacked, in the order of the fields: its blocks hold theirs as
-    slices.
+    A posterior treats the sets differently. A covariance sees them stacked in field order, so each
+    set has a slice of the blocks.
     """
 
 
 @record
 class InducingPair(InducingSets):
-    """Two sets of inducing inputs: Z, and O for what Z leaves over.
+    """Two sets of inducing inputs: Z, and O for the residual of Z.
 
     Parameters
     ----------
@@ -29,8 +29,11 @@ class InducingPair(InducingSets):
     Examples
     --------
     >>> pair = fs.InducingPair(Z=Z, O=np.linspace(-2, 2, 9)[:, None])
-    >>> fs.SVGP(covariance, pair, fs.at_prior(fs.WhitenedOrthogonal, covariance, pair), gaussian).posterior
-    WhitenedOrthogonal(mean_u=<float64 (6,)>, scale_tril_u=<float64 (6, 6)>, mean_v=<float64 (9,)>, scale_tril_v=<float64 (9, 9)>)
+    >>> posterior = fs.at_prior(fs.WhitenedOrthogonal, covariance, pair)
+    >>> posterior.mean_u.shape, posterior.mean_v.shape
+    ((6,), (9,))
+    >>> fs.SVGP(covariance, pair, posterior, gaussian).inducing
+    InducingPair(Z=<float64 (6, 1)>, O=<float64 (9, 1)>)
     """
 
     Z: Array = leaf()
@@ -38,21 +41,21 @@ class InducingPair(InducingSets):
 
 
 def sets_of(inducing):
-    """The arrays in a tuple; an array is one set."""
+    """Return the sets as a tuple of arrays; a plain array is one set."""
     if isinstance(inducing, InducingSets):
         return tuple(getattr(inducing, name) for name, _ in inducing._record_fields)
     return (inducing,)
 
 
 def stacked(inducing):
-    """One array (M_1 + M_2 + ..., D) of all sets; an array as it is."""
+    """Stack all sets to one array (M_1 + M_2 + ..., D); a plain array is returned unchanged."""
     if isinstance(inducing, InducingSets):
         return np.concatenate(sets_of(inducing))
     return inducing
 
 
 def unstacked(Z_bar, inducing):
-    """A cotangent of ``stacked(inducing)`` as one of ``inducing``; None stays None."""
+    """Split a cotangent of ``stacked(inducing)`` into one of ``inducing``; None stays None."""
     if Z_bar is None or not isinstance(inducing, InducingSets):
         return Z_bar
     sizes = [len(Z) for Z in sets_of(inducing)]
@@ -62,11 +65,9 @@ def unstacked(Z_bar, inducing):
 
 
 class naming_repeated:
-    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same.
+    """Context that adds to ``NotPositiveDefinite`` which two inducing inputs are equal, if any.
 
-    ``inducing`` may be None.
-
-    ``name`` is what the message calls them.
+    ``inducing`` can be None; ``name`` is its name in the message.
     """
 
     def __init__(self, inducing, name="inducing"):
@@ -79,16 +80,16 @@ class naming_repeated:
         failed = isinstance(error, NotPositiveDefinite) and self._inducing is not None
         if failed and (twice := repeated(self._inducing, self._name)):
             same = (
-                f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them,"
-                " or raise `jitter`. "
+                f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or remove one of them, or"
+                " raise `jitter`. "
             )
             error.args = (same + error.args[0],)
 
 
 def repeated(inducing, called="inducing"):
-    """The names of two rows that are equal, such as "inducing.O[3]" and "inducing.Z[7]"; None where there are none."""
+    """Return the names of two equal rows ("inducing.O[3]" and "inducing.Z[7]"), or None."""
     if is_record(inducing) and not isinstance(inducing, InducingSets):
-        return None  # what its rows are is known to its covariance alone
+        return None  # only its covariance knows the meaning of its rows
     sets = inducing._record_fields if is_record(inducing) else (("", None),)
     names = [f"{called}{'.' * bool(name)}{name}" for name, _ in sets]
     rows = [

@@ -1,4 +1,4 @@
-"""Records in files: one .npz, a JSON header and the leaves under their dotted paths; no pickle."""
+"""Save and load records: one .npz with a JSON header and the leaves by dotted path; no pickle."""
 
 import errno
 import importlib
@@ -21,23 +21,34 @@ from .tree import leaves
 from .typed import Record
 
 FORMAT = "fastsvgp-record-2"
-# the first one does not say which modules define records that are not ours
+# format 1 does not name the modules of user-defined records
 READABLE = ("fastsvgp-record-1", FORMAT)
-# what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
+# key of the extra data that `fastsvgp fit` stores beside a model: scaling, columns, classes
 COMMAND_LINE = "command_line"
-# what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
-DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
-           TypeError, ValueError, RuntimeError)  # fmt: skip
-NUMBERS = "fiub"  # kinds of dtypes that a field may have
-FACTORS = "tril", "columns", "symmetric"  # kinds of leaves of which the lower triangle alone counts
-# what Python calls the module of a script or notebook; the other in processes of its own
+# errors of zipfile and NumPy for a file of another type, or with lost or changed bytes
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    SyntaxError,
+    EOFError,
+    OSError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+)
+NUMBERS = "fiub"  # valid kinds of dtypes of a field
+FACTORS = "tril", "columns", "symmetric"  # kinds of leaves that use only the lower triangle
+# module names of a script or notebook, in the main process and in child processes
 SCRIPTS = {"__main__", "__mp_main__"}
 
 
 def header_of(value):
-    """The structure of a record for JSON: its class, its fields, static ones with their values.
+    """Describe the structure of a record for JSON: class, fields, and values of static fields.
 
-    Arrays are stored by path.
+    Arrays are stored separately, by path.
     """
     if is_record(value):
         name, fields = (
@@ -51,7 +62,7 @@ def header_of(value):
         return {"parts": [header_of(v) for v in value]}
     if value is None:
         return None
-    # NumPy's numbers have a dtype to keep: they are not weak
+    # NumPy numbers are arrays here, because their dtype must be kept
     return "float" if type(value) in (int, float) else "array"
 
 
@@ -62,35 +73,35 @@ def _field_header(kind, value):
 
 
 def _plain(value):
-    """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
+    """Convert NumPy numbers and arrays for JSON; ``num_classes=Y.max() + 1`` is one."""
     if not isinstance(value, (np.generic, np.ndarray)):
         raise TypeError(
-            f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these"
+            f"save: {value!r} cannot be stored; settings must be numbers, text, or lists of these"
         )
     plain = value.tolist()
-    # numbers that Python has no like of, such as those of long double
+    # numbers without a Python equivalent, for example long double
     if isinstance(plain, np.generic):
         raise TypeError(
-            f"save: {value!r} of dtype {value.dtype} can not be stored; convert it with float(...)"
+            f"save: {value!r} of dtype {value.dtype} cannot be stored; convert it with float(...)"
         )
     return plain
 
 
 def as_json(name, value):
-    """``value`` as JSON gives it back; TypeError calls it ``name`` where it can not be stored so."""
+    """Return ``value`` after a round trip through JSON; a TypeError calls it ``name``."""
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
-            f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of"
+            f"{name} cannot be stored ({error}); it must be numbers, text, or lists and dicts of"
             " these"
         ) from error
 
 
 def _resolve(header):
-    """The class of a record in a file.
+    """Return the class of a record in a file.
 
-    Modules of ours are imported for it and no others: what a file names must not run.
+    Only modules of fastsvgp are imported for it: a file must not run code of its choice.
     """
     name, module = header["type"], header.get("module")
     if name in OURS and name not in decorator.REGISTRY:
@@ -98,33 +109,31 @@ def _resolve(header):
     if name not in decorator.REGISTRY:
         if module is None:
             whose = (
-                "which this version of fastsvgp does not know; if a module of yours defines it,"
-                " import that"
+                "which this version of fastsvgp does not know; if it is user-defined, import the"
+                " module that defines it"
             )
         elif module in SCRIPTS:
-            whose = (
-                "which the script defined that wrote it; define it, or import a module that does,"
-            )
+            whose = "which was defined in a script; define it, or import a module that defines it,"
         else:
             whose = f"which the module {module!r} defines; import it"
         raise DataFileError(
             f"the file holds a record of type {name!r}, {whose} first, then load again"
         )
-    # A class may have moved since, and there is one of a name at a time, so that the one at hand is
-    # most likely meant; its fields must be those of the file. A script is known by other names
-    # where it is imported, and that goes without a word.
+    # A class can have moved to another module since. Names are unique, so the class at hand is most
+    # likely the same; its fields must match the file. A script has another module name when it is
+    # imported, so that difference is silent.
     here = decorator.REGISTRY[name].__module__
     if module not in (None, here) and SCRIPTS.isdisjoint((module, here)):
         warn(
-            f"the file holds a record of type {name!r} of the module {module!r}, and is loaded with"
-            f" the one of {here!r}; if these are not the same, do not use it, and import the other"
-            " module in place of this one"
+            f"the file holds a record of type {name!r} of the module {module!r}, but the class of"
+            f" {here!r} is used; if these differ, discard the result and import the other module"
+            " instead"
         )
     return decorator.REGISTRY[name]
 
 
 def from_header(header, arrays, path=""):
-    """The record of ``header_of`` and of its arrays, a mapping from dotted paths below ``path``."""
+    """Build the record of a header (see ``header_of``); ``arrays`` maps dotted paths to arrays."""
     if header is None:
         return None
     if header in ("float", "array"):
@@ -147,40 +156,44 @@ def from_header(header, arrays, path=""):
 
 
 def _drop(cls, name, value):
-    """Pass over a setting that this record had in an earlier version, and warn where it mattered; refuse any other field."""
+    """Drop a setting of an earlier version, with a warning unless it had its usual value.
+
+    Any other unknown field raises ``DataFileError``.
+    """
     if name not in GONE.get(cls.__name__, {}):
         raise DataFileError(
-            f"the file holds a record of type {cls.__name__!r} with a field {name!r}, which the one"
-            f" of the module {cls.__module__!r} does not have; load it with the version of that"
-            " module that wrote it"
+            f"the file holds a record of type {cls.__name__!r} with a field {name!r}, but the class"
+            f" in {cls.__module__!r} has no such field; load it with the version of that module"
+            " that wrote it"
         )
     silent, advice = GONE[cls.__name__][name]
     if value != silent:
         warn(
-            f"the file holds a {cls.__name__} with {name}={value!r}, which is no field of it any"
-            f" more: {advice}"
+            f"the file holds a {cls.__name__} with {name}={value!r}, a field that was removed:"
+            f" {advice}"
         )
 
 
 def save(path: Path, tree: Record, **extra: object) -> None:
-    """Write a record to ``path`` as .npz: all of it or nothing.
+    """Write a record to ``path`` as .npz, atomically.
 
     Parameters
     ----------
     path : path-like
-        Written exactly as given; no suffix is added.
+        Used exactly as given; no suffix is added.
     tree : record
-        Arrays may be on any device; they are stored as NumPy arrays.
+        Arrays can be on any device; they are stored as NumPy arrays.
     **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` gives them back.
+        Stored with the record; ``load_with_extra`` returns them.
 
     Raises
     ------
     TypeError, ValueError
-        ``path`` is neither text nor path-like; a field holds no real numbers (NaN, complex numbers,
-        text, objects).
+        ``path`` is neither text nor path-like, or a field holds something other than real numbers
+        (NaN, complex numbers, text, objects).
     OSError
-        Disk full, no such folder...: an existing file at ``path`` is left as it was.
+        The file cannot be written, for example because the disk is full. An existing file at
+        ``path`` is left unchanged.
 
     Examples
     --------
@@ -197,7 +210,7 @@ def save(path: Path, tree: Record, **extra: object) -> None:
 
 
 def as_npz(tree, extra):
-    """A function that writes a record, and what is stored beside it, to an open file."""
+    """Return a function that writes a record and its extra data to an open file."""
     header = json.dumps({"format": FORMAT, "tree": header_of(tree), "extra": extra}, default=_plain)
     found = [
         (p, kind, v.get() if hasattr(v, "get") else np.asarray(v))
@@ -205,9 +218,9 @@ def as_npz(tree, extra):
         if v is not None
     ]
     for path, kind, array in found:
-        if array.dtype == object:  # NumPy would store a pickle, which nobody loads
+        if array.dtype == object:  # NumPy would store a pickle, which `load` refuses
             raise TypeError(
-                f"save: `{path}` can not be stored; it must be numbers, a record or a tuple of"
+                f"save: `{path}` cannot be stored; it must be numbers, a record or a tuple of"
                 " records"
             )
         if wrong := _no_numbers(kind, array):
@@ -221,9 +234,9 @@ def as_npz(tree, extra):
 
 
 def _no_numbers(kind, array):
-    """Why a leaf of this kind does not hold real numbers, in words; None if it does.
+    """Describe why a leaf of this kind does not hold real numbers; None if it does.
 
-    Nothing reads above a factor's diagonal.
+    Numbers above the diagonal of a factor are never read, so they are not checked.
     """
     if array.dtype.kind not in NUMBERS:
         return f"has dtype {array.dtype}"
@@ -236,14 +249,14 @@ def _no_numbers(kind, array):
 
 
 def _check_sizes(path, stream):
-    """Refuse a file whose members claim more memory than the file itself has, before any of them is read."""
+    """Refuse a file whose members claim more bytes than the file has, before reading any."""
     with zipfile.ZipFile(stream) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise DataFileError(
-                f"{path} has compressed members, which may grow without limit, and fastsvgp.save"
-                " makes none; if you trust the file, write what numpy.load finds in it again with"
-                " numpy.savez"
+                f"{path} has compressed members, which fastsvgp.save never writes and which can"
+                " grow without limit; if you trust the file, read it with numpy.load and write it"
+                " again with numpy.savez"
             )
         if sum(max(member.file_size, member.compress_size) for member in members) > stream.seek(
             0, os.SEEK_END
@@ -257,35 +270,35 @@ def _check_sizes(path, stream):
                     np.lib.format, "read_array_header_{}_{}".format(*np.lib.format.read_magic(part))
                 )
                 shape, _, dtype = read(part)
-                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
-            if claimed != held:
+                claimed, stored = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
+            if claimed != stored:
                 raise DataFileError(
-                    f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, and"
-                    f" holds {held}"
+                    f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, but"
+                    f" holds {stored}"
                 )
     stream.seek(0)
 
 
 def _opened(path):
-    """Open a file to read.
+    """Open a file for reading.
 
-    A folder or a loop of links is a ``DataFileError``, as a file of another kind is.
+    A folder or a loop of links raises ``DataFileError``, as does a file of another type.
     """
     try:
         return open(path, "rb")
     except IsADirectoryError as error:
         raise DataFileError(
-            f"{path} is a folder, and no fastsvgp model; name the file in it"
+            f"{path} is a folder, not a fastsvgp model; give the file in it"
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise DataFileError(f"{path} is a loop of links, and no fastsvgp model") from error
+            raise DataFileError(f"{path} is a loop of links, not a fastsvgp model") from error
         raise
 
 
 @names_options
 def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
-    """Read a record that ``save`` wrote, and what was stored beside it.
+    """Read a record written by ``save``, and its extra data.
 
     Parameters
     ----------
@@ -295,19 +308,19 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     -------
     tree : record
     extra : dict
-        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
+        The keyword arguments of ``save`` after a round trip through JSON: tuples become lists.
 
     Raises
     ------
     TypeError
         ``path`` is neither text nor path-like.
     OSError
-        No such file, or it cannot be opened.
+        The file does not exist or cannot be opened.
     DataFileError
-        A folder, a loop of links, or not a file of ours, damaged, of another format version, or
-        with members that claim more than the file holds; a field that holds no real numbers (NaN,
-        complex numbers, text); a record of a module that was not imported. The message names the
-        field, or the module.
+        The path is a folder, a loop of links, or a file that ``save`` did not write. The file is
+        damaged, has another format version, or has members that claim more bytes than it holds. A
+        field holds something other than real numbers (NaN, complex numbers, text), or a record
+        belongs to a module that is not imported; the message names the field or the module.
 
     Examples
     --------
@@ -318,7 +331,7 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     {'units': 'metres'}
     """
     path = as_path("load: `path`", path)
-    # an error here is about the place of the file, later ones are about what is in it
+    # an error here concerns the path; later ones concern the content
     with _opened(path) as stream:
         try:
             _check_sizes(path, stream)
@@ -355,10 +368,10 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
 
 @names_options
 def load(path: Path) -> Record:
-    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
+    """Read a record written by ``save``; ``load_with_extra`` also returns its extra data.
 
-    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and
-    targets, and ``load_fitted`` loads it with its scaling.
+    Warns if `fastsvgp fit` wrote the file: its model works on standardised inputs and targets, and
+    ``load_fitted`` loads it with its scaling.
 
     Parameters
     ----------
@@ -384,8 +397,8 @@ def load(path: Path) -> Record:
     tree, extra = load_with_extra(path)
     if COMMAND_LINE in extra:
         warn(
-            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and"
-            " targets. fastsvgp.load_fitted(path) loads it with its scaling and predicts in the"
-            " units of the data; its .model is this one"
+            f"{path} was written by `fastsvgp fit`: the model works on standardised inputs and"
+            " targets. fastsvgp.load_fitted(path) also loads the scaling and predicts in the units"
+            " of the data; its .model is this model"
         )
     return tree

@@ -1,7 +1,7 @@
-"""The records of the package by their names, as files know them, and what files of earlier versions hold beside."""
+"""Registry: the module that defines each record class, and retired settings; used by ``load``."""
 
-# The module of each record of the package: a file may name these, whatever was imported, and no
-# other module is imported for it. Written by ``python tools/public_names.py``.
+# The module of each record of the package. ``load`` imports these modules if a file names the
+# record, and no others. Written by ``python tools/public_names.py``.
 OURS = {
     "AbsorbedDualSites": "posteriors.dual_sites",
     "AdaGradState": "optim.adagrad",
@@ -73,14 +73,13 @@ OURS = {
     "ZeroMean": "means",
 }
 
-# Settings that records had in earlier versions, with the value that goes without a word, and what
-# to do for another.
+# Settings of earlier versions: the value that is dropped silently, and advice for any other value.
 GONE = {
     "Relaxed": {
         "direction": (
             "exact",
             (
-                "training now asks for it by fit(...,"
+                "pass it to training as fit(...,"
                 ' inverse_updates=fs.inverse_updates(direction="likelihood"))'
             ),
         ),

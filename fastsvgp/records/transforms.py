@@ -1,16 +1,16 @@
-"""Positive numbers and their unconstrained coordinates; used at the optimiser's door only.
+"""Unconstrained coordinates of positive numbers, for optimisers only.
 
 Each transform is three functions. ``forward(u)`` is positive and finite for every finite u: it
-stops at the smallest normal and the largest number of the dtype, instead of rounding to zero or
-infinity there. ``inverse(x)`` is its inverse for x > 0. ``derivative(u)`` is d forward / d u. All
-are elementwise, keep the dtype (float32 or float64), accept scalars, and warn of nothing at either
-end.
+saturates at the smallest normal and the largest number of the dtype, instead of rounding to zero or
+infinity. ``inverse(x)`` is its inverse for x > 0. ``derivative(u)`` is d forward / d u. All three
+are elementwise, keep the dtype (float32 or float64), accept scalars, and raise no floating-point
+warning at either end.
 
-``softplus``: x = log(1 + e^u). Like e^u for small x, like u for large x, so that a bold step
-towards large values cannot multiply a variance by thousands. The default.
+``softplus``: x = log(1 + e^u), the default. It is like e^u for small x and like u for large x, so a
+large step upwards cannot multiply a variance by thousands.
 
-``log``: x = e^u. Free of scale: a step of 0.01 is one per cent, wherever x is. For data that cannot
-be standardised.
+``log``: x = e^u. It is scale-free: a step of 0.01 is one per cent of any x. For data that cannot be
+standardised.
 """
 
 from typing import Any, NamedTuple
@@ -47,8 +47,8 @@ def _floating(values):
 
 
 def _softplus(u):
-    # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 what is left
-    # is e^u to full precision
+    # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 the sum is
+    # e^u to full precision
     u = _floating(u)
     limits = _LIMITS[u.dtype]
     small = np.exp(-np.minimum(np.abs(u), -limits.log_tiny))
@@ -87,7 +87,7 @@ TRANSFORMS = {"softplus": softplus, "log": log}
 
 
 def named(name):
-    """The transform called "softplus" or "log"; ``ValueError`` for any other name."""
+    """Return the transform "softplus" or "log"; raise ``ValueError`` for any other name."""
     if not isinstance(name, str) or name not in TRANSFORMS:
         raise ValueError(f'`transform` must be "softplus" or "log", got {name!r}')
     return TRANSFORMS[name]

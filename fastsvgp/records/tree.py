@@ -1,4 +1,4 @@
-"""Records as trees: their leaves, and copies with other leaves."""
+"""Records as trees: iterate over leaves, and make copies with other leaves."""
 
 import dataclasses
 import functools
@@ -14,16 +14,16 @@ from .typed import Record, RecordT
 
 
 def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
+    """Yield ``(dotted path, kind, value)`` for every leaf in field order, ``None`` included.
 
-    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None``
-    there that is no default.
+    A field that can hold a record can also hold numbers: these are a leaf of kind "real". ``None``
+    in place of a record is a leaf too, unless it is the default.
 
     Parameters
     ----------
     tree : record
     prefix : str
-        What every path begins with.
+        Prepended to every path.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 
 def missing(tree, prefix=""):
-    """Yield the dotted paths of leaves that are ``None`` in fields whose default is another, or that have none."""
+    """Yield the dotted paths of ``None`` leaves, except in fields whose default is ``None``."""
     for name, kind in tree._record_fields:
         value = getattr(tree, name)
         if is_record(value):
@@ -56,14 +56,16 @@ def missing(tree, prefix=""):
 
 
 def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
-    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``.
+    """Apply ``f`` to the leaves of records of equal structure.
+
+    A leaf that is ``None`` in any of the records is ``None`` in the result.
 
     Parameters
     ----------
     f : function
-        Of as many arguments as there are records.
+        Takes one argument per record.
     tree, *others : record
-        Of one shape. Settings come from the first.
+        Records of equal structure. The result has the settings of the first.
 
     Returns
     -------
@@ -88,14 +90,14 @@ def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
             fields[name] = _mapped_each(f, value, rest)
         else:
             fields[name] = _mapped(f, value, rest)
-    # past __init__: a frozen dataclass sets its fields one slow call each
+    # skip __init__: a frozen dataclass sets each field with a slow call
     new = object.__new__(type(tree))
     new.__dict__.update(fields)
     return new
 
 
 def _mapped_each(f, values, rest):
-    """``f`` of each leaf of a tuple."""
+    """Apply ``f`` to each leaf of a tuple."""
     if any(one is None for one in rest):
         return None
     of_each = zip(values, *rest, strict=True)
@@ -114,7 +116,7 @@ def _mapped(f, value, rest):
 
 
 def total(gradients):
-    """The sum of records of one shape; None where all are."""
+    """Sum records of equal structure; ``None`` if all of them are ``None``."""
     gradients = [gradient for gradient in gradients if gradient is not None]
     return tree_map(_sum, *gradients) if gradients else None
 
@@ -124,7 +126,7 @@ def _sum(first, *others):
 
 
 def plus(new, old):
-    """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
+    """Add two gradients of equal structure: records, arrays, or tuples; ``None`` counts as zero."""
     if old is None or new is None:
         return new if old is None else old
     if isinstance(new, tuple):
@@ -133,13 +135,13 @@ def plus(new, old):
 
 
 def replace(tree: RecordT, **changes: Any) -> RecordT:
-    """A copy of a record with some fields changed.
+    """Return a copy of a record with some fields changed.
 
     Parameters
     ----------
     tree : record
     **changes
-        New values by the names of fields.
+        New values by field name.
 
     Returns
     -------
@@ -164,7 +166,7 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
 
 
 def replaced(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
-    """A copy of a record with other values for the leaves that are named, by their dotted paths.
+    """Return a copy of a record with new values for some leaves, by dotted path.
 
     Examples
     --------
@@ -177,13 +179,13 @@ def replaced(tree: RecordT, values: Mapping[str, Any]) -> RecordT:
 
 
 def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
-    """A copy of a record with the leaf at a dotted path changed.
+    """Return a copy of a record with the leaf at a dotted path changed.
 
     Parameters
     ----------
     tree : record
     path : str
-        Such as "covariance.parts.0.variance".
+        Dotted path, for example "covariance.parts.0.variance".
     value : array, float or record
 
     Returns
@@ -193,9 +195,9 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     Raises
     ------
     TypeError
-        This is no record, or no path.
+        ``tree`` is not a record, or ``path`` is not text.
     ValueError
-        The record has no such field.
+        The record has no field at ``path``.
 
     Examples
     --------
@@ -213,7 +215,8 @@ def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     except LookupError:
         has = ", ".join(known for known, _, _ in leaves(tree))
         raise ValueError(
-            f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}"
+            f"replace_at: `path` {path!r} is not a field of this {type(tree).__name__}; it has"
+            f" {has}"
         ) from None
 
 
@@ -231,12 +234,12 @@ def _changed(tree, path, value):
 
 
 def matches(path, names):
-    """Whether a dotted path is one of some names, or lies below one of them: what to ask of ``need`` and ``wrt``.
+    """Whether a dotted path equals one of ``names`` or lies below it, as in ``need`` and ``wrt``.
 
     Parameters
     ----------
     path : str
-        Of a leaf, such as "covariance.variance".
+        Path of a leaf, for example "covariance.variance".
     names : tuple of str
 
     Returns
@@ -245,20 +248,22 @@ def matches(path, names):
 
     Examples
     --------
-    >>> matches("covariance.variance", ("covariance",)), matches("covariance.variance", ("inducing", "covariance.lengthscales"))
-    (True, False)
+    >>> matches("covariance.variance", ("covariance",))
+    True
+    >>> matches("covariance.variance", ("inducing", "covariance.lengthscales"))
+    False
     """
     return any(path == name or path.startswith(name + ".") for name in names)
 
 
 def restricted(tree, names):
-    """A record with ``None`` in place of every field, and of every leaf below a field, outside some names.
+    """Return a copy of a record in which every field and leaf outside ``names`` is ``None``.
 
     Parameters
     ----------
     tree : record
     names : tuple of str
-        Dotted, as in ``wrt``.
+        Dotted paths, as in ``wrt``.
 
     Returns
     -------
@@ -280,7 +285,7 @@ def restricted(tree, names):
 
 @functools.lru_cache(KNOWN)
 def _outside(treedef, kind, names):
-    """The fields of a record outside some names, and the paths of other leaves outside them."""
+    """Return the fields outside ``names``, and the paths of leaves outside them in other fields."""
     roots = {name.partition(".")[0] for name in names}
     fields = [name for name, of in kind._record_fields if of != "static" and name not in roots]
     below = [path for path in treedef.paths if path.partition(".")[0] in roots]

@@ -1,4 +1,4 @@
-"""The structure of records: found once for all that share it, as a definition that reads their leaves and builds others."""
+"""The structure of records, found once per structure: read all leaves, and build new records."""
 
 import functools
 from operator import attrgetter
@@ -7,22 +7,22 @@ from typing import Any
 from .decorator import is_parts, is_record, with_fields
 from .typed import Record
 
-KNOWN = 1024  # structures that are kept
+KNOWN = 1024  # structures in the cache
 
 
 class TreeDef:
-    """The structure of a record: where its leaves are, and of which kinds.
+    """The structure of a record: paths and kinds of its leaves.
 
-    Records of the same classes in the same places share one; ``treedef_of`` finds it.
+    Records with the same classes in the same places share one ``TreeDef``; see ``treedef_of``.
 
     Attributes
     ----------
     paths : tuple of str
-        Dotted paths of the leaves, in the order of their fields.
+        Dotted paths of the leaves, in field order.
     kinds : tuple of str
         Their kinds, as in ``leaf``.
     names : frozenset of str
-        What may stand for leaves in ``wrt`` or ``fixed``: their paths, and whatever leads to some.
+        Valid names in ``wrt`` or ``fixed``: the paths of leaves, and all prefixes of these paths.
     """
 
     def __init__(self, shape):
@@ -38,7 +38,7 @@ class TreeDef:
         return _treedef, (self._shape,)
 
     def values(self, tree):
-        """The leaves of a record of this structure, in the order of ``paths``."""
+        """Return the leaves of a record of this structure, in the order of ``paths``."""
         found = []
         for read, parts in self._reads:
             if parts is None:
@@ -49,12 +49,12 @@ class TreeDef:
         return found
 
     def built(self, values, like):
-        """The record of these leaves, given in the order of ``paths``; settings are those of ``like``."""
+        """Build a record from leaves in the order of ``paths``, with the settings of ``like``."""
         return _built(self._places, values, like)
 
 
 def treedef_of(tree: Record) -> TreeDef:
-    """The structure of a record: the same object for all records that share it.
+    """Return the structure of a record: one object for all records that share it.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _treedef(shape):
     return TreeDef(shape)
 
 
-# by the class of a record and those of what is in its branches, where these tell all
+# keyed by the classes of a record and of its branches, if these determine the structure
 _of_types: dict[tuple[type, ...], TreeDef] = {}
 
 
@@ -89,10 +89,10 @@ def _looked_up(tree):
     return treedef
 
 
-# A shape is a hashable description of a structure: the class of a record that holds no others; of
-# one that may, a tuple of the class and the shapes of what is in these fields: that of a record,
-# ``(tuple, ...)`` for parts, ``None`` for nothing, ``LEAF`` for numbers. Parts are records, or, in a
-# field of the kind "tuple", leaves.
+# A shape is a hashable description of a structure. For a record that holds no others it is its
+# class. For one that can hold others it is a tuple of its class and the shapes in these fields: the
+# shape of a record, ``(tuple, ...)`` for parts, ``None`` for an empty field, ``LEAF`` for numbers.
+# Parts are records, or leaves in a field of kind "tuple".
 LEAF = "leaf"
 
 
@@ -119,7 +119,7 @@ def _shape_of_field(tree, name):
 
 
 def _fields(shape):
-    """``(class, [(name, kind, what is in it)])`` of the fields of a record that are no settings."""
+    """Return ``(class, [(name, kind, shape)])`` for the fields that are not settings."""
     kind, *held = shape if isinstance(shape, tuple) else (shape,)
     held = dict(zip(kind._branches, held, strict=True))
     found = []
@@ -154,7 +154,11 @@ def _holds_parts(shape):
 
 
 def _reads(shape, prefix):
-    """Yield functions that read leaves, many at once, with ``None``; or one that reads parts, with the ``TreeDef`` of each."""
+    """Yield ``(function, parts)`` pairs that read all leaves in order.
+
+    With ``parts`` None the function reads several leaves. Otherwise it reads a tuple of records,
+    and ``parts`` has the ``TreeDef`` of each.
+    """
     run = []
     for path, inside in _attributes(shape, prefix):
         if inside is LEAF:
@@ -162,13 +166,13 @@ def _reads(shape, prefix):
             continue
         yield from _run(run)
         run = []
-        of_leaves = LEAF in inside[1:]  # all of them, and what is read is a tuple already
+        of_leaves = LEAF in inside[1:]  # then all are leaves, and the value is already a tuple
         yield attrgetter(path), None if of_leaves else tuple(map(_treedef, inside[1:]))
     yield from _run(run)
 
 
 def _attributes(shape, prefix):
-    """Yield dotted names, of leaves and of parts, with what is there."""
+    """Yield dotted names of leaves and of parts, with their shapes."""
     for name, _, inside in _fields(shape)[1]:
         if inside is LEAF or _holds_parts(inside):
             yield prefix + name, inside
@@ -177,7 +181,7 @@ def _attributes(shape, prefix):
 
 
 def _run(paths):
-    if len(paths) == 1:  # of one name ``attrgetter`` gives no tuple
+    if len(paths) == 1:  # for one name ``attrgetter`` returns no tuple
         get = attrgetter(*paths)
         yield (lambda tree: (get(tree),)), None
     elif paths:
@@ -185,7 +189,10 @@ def _run(paths):
 
 
 def _places(shape, count):
-    """``(name, number of its leaf, or the places of what is in it)`` for each field of a record; a list of them for parts."""
+    """Return ``(name, place)`` for each field of a record.
+
+    A place is the number of a leaf, the places of a record, or a list of these for parts.
+    """
     return tuple(
         (
             name,

@@ -1,4 +1,4 @@
-"""The types that signatures name, for readers and type checkers."""
+"""Types for the signatures of public functions."""
 
 from collections.abc import Sequence
 from dataclasses import Field
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike as ArrayLike
 
-# on a device CuPy's, which has no types
+# on a device a CuPy array, which has no static type
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]
 Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 Number: TypeAlias = float | np.float32 | Array  # a leaf of a record
@@ -16,7 +16,7 @@ Names: TypeAlias = str | Sequence[str]  # dotted paths of fields
 
 
 class Record(Protocol):
-    """Any class under ``fastsvgp.record``."""
+    """Any class decorated with ``fastsvgp.record``."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -25,13 +25,13 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 class AnyRecord(Record, Protocol):
-    """A record whose fields are not known to type checkers: what inner functions pass on."""
+    """A record whose fields are unknown to type checkers, for inner functions."""
 
     def __getattr__(self, name: str, /) -> Any: ...
 
 
 class Rows(Protocol):
-    """What ``fit`` reads by row number, such as a data set of h5py."""
+    """Data that ``fit`` reads by row number, for example an h5py data set."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 
 class Group(Protocol):
-    """What several ranks compute with; see ``fastsvgp.distributed``."""
+    """A communicator of several ranks; see ``fastsvgp.distributed``."""
 
     @property
     def rank(self) -> int: ...
@@ -55,7 +55,7 @@ class Group(Protocol):
 
 
 class Moves(Protocol):
-    """What ``fit`` takes for an optimiser; see ``fastsvgp.optim.base``."""
+    """An optimiser for ``fit``; see ``fastsvgp.optim.base``."""
 
     def init(self, model: Any, /) -> Any: ...
     def step(self, model: Any, grad: Any, state: Any, /, value: Any = None) -> Any: ...
@@ -68,30 +68,30 @@ class Moves(Protocol):
 
 
 class Random(TypedDict, total=False):
-    """Random quantities of posteriors: how many are drawn, or which ones."""
+    """Random quantities of posteriors: their number, or the values themselves."""
 
     probes: int | ArrayLike | None
     sampled: int | ArrayLike | None
 
 
 class RandomCounts(TypedDict, total=False):
-    """Of the same, how many are drawn at each step."""
+    """Numbers of random quantities drawn per step."""
 
     probes: int | None
     sampled: int | None
 
 
-# Options of functions that serve several kinds of model: those of all kinds. Which of them a kind
-# takes is checked at run time.
+# Options of functions that serve several types of model: the union over all types. Each call checks
+# which of them its type takes.
 class OfDraws(Random, total=False):
-    """And those of draws of the hidden layers of a deep GP."""
+    """``Random``, and the samples of the hidden layers of a deep GP."""
 
     draws: Sequence[ArrayLike] | None
     num_samples: int
 
 
 class OfBound(OfDraws, total=False):
-    """Of a bound with its gradient."""
+    """Options of a bound with its gradient."""
 
     num_data: float | None
     jitter: float | None
@@ -101,31 +101,31 @@ class OfBound(OfDraws, total=False):
 
 
 class OfGroupedBound(OfBound, total=False):
-    """Of one that several ranks may compute."""
+    """``OfBound`` for a bound that several ranks can compute."""
 
     group: Group | None
 
 
 class OfSteps(OfDraws, total=False):
-    """Of a natural-gradient step, where sites are some rows of the data."""
+    """Options of a natural-gradient step; ``rows`` is for models with one site per data row."""
 
     rows: ArrayLike | None
 
 
 class OfQuantiles(TypedDict, total=False):
-    """Of a prediction, where the model is a deep GP."""
+    """Options of predictions of a deep GP."""
 
     num_samples: int
     rng: Seed
 
 
 class OfFunctions(OfQuantiles, total=False):
-    """And where it is a QSGP."""
+    """``OfQuantiles``, and the options of a QSGP."""
 
     augmented: bool | ArrayLike
 
 
 class OfTargets(OfFunctions, total=False):
-    """Of predictions of targets."""
+    """Options of predictions of targets."""
 
     median: bool

@@ -1,1 +1,1 @@
-"""Where arrays live, how many threads compute, what a device reports, how long work is shown and stopped."""
+"""Process-wide services: devices, threads, deferred checks, memory messages, progress, signals."""

@@ -1,4 +1,4 @@
-"""How many threads BLAS computes on: as many as the matrices of a call deserve."""
+"""Set the number of BLAS threads during a call, by the sizes of its matrices."""
 
 from threading import get_ident
 
@@ -8,12 +8,12 @@ from .dispatch import family
 
 
 class blas_threads_for:
-    """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
+    """Context that sets the threads of SciPy's BLAS; see ``kernels.cpu.common.blas_threads``.
 
-    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of
-    layers the most), or ``Blocks``, or matrices; rows of all other arrays are the batch. A
-    ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor in a
-    block within a block.
+    The sizes come from ``arguments``: a model, ``Blocks`` or matrices. A model counts by its number
+    of inducing inputs: the sum over several sets, the maximum over layers. The rows of all other
+    arrays are the batch. A ``joint`` distribution of N inputs adds an N x N matrix. Nothing is set
+    on a device or in a nested context.
     """
 
     __slots__ = ("_leave", "_sizes", "_thread")
@@ -25,7 +25,7 @@ class blas_threads_for:
     def __enter__(self):
         if self._sizes is not None:
             threads = _threads()
-            # before: an interrupt may come as ``enter`` returns
+            # set first, because an interrupt can arrive as ``enter`` returns
             self._thread, self._leave = get_ident(), threads.leave
             if not threads.enter(*self._sizes):
                 self._leave = None
@@ -34,14 +34,14 @@ class blas_threads_for:
         if self._leave is not None:
             try:
                 self._leave(self._thread)
-            except BaseException:  # an interrupt on the way out
+            except BaseException:  # an interrupt during ``leave``
                 self._leave(self._thread)
                 raise
             finally:
                 self._leave = None
 
-    # An interrupt may come before the first line of __exit__. The block is freed with its frame, or
-    # with the traceback, then perhaps by another thread.
+    # An interrupt can arrive before the first line of __exit__. The context is then freed with its
+    # frame or with the traceback, perhaps by another thread.
     __del__ = __exit__
 
 
@@ -50,7 +50,10 @@ _NUMBERS = frozenset((float, int, bool, str, type(None)))  # and others that hav
 
 
 def _sizes(arguments, joint):
-    """``(M, B)``: rows of the matrices that are factorised, and of the batch; ``None`` where no array of NumPy says."""
+    """Return ``(M, B)``, or None if no NumPy array determines them.
+
+    M: rows of the matrices that are factorised. B: rows of the batch.
+    """
     M, B, first, full = None, 0, None, False
     for value in arguments:
         if type(value) is ndarray:
@@ -71,7 +74,7 @@ def _sizes(arguments, joint):
         elif M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:
-                full = full or hasattr(value, "sites")  # of all data
+                full = full or hasattr(value, "sites")  # an N x N matrix of all data
                 matrix = getattr(value, "Kuu", None)
                 B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:

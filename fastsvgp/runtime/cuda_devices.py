@@ -1,6 +1,6 @@
-"""CuPy, its driver and its devices: what there is, and what to do where something is missing.
+"""CuPy, its driver and its devices, with advice if one is missing.
 
-CuPy is imported with the first call.
+CuPy is imported at the first call.
 """
 
 import functools
@@ -11,20 +11,20 @@ import warnings
 
 from .extras import install_hint, install_package
 
-# the specific one where its instructions serve us; else the device's own
+# an architecture-specific target where we use its instructions; else that of the device
 ARCHITECTURE = {"90": "90a"}
-FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
-# the packages that install ``cupy`` itself
+FREELY_SHARED = 48 * 1024  # bytes of shared memory per block without opt-in
+# packages that provide the module ``cupy``
 WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)
 TESTED = "tested with CuPy 14.2 and compiled by NVRTC 13.0 and 13.5 for sm_80, sm_90a and sm_100"
-MAJOR = {"CuPy": 14, "CUDA": 13, "driver of CUDA": 13}  # what these words stand for
+MAJOR = {"CuPy": 14, "CUDA": 13, "driver of CUDA": 13}  # the major versions in TESTED
 
 
 @functools.cache
 def cupy():
-    """The CuPy module.
+    """Return the CuPy module.
 
-    Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work.
+    Raises ``ImportError`` or ``RuntimeError``, with advice, if CuPy cannot be used.
     """
     names = {d.metadata["Name"] or "" for d in importlib.metadata.distributions()}
     wheels = sorted(name for name in names if WHEEL.fullmatch(name))
@@ -43,10 +43,10 @@ def cupy():
 
 
 def nccl():
-    """CuPy's NCCL module. ``ImportError``, with what to do, where it has none."""
+    """Return CuPy's NCCL module; raise ``ImportError``, with advice, if it has none."""
     cupy()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns where it finds no library
+        warnings.simplefilter("ignore")  # CuPy warns if it finds no library
         from cupy.cuda import nccl as module
     if not module.available:
         raise ImportError(
@@ -58,7 +58,7 @@ def nccl():
 
 @functools.cache
 def require_device():
-    """How many devices there are; ``RuntimeError`` where none can be used."""
+    """Return the number of devices; raise ``RuntimeError`` if none can be used."""
     runtime = cupy().cuda.runtime
     driver = runtime.driverGetVersion()
     if driver == 0:
@@ -68,7 +68,7 @@ def require_device():
     built = runtime.runtimeGetVersion()
     if driver // 1000 < built // 1000:
         raise RuntimeError(
-            f"the NVIDIA driver serves CUDA {dotted(driver)}, this CuPy was built for CUDA"
+            f"the NVIDIA driver supports CUDA {dotted(driver)}, but this CuPy was built for CUDA"
             f" {dotted(built)}; update the driver, or install the CuPy for CUDA {driver // 1000}"
         )
     try:
@@ -76,13 +76,13 @@ def require_device():
     except runtime.CUDARuntimeError as error:
         raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
     if count == 0:
-        raise RuntimeError("the NVIDIA driver shows no device; look at CUDA_VISIBLE_DEVICES")
+        raise RuntimeError("the NVIDIA driver shows no device; check CUDA_VISIBLE_DEVICES")
     _compare({"CuPy": cupy().__version__, "CUDA": dotted(built), "driver of CUDA": dotted(driver)})
     return count
 
 
 def _compare(versions):
-    """Log a warning where a version is of another generation than was tested."""
+    """Log a warning if a major version differs from the tested one."""
     others = [
         f"{what} {version}"
         for what, version in versions.items()
@@ -95,13 +95,13 @@ def _compare(versions):
 
 
 def dotted(version):
-    """The number of a version of CUDA as people write it."""
+    """Format a CUDA version number, for example 13000 as "13.0"."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 @functools.cache
 def device_facts(device):
-    """Its architecture, how many multiprocessors it has, and how many bytes of shared memory a block may have."""
+    """Return the architecture, number of multiprocessors and shared-memory limit per block."""
     device = cupy().cuda.Device(device)
     capability = device.compute_capability
     attributes = device.attributes
@@ -110,27 +110,27 @@ def device_facts(device):
 
 
 def current_device():
-    """The number of the current device; ``RuntimeError`` where there is none."""
+    """Return the number of the current device; raise ``RuntimeError`` if there is none."""
     require_device()
     return cupy().cuda.get_device_id()
 
 
 def device(number):
-    """The context in which a device is the current one."""
+    """Return the context that makes a device current."""
     require_device()
     return cupy().cuda.Device(number)
 
 
 def device_names():
-    """Where on the buses of this host each device is that this process sees: its name there for every process."""
+    """Return the PCI bus id of each visible device: its name in every process of this host."""
     return [cupy().cuda.Device(number).pci_bus_id for number in range(require_device())]
 
 
 def multiprocessors():
-    """How many multiprocessors the current device has."""
+    """Return the number of multiprocessors of the current device."""
     return device_facts(current_device())[1]
 
 
 def shared_memory_limit():
-    """How many bytes of shared memory a block may have on the current device."""
+    """Return the shared-memory limit per block of the current device, in bytes."""
     return device_facts(current_device())[2]

@@ -1,9 +1,9 @@
 """Checks of values and factorisations on a device, read in the same copy as the value of a bound.
 
-Reading an outcome from a device synchronises. So within a ``deferred`` block checks leave their
-outcomes on the device, and ``read`` copies them together with a value. If one of them has failed,
-``confirmed`` runs the function again with checks that wait: the first that fails raises, with the
-same words as on the CPU. Outside a block, and on the CPU, checks wait.
+Reading an outcome from a device synchronises. Inside a ``deferred`` block, checks therefore leave
+their outcomes on the device, and ``read`` copies them together with a value. If a check has failed,
+``confirmed`` runs the function again with synchronous checks: the first that fails raises, with the
+same message as on the CPU. Outside a block, and on the CPU, checks are synchronous.
 """
 
 import functools
@@ -16,14 +16,14 @@ from .dispatch import twin
 
 
 class CheckFailed(Exception):
-    """A deferred check failed; ``confirmed`` finds out which."""
+    """A deferred check failed; ``confirmed`` determines which."""
 
 
 class _Outcomes:
-    """What checks of one run have left on the device.
+    """Outcomes of the checks of one run, on the device.
 
-    A flag that kernels add to, arrays and their limits, 0-d arrays that are not zero at a failure,
-    and counts of raised variances.
+    These are a flag that kernels increase at a failure, arrays with limits, 0-d arrays that are
+    non-zero at a failure, and counts of clamped variances.
     """
 
     def __init__(self, like):
@@ -31,7 +31,7 @@ class _Outcomes:
         self.ranges, self.failures, self.clamped = [], [], []
 
     def report(self, value):
-        """(3,) float64 on the device: the value, failures, raised variances."""
+        """(3,) float64 on the device: the value, failures, clamped variances."""
         if self.ranges:
             twin("deferred_checks", flag=self.flag).find_outside(self.ranges, self.flag)
         first, *clamped = self.clamped or [None]
@@ -50,10 +50,10 @@ _thread = _Thread()
 
 
 class deferred:
-    """A ``with`` block whose checks are deferred until ``read`` if one of these arrays lives on a device.
+    """Context whose checks are deferred until ``read`` if one of ``arrays`` is on a device.
 
-    Inside a ``synchronous`` block nothing is deferred. A block that ends without ``read`` drops
-    what its checks have left: whoever looks at the same numbers next finds it.
+    Inside a ``synchronous`` block nothing is deferred. A block that ends without ``read`` drops the
+    outcomes of its checks; the next check of the same numbers repeats them.
     """
 
     __slots__ = ("_arrays", "_outcomes", "_outer", "synchronous")
@@ -76,7 +76,7 @@ class deferred:
             error._checks_unread = True
 
     def defer(self, *arrays):
-        """Defer the checks that follow if one of these arrays lives on a device; what was left before is dropped."""
+        """Defer further checks if one of ``arrays`` is on a device; drop earlier outcomes."""
         self._outcomes = None
         if not self.synchronous:
             for a in arrays:
@@ -86,37 +86,37 @@ class deferred:
 
     @property
     def pending(self):
-        """Whether checks leave their outcomes on the device at present."""
+        """Whether checks are deferred at present."""
         return self._outcomes is not None
 
     @property
     def flag(self):
-        """(1,) int32 on the device, which kernels increase at a failure; ``None`` if checks wait."""
+        """(1,) int32 on the device, increased by kernels at a failure; None without deferral."""
         return None if self._outcomes is None else self._outcomes.flag
 
     def add(self, condition):
-        """Add an outcome: a 0-d array on the device, not zero at a failure."""
+        """Add an outcome: a 0-d array on the device, non-zero at a failure."""
         self._outcomes.failures.append(condition)
 
     def add_range(self, array, low, high):
-        """Add a check that all numbers of an array lie in [low, high]; one launch looks at all of them."""
+        """Add a check that all numbers of an array are in [low, high]; one launch does all."""
         self._outcomes.ranges.append((array, low, high))
 
     def add_clamped(self, count):
-        """Add a count of raised variances, 0-d on the device."""
+        """Add a count of clamped variances, 0-d on the device."""
         self._outcomes.clamped.append(count)
 
     def drop(self):
-        """Forget what checks have left; those that follow wait."""
+        """Drop all outcomes; further checks are synchronous."""
         self._outcomes = None
 
     def report(self, value):
-        """(3,) float64 on the device, which ``outcome`` reads on the host; checks that follow wait."""
+        """(3,) float64 on the device, for ``outcome`` on the host; ends the deferral."""
         outcomes, self._outcomes = self._outcomes, None
         return outcomes.report(value)
 
     def read(self, value):
-        """``(value, raised variances)`` as a float and an int, in one copy to the host.
+        """Return ``(value, clamped variances)``, a float and an int, in one copy to the host.
 
         Raises ``CheckFailed`` if a check has failed.
         """
@@ -124,7 +124,7 @@ class deferred:
 
 
 class synchronous(deferred):
-    """A ``with`` block in which each check waits for its outcome, blocks inside it included."""
+    """Context in which each check reads its outcome at once, nested contexts included."""
 
     __slots__ = ()
 
@@ -135,14 +135,14 @@ class synchronous(deferred):
     def __exit__(self, kind, error, trace):
         super().__exit__(kind, error, trace)
         if error is not None:
-            error._checks_unread = False  # no check was deferred, so that none knows more
+            error._checks_unread = False  # no check was deferred
 
 
 class until_end(deferred):
-    """A ``with`` block of several public calls whose checks are read once.
+    """Context of several public calls whose checks are read once, at the end.
 
-    A bound with its gradient inside it returns 0.0 as its value; what is true is read at the end.
-    Checks that follow the bound leave their outcomes beside its own.
+    Inside, a bound with its gradient returns the value 0.0; the actual value is read at the end.
+    Checks after the bound add their outcomes to those of the bound.
     """
 
     __slots__ = ("_value",)
@@ -154,21 +154,21 @@ class until_end(deferred):
 
     @property
     def holds_value(self):
-        """Whether a bound has left its value."""
+        """Whether a bound has stored its value."""
         return self._value is not None
 
     def leave(self, value):
-        """Take the value of a bound, in place of that of an earlier one."""
+        """Store the value of a bound, in place of an earlier one."""
         self._value = value
 
     def report_all(self):
-        """``report`` of the value that was left."""
+        """``report`` for the stored value."""
         value, self._value = self._value, None
         return self.report(value)
 
 
 def outcome(report):
-    """``(value, raised variances)`` of a ``report`` on the host.
+    """Return ``(value, clamped variances)`` of a ``report`` on the host.
 
     Raises ``CheckFailed`` if a check has failed.
     """
@@ -179,10 +179,10 @@ def outcome(report):
 
 
 def confirmed(function, args, options):
-    """``function(*args, **options)`` in a ``deferred`` block; once more, synchronously, if a check of it fails.
+    """Call ``function`` in a ``deferred`` block; if a check fails, call it again synchronously.
 
-    So does an error that comes before the checks are read: one of them may know its cause. Within
-    ``until_end`` the function belongs to that block, which deals with its errors.
+    An error raised before the checks are read also causes a second call, because a failed check can
+    be its cause. Inside ``until_end``, that block handles errors instead.
     """
     outer = _thread.checks
     joins = outer is not None and outer.until_end
@@ -202,28 +202,31 @@ def confirmed(function, args, options):
         return function(*args, **options)
 
 
-# --- for whoever does not hold the block --------------------------------------------------------
+# --- functions for the innermost block ------------------------------------------------------------
 
 
 def on_device(*arrays):
-    """Whether any of them lives on a device."""
+    """Whether any of the arrays is on a device."""
     return any(hasattr(a, "__cuda_array_interface__") for a in arrays)
 
 
 def pending():
-    """The innermost block, if its checks are deferred at present; else ``None``."""
+    """Return the innermost block if its checks are deferred at present, else None."""
     checks = _thread.checks
     return checks if checks is not None and checks.pending else None
 
 
 def defer(*arrays):
-    """``defer`` of the innermost block."""
+    """Call ``defer`` of the innermost block."""
     if _thread.checks is not None:
         _thread.checks.defer(*arrays)
 
 
 def read(value, leave=False):
-    """``read`` of the innermost block; with ``leave`` an ``until_end`` block takes the value, which then is 0.0 here."""
+    """Call ``read`` of the innermost block.
+
+    With ``leave``, an ``until_end`` block stores the value, and 0.0 is returned in its place.
+    """
     checks = pending()
     if checks is None:
         return float(value), 0
@@ -234,12 +237,15 @@ def read(value, leave=False):
 
 
 def flag():
-    """``flag`` of the innermost block; ``None`` outside."""
+    """Return ``flag`` of the innermost block; None outside."""
     return None if _thread.checks is None else _thread.checks.flag
 
 
 def within(array, low=None):
-    """Whether all numbers of an array on a device lie between ``low`` and infinity; True if the check is deferred."""
+    """Whether all numbers of an array on a device are finite and at least ``low``.
+
+    True if the check is deferred.
+    """
     if array.dtype.kind != "f":
         return low is None or none(array < low)
     array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
@@ -254,7 +260,7 @@ def within(array, low=None):
 
 
 def none(conditions):
-    """Whether none of the conditions holds, on any device; True if the check is deferred."""
+    """Whether no condition holds, on any device; True if the check is deferred."""
     checks = pending()
     if checks is None or not on_device(conditions):
         return not conditions.any()

@@ -1,4 +1,4 @@
-"""Models from the host to a device and back."""
+"""Move models between host and device."""
 
 import numpy as np
 
@@ -11,26 +11,25 @@ from .memory import explained
 
 
 def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
-    """A copy of a model, or of any record, with all of its numbers on a device.
+    """Copy a model, or any record, to a device.
 
     Parameters
     ----------
     tree : record
     device : str
-        "cuda" for CuPy's current device, "cuda:1" for the one with that number, "cpu" for
-        ``to_host``.
+        "cuda" for CuPy's current device, "cuda:1" for device 1, "cpu" for the same as ``to_host``.
 
     Returns
     -------
     record
-        Its leaves are CuPy arrays, 0-d for single numbers, which take the dtype of the others.
+        All leaves are CuPy arrays. Python numbers become 0-d arrays with the dtype of the others.
 
     Raises
     ------
     ImportError, RuntimeError
-        No CuPy, no driver, no such device.
+        CuPy, the driver or the device is missing.
     MemoryError
-        It does not fit: names the leaf.
+        The record does not fit; the message names the leaf.
 
     Examples
     --------
@@ -61,7 +60,7 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
 
 
 def to_host(tree: RecordT) -> RecordT:
-    """A copy of a model, or of any record, with NumPy arrays and numbers in place of those on a device.
+    """Copy a model, or any record, from a device to the host.
 
     Parameters
     ----------
@@ -70,11 +69,12 @@ def to_host(tree: RecordT) -> RecordT:
     Returns
     -------
     record
+        All leaves are NumPy arrays or numbers.
 
     Raises
     ------
     TypeError
-        This is no record.
+        ``tree`` is not a record.
 
     Examples
     --------
@@ -90,17 +90,17 @@ def to_host(tree: RecordT) -> RecordT:
 
 
 def home_of(tree):
-    """An array of the record that lives on a device, or None."""
+    """Return the first array of the record on a device, or None."""
     return next((value for _, _, value in leaves(tree) if on_device(value)), None)
 
 
 def like(value, home):
-    """A NumPy array or a number where ``home`` is; the copy to a device does not wait."""
+    """Copy a NumPy array or a number to the device of ``home``, asynchronously."""
     return np.asarray(value, like=home) if on_device(home) and not on_device(value) else value
 
 
 def all_like(home, **data):
-    """Arrays where ``home`` is, as ``like`` does it; a ``MemoryError`` calls them by these names."""
+    """Apply ``like`` to several arrays; the message of a ``MemoryError`` uses their names."""
     try:
         return tuple(like(value, home) for value in data.values())
     except MemoryError as error:

@@ -1,4 +1,4 @@
-"""The only place that asks "CPU or CUDA?"."""
+"""Dispatch of kernels by device: the only module that chooses between CPU and CUDA."""
 
 import functools
 import importlib
@@ -7,17 +7,17 @@ from numpy import float32, float64, ndarray, ndim
 
 from .memory import explained
 
-# what nearly all arguments are: to find a type here takes a fifth of the time of asking for an
-# attribute that is not there
+# the types of nearly all arguments: a look-up here takes a fifth of the time of testing for a
+# missing attribute
 _HOST = frozenset({ndarray, type(None), float, int, float64, float32})
-# its types, once they came: to ask one of its arrays for an attribute takes ten times as long
+# CuPy's types, once seen: testing one of its arrays for an attribute takes ten times as long
 _cupy: set = set()
 
 
 def backend_of(*arrays):
-    """Say where arrays live: "cpu" or "cuda"; Python numbers, 0-d arrays and ``None`` follow the others.
+    """Return the device of arrays, "cpu" or "cuda". Raise ``TypeError`` if both occur.
 
-    Raises ``TypeError`` where they are mixed.
+    Python numbers, 0-d arrays and ``None`` go with either.
     """
     for a in arrays:
         kind = type(a)
@@ -41,7 +41,7 @@ def backend_of(*arrays):
 
 
 def one_device(*named):
-    """Refuse arrays, given as (name, array), of which some live on a device and some do not."""
+    """Raise ``TypeError`` if only some of the arrays, given as (name, array), are on a device."""
     there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
     here = [
         f"`{name}`"
@@ -51,19 +51,19 @@ def one_device(*named):
     if there and here:
         raise TypeError(
             f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on"
-            ' the CPU; move all of them to one, models with fastsvgp.to_device(model, "cuda") or'
-            " fastsvgp.to_host(model), data with cupy.asarray or .get()"
+            ' the CPU; move models with fastsvgp.to_device(model, "cuda") or'
+            " fastsvgp.to_host(model), and data with cupy.asarray or .get()"
         )
 
 
 def shares_memory(a, b):
-    """Whether the bytes from the first to the last entry of one array meet those of the other, on any device."""
+    """Whether the memory ranges from first to last entry of two arrays overlap, on any device."""
     (a_low, a_high), (b_low, b_high) = map(_extent, (a, b))
     return a.size > 0 and b.size > 0 and a_low < b_high and b_low < a_high
 
 
 def _extent(a):
-    """The address of the first byte of an array, and that behind its last."""
+    """Return the address of the first byte of an array, and the address after its last."""
     on_device = hasattr(a, "__cuda_array_interface__")
     interface = a.__cuda_array_interface__ if on_device else a.__array_interface__
     start = interface["data"][0]
@@ -75,7 +75,7 @@ def _extent(a):
 
 
 def check_out(out, **read):
-    """Refuse an ``out`` that is not C-contiguous, or whose memory is that of an argument which is read while it is written."""
+    """Refuse an ``out`` that is not C-contiguous or overlaps an argument read during the call."""
     if out is None:
         return
     if not out.flags.c_contiguous:
@@ -85,17 +85,17 @@ def check_out(out, **read):
     for name, a in read.items():
         if shares_memory(out, a):
             raise ValueError(
-                f"`out` shares memory with `{name}`, which is read meanwhile; give it memory of"
-                " its own"
+                f"`out` shares memory with `{name}`, which is read during the call; pass a separate"
+                " array"
             )
 
 
 @functools.cache
 def family(stem):
-    """A function from named arrays to the module that implements a kernel family where they live.
+    """Return a function that maps named arrays to the module of a kernel family on their device.
 
-    Messages call the arrays by these names. It raises ``TypeError`` where they are mixed. What the
-    module of a device raises where memory runs out names one of them.
+    The function raises ``TypeError`` if the devices are mixed. Messages use these names, including
+    the message of a device module that runs out of memory.
     """
     host = None
 
@@ -112,7 +112,7 @@ def family(stem):
 
 
 def twin(stem, /, **arrays):
-    """The module that implements a kernel family where these arrays live: see ``family``."""
+    """Return the module of a kernel family on the device of these arrays; see ``family``."""
     return family(stem)(**arrays)
 
 
@@ -133,13 +133,13 @@ def _cuda_twin(stem):
         if error.name != name:
             raise
         raise TypeError(
-            f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version;"
-            " pass NumPy arrays (cupy.asnumpy)"
+            f"got CuPy arrays, but the family `{stem}` has no CUDA kernels in this version; pass"
+            " NumPy arrays (cupy.asnumpy)"
         ) from None
 
 
 class _Explaining:
-    """The module of a device: its functions say which array is to blame where memory runs out."""
+    """Wrapper of a device module that names an array if one of its functions runs out of memory."""
 
     __slots__ = ("_arrays", "_module")
 

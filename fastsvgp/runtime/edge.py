@@ -1,8 +1,8 @@
-"""The edge of the package: what happens around every call of a public function, in one place.
+"""The edge of the package: the work around every call of a public function.
 
-The call goes to whatever serves the kind of its model, with options that this kind takes. BLAS gets
-as many threads as the matrices deserve. On a device, checks are read with the result. Where memory
-runs out, the message names an argument.
+The edge picks the implementation for the type of the model and checks the options that this type
+takes. It sets the number of BLAS threads by the sizes of the matrices. On a device, it reads
+deferred checks with the result. If memory runs out, it names an argument in the message.
 """
 
 import functools
@@ -23,17 +23,19 @@ R = TypeVar("R")
 def public_call(
     kind: type | None = None, *, checks: bool = True, blas_threads: bool = True
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a public function of one that serves models of ``kind``; what is called goes by the kind of the first argument.
+    """Decorate the implementation of a public function for models of type ``kind``.
+
+    The type of the first argument selects the implementation that runs.
 
     Parameters
     ----------
     kind : type, optional
-        Without it the function is the same for whatever comes.
+        Type of model that the implementation serves. Default: any first argument.
     checks : bool
-        The function defers checks on a device.
+        Whether the function defers checks on a device.
     blas_threads : bool
-        Set the threads of BLAS for the time of the call. False for functions that call others on
-        smaller parts.
+        Set the number of BLAS threads during the call. False for functions that call other public
+        functions on smaller parts.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -49,7 +51,7 @@ def public_call(
             if kind is not None:
                 if not args and first in options:
                     args = (options.pop(first),)  # type: ignore[assignment]
-                if args:  # else Python says what is missing
+                if args:  # otherwise Python reports the missing argument
                     serves, named, rest = models.serving(name, args[0], first)
                     if not options.keys() <= named:
                         options = models.check_options(name, type(args[0]), options, named, rest)
@@ -73,7 +75,7 @@ def public_call(
 
 
 def run(function, *args, **options):
-    """``function(*args, **options)`` as the inside of a public call: with threads, checks and messages of its own."""
+    """Call ``function`` with the BLAS threads, deferred checks and messages of a public call."""
     try:
         with blas_threads_for((*args, *options.values())):
             return confirmed(function, args, options)

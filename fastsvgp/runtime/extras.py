@@ -1,13 +1,13 @@
-"""How to install optional packages, in the words of every message that advises it."""
+"""Advice on installing optional packages, shared by all messages that give it."""
 
 
 def install_hint(extra, *others):
-    """How to get an extra of this package, from wherever it was installed; ``others`` are extras that may take its place."""
-    alternative = f", or {' or '.join(others)} in its place" if others else ""
+    """Return the command that installs an extra of fastsvgp; ``others`` are alternative extras."""
+    alternative = f", or {' or '.join(others)} instead" if others else ""
     package = install_package(f'"fastsvgp[{extra}]"')
     return f'{package} (in a checkout: ".[{extra}]"{alternative})'
 
 
 def install_package(name):
-    """How to get a package of other people."""
+    """Return the command that installs another package."""
     return f"python -m pip install {name}"

@@ -1,8 +1,8 @@
-"""What is said where memory runs out: how much was asked for, and which argument drives it.
+"""Messages for ``MemoryError``: the size of the failed allocation, and the argument behind it.
 
-What was asked for has the size of an argument, or of a matrix with a row for each row of one
-argument and a column for each row of another. Of all these the one that is nearest in size is taken
-for it, and the longer side of that matrix is to blame.
+The argument is a guess. The allocation has the size of an argument, or of a matrix whose sides are
+the numbers of rows of two arguments. The candidate closest in size is chosen; of a matrix, the
+argument with the longer side is named.
 """
 
 import inspect
@@ -20,48 +20,53 @@ ADVICE = {
     "chunk_size": "a smaller `chunk_size`",
     "inducing": "fewer inducing inputs",
 }
-# whole numbers that stand for so many rows
+# integer arguments that are numbers of rows
 COUNTS = "chunk_size", "num_samples", "probes", "outputs", "width"
 
 
 def explained(error, arguments):
-    """A ``MemoryError`` with a message for the reader, in place of that of NumPy or CuPy.
+    """Return a ``MemoryError`` that names an argument, in place of that of NumPy or CuPy.
 
     Parameters
     ----------
     error : MemoryError
-        As it was raised, or explained already in terms of other arguments.
-    arguments : dict of str to anything
-        What may drive it: arrays, and the numbers in ``COUNTS``. Anything else is ignored.
+        As raised, or already explained in terms of other arguments.
+    arguments : dict
+        Candidates by name: arrays, and the numbers in ``COUNTS``. Other values are ignored.
     """
     while isinstance(error.__cause__, MemoryError):
         error = error.__cause__
     found = re.search(r"allocating ([\d,]+) bytes", str(error))
-    asked = int(found[1].replace(",", "")) if found else None
-    said = (
-        f"out of memory{f': {asked:,} bytes were asked for' if found else ''}"
+    requested = int(found[1].replace(",", "")) if found else None
+    text = (
+        f"out of memory{f': {requested:,} bytes were requested' if found else ''}"
         f" ({str(error).rstrip('.')})"
     )
     rows = {name: _rows(value) for name, value in arguments.items() if _has_rows(name, value)}
     if not rows:
-        return MemoryError(said)
-    driver = _driver({name: arguments[name] for name in rows}, rows, asked)
+        return MemoryError(text)
+    driver = _driver({name: arguments[name] for name in rows}, rows, requested)
     finest = getattr(arguments[driver], "dtype", None) != "float32"
     advice = " or ".join(filter(None, (ADVICE.get(driver.partition(".")[0]), finest and "float32")))
     listed = ", ".join(
         f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items()
     )
-    return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
+    return MemoryError(
+        f"{text}; of {listed}, `{driver}` determines it{advice and f': use {advice}'}"
+    )
 
 
 def name_culprit(error, function, args, options):
-    """``explained`` in terms of the arguments of a call of ``function``."""
+    """Call ``explained`` with the arguments of a call of ``function``."""
     positional = inspect.signature(function).parameters
     return explained(error, _named(dict(zip(positional, args, strict=False)) | options))
 
 
 def _named(arguments):
-    """Arguments of a public function by name: of a model its inducing inputs, and no chunks where there are none."""
+    """Candidates among the arguments of a public function, by name.
+
+    A model is replaced by its inducing inputs; ``chunk_size`` has no effect with ``full_cov``.
+    """
     models = [value.inducing for value in arguments.values() if hasattr(value, "inducing")]
     named = {}
     if models:
@@ -97,8 +102,8 @@ def _rows(value):
     return value if isinstance(value, int) else value.shape[max(0, value.ndim - 2)]
 
 
-def _driver(arguments, rows, asked):
-    """The name of what is to blame for so many bytes; where they are not known, for the largest matrix that there may be."""
+def _driver(arguments, rows, requested):
+    """Name the argument behind ``asked`` bytes; if unknown, behind the largest possible matrix."""
     arrays = {name: value for name, value in arguments.items() if not isinstance(value, int)}
     item = max((a.dtype.itemsize for a in arrays.values() if a.dtype.kind == "f"), default=8)
     guesses = [(math.prod(a.shape) * a.dtype.itemsize, name) for name, a in arrays.items()]
@@ -106,6 +111,6 @@ def _driver(arguments, rows, asked):
         (rows[a] * rows[b] * item, max(a, b, key=rows.get))
         for a, b in itertools.combinations_with_replacement(rows, 2)
     ]
-    if asked is None:
+    if requested is None:
         return max(guesses)[1]
-    return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(asked, 1))))[1]
+    return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(requested, 1))))[1]

@@ -1,4 +1,7 @@
-"""Where modules went whose paths a page once named, or pickles hold: the old path works, with a DeprecationWarning."""
+"""Moved modules whose old paths were documented or are in pickles.
+
+An old path still works, with a DeprecationWarning.
+"""
 
 import importlib
 import importlib.abc
@@ -31,7 +34,11 @@ MOVED = {
 
 
 class _Forwarding(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Asked first: a folder that an upgrade left behind would be a namespace package by the old name."""
+    """Finder for old paths.
+
+    It is the first finder, because a folder left behind by an upgrade would be a namespace package
+    of the old name.
+    """
 
     def find_spec(self, name, path=None, target=None):
         if name.removeprefix("fastsvgp.") in MOVED and name.startswith("fastsvgp."):
@@ -48,10 +55,10 @@ class _Forwarding(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module):
-        # of its own path, which the import has replaced
+        # restore the spec of the new path, which the import has replaced
         module.__spec__ = module.__spec__.loader_state
 
 
 def forward():
-    """Let the old paths work."""
+    """Install the finder for old paths."""
     sys.meta_path.insert(0, _Forwarding())

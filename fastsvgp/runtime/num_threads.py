@@ -1,4 +1,4 @@
-"""How many threads: what the user said, else what the environment says, else the cores and the CPU time that are ours."""
+"""The number of threads: set by the user, else by the environment, else by cores and CPU quota."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from .dispatch import twin
 
-MOST = 1024  # of helpers a process could want; a larger number is a slip
+MOST = 1024  # threads; a larger number is taken for a mistake
 VARIABLES = "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"
 
 _count = None
@@ -16,15 +16,15 @@ _share = None
 
 
 def get_num_threads() -> int:
-    """How many threads fastsvgp uses.
+    """Return the number of threads that fastsvgp uses.
 
     Returns
     -------
     int
-        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set;
-        else, of a rank of ``fs.distributed.mpi``, its part of the cores of the host; else the
-        smaller of the cores that this process may use and its CPU quota (of a control group),
-        rounded up.
+        The number passed to ``set_num_threads``; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``,
+        if set; else, on a rank of ``fs.distributed.mpi``, its share of the cores of the host; else
+        the number of cores available to this process or its CPU quota (of a control group), rounded
+        up, whichever is smaller.
 
     Examples
     --------
@@ -38,13 +38,13 @@ def get_num_threads() -> int:
 
 
 def share_cores(count):
-    """Let so many threads be the default: the part of the cores that is left to this process by others, who make room too."""
+    """Set the default number of threads: the share of the cores of one of several processes."""
     global _share
     _share = count
 
 
 def is_fixed():
-    """Whether the number is what the user, or the environment, said, or others count on."""
+    """Whether the user, the environment or ``share_cores`` has set the number."""
     return (
         _count is not None
         or _asked() > 0
@@ -54,41 +54,44 @@ def is_fixed():
 
 
 def set_num_threads(count: int | None) -> AbstractContextManager[None]:
-    """Set the number of threads of our own kernels and, for the time of our calls, the most that SciPy's BLAS uses.
+    """Set the number of threads of fastsvgp and the maximum for SciPy's BLAS during its calls.
 
     Parameters
     ----------
     count : int or None
-        From 1 to 1024; ``None`` goes back to the default of ``get_num_threads``.
+        Number of threads, 1 to 1024. ``None`` restores the default of ``get_num_threads``.
 
     Returns
     -------
     context manager
-        ``with set_num_threads(1): ...`` puts the number back afterwards, and in all of the block
-        SciPy's BLAS has no more threads than that: beside other busy processes SciPy's optimisers,
-        which call it between our calls, are several times as fast.
+        ``with set_num_threads(1): ...`` restores the number afterwards. It limits SciPy's BLAS
+        during the whole block: on a busy machine this makes SciPy's optimisers, which call BLAS
+        between our calls, several times as fast.
 
     Raises
     ------
     ValueError
-        ``count`` is not such a number.
+        ``count`` is not an integer from 1 to 1024 or None.
 
     Notes
     -----
-    Bounds, predictions, natural steps and updates of inverse factors set SciPy's OpenBLAS while
-    they run, never above what it was allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``), and put
-    it back afterwards: to ``count`` threads, or to one where the matrices are so small that a
-    second gains next to nothing, M^2 (M + batch) below 8 million, or where other processes want the
-    cores, which calls on several threads then wait for. What you or the environment said is kept
-    to: only the default number gives way to others. That pool belongs to the whole process: calls
-    of several Python threads at once share the least of their settings, and a product of yours that
-    runs beside such a call has it too. Where SciPy's BLAS is not OpenBLAS it keeps its own setting,
-    and functions of ``fastsvgp.kernels`` that are called directly leave it alone everywhere.
-    Results are bitwise equal for equal numbers of threads only.
+    Bounds, predictions, natural steps and updates of inverse factors set the threads of SciPy's
+    OpenBLAS while they run, and restore the number afterwards. They use ``count`` threads, but no
+    more than OpenBLAS is allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``). They use one thread
+    for small matrices, M^2 (M + batch) below 8 million, because a second gains almost nothing. They
+    also use one thread if other processes compete for the cores, because calls on several threads
+    then wait for one another; this applies only to the default number of threads, not to a number
+    set by you or the environment.
 
-    A process that forks while another of its Python threads is inside a product on two or more BLAS
-    threads may hang, parent and child, inside OpenBLAS: call ``set_num_threads(1)`` before such
-    threads start, or start processes by "spawn".
+    The pool of BLAS threads belongs to the whole process. Concurrent calls from several Python
+    threads share the smallest of their settings, and so does a matrix product of your own code that
+    runs at the same time. A BLAS other than OpenBLAS keeps its setting. Functions of
+    ``fastsvgp.kernels`` that you call directly never change the setting. Results are bitwise equal
+    only for equal numbers of threads.
+
+    If a process forks while another Python thread is inside a product on two or more BLAS threads,
+    parent and child can deadlock inside OpenBLAS. Call ``set_num_threads(1)`` before those threads
+    start, or use the start method "spawn".
 
     Examples
     --------
@@ -129,9 +132,9 @@ def _checked(count):
 
 @functools.cache
 def _asked():
-    """What the environment says, read once; 0 where it says nothing that can be followed."""
+    """Return the number set by the environment, read once; 0 if there is no valid one."""
     for name in VARIABLES:
-        # OpenMP allows a list, one for each level of nesting
+        # OpenMP allows a list, one number per nesting level
         first = os.environ.get(name, "").partition(",")[0].strip()
         if first.isdecimal() and int(first) > 0:
             return min(int(first), MOST)
@@ -141,33 +144,33 @@ def _asked():
 def _cores():
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
+    except AttributeError:  # missing on some platforms
         return os.cpu_count() or 1
 
 
 @functools.cache
 def _quota():
-    """The quota of this process in cores, read once; 0 where there is none."""
+    """Return the CPU quota of this process in cores, read once; 0 if there is none."""
     return cpu_quota()
 
 
 def cpu_quota(groups="/proc/self/cgroup", root="/sys/fs/cgroup"):
-    """Cores' worth of CPU time that the control groups of this process allow, rounded up; 0 where nothing limits it.
+    """Return the CPU quota of this process's control groups in cores, rounded up; 0 if unlimited.
 
     Parameters
     ----------
     groups : path
-        Where Linux lists the groups of a process, one of each hierarchy a line:
+        File in which Linux lists the groups of a process, one line per hierarchy:
         ``number:controllers:/path``.
     root : path
-        Where they are mounted: version 2 here or, beside version 1, in ``unified``; version 1 in a
-        folder by its controllers.
+        Mount point of the groups. Version 2 is mounted here, or in ``unified`` beside version 1;
+        version 1 is in folders named after its controllers.
 
     Notes
     -----
-    A group has at most what those above it have, so all of them are read. In a container the path
-    may be that of the host, which cannot be seen from inside; the root of the mount is then the
-    container's own group.
+    A group is limited by all groups above it, so all of them are read. In a container the path can
+    be that of the host, which is invisible inside; the root of the mount is then the group of the
+    container.
     """
     root, found = pathlib.Path(root), []
     try:
@@ -197,7 +200,10 @@ def _quota_of_version_1(folder):
 
 
 def _ratio(quota, period):
-    """Microseconds of CPU time in so many of the clock; 0 for no limit, which version 2 writes as "max" and version 1 as -1."""
+    """Divide quota by period, both in microseconds as text; 0 for no limit.
+
+    Version 2 writes no limit as "max", version 1 as -1.
+    """
     return (
         int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else 0
     )

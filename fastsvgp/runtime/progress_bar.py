@@ -1,20 +1,20 @@
-"""The progress of a training on stderr: a tqdm bar on a terminal, a line now and then elsewhere."""
+"""Training progress on stderr: a tqdm bar on a terminal, a few lines elsewhere."""
 
 import sys
 import threading
 import time
 
-LINES = 10  # of progress, without a terminal
-PATIENCE = 3.0  # seconds without a first step, until compiling is mentioned
+LINES = 10  # printed without a terminal
+PATIENCE = 3.0  # seconds without a first step before a note about compilation
 
 
 class Progress:
-    """A callback ``(step, value, info)`` that shows the ELBO, averaged over some steps.
+    """Callback ``(step, value, info)`` that shows a moving average of the ELBO.
 
     Parameters
     ----------
     total : int
-        Steps to come.
+        Number of steps.
     quiet : bool
         Show nothing.
 
@@ -50,8 +50,8 @@ class Progress:
 
     def _explain(self):
         beside(
-            "  note       the first run of each kind compiles its kernels, up to a minute in all;"
-            " later ones do not"
+            "  note       the first run of each kind compiles its kernels, which takes up to a"
+            " minute; later runs do not"
         )
 
     def __call__(self, step, value, info):
@@ -77,7 +77,7 @@ class Progress:
             )
 
     def close(self):
-        """End the bar where it is."""
+        """Close the bar at the current step."""
         self._waiting.cancel()
         if self._bar is not None:
             if self._smooth is not None:
@@ -86,7 +86,7 @@ class Progress:
 
 
 def beside(line):
-    """Print beside a bar, if there is one."""
+    """Print a line without disturbing a bar."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is not None:
         tqdm.tqdm.write(line, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Signals that ask for the end: Ctrl-C, which Python loses now and then; SIGTERM and SIGHUP, at which there is time to save."""
+"""Signals that end a run: Ctrl-C, which Python can lose, and SIGTERM and SIGHUP, to save first."""
 
 import signal
 import threading
@@ -9,7 +9,10 @@ ENDING = tuple(number for number in (signal.SIGTERM, HANGUP) if number is not No
 
 
 class _Watch:
-    """A handler of signals: notes them in ``asked`` and raises ``KeyboardInterrupt``, but for the first while it ``waits``."""
+    """Signal handler that records signals in ``asked`` and raises ``KeyboardInterrupt``.
+
+    While ``waits`` is true, the first signal is only recorded.
+    """
 
     def __init__(self, hung_up):
         self.asked, self.waits, self._hung_up = [], False, hung_up
@@ -26,7 +29,7 @@ class _Watch:
 
 
 def _watch():
-    """The handler of the ``remembered`` that is open, or None."""
+    """Return the handler of the open ``remembered``, or None."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, *ENDING)]
     return next((handler for handler in handlers if isinstance(handler, _Watch)), None)
 
@@ -37,17 +40,18 @@ def _in_main_thread():
 
 @contextmanager
 def remembered(ending=False, hung_up=None):
-    """A list that is empty until Ctrl-C is pressed or, with ``ending``, SIGTERM or SIGHUP comes; it holds their numbers.
+    """Collect signals in a list: Ctrl-C and, with ``ending``, SIGTERM and SIGHUP.
 
-    The ``KeyboardInterrupt`` of Ctrl-C comes as ever, and one for the others. But where it lands in
-    the callback of a weak reference, such as those by which the kernels hand memory on, Python
-    prints it and goes on: once in about fifty times, measured. A loop that looks here after each
-    step ends all the same. After a first signal only Ctrl-C raises again: who ends a service or
-    closes a terminal may send two at once, and the first is being obeyed.
+    Each also raises ``KeyboardInterrupt``. But if that exception lands in the callback of a weak
+    reference, for example one with which the kernels recycle memory, Python prints it and
+    continues: about once in fifty times, measured. A loop that checks the list after each step
+    still ends. After the first signal only Ctrl-C raises again, because closing a terminal or
+    stopping a service can send two signals at once.
 
-    Only what nobody else handles is watched, and only from the main thread, where signals arrive;
-    under ``nohup`` SIGHUP stays ignored. Inside another ``remembered`` this is the list of that
-    one. At the end all handlers are as they were. ``hung_up`` is called first at a SIGHUP.
+    Only signals with their default handler are watched, and only from the main thread, which
+    receives them; under ``nohup`` SIGHUP stays ignored. Inside another ``remembered`` the list is
+    that of the outer one. At the end all handlers are restored. ``hung_up`` is called first at a
+    SIGHUP.
     """
     outer = _watch()
     if outer is not None or not _in_main_thread():
@@ -71,16 +75,16 @@ def remembered(ending=False, hung_up=None):
 
 @contextmanager
 def obeyed(ending):
-    """``remembered`` for a training: the first signal waits; in the end SIGTERM and SIGHUP do what they would have done at once.
+    """``remembered`` for training: the first signal only waits in the list.
 
-    The first is noted and no more: a loop that looks at the list after each step ends with all of
-    that step done. From the second signal on Ctrl-C raises, wherever it lands. Inside a
-    ``remembered`` the first signal waits for as long as this is open.
+    A loop that checks the list after each step thus ends with a complete step. From the second
+    signal on Ctrl-C raises immediately. At the end, SIGTERM and SIGHUP are raised again with their
+    usual effect, unless this is inside a ``remembered``.
     """
     nested, asked = _watch() is not None, []
     try:
         with remembered(ending) as asked:
-            # one of no signal where others handle them all, and in threads that get none
+            # without effect if others handle all signals, and in threads that receive none
             watch = (_watch() if _in_main_thread() else None) or _Watch(None)
             before, watch.waits = watch.waits, True
             try:

@@ -1,8 +1,8 @@
-"""Estimators for scikit-learn: sparse Gaussian processes that standardise, start, train and predict in the units of the data.
+"""Sparse Gaussian processes as scikit-learn estimators, in the units of the data.
 
-``SVGPRegressor().fit(X, y).predict(X)`` and ``SVGPClassifier().fit(X, y).predict_proba(X)``. This
-package is alone in importing scikit-learn: ``python -m pip install "fastsvgp[sklearn]"`` (in a
-checkout: ``".[sklearn]"``).
+``SVGPRegressor().fit(X, y).predict(X)`` and ``SVGPClassifier().fit(X, y).predict_proba(X)``. They
+standardise the data, choose a start, and train. Only this package imports scikit-learn: ``python -m
+pip install "fastsvgp[sklearn]"`` (in a checkout: ``".[sklearn]"``).
 """
 
 from .classifier import SVGPClassifier

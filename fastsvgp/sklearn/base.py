@@ -1,4 +1,4 @@
-"""What both estimators share: settings to a start, a training to fitted attributes."""
+"""Base class of both estimators: from settings to a start, and from training to attributes."""
 
 import numbers
 from contextlib import closing
@@ -19,9 +19,9 @@ from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
 from .kernels import fixed_fields, from_kernel
-from .training import Stopping, scattered, train, warn_of_nothing
+from .training import Stopping, perturbed, train, warn_if_uninformative
 
-IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
+IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
 SETTINGS_OF_TRAINING = (
     "solver",
@@ -34,14 +34,17 @@ SETTINGS_OF_TRAINING = (
 
 
 class SVGPEstimator(BaseEstimator):
-    """Base of both."""
+    """Base class of ``SVGPRegressor`` and ``SVGPClassifier``."""
 
     _settings_of_start: tuple[str, ...] = ("posterior", "mean", "ard", "normalize_X")
 
-    # --- data ------------------------------------------------------------------------------------------------------------
+    # --- data -------------------------------------------------------------------------------------
 
     def _validated(self, X, y="no_validation", reset=False):
-        """X, or X and y, as scikit-learn checks them, X in float64 or float32. It would drop masks."""
+        """Validate X, or X and y, with scikit-learn; X becomes float64 or float32.
+
+        Masked arrays are refused first, because scikit-learn would drop the mask.
+        """
         check.unmasked("X", X)
         check.unmasked("y", y)
         options = {"dtype": [np.float64, np.float32], "reset": reset}
@@ -60,13 +63,13 @@ class SVGPEstimator(BaseEstimator):
     def _dtype(self):
         return stacked(self.model_.inducing).dtype
 
-    # --- fit ---------------------------------------------------------------------------------------------------------------
+    # --- fit --------------------------------------------------------------------------------------
 
     def _weighted(self, X, y, weights):
-        """The rows of positive weight, equal ones made one whose weight is their sum; None where all count once.
+        """Drop rows of weight 0, and merge equal rows to one with the sum of their weights.
 
-        So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a
-        difference in rounding.
+        Weights and repeated rows thus train to equal bits; otherwise L-BFGS can amplify differences
+        in rounding to a thousandth. The weights are None if every row counts once.
         """
         if weights is not None:
             check.unmasked("sample_weight", weights)
@@ -88,15 +91,15 @@ class SVGPEstimator(BaseEstimator):
         return X[first], y[first], np.bincount(which.ravel(), weights).astype(X.dtype)
 
     def _fit(self, X, y, weights, labels=None):
-        """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by.
+        """Train on validated X, y, and weights or None, with checked settings.
 
-        Settings are checked.
+        Held-out rows are stratified by ``labels``.
         """
         restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts).tolist()
         if isinstance(self.random_state, numbers.Integral):
-            seeds[1] = int(self.random_state)  # as --seed of the command line
-        held = None
+            seeds[1] = int(self.random_state)  # like --seed of the command line
+        held_out = None
         if self.early_stopping:
             try:
                 rows, others = train_test_split(
@@ -104,23 +107,23 @@ class SVGPEstimator(BaseEstimator):
                 )
             except ValueError as error:
                 raise ValueError(
-                    f"early_stopping=True with validation_fraction={fraction:g} cannot hold rows"
-                    f" out of the {len(X)} there are: {error}"
+                    f"early_stopping=True with validation_fraction={fraction:g} cannot hold out"
+                    f" rows of the {len(X)} given: {error}"
                 ) from None
-            held, X, y = (X[others], y[others]), X[rows], y[rows]
+            held_out, X, y = (X[others], y[others]), X[rows], y[rows]
             weights, weights_held = (
                 (None, None) if weights is None else (weights[rows], weights[others])
             )
         start, kind = self._start(X, y, weights, seeds[1])
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
-            held = *self._units(start.scale, *held), weights_held
-        stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
+            held_out = *self._units(start.scale, *held_out), weights_held
+        stopping, best = Stopping(held_out, self.n_iter_no_change, float(self.tol)), None
         for run, seed in enumerate(seeds[1:]):
             if run:
                 start = replace(
                     start,
-                    model=scattered(
+                    model=perturbed(
                         start.model, np.random.default_rng(seed), start.fit.get("fixed", ())
                     ),
                 )
@@ -138,14 +141,14 @@ class SVGPEstimator(BaseEstimator):
         )
         self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
         self.plan_, self.story_ = None, ()
-        # all is set, so that the estimator can be used; a search over settings ends here
+        # raised last, when the estimator can be used; this also ends a search over settings
         if trained.interrupted:
             raise KeyboardInterrupt
-        warn_of_nothing(best, Xs, ys, weights)
+        warn_if_uninformative(best, Xs, ys, weights)
         return self
 
     def _check_settings(self):
-        """Those that no recipe looks at, or that ``fit`` of fastsvgp has by other names."""
+        """Check settings that no recipe checks, or that ``fastsvgp.fit`` has by other names."""
         for name in ("max_iter", "batch_size", "n_iter_no_change"):
             check.whole(name, getattr(self, name))
         check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
@@ -166,33 +169,33 @@ class SVGPEstimator(BaseEstimator):
                 f"`inducing` must be one of {names}, or an (M, D) array; got {self.inducing!r:.200}"
             )
         if check.scalar("tol", self.tol) < 0:
-            raise ValueError(f"`tol` must be zero or positive, got {self.tol:g}")
+            raise ValueError(f"`tol` must be non-negative, got {self.tol:g}")
         check.positive(
             "learning_rate",
             check.scalar("learning_rate", self.learning_rate),
-            "; 0.01 is a fair choice",
+            "; try 0.01",
         )
         fraction = check.scalar("validation_fraction", self.validation_fraction)
         if not 0 < fraction < 1:
             raise ValueError(
-                f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds a"
-                " tenth out"
+                f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds"
+                " out a tenth"
             )
 
     @staticmethod
     def _units(scale, X, y):
-        """Data as the model wants them, in the dtype of X."""
+        """Scale data for the model, in the dtype of X."""
         y = np.asarray(scale.y(y))
         return np.ascontiguousarray(scale.X(X), X.dtype), (
             y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
         )
 
     def _start(self, X, y, weights, seed):
-        """``(Start, class of the posterior)``: from the recipe or, with ``warm_start``, from the model there is."""
+        """Return ``(Start, class of the posterior)``, from the recipe or by ``warm_start``."""
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._holding(self._going_on(X, y, weights, training, seed)), type(
+            return self._with_fixed(self._warm_start(X, y, weights, training, seed)), type(
                 self.model_.posterior
             )
         by_name = isinstance(self.inducing, str)
@@ -204,13 +207,19 @@ class SVGPEstimator(BaseEstimator):
         )
         covariance, likelihood = self._covariance_and_likelihood()
         start = self._recipe(
-            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
+            X,
+            y,
+            self.n_inducing if by_name else self.inducing,
+            covariance,
+            likelihood=likelihood,
+            weights=weights,
+            rng=seed,
             **settings,
-        )  # fmt: skip
-        return self._holding(start), kind
+        )
+        return self._with_fixed(start), kind
 
     def _covariance_and_likelihood(self):
-        """The settings of these names; a kernel of scikit-learn translated, its noise given to the likelihood."""
+        """Return both settings; a scikit-learn kernel is translated, with its noise."""
         if not isinstance(self.covariance, Kernel):
             return self.covariance, self.likelihood
         covariance, noise = from_kernel(self.covariance)
@@ -218,13 +227,13 @@ class SVGPEstimator(BaseEstimator):
             return covariance, self.likelihood
         if not (isinstance(self.likelihood, str) and self.likelihood == "gaussian"):
             raise ValueError(
-                f"`covariance` {self.covariance} holds a WhiteKernel, which is Gaussian noise, but"
+                f"`covariance` {self.covariance} has a WhiteKernel, which is Gaussian noise, but"
                 f" `likelihood` is {self.likelihood!r}; leave the WhiteKernel out"
             )
         return covariance, Gaussian(noise)
 
-    def _holding(self, start):
-        """The start, with the numbers that a kernel of scikit-learn has "fixed" held where they are."""
+    def _with_fixed(self, start):
+        """Return the start, with the parameters that a scikit-learn kernel has "fixed" fixed."""
         if not isinstance(self.covariance, Kernel):
             return start
         names = fixed_fields(self.covariance)
@@ -232,13 +241,13 @@ class SVGPEstimator(BaseEstimator):
             names = tuple(
                 "noise_variance" if name == "likelihood.variance" else name for name in names
             )
-        # a warm start may have been of another kernel
+        # a warm start can have another kernel
         there = {path for path, _, _ in leaves(start.model)}
         fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
         return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
-    def _going_on(self, X, y, weights, training, seed):
-        """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
+    def _warm_start(self, X, y, weights, training, seed):
+        """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         kind = type(model.posterior)
         solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
@@ -251,9 +260,15 @@ class SVGPEstimator(BaseEstimator):
             )
         settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}
         fit = recipes.training(
-            solver, self.model_.likelihood, kind, steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
-            natural_step_size=recipes.checked_natural_step(self.natural_step_size), seed=seed, at_rows=at_rows, **settings,
-        )  # fmt: skip
+            solver,
+            self.model_.likelihood,
+            kind,
+            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
+            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
+            seed=seed,
+            at_rows=at_rows,
+            **settings,
+        )
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_
@@ -261,14 +276,14 @@ class SVGPEstimator(BaseEstimator):
             y,
         )
 
-    # --- predictions ---------------------------------------------------------------------------------------------------------
+    # --- predictions ------------------------------------------------------------------------------
 
     def _ready(self, X):
-        """Standardised inputs, as the model wants them."""
+        """Return standardised inputs of a fitted model."""
         check_is_fitted(self)
         return self._standardised(self._validated(X))
 
 
 def _merit(trained):
-    """What restarts are compared by: held-out log density where there is one, else the bound."""
+    """Score of a restart: held-out log density if there is one, else the bound."""
     return trained.bound if trained.score is None else trained.score

@@ -1,4 +1,4 @@
-"""The classifier."""
+"""``SVGPClassifier``, the scikit-learn classifier."""
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -25,23 +25,26 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     time_budget : float, optional
         As of ``SVGPRegressor``.
     likelihood : str or Likelihood
-        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
-        the first for two classes, and "softmax" for more.
+        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax". "auto" is
+        "bernoulli-probit" for two classes, and "softmax" for more.
     covariance, n_inducing, inducing, posterior, mean, ard
-        As of ``SVGPRegressor``.
+        As in ``SVGPRegressor``.
     solver, max_iter, batch_size, learning_rate, natural_step_size
-        As of ``SVGPRegressor``; there is no collapsed bound, so ``solver`` is "natural", "adam" or
+        As in ``SVGPRegressor``. There is no collapsed bound, so ``solver`` is "natural", "adam" or
         "auto".
     early_stopping, validation_fraction, n_iter_no_change, tol
-        As of ``SVGPRegressor``; rows held out are stratified by class.
+        As in ``SVGPRegressor``; held-out rows are stratified by class.
     n_restarts_optimizer, normalize_X, jitter, warm_start, random_state, verbose
-        As of ``SVGPRegressor``.
+        As in ``SVGPRegressor``.
 
     Attributes
     ----------
     classes_ : (C,) array
-    model_, jitter_, inducing_, lower_bound_, lower_bounds_, n_iter_, scale_, n_features_in_, feature_names_in_
-        As of ``SVGPRegressor``.
+        Labels of the classes, sorted.
+    model_, jitter_, inducing_, lower_bound_, lower_bounds_, n_iter_, scale_
+        As in ``SVGPRegressor``.
+    n_features_in_, feature_names_in_
+        As in other estimators.
 
     plan_ : dict or None
     story_ : tuple of str
@@ -49,7 +52,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
 
     Notes
     -----
-    One class alone is an error, and there is no ``partial_fit``: see ``SVGPRegressor``.
+    At least two classes are needed. There is no ``partial_fit``: see ``SVGPRegressor``.
 
     Examples
     --------
@@ -62,11 +65,32 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     """
 
     def __init__(
-        self, covariance="matern32", *, time_budget=None, likelihood="auto", n_inducing=256, inducing="kmeans",
-        posterior="whitened", mean=None, ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01,
-        natural_step_size="auto", n_restarts_optimizer=0, normalize_X=True, jitter=None, early_stopping=False,
-        validation_fraction=0.1, n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
-    ):  # fmt: skip
+        self,
+        covariance="matern32",
+        *,
+        time_budget=None,
+        likelihood="auto",
+        n_inducing=256,
+        inducing="kmeans",
+        posterior="whitened",
+        mean=None,
+        ard=True,
+        solver="auto",
+        max_iter=100,
+        batch_size=512,
+        learning_rate=0.01,
+        natural_step_size="auto",
+        n_restarts_optimizer=0,
+        normalize_X=True,
+        jitter=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        tol=1e-4,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
         self.covariance = covariance
         self.time_budget = time_budget
         self.likelihood = likelihood
@@ -106,7 +130,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         return tags
 
     def fit(self, X, y, sample_weight=None):
-        """Fit to X (N, D) and labels y (N,), rows weighted by ``sample_weight`` (N,), zero or positive."""
+        """Fit to X (N, D) and labels y (N,), with non-negative weights (N,) of rows."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
         if (
@@ -115,8 +139,8 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         ):
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass."
-                " That is so for the Bernoulli likelihoods; likelihood='auto' goes by y, and"
-                " 'softmax' and 'robustmax' are for more classes"
+                " Bernoulli likelihoods have two classes; give likelihood='auto', 'softmax' or"
+                " 'robustmax' for more"
             )
         X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
         self._check_settings()
@@ -126,24 +150,24 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         return self._fit(X, y, weights, labels=y)
 
     def predict_proba(self, X):
-        """Probabilities (N, C) of the classes, in the order of ``classes_``."""
+        """Return class probabilities (N, C), in the order of ``classes_``."""
         Xs = self._ready(X)
         mean, _ = predict_y(self.model_, Xs, jitter=self.jitter_)
         return mean if mean.ndim == 2 else np.stack([1 - mean, mean], axis=1)
 
     def predict(self, X):
-        """The most probable class (N,) of each row."""
+        """Return the most probable class of each row, (N,)."""
         check_is_fitted(self)
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def score(self, X, y, sample_weight=None):
-        """The accuracy of predictions at X (N, D), rows weighted by ``sample_weight`` (N,)."""
+        """Return the accuracy of predictions at X (N, D), with weights (N,) of rows."""
         check.unmasked("y", y)
         check.unmasked("sample_weight", sample_weight)
         return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
-        """Draws (N, n_samples) of labels at X (N, D), of one function in each."""
+        """Sample labels (N, n_samples) at X (N, D); each column is from one function."""
         Xs, rng = (
             self._ready(X),
             np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
@@ -152,7 +176,7 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         return self.classes_[draw(self.model_.likelihood, f, rng).T]
 
     def log_predictive_density(self, X, y):
-        """Log probability (N,) of labels y."""
+        """Return the log probability (N,) of labels y."""
         check_is_fitted(self)
         X, y = self._validated(X, y)
         Xs, codes = self._units(self.scale_, X, column_or_1d(y))

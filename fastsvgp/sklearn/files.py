@@ -1,4 +1,7 @@
-"""Fitted estimators as files: the model as ``fastsvgp.save`` writes it; settings and scaling as JSON. No pickle."""
+"""Save and load fitted estimators without pickle.
+
+The model is stored as by ``fastsvgp.save``, settings and scaling as JSON.
+"""
 
 import numpy as np
 from sklearn.gaussian_process import kernels
@@ -21,27 +24,29 @@ from .model_search import inducing_of
 from .regressor import SVGPRegressor
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-EXTRA, FORMAT = "estimator", 2  # 2 has maps of inputs
+EXTRA, FORMAT = "estimator", 2  # format 2 has maps of inputs
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
 def save(path, estimator):
-    """Write a fitted estimator to ``path`` as .npz, all of it or nothing.
+    """Write a fitted estimator to ``path`` as .npz, atomically.
 
     Parameters
     ----------
     path : path-like
-        Written exactly as given.
+        Used exactly as given; no suffix is added.
     estimator : SVGPRegressor or SVGPClassifier
 
     Raises
     ------
     NotFittedError
+        The estimator is not fitted.
     TypeError
-        Another estimator (of a class derived from these too), or a setting that is no number, text,
-        array, record or kernel, such as a RandomState or a schedule.
+        The estimator is of another class (subclasses included). Or a setting cannot be stored,
+        because it is not a number, text, array, record or kernel, but for example a RandomState or
+        a schedule.
     OSError
-        As ``fastsvgp.save``.
+        As in ``fastsvgp.save``.
 
     Examples
     --------
@@ -79,14 +84,14 @@ def save(path, estimator):
         "plan_": estimator.plan_,
         "story_": list(estimator.story_),
     }
-    if estimator.scale_.x_map is not None:  # which versions before it cannot read
+    if estimator.scale_.x_map is not None:  # format 1 has no maps
         about["format"] = FORMAT
         about["scale"]["x_map"] = estimator.scale_.to_json()["x_map"]
     save_record(path, estimator.model_, **{EXTRA: about})
 
 
 def load(path):
-    """Read an estimator that ``save`` wrote.
+    """Read an estimator written by ``save``.
 
     Parameters
     ----------
@@ -95,14 +100,14 @@ def load(path):
     Returns
     -------
     SVGPRegressor or SVGPClassifier
-        Fitted: it predicts as the one that was saved, to the bit.
+        Fitted estimator, with predictions equal to the last bit.
 
     Raises
     ------
     OSError
-        No such file, or it cannot be opened.
+        The file does not exist or cannot be opened.
     DataFileError
-        Not such a file, damaged, or written by a newer version.
+        The file holds no estimator, is damaged, or was written by a newer version.
 
     Examples
     --------
@@ -118,13 +123,13 @@ def load(path):
     model, extra = load_with_extra(path)
     if EXTRA not in extra:
         raise DataFileError(
-            f"{path} holds a {type(model).__name__}, and no estimator; fastsvgp.load reads it"
+            f"{path} holds a {type(model).__name__}, not an estimator; read it with fastsvgp.load"
         )
     about = extra[EXTRA]
     try:
         if about["format"] > FORMAT:
             raise DataFileError(
-                f"{path} has estimator format {about['format']}, and this version of fastsvgp reads"
+                f"{path} has estimator format {about['format']}, but this version of fastsvgp reads"
                 f" up to {FORMAT}; load it with the version that wrote it, or a newer one"
             )
         return _estimator(model, about)
@@ -132,12 +137,12 @@ def load(path):
         raise
     except (TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise DataFileError(
-            f"{path} does not hold what save writes, or it is damaged ({error})"
+            f"{path} was not written by fastsvgp.sklearn.save, or it is damaged ({error})"
         ) from error
 
 
 def _estimator(model, about):
-    """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
+    """Build an estimator from untrusted JSON; errors are raised here, not in a prediction."""
     kind = ESTIMATORS[about["class"]]
     check.svgp(model)
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
@@ -163,11 +168,11 @@ def _estimator(model, about):
 
 
 def _check(estimator):
-    """That the parts of an estimator go together."""
+    """Check that the parts of an estimator are consistent."""
     scale, D = estimator.scale_, (estimator.n_features_in_,)
     columns = (estimator.model_.covariance.num_columns(estimator.model_.inducing),)
     if not D == scale.x_mean.shape == scale.x_scale.shape == columns:
-        raise ValueError("model, scaling and number of features do not go together")
+        raise ValueError("model, scaling and number of features are inconsistent")
     numbers = [
         np.asarray(value, np.float64)
         for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)
@@ -175,20 +180,20 @@ def _check(estimator):
     if not all(np.isfinite(value).all() for value in numbers) or not all(
         (numbers[i] > 0).all() for i in (1, 3)
     ):
-        raise ValueError("a scaling must be of finite numbers, and its scales positive")
+        raise ValueError("the scaling must hold finite numbers, with positive scales")
     if scale.x_map is not None and len(scale.x_map) != D[0]:
-        raise ValueError("the scaling has maps of another number of inputs")
+        raise ValueError("the scaling has maps for another number of inputs")
     check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
         check.scalar(name, getattr(estimator, name))
     num_latent = estimator.model_.likelihood.num_latent
     if isinstance(estimator, SVGPClassifier):
         if len(scale.classes) != (2 if num_latent is None else num_latent):
-            raise ValueError(f"{len(scale.classes)} classes do not go with the likelihood")
+            raise ValueError(f"{len(scale.classes)} classes do not match the likelihood")
         if not np.array_equal(np.unique(scale.classes), scale.classes):
             raise ValueError("the classes are not sorted, or not distinct")
     elif num_latent is not None:
-        raise ValueError("a regressor has a likelihood of classes")
+        raise ValueError("a regressor cannot have a classification likelihood")
     else:
         posterior = estimator.model_.posterior
         outputs = posterior.check_size(*posterior.set_sizes(len(estimator.inducing_)))
@@ -196,19 +201,19 @@ def _check(estimator):
         if not right or not all(
             np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)
         ):
-            raise ValueError("model, scaling and number of targets do not go together")
+            raise ValueError("model, scaling and number of targets are inconsistent")
 
 
-# --- settings as JSON ----------------------------------------------------------------------------------------------------------
+# --- settings as JSON -----------------------------------------------------------------------------
 
 
 def _plain(name, value):
-    """What JSON holds of a setting: plain values as they are, others as a dict that says what they are."""
+    """Convert a setting for JSON: plain values unchanged, others as a dict with their type."""
     if isinstance(value, np.ndarray):
         if value.dtype == object and not all(
             isinstance(item, str | bool | int | float) for item in value.ravel()
         ):
-            raise TypeError(f"save: {name} holds objects that are no numbers or text")
+            raise TypeError(f"save: {name} holds objects that are neither numbers nor text")
         return {"array": value.tolist(), "dtype": value.dtype.str}
     if is_record(value):
         arrays = {
@@ -220,8 +225,8 @@ def _plain(name, value):
     if isinstance(value, kernels.Kernel):
         if type(value).__module__ != kernels.__name__:
             raise TypeError(
-                f"save: {name} is a {type(value).__name__}, which is no kernel of"
-                " scikit-learn's own"
+                f"save: {name} is a {type(value).__name__}, which is not a kernel defined by"
+                " scikit-learn"
             )
         return {
             "kernel": type(value).__name__,
@@ -241,7 +246,7 @@ def _rebuilt(plain):
         dtype = np.dtype(plain["dtype"])
         if dtype.kind not in "fiubUO":
             raise ValueError(f"an array of dtype {dtype}")
-        # text as wide as it is, whatever the file claims
+        # the width of text comes from its content, not from the file
         return np.array(plain["array"], "U" if dtype.kind == "U" else dtype)
     if "record" in plain:
         return from_header(
@@ -250,7 +255,7 @@ def _rebuilt(plain):
     if "kernel" in plain:
         kind = getattr(kernels, plain["kernel"])
         if not issubclass(kind, kernels.Kernel):
-            raise ValueError(f"{plain['kernel']} is no kernel")
+            raise ValueError(f"{plain['kernel']} is not a kernel")
         return kind(**{name: _rebuilt(value) for name, value in plain["settings"].items()})
     items = [_rebuilt(item) for item in plain["tuple" if "tuple" in plain else "list"]]
     return tuple(items) if "tuple" in plain else items

@@ -1,4 +1,4 @@
-"""scikit-learn's kernels as covariances of ours."""
+"""Translate scikit-learn kernels to fastsvgp covariances."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
 
 @dataclass(frozen=True)
 class _Number:
-    """A leaf of a covariance on its way, and whether it is fixed: None where the kernel has no parameter for it."""
+    """A leaf of a covariance, and whether it is fixed: None if the kernel has no such parameter."""
 
     value: Any
     fixed: bool | None
@@ -28,27 +28,26 @@ ONE = _Number(1.0, None)  # the variance of an RBF
 
 
 def from_kernel(kernel):
-    """The covariance that a kernel of scikit-learn is, and its noise.
+    """Translate a scikit-learn kernel to a covariance and a noise variance.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
         ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity, ``DotProduct``,
-        ``WhiteKernel``, their sums and products. Numbers are taken as they are, bounds are not.
-        Which numbers are "fixed", ``fixed_fields`` says.
+        ``WhiteKernel``, their sums and products. Parameters keep their values; bounds are ignored.
+        ``fixed_fields`` returns the parameters that are "fixed".
 
     Returns
     -------
     covariance : Covariance
     noise_variance : float or None
-        Of the ``WhiteKernel`` in a sum, which is noise and no part of the function; None where
-        there is none.
+        Noise of the ``WhiteKernel`` in a sum, which is not part of the function; None without one.
 
     Raises
     ------
     TypeError, ValueError
-        A kernel without counterpart, noise as a factor of a product with something that is no
-        constant, or noise alone.
+        The kernel has no counterpart, is only noise, or multiplies noise by something other than a
+        constant.
 
     Examples
     --------
@@ -63,30 +62,29 @@ def from_kernel(kernel):
 
 
 def fixed_fields(kernel):
-    """The fields that stay as they are where ``from_kernel`` translates a kernel of scikit-learn with bounds "fixed".
+    """Return the fields of a model that are "fixed" in a scikit-learn kernel.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        As of ``from_kernel``.
+        As in ``from_kernel``.
 
     Returns
     -------
     tuple of str
-        Paths in an SVGP, as ``fastsvgp.fit`` takes them by ``fixed``: of the covariance, and
-        "likelihood.variance" where a ``WhiteKernel`` is fixed (in an SGPR that is
-        "noise_variance").
+        Paths in an SVGP, for the argument ``fixed`` of ``fastsvgp.fit``: paths of the covariance,
+        and "likelihood.variance" if a ``WhiteKernel`` is fixed ("noise_variance" in an SGPR).
 
     Raises
     ------
     TypeError, ValueError
-        As ``from_kernel``.
+        As in ``from_kernel``.
 
     Notes
     -----
-    A number made of several, such as the product of two constants, is fixed if all of them are. A
-    fixed constant also fixes the variances that its product has here and not in scikit-learn: in
-    ``ConstantKernel(2.0, "fixed") * RBF() * RBF()`` both.
+    A number made of several, for example the product of two constants, is fixed if all of them are.
+    A fixed constant also fixes variances of its product that scikit-learn does not have: in
+    ``ConstantKernel(2.0, "fixed") * RBF() * RBF()`` both variances.
 
     Examples
     --------
@@ -101,7 +99,7 @@ def fixed_fields(kernel):
 
 
 def _translated(kernel):
-    """``(covariance, noise or None)``, each number a ``_Number``."""
+    """Return ``(covariance, noise or None)``, in which each number is a ``_Number``."""
     if not isinstance(kernel, kernels.Kernel):
         raise TypeError(
             "from_kernel: `kernel` must be a kernel of sklearn.gaussian_process.kernels, got"
@@ -110,13 +108,13 @@ def _translated(kernel):
     covariance, noise = _sum(kernel)
     if covariance is None:
         raise ValueError(
-            f"from_kernel: {kernel} is noise alone; add a kernel of the function, such as RBF()"
+            f"from_kernel: {kernel} is only noise; add a kernel of the function, for example RBF()"
         )
     return covariance, noise
 
 
 def _number(kernel, name):
-    """A parameter of a kernel. In a kernel of several lengthscales all are fixed, or none."""
+    """Return a parameter of a kernel; of several lengthscales, all or none are fixed."""
     value, bounds = np.asarray(getattr(kernel, name), np.float64), getattr(kernel, f"{name}_bounds")
     return _Number(
         value if value.ndim else value.item(), isinstance(bounds, str) and bounds == "fixed"
@@ -124,14 +122,14 @@ def _number(kernel, name):
 
 
 def _combined(how, numbers):
-    """The sum or product, as ``how`` is, of numbers."""
+    """Combine numbers by ``how``, a sum or product."""
     return _Number(
         float(how(number.value for number in numbers)), all(number.fixed for number in numbers)
     )
 
 
 def _sum(kernel):
-    """``(covariance or None, noise or None)`` of a kernel, a sum or not."""
+    """Return ``(covariance or None, noise or None)`` of any kernel."""
     parts = [_term(term) for term in _flat(kernel, kernels.Sum)]
     covariances, noises = ([part[i] for part in parts if part[i] is not None] for i in (0, 1))
     return reduce(add, covariances) if covariances else None, (
@@ -140,9 +138,9 @@ def _sum(kernel):
 
 
 def _term(kernel):
-    """The same of a kernel that is no sum.
+    """``_sum`` for a kernel that is not a sum.
 
-    Constants among the factors become the variance of another factor.
+    Constants among its factors become the variance of another factor.
     """
     factors = _flat(kernel, kernels.Product)
     constants = [
@@ -172,12 +170,12 @@ def _term(kernel):
         else:
             parts[holding] = replace(parts[holding], variance=scale)
         if scale.fixed:
-            parts = [tree_map(_held, part) for part in parts]
+            parts = [tree_map(_fixed_beside_constant, part) for part in parts]
     return reduce(mul, parts), None
 
 
-def _held(number):
-    """The number of a factor beside a fixed constant, fixed unless the kernel has a parameter for it."""
+def _fixed_beside_constant(number):
+    """Fix a number beside a fixed constant, unless the kernel has a parameter for it."""
     return _Number(number.value, True) if number.fixed is None else number
 
 
@@ -188,11 +186,11 @@ def _flat(kernel, kind):
 
 
 def _single(kernel):
-    if isinstance(kernel, kernels.Matern):  # which is an RBF to Python
+    if isinstance(kernel, kernels.Matern):  # a subclass of RBF
         if kernel.nu not in MATERN:
             known = ", ".join(f"{nu:g}" for nu in MATERN)
             raise ValueError(
-                f"from_kernel: a Matern kernel has a counterpart for nu = {known}, not for"
+                f"from_kernel: a Matern kernel has a counterpart for nu = {known}, but not for"
                 f" {kernel.nu:g}"
             )
         return MATERN[kernel.nu](ONE, _number(kernel, "length_scale"))
@@ -208,7 +206,7 @@ def _single(kernel):
             " kernel as a whole"
         )
     raise ValueError(
-        f"from_kernel: {type(kernel).__name__} has no counterpart; those that have are"
-        " ConstantKernel, RBF, Matern, DotProduct, WhiteKernel, and their sums and products. Give"
-        " `covariance` a record of fastsvgp, or write one (docs/covariance.md)"
+        f"from_kernel: {type(kernel).__name__} has no counterpart; only ConstantKernel, RBF,"
+        " Matern, DotProduct, WhiteKernel, and their sums and products have one. Pass a fastsvgp"
+        " covariance instead, or write one (docs/covariance.md)"
     )

@@ -1,4 +1,4 @@
-"""The regressor."""
+"""``SVGPRegressor``, the scikit-learn regressor."""
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -12,103 +12,110 @@ from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
-ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
+ADDED = Gaussian, Laplace, StudentT  # likelihoods with additive noise
 
 
 class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """Sparse variational Gaussian process regression.
 
-    With one target, and all settings but ``time_budget``, ``random_state`` and ``verbose`` as they
-    are, ``recipes.search`` chooses covariance, scaling and training by held-out rows. Any other
-    setting, such as ``solver="natural"``, turns the search off.
+    With one target and default settings, ``recipes.search`` chooses covariance, scaling and
+    training by their scores on held-out rows. ``time_budget``, ``random_state`` and ``verbose`` can
+    differ from their defaults; any other setting, for example ``solver="natural"``, turns the
+    search off.
 
     Parameters
     ----------
     time_budget : float, optional
-        Seconds of the search. Without it the search is as much work on every machine: that of
+        Seconds for the search. By default the search does the same work on every machine: that of
         min(60, 2 + N / 500) seconds at 4e10 operations per second.
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
-        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances
-        in the data; with more than 1000 rows, and few inputs that matter, of their relevance too. A
-        record of fastsvgp, or a kernel of scikit-learn (see ``from_kernel``), is where to start, in
-        standardised units: those of X and y divided by their standard deviations, unless
-        ``normalize_X`` and ``normalize_y`` are False. What a kernel has "fixed" stays as it is.
+        "rbf", "matern12", "matern32" or "matern52", with initial variance 1 and lengthscales from
+        the distances in the data; with more than 1000 rows and few relevant inputs, also from their
+        relevance. A fastsvgp record or a scikit-learn kernel (see ``from_kernel``) is the initial
+        covariance in standardised units: X and y divided by their standard deviations, unless
+        ``normalize_X`` and ``normalize_y`` are False. Parameters that a kernel has "fixed" are held
+        fixed.
     likelihood : str or Likelihood
-        "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in
-        standardised units.
+        "gaussian", "student-t" or "laplace" (robust to outliers), or "poisson" for counts. A record
+        is in standardised units.
     n_inducing : int, or pair of int
-        Inducing inputs, at most the distinct rows of X; a pair for posteriors of two sets, where a
-        number stands for two sets of that many. Time goes with its square, memory too.
+        Number of inducing inputs, at most the number of distinct rows of X. A pair is for
+        posteriors with two sets; one number then applies to both. Time and memory grow with its
+        square.
     inducing : str or (M, D) array
-        "kmeans", "greedy" (greedy variance), "random" rows, or the inputs themselves in the units
-        of X.
+        "kmeans", "greedy" (greedy variance), "random" rows, or the inducing inputs in the units of
+        X.
     posterior : str
-        "whitened"; "marginal", "likelihood_form", "relaxed", "inverse_free_whitened",
+        "whitened", "marginal", "likelihood_form", "relaxed", "inverse_free_whitened",
         "absorbed_dual_sites", "dual_sites", "whitened_orthogonal", "orthogonal", "decoupled" or
         "decoupled_weights".
     mean : None, str or Mean
         None for 0 in standardised units, "constant", "linear", or a record.
     ard : bool
-        A lengthscale for each column, where ``covariance`` is a name.
+        Use one lengthscale per column, if ``covariance`` is a name.
     solver : str
-        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise alone. "natural":
-        minibatches, natural-gradient steps of the posterior and Adam for all else. "adam":
-        minibatches, Adam for all. "auto": by the likelihood, the posterior and the number of rows,
-        as ``recipes.solver_for`` says.
+        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise only. "natural":
+        minibatches, with natural-gradient steps for the posterior and Adam for all other
+        parameters. "adam": minibatches, with Adam for all parameters. "auto": chosen by
+        ``recipes.solver_for`` from the likelihood, the posterior and the number of rows.
     max_iter : int
-        Epochs; iterations of "lbfgs".
+        Number of epochs, or of iterations of "lbfgs".
     batch_size, learning_rate : int, float
-        Of minibatches, and of Adam on them.
+        Rows per minibatch, and step size of Adam.
     natural_step_size : float, schedule or "auto"
-        In (0, 1].
+        Step size of natural-gradient steps, in (0, 1].
     n_restarts_optimizer : int
-        Further trainings, from hyperparameters scattered at random; the best bound, or held-out log
-        density, is kept.
+        Number of additional trainings from random initial hyperparameters. The model with the best
+        bound, or held-out log density, is kept.
     normalize_X, normalize_y : bool
-        Standardise; counts never are.
+        Standardise X or y; counts are never standardised.
     jitter : float, optional
-        Added to the diagonal of Kuu; default 1e-6 in float64 (1e-7 where all rows are inducing
+        Number added to the diagonal of Kuu. Default 1e-6 in float64 (1e-7 if all rows are inducing
         inputs of "lbfgs"), 1e-4 in float32.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the rows, and end once their mean log density has not
-        improved by ``tol``, relative to its size where that is above 1, for ``n_iter_no_change``
-        epochs or iterations; the best model is kept.
+        Hold out ``validation_fraction`` of the rows. Stop when their mean log density has not
+        improved by ``tol`` (relative to its size if that is above 1) for ``n_iter_no_change``
+        epochs or iterations, and keep the best model.
     validation_fraction, n_iter_no_change, tol : float, int, float
-        Without ``early_stopping``, "lbfgs" ends when so many iterations have raised the bound by
-        less than ``tol`` a row, and minibatches after ``max_iter`` epochs.
+        See ``early_stopping``. Without it, "lbfgs" stops when ``n_iter_no_change`` iterations have
+        raised the bound by less than ``tol`` per row, and minibatches after ``max_iter`` epochs.
     warm_start : bool
-        A further ``fit`` goes on from ``model_``, in its units, on the rows that it is given, which
-        may be new ones; covariance, inducing inputs, likelihood and posterior are those of
-        ``model_``.
+        Continue from ``model_`` at the next ``fit``, in its units, on the rows passed to it, which
+        can be new. Covariance, inducing inputs, likelihood and posterior are those of ``model_``.
     random_state : None, int or RandomState
+        Seed of all random choices.
     verbose : int or bool
-        0, or False: nothing. Any other: a bar of tqdm on a terminal, where tqdm is installed; else
-        lines on stderr.
+        0 or False shows nothing. Other values show a tqdm bar on a terminal (if tqdm is installed),
+        or else lines on stderr.
 
     Attributes
     ----------
     model_ : SVGP
-        On standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` are the way there and
-        back.
+        Model of standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` convert.
     jitter_ : float
-        That predictions use.
+        Jitter of predictions.
     inducing_ : (M, D) array
-        In the units of X; two sets one below the other. Of a network its features, (M, F).
+        Inducing inputs in the units of X, with two sets stacked; the features (M, F) of a network.
     plan_, story_ : dict, tuple of str
-        Of the search: what time decided, and a line for each look. None and empty without one.
+        Decisions of the search that depended on time, and one line per evaluation; None and empty
+        without a search.
     lower_bound_ : float
-        The bound of all training rows, in nats of standardised targets.
+        Bound on all training rows, in nats of standardised targets.
     lower_bounds_ : (n,) array
-        By epochs (averages over their batches) or iterations.
+        Bound per epoch (averaged over its batches) or iteration.
     n_iter_ : int
+        Number of epochs or iterations.
     scale_ : recipes.Scale
+        Scaling of X and y.
     n_features_in_, feature_names_in_
+        As in other estimators.
 
     Notes
     -----
-    There is no ``partial_fit``: the bound is scaled by the size of all data. Data larger than
-    memory go to ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and inducing
-    inputs. Ctrl-C leaves the model so far, and is raised again.
+    There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
+    data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and
+    inducing inputs. After Ctrl-C the estimator holds the model so far, and ``KeyboardInterrupt`` is
+    raised again.
 
     Examples
     --------
@@ -122,11 +129,33 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     """
 
     def __init__(
-        self, covariance="matern32", *, time_budget=None, likelihood="gaussian", n_inducing=256, inducing="kmeans",
-        posterior="whitened", mean=None, ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01,
-        natural_step_size="auto", n_restarts_optimizer=0, normalize_X=True, normalize_y=True, jitter=None, early_stopping=False,
-        validation_fraction=0.1, n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
-    ):  # fmt: skip
+        self,
+        covariance="matern32",
+        *,
+        time_budget=None,
+        likelihood="gaussian",
+        n_inducing=256,
+        inducing="kmeans",
+        posterior="whitened",
+        mean=None,
+        ard=True,
+        solver="auto",
+        max_iter=100,
+        batch_size=512,
+        learning_rate=0.01,
+        natural_step_size="auto",
+        n_restarts_optimizer=0,
+        normalize_X=True,
+        normalize_y=True,
+        jitter=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        tol=1e-4,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
         self.covariance = covariance
         self.time_budget = time_budget
         self.likelihood = likelihood
@@ -162,13 +191,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         return tags
 
     def fit(self, X, y, sample_weight=None):
-        """Fit to X (N, D) and targets y (N,) or (N, P), rows weighted by ``sample_weight`` (N,), zero or positive."""
+        """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
             raise ValueError(
-                f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets"
-                f" {self._targets}"
+                f"`y` has shape {y.shape}, but the model to continue from (warm_start=True) has"
+                f" targets {self._targets}"
             )
         self._y_shape = y.shape[1:]
         self._check_settings()
@@ -178,7 +207,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             return searched(self, *rows, seed_of(self.random_state))
         if budget is not None:
             raise ValueError(
-                f"`time_budget` is for one target, and `y` has {rows[1].shape[1]}; leave it out"
+                f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
 
@@ -189,27 +218,27 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         ----------
         X : (N, D) array
         return_std, return_cov : bool
-            Also give standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P); one of
-            the two.
+            Also return standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P), but
+            not both.
         include_noise : bool
-            Whether these are of new y, or of the function below the noise.
+            Whether they include the noise of new y, or describe the latent function only.
 
         Returns
         -------
         mean : (N,) or (N, P)
-        std or cov, if asked for
+        std or cov, if requested
         """
         if return_std and return_cov:
             raise ValueError(
-                "`return_std` and `return_cov` were both asked for; ask for one: the diagonal of"
-                " cov is std squared"
+                "`return_std` and `return_cov` cannot be combined; give one: the diagonal of cov is"
+                " std squared"
             )
         Xs, options = self._ready(X), {"jitter": self.jitter_}
         added = isinstance(self.model_.likelihood, ADDED)
         if not added and (return_cov or return_std and not include_noise):
             raise ValueError(
                 f"a {type(self.model_.likelihood).__name__} likelihood adds no noise to the"
-                " function: give return_std=True with include_noise=True, or use"
+                " function: give return_std=True with include_noise=True, or call"
                 " fastsvgp.predict_f(model_, scale_.X(X))"
             )
         mean, var = predict_y(self.model_, Xs, **options)
@@ -217,7 +246,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             if return_std and not include_noise:
                 var = predict_f(self.model_, Xs, **options)[1]
             mean = self._shaped(self.scale_.back(mean))
-            # its square may be no number of float32
+            # y_scale squared can overflow float32
             std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)
             return (mean, self._shaped(std)) if return_std else mean
         _, cov = predict_f(self.model_, Xs, full_cov=True, **options)
@@ -231,13 +260,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         return self._shaped(self.scale_.back(mean)), cov.astype(mean.dtype, copy=False)
 
     def score(self, X, y, sample_weight=None):
-        """The coefficient of determination R² of predictions at X (N, D), rows weighted by ``sample_weight`` (N,)."""
+        """Return R² of predictions at X (N, D), with weights (N,) of rows."""
         check.unmasked("y", y)
         check.unmasked("sample_weight", sample_weight)
         return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
-        """Joint draws of new y at X (N, D), noise included: (N, n_samples) or (N, P, n_samples)."""
+        """Sample new y jointly at X (N, D), with noise: (N, n_samples) or (N, P, n_samples)."""
         Xs, rng = (
             self._ready(X),
             np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)),
@@ -247,7 +276,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         return np.moveaxis(y, 0, -1)
 
     def log_predictive_density(self, X, y):
-        """Log predictive density (N,) of targets y, in their units; summed over the targets of a row where there are several."""
+        """Return the log predictive density (N,) of y, in its units, summed over targets."""
         check_is_fitted(self)
         X, y = self._validated(X, y)
         y = check_numbers(y)
@@ -263,21 +292,21 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     @property
     def _targets(self):
-        """The shape of y, for messages."""
+        """Shape of y, for messages."""
         return f"(N, {self._y_shape[0]})" if self._y_shape else "(N,)"
 
     def _shaped(self, values, lead=1):
-        """Predictions in the shape of the y of ``fit``, which may have been one column."""
+        """Give predictions the shape of y in ``fit``, which can be (N, 1)."""
         return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values
 
 
 def check_numbers(y):
-    """Targets that are numbers, as floats."""
+    """Convert targets to floats; refuse anything but numbers."""
     if y.dtype.kind not in "fiub":
         try:
             return y.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                f"`y` of a regressor must be numbers, got {y.dtype} such as {str(y.flat[0])!r}"
+                f"`y` of a regressor must be numbers, got {y.dtype}, for example {str(y.flat[0])!r}"
             ) from None
     return y if y.dtype.kind == "f" else y.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Draws of targets, given draws of the function."""
+"""Sample targets, given samples of the function."""
 
 import numpy as np
 from scipy import special
@@ -16,9 +16,9 @@ from ..likelihoods import (
 
 
 def draw(likelihood, f, rng):
-    """One y for each f: f (S, N) or (S, N, P); class codes (S, N) of f (S, N, C).
+    """Sample one y for each f, (S, N) or (S, N, P); class codes (S, N) for f (S, N, C).
 
-    ``TypeError`` where the likelihood is none of the package.
+    Raises ``TypeError`` for a user-defined likelihood.
     """
     if isinstance(likelihood, Gaussian):
         return f + np.sqrt(likelihood.variance) * rng.standard_normal(f.shape)
@@ -38,6 +38,6 @@ def draw(likelihood, f, rng):
         other = (best + rng.integers(1, C, best.shape)) % C
         return np.where(rng.random(best.shape) < likelihood.epsilon, other, best)
     raise TypeError(
-        f"sample_y: nothing says how to draw from a {type(likelihood).__name__}; fastsvgp.sample_f"
-        " draws f"
+        f"sample_y: cannot sample from a {type(likelihood).__name__}, which is user-defined; sample"
+        " f with fastsvgp.sample_f"
     )

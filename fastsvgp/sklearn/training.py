@@ -1,4 +1,4 @@
-"""How an estimator trains: the routine of all doors from a start, with its own ways to stop, and what it tells."""
+"""Training of an estimator: the common routine, with stopping rules and a warning."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,9 @@ from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at
 from ..records.inducing_sets import stacked
 
-LOOKED_AT = 1000  # training rows, by which a model is compared with the trivial predictor
-FEW = 30  # rows, of which chance makes what it likes
-# nats a row: by so little more than the trivial predictor's a log density is no better
+LOOKED_AT = 1000  # training rows for the comparison with the trivial predictor
+FEW = 30  # rows, below which the comparison can be chance
+# nats per row: smallest gain in log density over the trivial predictor that counts
 HARDLY = 0.01
 WORDS = {
     "longer": "a larger max_iter",
@@ -32,16 +32,19 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop before the end: held-out rows or None, iterations without improvement, and what counts as one."""
+    """Early stopping: held-out rows or None, patience in iterations, and tolerance."""
 
-    held: Any
+    held_out: Any
     patience: int
     tolerance: float
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training gives: an SVGP, its jitter, its bound on all training rows, and the bound by epochs or iterations."""
+    """Result of training: an SVGP, its jitter, its bound on all training rows, and all bounds.
+
+    ``bounds`` are per epoch or iteration.
+    """
 
     model: Any
     jitter: float
@@ -57,9 +60,10 @@ class Trained:
 
 
 def train(start, X, y, weights, kind, stopping, show):
-    """Train from a ``recipes.Start`` on standardised X, y, weights or None; ``kind`` is the class of the posterior in the end.
+    """Train from a ``recipes.Start`` on standardised X, y, and weights or None.
 
-    ``show(step, value, info)`` is called after each step.
+    ``kind`` is the class of the final posterior. ``show(step, value, info)`` is called after each
+    step.
     """
     model, info, best = routine.train(
         start.model,
@@ -69,7 +73,7 @@ def train(start, X, y, weights, kind, stopping, show):
         show,
         patience=stopping.patience,
         tolerance=stopping.tolerance,
-        held=stopping.held,
+        held=stopping.held_out,
     )
     model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
@@ -79,7 +83,7 @@ def train(start, X, y, weights, kind, stopping, show):
 
 
 def says_nothing(model, jitter, X, y, weights):
-    """Whether a model says of its own training rows hardly more than their mean and spread, or frequencies, do."""
+    """Whether a model predicts its training rows barely better than the trivial predictor."""
     weights = np.ones(len(X)) if weights is None else weights
     trivial = _trivial(y, weights, model.likelihood)
     if weights.sum() < FEW or not np.isfinite(trivial):
@@ -89,8 +93,8 @@ def says_nothing(model, jitter, X, y, weights):
     return np.average(density.astype(np.float64), weights=weights[some]) <= trivial + HARDLY
 
 
-def warn_of_nothing(trained, X, y, weights):
-    """Warn where ``says_nothing``, with what may help."""
+def warn_if_uninformative(trained, X, y, weights):
+    """Warn if ``says_nothing``, with advice."""
     if not says_nothing(trained.model, trained.jitter, X, y, weights):
         return
     collapsed, info = "batch_size" not in trained.settings, trained.info
@@ -109,12 +113,12 @@ def warn_of_nothing(trained, X, y, weights):
     outcome = remedies.Outcome(solver, ended, collapses, *X.shape, inducing)
     warn(
         f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)};"
-        " or X says little about y"
+        " or X carries little information about y"
     )
 
 
 def _trivial(y, weights, likelihood):
-    """The mean log density of the trivial predictor, which knows no input: infinite where targets are all equal."""
+    """Mean log density of the predictor without inputs; infinite if all targets are equal."""
     shares = weights / weights.sum()
     if y.dtype.kind in "iu":
         frequency = np.bincount(y, shares)
@@ -137,13 +141,13 @@ def _trivial(y, weights, likelihood):
 
 
 def _by_epoch(values, per_epoch):
-    """Averages of the values of steps over epochs."""
+    """Average the values of steps per epoch."""
     epochs = (np.arange(len(values)) / per_epoch).astype(np.intp)
     return np.bincount(epochs, values) / np.bincount(epochs) if len(values) else np.asarray(values)
 
 
-def scattered(model, rng, fixed):
-    """A model to start from elsewhere: each positive hyperparameter that is not ``fixed`` times exp(z), z standard normal."""
+def perturbed(model, rng, fixed):
+    """Multiply each positive hyperparameter that is not ``fixed`` by exp(z), z standard normal."""
     for path, kind, value in leaves(model):
         hyperparameter = kind == "positive" and path.partition(".")[0] in (
             "covariance",

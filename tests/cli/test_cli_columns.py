@@ -1,4 +1,4 @@
-"""Text columns and missing values as inputs: what is learnt of the training rows, and that later files are read the same way."""
+"""Text columns and missing values as inputs: learning from training rows, and later files."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ def write(path, header, rows):
 
 @pytest.fixture
 def coloured(here, rng):
-    """A target that is its colour's number and a slope in size; the size is missing where it would have been large."""
+    """A target that depends on colour and size; large sizes are missing."""
     colours, size = rng.choice(COLOURS, 120), rng.standard_normal(120)
     y = [
         EFFECT[c] + s + 0.05 * e
@@ -70,13 +70,11 @@ def refused(capsys, *argv):
     return line
 
 
-def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_files(
-    coloured, capsys
-):
+def test_predict_encodes_text_and_missing_values_as_fit_does(coloured, capsys):
     out, _ = run(capsys, "fit", coloured, "--missing", "median", *FEW[:-1], "--steps", "150")
     assert (
         "colour (4 levels)" in out
-        and "says where: size" in out
+        and "marks them: size" in out
         and "without information" not in out
     )
     found = results("coloured-fit")
@@ -100,7 +98,7 @@ def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_fi
     X = fitted.read("new.csv")
     assert X.shape == (4, 7) and fitted.input_names == found["inputs"]
     np.testing.assert_allclose(fitted.predict(X).mean, mean, rtol=1e-8)
-    _, err = predicted(capsys, "coloured-fit", coloured)  # where sizes are missing, as they were
+    _, err = predicted(capsys, "coloured-fit", coloured)  # sizes are missing as in training
     assert err.startswith("target 'y' is in the file: RMSE")
 
 
@@ -122,7 +120,7 @@ def test_the_matrix_by_hand():
         learn(raw, np.array([False, True, False, False]), "median")
 
 
-def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, rng):
+def test_rare_levels_share_one_input(here, capsys, rng):
     names = [f"level {i:02}" for i in range(LEVELS + 5)]
     # the first five are rarest
     cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]
@@ -130,7 +128,9 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     path = write("many.csv", ["c", "n", "y"], rows)
     _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
     assert (
-        "text column 'c' has 25 levels in the training rows: the 20 most frequent are inputs" in err
+        "text column 'c' has 25 levels in the training rows: the 20 most frequent have an input"
+        " each"
+        in err
         and "--ignore c" in err
     )
     assert results("many-fit")["inputs"] == [
@@ -142,8 +142,8 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     mean, err = predicted(capsys, "many-fit", "new.csv")
     assert mean[0] == mean[1] == mean[2] != mean[3]
     assert (
-        "note       new.csv, column 'c': 3 of 4 rows hold none of the levels that are inputs"
-        " ('level 00', line 2)" in err
+        "note       new.csv, column 'c': 3 of 4 rows hold a level without an input"
+        " (first 'level 00', line 2)" in err
     )
 
 
@@ -165,17 +165,17 @@ def test_levels_and_medians_are_of_the_training_rows_alone(here):
     assert (task.X[task.test, 2] == 1).all() and (task.X[task.test, 3] == 100).all()
 
 
-def test_a_column_that_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
+def test_column_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
     rows = [
         [["1", "02", "A"][i % 3], i % 7, f"{[0, 5, 9][i % 3] + 0.01 * (i % 7)}"] for i in range(60)
     ]
     run(capsys, "fit", write("codes.csv", ["code", "n", "y"], rows), *FEW[2:], "--steps", "150")
     assert results("codes-fit")["inputs"] == ["code=02", "code=1", "code=A", "code=(other)", "n"]
-    # a file whose column is all numbers
+    # a file in which the column holds only numbers
     write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
     mean, err = predicted(capsys, "codes-fit", "numbers.csv")
     np.testing.assert_allclose(mean[:2], [5, 0], atol=1)
-    assert "1 of 3 rows hold none of the levels that are inputs ('2', line 4)" in err
+    assert "1 of 3 rows hold a level without an input (first '2', line 4)" in err
     write("other.csv", ["code", "n"], [["A", "three"], ["A", "4"]])
     assert "inputs must be numbers, but text is in column 'n' ('three', line 2)" in refused(
         capsys, "predict", "codes-fit", "other.csv"
@@ -212,7 +212,7 @@ def test_missing_values_are_refused_by_default(coloured, here, capsys):
     message = refused(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
     assert (
         "d.csv, line 5, column 'c': the value is missing" in message
-        and "--missing median makes a level of them" in message
+        and "give --missing median to make them a level" in message
     )
     rows[3][0] = "red"
     run(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
@@ -266,12 +266,11 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
     mean, err = predicted(capsys, "d-fit", "gaps.csv")
     np.testing.assert_array_equal(mean, predicted(capsys, "d-fit", "filled.csv")[0])
     assert (
-        "column 'n': 2 missing values (the first in line 2), as no training row had: filled in with"
+        "column 'n': 2 missing values (the first in line 2), but none in the training rows: filled"
+        " in with"
         " the training median, 3" in err
     )
-    assert (
-        "column 'c': 2 of 3 rows hold none of the levels that are inputs ((missing), line 3)" in err
-    )
+    assert "column 'c': 2 of 3 rows hold a level without an input (first (missing), line 3)" in err
     write("empty.csv", ["c", "n"], [["", ""], ["", ""]])
     np.testing.assert_array_equal(predicted(capsys, "d-fit", "empty.csv")[0], mean[[2, 2]])
 
@@ -350,7 +349,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, mo
     )
 
 
-# --- the file of the model ---------------------------------------------------------------------------------------------
+# --- the file of the model ------------------------------------------------------------------------
 
 
 def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):
@@ -379,8 +378,8 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
     write("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
     assert (
-        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 5, and this one"
-        " reads up to 4" in message
+        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 5, but this"
+        " version reads up to 4" in message
     )
     assert "update fastsvgp" in message
 
@@ -411,6 +410,6 @@ def test_an_encoding_that_cannot_be_is_refused(here, change):
     assert fs.load_fitted("good.npz").encoding.names == ["a", "b"]
     fs.save("bad.npz", model, command_line=good | {"encoding": good["encoding"] | change})
     with pytest.raises(
-        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
     ):
         fs.load_fitted("bad.npz")

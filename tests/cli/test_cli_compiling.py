@@ -1,4 +1,4 @@
-"""The progress of compiling: counted by Numba's own events, shown only where there is something to compile."""
+"""Progress of compilation: counted by Numba's events, shown only if something is compiled."""
 
 import sys
 
@@ -10,7 +10,7 @@ from fastsvgp.cli.compiling import FEW, Compiling, compiling
 
 
 class Terminal:
-    """A stream that says it is a terminal, and keeps what was written."""
+    """A stream that claims to be a terminal and records its output."""
 
     def __init__(self):
         self.written = ""

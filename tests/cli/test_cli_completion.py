@@ -1,4 +1,4 @@
-"""``fastsvgp completion``: that the shell takes the script, and what it then proposes."""
+"""``fastsvgp completion``: the shell accepts the script, and what it proposes."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from fastsvgp.cli import main
 
 @pytest.fixture
 def bash(tmp_path, capsys):
-    """``propose(words...)`` is what bash proposes for the last of some words."""
+    """``propose(words...)`` returns what bash proposes for the last word."""
     pytest.importorskip("shtab")
     if (program := shutil.which("bash")) is None:
         pytest.skip("no bash")
@@ -67,7 +67,7 @@ def test_without_shtab(capsys, monkeypatch):
     assert main(["completion", "bash"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(
-        "fastsvgp completion: error: the script is made by shtab, which is not installed; "
+        "fastsvgp completion: error: completion needs shtab, which is not installed; "
     )
     assert 'python -m pip install "fastsvgp[cli]"' in err and err.count("\n") == 1
 

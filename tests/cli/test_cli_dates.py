@@ -1,4 +1,4 @@
-"""Columns of dates: which forms are read, what becomes of them, and that later files are read the same way."""
+"""Columns of dates: formats, inputs made of them, and later files."""
 
 import csv
 import datetime
@@ -47,7 +47,7 @@ def some_days(rng, count, first="1901-01-01", last="2199-12-31"):
 
 
 def table_of(rng, form="%Y-%m-%d", count=120):
-    """A target that falls by weekday and climbs by the day."""
+    """A target that falls by weekday and rises by day."""
     days = [
         datetime.date(2023, 1, 1) + datetime.timedelta(days=int(i))
         for i in rng.permutation(400)[:count]
@@ -67,7 +67,7 @@ def refused(capsys, *argv):
     return line
 
 
-# --- cells -------------------------------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -179,7 +179,7 @@ def test_no_cell_ends_in_an_error(rng):
         assert FIRST <= days_of(cell, "YYYY-MM-DD") <= LAST
 
 
-# --- columns -----------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -212,7 +212,7 @@ def test_most_cells_must_be_dates(rng):
     assert find(["1.2.3", "10.20.30"]) == (None, None)
 
 
-# --- inputs ------------------------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------
 
 
 def test_the_matrix_by_hand():
@@ -246,7 +246,7 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
         pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
     )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday"]
-    # none of these in the training
+    # none of these are in the training rows
     new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]
     X = fs.load_fitted("d-fit").read(
         write("new.csv", ["when"], [[day.strftime(form)] for day in new])
@@ -269,7 +269,7 @@ def test_an_assumption_is_said(here, rng, capsys):
     write("new.csv", ["when"], [["2/1/2024"], ["13/1/2024"]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
     assert (
-        "new.csv, line 3, column 'when': '13/1/2024' is no date (MM/DD/YYYY, assumed" in message
+        "new.csv, line 3, column 'when': '13/1/2024' is not a date (MM/DD/YYYY, assumed" in message
         and "--ignore" not in message
     )
 
@@ -278,8 +278,8 @@ def test_days_and_months_that_change_places_are_text(here, capsys):
     rows = [[("1/13/2023", "13/1/2023", "2/3/2023")[i % 3], i % 5] for i in range(60)]
     out, err = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
     assert (
-        "column 'when': '1/13/2023' and '13/1/2023' are no dates of one form, so it stays text"
-        in err
+        "column 'when': '1/13/2023' and '13/1/2023' are dates of different formats, so the column"
+        " remains text" in err
     )
     assert "when (3 levels)" in out
 
@@ -290,13 +290,13 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     path = write("d.csv", ["when", "y"], rows)
     message = refused(capsys, "fit", path, *FEW)
     assert (
-        "d.csv, line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells)"
-        in message
+        "d.csv, line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such"
+        " cells)" in message
     )
     assert "--missing median" in message and "--ignore when" in message
     _, err = run(capsys, "fit", path, "--missing", "median", *FEW[:-1])
     assert (
-        "line 9, column 'when': 'soon' is no date (YYYY-MM-DD) (the first of 2 such cells); it"
+        "line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such cells); it"
         " counts as missing" in err
     )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday", "when=(missing)"]
@@ -311,15 +311,17 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     )
     _, err = run(capsys, "predict", "d-fit", "new.csv")
     assert (
-        "new.csv, line 21, column 'when': 'later' is no date (YYYY-MM-DD); it counts as missing"
+        "new.csv, line 21, column 'when': 'later' is not a date (YYYY-MM-DD); it counts as missing"
         in err
     )
-    write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # more than a few: another form
-    assert "other.csv, line 2, column 'when': '31.12.2023' is no date" in refused(
+    write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # too many: another format
+    assert "other.csv, line 2, column 'when': '31.12.2023' is not a date" in refused(
         capsys, "predict", "d-fit", "other.csv"
     )
     write("numbers.csv", ["when"], [[19000], [19001]])
-    assert "'19000' is no date (YYYY-MM-DD)" in refused(capsys, "predict", "d-fit", "numbers.csv")
+    assert "'19000' is not a date (YYYY-MM-DD)" in refused(
+        capsys, "predict", "d-fit", "numbers.csv"
+    )
     write("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
     assert (fitted.read("gone.csv")[:, 3] == 1).all()
 
@@ -379,14 +381,14 @@ def test_text_and_dates_beside_one_another(here, rng, capsys):
     np.testing.assert_array_equal(X, [[0, 1, 0, 1, 1, 5, 3]])
 
 
-# --- the file of the model ---------------------------------------------------------------------------------------------
+# --- the file of the model ------------------------------------------------------------------------
 
 
 def test_a_file_from_before_dates_reads_them_as_levels(here):
-    """As it was trained."""
+    """As in its training."""
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
-    # of two inputs
+    # a file of two inputs
     column = {"name": "when", "levels": ["2024-01-01"], "median": None, "gaps": False}
     about = {
         "format": 2,

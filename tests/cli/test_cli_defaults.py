@@ -1,4 +1,4 @@
-"""The method and the inducing inputs that ``fastsvgp fit`` takes by default, and when L-BFGS ends."""
+"""The default method and inducing inputs of ``fastsvgp fit``, and when L-BFGS stops."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
         ("poisson", 60, 60, {}, "svgp", 256, False),
         ("student-t", 60, 60, {}, "svgp", 256, False),
         ("softmax", 5001, 5001, {}, "svgp", 256, False),
-        # what was asked for
+        # given by the user
         ("gaussian", 60, 60, {"method": "svgp"}, "svgp", 256, False),
         ("gaussian", 60, 60, {"method": "lsvgp", "inducing": 60}, "lsvgp", 60, False),
         ("gaussian", 60, 60, {"minibatch": "--batch-size"}, "svgp", 256, False),
@@ -56,7 +56,7 @@ def fit(capsys, rows, *options, out="out"):
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch, rng):
-    """66 rows of two inputs, the last six of them like the first six but for the noise."""
+    """66 rows of two inputs; the last six repeat the first six with other noise."""
     monkeypatch.chdir(tmp_path)
     X = rng.uniform(-2, 2, (60, 2))
     X = np.concatenate([X, X[:6]])
@@ -96,12 +96,12 @@ def test_small_data_train_an_exact_gp(rows, capsys):
     )
 
 
-def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys):
+def test_interrupted_run_continues_with_fixed_inducing_inputs(rows, capsys):
     np.save("data.npy", rows)
     with after_step(3):
         assert main(["fit", "data.npy", "--out", "out", "--quiet", "--method", "sgpr"]) == 130
     before = fs.load_fitted("out").model.inducing
-    # the checkpoint says that it was a training, and no search
+    # the checkpoint shows that it was a training, not a search
     assert main(["fit", "data.npy", "--out", "out", "--quiet", "--resume"]) == 0
     np.testing.assert_array_equal(fs.load_fitted("out").model.inducing, before)
 
@@ -114,7 +114,7 @@ def test_what_was_asked_for_is_trained(rows, capsys):
         5,
     ) and "held fixed" not in said
     said, results = fit(capsys, rows, "--batch-size", "30", "--steps", "2")
-    assert results["method"] == "svgp" and "--batch-size is for minibatches -> SVGP" in said
+    assert results["method"] == "svgp" and "--batch-size needs minibatches -> SVGP" in said
     said, results = fit(capsys, rows, "--method", "svgp", "--inducing", "12", "--steps", "2")
     assert results["method"] == "svgp" and "method     as asked -> SVGP\n" in said
 
@@ -138,7 +138,7 @@ def test_a_constant_bound_needs_more_than_the_window_to_end():
 
 
 def test_the_command_line_and_the_recipes_have_the_same_names():
-    """The command line spells them out, so that --help needs no import."""
+    """The command line lists them again, so that --help needs no import."""
     from fastsvgp import recipes
     from fastsvgp.cli.settings import names
 

@@ -1,4 +1,4 @@
-"""The estimators and the command line: the same data and settings give the same model."""
+"""Estimators and command line: the same data and settings give the same model."""
 
 import json
 import pathlib
@@ -13,13 +13,18 @@ from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 
 N, HELD = 150, 30
 POSTERIORS = {
-    "svgp": "whitened", "tsvgp": "absorbed_dual_sites", "lsvgp": "likelihood_form", "rsvgp": "relaxed",
-    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights", "sgpr": "whitened",
-}  # fmt: skip
+    "svgp": "whitened",
+    "tsvgp": "absorbed_dual_sites",
+    "lsvgp": "likelihood_form",
+    "rsvgp": "relaxed",
+    "solvegp": "whitened_orthogonal",
+    "odvgp": "decoupled_weights",
+    "sgpr": "whitened",
+}
 
 
 def problem(rng, target):
-    """Inputs, targets, and which rows are held out."""
+    """Inputs, targets, and a mask of held-out rows."""
     X = rng.uniform(-2, 2, (N, 3))
     y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(N)
     if target == "counts":
@@ -34,7 +39,8 @@ def problem(rng, target):
     "target, method, options, settings",
     [
         ("real", "sgpr", [], {"solver": "lbfgs"}),
-        ("real", "sgpr", ["--covariance", "rbf", "--no-ard"], {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
+        ("real", "sgpr", ["--covariance", "rbf", "--no-ard"],
+         {"solver": "lbfgs", "covariance": "rbf", "ard": False}),
         ("real", "svgp", [], {}),
         ("real", "svgp", ["--natural-step", "0"], {"solver": "adam"}),
         ("real", "svgp", ["--likelihood", "student-t", "--natural-step", "0.3"],
@@ -52,7 +58,7 @@ def problem(rng, target):
 def test_both_doors_train_the_same_model(
     rng, here, capsys, monkeypatch, target, method, options, settings, drawn
 ):
-    """``drawn``: rows are many, so that some are drawn for the relevance of the inputs."""
+    """``drawn``: with many rows, some are sampled for the relevance of the inputs."""
     monkeypatch.setattr(searching, "ROWS", 60 if drawn else N)
     monkeypatch.setattr(relevance, "ROWS", 60)
     X, y, held = problem(rng, target)
@@ -63,9 +69,26 @@ def test_both_doors_train_the_same_model(
     )
     batch = [] if method == "sgpr" else ["--batch-size", "40", "--learning-rate", "0.02"]
     run(
-        capsys, "fit", "data.npz", "--out", "out", "--test-mask", "mask.csv:0", "--method", method, "--inducing", "12",
-        "--seed", "5", "--epochs", "6", "--quiet", *likelihood, *batch, *options,
-    )  # fmt: skip
+        capsys,
+        "fit",
+        "data.npz",
+        "--out",
+        "out",
+        "--test-mask",
+        "mask.csv:0",
+        "--method",
+        method,
+        "--inducing",
+        "12",
+        "--seed",
+        "5",
+        "--epochs",
+        "6",
+        "--quiet",
+        *likelihood,
+        *batch,
+        *options,
+    )
     ours = fs.load_fitted("out")
     kind = SVGPClassifier if target in (2, 3) else SVGPRegressor
     settings = {

@@ -1,4 +1,4 @@
-"""A model of the command line in Python: its scaling, its own quantiles, and files that were made to look like one."""
+"""A command-line model in Python: scaling, quantiles, and forged files."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from fastsvgp.errors import DataFileError
 
 
 def a_fit(rng, likelihood, name, classes=None, dtype=float):
-    """As ``fastsvgp fit`` leaves it, but for the training."""
+    """A model as written by ``fastsvgp fit``, but untrained."""
     M, D = 5, 2
     outputs = (len(classes),) if name in ("softmax", "robustmax") else ()
     model = fs.SVGP(
@@ -42,7 +42,7 @@ def student_t(rng):
     return a_fit(rng, fs.StudentT(scale=0.3, df=3.0), "student-t")
 
 
-def test_load_fitted_predicts_in_the_units_of_the_data_and_load_warns(here, student_t, rng):
+def test_load_fitted_predicts_in_data_units_and_load_warns(here, student_t, rng):
     student_t.save("model.npz")
     X = np.array([[5.0, -2.0], [8.0, -1.5]])
     for fitted in (fs.load_fitted("model.npz"), fs.load_fitted(here)):
@@ -97,7 +97,7 @@ def test_columns_of_quantiles(here, capsys, rng, name):
     if columns is None:
         assert header.startswith("class,p(")
         assert main(["predict", ".", "x.csv", "--quantiles", "0.5"]) == 2
-        assert "--quantiles: the target of this model is a class" in capsys.readouterr().err
+        assert "--quantiles: this model predicts classes" in capsys.readouterr().err
         return
     assert header.split(",") == ["mean", "sd", *columns]
     found = np.array([[float(cell) for cell in row.split(",")] for row in rows])
@@ -132,7 +132,7 @@ def test_predictions_of_a_piped_table_have_all_its_rows(here, capsys, monkeypatc
 
 
 def rewritten(path, header):
-    """The same arrays behind another header."""
+    """The same arrays with another header."""
     with np.load("model.npz") as file:
         arrays = {name: file[name] for name in file.files}
     np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})
@@ -166,7 +166,7 @@ def replaced(tree, path, value):
 def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding):
     likelihood, classes, _ = CASES[name]
     fitted = a_fit(rng, likelihood(), name, classes)
-    if encoding is not None:  # one column, of which two inputs are made
+    if encoding is not None:  # one column that is encoded as two inputs
         fitted.encoding, fitted.input_names = Encoding([encoding], "median"), encoding.input_names
         fitted.columns = {"named": True, "width": 2, "inputs": [0], "target": 1}
     fitted.save("model.npz")
@@ -179,7 +179,7 @@ def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding
             np.array([None, "x", -1, 2.5, [], {}, float("nan"), [None], True], object)
         )[:4].tolist():
             rewritten("bad.npz", replaced(header, path, value))
-            # anything that is no message of ours comes out of here
+            # any other error propagates
             code = main(["predict", "bad.npz", "x.csv"])
             out, err = capsys.readouterr()
             one_message = err.startswith("fastsvgp predict: error: ") and err.count("\n") == 1
@@ -260,7 +260,7 @@ def test_what_is_wrong_with_a_description_is_said(here, student_t, field, value,
     model, extra = fs.load_with_extra("model.npz")
     fs.save("bad.npz", model, command_line=extra["command_line"] | {field: value})
     with pytest.raises(
-        DataFileError, match="bad.npz does not hold what `fastsvgp fit` of this version writes"
+        DataFileError, match="bad.npz does not match this version of `fastsvgp fit`"
     ) as error:
         fs.load_fitted("bad.npz")
     assert said in str(error.value)

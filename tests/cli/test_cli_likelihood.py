@@ -1,4 +1,4 @@
-"""Which likelihood a target gets where the user names none: examples on both sides of each rule."""
+"""The default likelihood of a target: examples on both sides of each rule."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from fastsvgp.cli.settings.likelihood import choose_likelihood, is_count
 
 
 def repeated(values, shares):
-    """Each of the values so many times."""
+    """Repeat each value as often as ``shares`` says."""
     return np.repeat(values, shares)
 
 
@@ -28,7 +28,7 @@ WINE = repeated(range(3, 10), [20, 163, 1457, 2198, 880, 175, 5])
         (np.tile(np.arange(5.0), 4), "softmax", "5 different values (integers)"),
         (np.tile([10, 20, 70], 4), "softmax", "3 different values (integers)"),
         (np.tile(list("abcdefgh"), 9), "softmax", "8 different values (text)"),
-        # one more value, too few rows, or a fraction: no classes
+        # one more value, too few rows, or a fraction: not classes
         (np.tile(np.arange(6), 40), "gaussian", "6 different whole numbers from 0 to 5, a scale"),
         (np.tile([10, 20, 70], 3), "gaussian", "3 different whole numbers from 10 to 70, a scale"),
         (np.tile([0, 1, 2.5], 40), "gaussian", "real-valued"),
@@ -57,7 +57,7 @@ def test_examples(values, likelihood, words):
 
 
 def test_samples_of_counts_and_of_scales(rng):
-    """Of 200 rows each, the rule takes nearly all for what they are."""
+    """From 200 rows, the rule classifies nearly all samples correctly."""
     counts = [
         rng.poisson(rate * np.exp(0.3 * rng.standard_normal(200)))
         for rate in (2.0, 3.0, 5.0)
@@ -65,8 +65,8 @@ def test_samples_of_counts_and_of_scales(rng):
     ]
     ratings = [np.clip(np.round(rng.normal(6, 2, 200)), 0, 10) for _ in range(60)]
     digits = [rng.integers(0, 10, 200) for _ in range(60)]
-    # zero is in nearly every sample of 200, but where the rate is 5 (a chance of 0.0067 a row) it
-    # may be missing
+    # nearly every sample of 200 has a zero, except that at rate 5 (probability 0.0067 per row) it
+    # can be missing
     assert np.mean([is_count(y) for y in counts]) > 0.85
     assert np.mean([is_count(y) for y in ratings + digits]) < 0.1
 

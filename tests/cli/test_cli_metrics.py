@@ -1,4 +1,4 @@
-"""Metrics against their definitions, and the table that is printed."""
+"""Metrics against their definitions, and the printed table."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_coverage_of_a_calibrated_model_is_the_level(rng):
     y = rng.poisson(1.3, 200_000)
     below, at = stats.poisson.cdf(y - 1, 1.3), stats.poisson.cdf(y, 1.3)
     np.testing.assert_allclose(metrics.coverage(below, at, levels), levels, atol=0.01)
-    # a count has a probability of its own
+    # a count has positive probability
     assert abs(metrics.coverage(at, at, np.array([0.5]))[0] - 0.5) > 0.05
 
 
@@ -100,7 +100,7 @@ def test_bins_of_few_rows_are_merged(count, merged):
             (1.1, 1.6),
             (1.0, 1.4),
             12,
-            "in RMSE and NLPD (with 12 held-out rows it may be chance): L-BFGS",
+            "in RMSE and NLPD (with 12 held-out rows this can be chance): L-BFGS",
         ),
         (
             "standardised",
@@ -114,7 +114,7 @@ def test_bins_of_few_rows_are_merged(count, merged):
             (0.9, 1.6),
             (1.0, 1.4),
             100,
-            "in NLPD: its intervals are off: another --likelihood (student-t",
+            "in NLPD: its intervals are off: try another --likelihood (student-t",
         ),
         (
             "counts",

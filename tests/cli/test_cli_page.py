@@ -1,4 +1,4 @@
-"""report.html: one file that stands alone, holds what it promises, and takes no text of the data for its own markup."""
+"""report.html is one file without links, is complete, and escapes text of the data."""
 
 import base64
 import html.parser
@@ -30,7 +30,7 @@ AWKWARD = ["<script>alert(1)</script>", 'a"b', "x & y"]
 
 
 class Page(html.parser.HTMLParser):
-    """The text, the tags and the attributes of a page whose tags are all closed."""
+    """The text, tags and attributes of a page; all tags must be closed."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -68,7 +68,7 @@ def page_of(folder):
 
 @pytest.fixture
 def awkward(here, rng):
-    """Two inputs that matter unequally, one that is constant, and names that look like markup."""
+    """Two inputs of unequal relevance, a constant one, and names that look like markup."""
     X = rng.standard_normal((90, 2))
     y = np.sin(3 * X[:, 0]) + 0.05 * X[:, 1] + 0.05 * rng.standard_normal(90)
     header = ",".join('"' + name.replace('"', '""') + '"' for name in [*AWKWARD, "<b>y</b>"])
@@ -102,7 +102,7 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
         and found["command"] in page.texts
     )
     rows = {row[0]: row[1:] for row in page.rows if len(row) == 2}
-    for label, (text,) in rows.items():  # choices, with their reasons, as the terminal had them
+    for label, (text,) in rows.items():  # choices with their reasons, as on the terminal
         assert f"  {label:<10} {text}\n" in out
     assert {"data", "target", "split", "method", "model", "trained", "note"} <= rows.keys()
     scores = [row for row in page.rows if row[0] == "model" and row[1] == "standardised"]
@@ -116,7 +116,7 @@ def test_the_page_stands_alone_and_holds_what_the_fit_said(awkward, capsys):
     assert "trivial predictor (mean and sd)" in page.text
 
 
-def test_relevance_is_of_the_lengthscales_and_constant_inputs_have_none(awkward, unplotted, capsys):
+def test_relevance_follows_lengthscales_except_constant_inputs(awkward, unplotted, capsys):
     run(capsys, "fit", awkward, *FEW, "--out", "out", "--steps", "200")
     page, fitted = page_of("out"), fs.load_fitted("out")
     lengths = fitted.model.covariance.lengthscales

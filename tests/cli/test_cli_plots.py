@@ -1,4 +1,4 @@
-"""What the plots show: every row or a density, the likelihood's own intervals, and of which data and model."""
+"""Content of the plots: rows or densities, intervals of the likelihood, data and model."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ TITLE = "SVGP, RBF on waves.csv"
 
 
 def a_fit_of_nothing_but_noise(likelihood, name, inputs=2):
-    """f is 0 but for the prior of an inducing input far away: y is noise."""
+    """y is noise: f is 0, except near a distant inducing input."""
     model = fs.SVGP(
         fs.RBF(1e-12, np.ones(inputs)),
         np.full((1, inputs), 9.0),
@@ -51,7 +51,7 @@ def calibration(figure):
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t", "laplace", "poisson"])
 def test_a_calibrated_model_of_any_likelihood_looks_calibrated(rng, name):
-    """Taken for Gaussian, the intervals of a Student-t would hold far more than they promise."""
+    """Gaussian intervals of a Student-t variable would cover far too much."""
     likelihood, draw = {
         "gaussian": (fs.Gaussian(0.1), lambda n: 300 + 40 * 0.1**0.5 * rng.standard_normal(n)),
         "student-t": (fs.StudentT(0.3, df=2.1), lambda n: 300 + 40 * 0.3 * rng.standard_t(2.1, n)),
@@ -96,7 +96,7 @@ def test_intervals_without_an_end_are_left_out(rng, tmp_path):
     plots.write(tmp_path / "p.png", drawn(rng, 50, interval=endless))
 
 
-def test_the_band_over_one_input_is_the_interval_of_the_likelihood(rng):
+def test_band_over_one_input_is_the_interval_of_the_likelihood(rng):
     fitted = a_fit_of_nothing_but_noise(fs.StudentT(0.3, df=2.1), "student-t", inputs=1)
     figure = report._fit_plots(fitted, a_task(fitted, rng.normal(300, 40, 60), rng), TITLE)[
         "fit.png"

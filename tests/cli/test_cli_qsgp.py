@@ -103,7 +103,7 @@ def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys, monkeypa
     half = ["fit", "wave.csv", *FEW, *options, "--quiet", "--out", "half"]
     with at_call(sampled, "sampled_bound_and_grad", 31):
         assert main(half) == 130
-    monkeypatch.setattr(qsgp, "hyperparameters", None)  # those of the checkpoint are taken
+    monkeypatch.setattr(qsgp, "hyperparameters", None)  # the checkpoint has them
     capsys.readouterr()
     assert main([*half, "--resume", "--features", "602"]) == 2
     assert "features, dense columns (600, 0) then, (602, 0) now" in capsys.readouterr().err
@@ -141,40 +141,6 @@ def test_learning_hyperparameters_moves_them_late(unplotted, capsys):
         variances[name] = results(name)["parameters"]["basis.covariance.variance"]
         assert ("hyperparameters" in err.lower()) == (name == "learned"), err
     assert variances["kept"] != variances["learned"]
-
-
-@pytest.mark.parametrize(
-    "argv, said",
-    [
-        (["--method", "qsgp", "--inducing", "9"], ["--inducing", "--features"]),
-        (["--method", "qsgp", "--features", "9"], ["--features 9", "pairs", "even"]),
-        (
-            ["--method", "qsgp", "--features", "8", "--dense-columns", "9"],
-            ["--dense-columns 9", "8 of --features"],
-        ),
-        (
-            ["--method", "qsgp", "--features", "8", "--basis-batch", "9"],
-            ["--basis-batch 9", "8 of --features"],
-        ),
-        (
-            ["--method", "qsgp", "--control-points", "999"],
-            ["--control-points 999", "135 training rows"],
-        ),
-        (
-            ["--method", "qsgp", "--likelihood", "student-t"],
-            ["log-concave", "student-t", "--method svgp"],
-        ),
-        (["--method", "qsgp", "--natural-step", "0.1"], ["--natural-step", "AdaGrad"]),
-        (["--method", "svgp", "--features", "8"], ["--features is for --method qsgp; with svgp"]),
-        (["--basis-batch", "8"], ["--basis-batch is for --method qsgp"]),
-        (["--learn-hyperparameters"], ["--learn-hyperparameters is for --method qsgp"]),
-    ],
-)
-def test_bad_arguments(capsys, argv, said):
-    assert main(["fit", "wave.csv", *argv]) == 2
-    err = capsys.readouterr().err
-    assert all(part in err for part in said), err
-    assert len(err.splitlines()) == 1
 
 
 def test_more_than_two_classes_are_refused(capsys):

@@ -1,4 +1,4 @@
-"""The settings of a fit: arguments are read once, and never written."""
+"""The settings of a fit: arguments are read once and never written."""
 
 import argparse
 import ast
@@ -38,7 +38,7 @@ def test_no_file_writes_to_the_arguments(path):
             assert getattr(node.value, "id", "") not in ("args", "settings"), node.lineno
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "vars"):
             where = path.relative_to(CLI).as_posix(), ast.unparse(node)
-            assert where == ("mpi.py", "vars(args)")  # from which it makes others
+            assert where == ("mpi.py", "vars(args)")  # to make modified arguments
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,35 @@ def test_no_file_writes_to_the_arguments(path):
     [
         ((), {"method": "sgpr", "inducing": 54, "ard": True, "jitter": 1e-7, "solver": "lbfgs"}),
         (("--inducing", "300"), {"inducing": 54, "surplus": 300, "method": "sgpr"}),
-        (("--method", "svgp", "--jitter", "1e-5"), {"inducing": 54, "surplus": 256, "jitter": 1e-5, "solver": "natural"}),
+        (
+            ("--method", "svgp", "--jitter", "1e-5"),
+            {"inducing": 54, "surplus": 256, "jitter": 1e-5, "solver": "natural"},
+        ),
         (("--method", "svgp", "--natural-step", "0"), {"solver": "adam"}),
-        (("--method", "odvgp", "--inducing", "9"), {"orthogonal": 9, "sampled": 9, "surplus": None}),
-        (("--layers", "2"), {"method": "svgp", "layers": 2, "width": 3, "inducing": 54, "surplus": 128}),
-        (("--layers", "1", "--no-ard"), {"method": "svgp", "layers": None, "width": None, "ard": False}),
+        (
+            ("--method", "odvgp", "--inducing", "9"),
+            {"orthogonal": 9, "sampled": 9, "surplus": None},
+        ),
+        (
+            ("--layers", "2"),
+            {"method": "svgp", "layers": 2, "width": 3, "inducing": 54, "surplus": 128},
+        ),
+        (
+            ("--layers", "1", "--no-ard"),
+            {"method": "svgp", "layers": None, "width": None, "ard": False},
+        ),
         (
             ("--method", "qsgp"),
-            {"features": 100_000, "basis_batch": 10_000, "control_points": 54, "dense_columns": 0, "inducing": 0},
+            {
+                "features": 100_000,
+                "basis_batch": 10_000,
+                "control_points": 54,
+                "dense_columns": 0,
+                "inducing": 0,
+            },
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_left_open_the_data_decide(rng, given, found):
     args = parsed(*given)
     before = dict(vars(args))
@@ -71,7 +89,7 @@ def test_refusals_come_before_anything_is_made(rng):
     for given, said in (
         (("--method", "sgpr", "--batch-size", "9"), "leave out --batch-size"),
         (("--method", "lsvgp", "--e-steps", "2"), "--e-steps is for --method svgp"),
-        (("--method", "svgp", "--natural-step", "0", "--e-steps", "2"), "drop one of them"),
+        (("--method", "svgp", "--natural-step", "0", "--e-steps", "2"), "leave one of them out"),
     ):
         with pytest.raises(UsageError, match=said):
             resolve(parsed(*given), task(rng))
@@ -79,14 +97,14 @@ def test_refusals_come_before_anything_is_made(rng):
 
 def test_a_group_trains_no_qsgp(rng):
     group = object()
-    with pytest.raises(UsageError, match="--mpi is not for --method qsgp"):
+    with pytest.raises(UsageError, match="--mpi: one process trains --method qsgp"):
         resolve(parsed("--method", "qsgp"), task(rng), group)
     assert resolve(parsed(), task(rng), group).group is group
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_other_ranks_hear_of_an_error_only_before_they_part(monkeypatch, apart):
-    """After the training no rank waits to hear of another's error: none is told."""
+    """After training no rank waits for an error of another, so none is sent."""
     args = argparse.Namespace(file="data.csv", out="out", resume=False, quiet=False)
 
     def run(args, group):

@@ -1,4 +1,4 @@
-"""Reading tables: formats, delimiters, headers, and a clear message for everything that is not a table."""
+"""Reading tables: formats, delimiters, headers, and messages for anything else."""
 
 import gzip
 import io
@@ -72,22 +72,22 @@ def test_header_can_be_forced(write):
         (
             "0,1,2\n3,4,5\n6,7,8\n",
             None,
-            "(0, 1, 2) is taken for a row of data; --header yes makes it column names",
+            "(0, 1, 2) is read as data; give --header yes if it is column names",
         ),
-        ("0,1,2\n3,,5\n", None, "is taken for a row of data"),
-        ("0,1,2\n", None, "is taken for a row of data"),
+        ("0,1,2\n3,,5\n", None, "is read as data"),
+        ("0,1,2\n", None, "is read as data"),
         (
             "0,1,2\n3,4,5\n6,7.5,8\n",
             "0,1,2",
-            "(0, 1, 2) is taken for column names; --header no makes it a row of data",
+            "(0, 1, 2) is read as column names; give --header no if it is data",
         ),
-        ("0,1,2\n3,4,red\n", "0,1,2", "is taken for column names"),
+        ("0,1,2\n3,4,red\n", "0,1,2", "is read as column names"),
         (
             "year,1990,2000\n1,2,3\n",
             "year,1990,2000",
-            "(year, 1990, 2000) is taken for column names",
+            "(year, 1990, 2000) is read as column names",
         ),
-        (",yes\n1.5,no\n", "column 0,yes", "(, yes) is taken for column names"),
+        (",yes\n1.5,no\n", "column 0,yes", "(, yes) is read as column names"),
         ("?,yes\n1.5,no\n", None, None),
         ("1,NA,3\n4,5,6\n", None, None),
         ("NA,-,?\n4,5,6\n", None, None),
@@ -179,7 +179,7 @@ def test_columns_by_name_and_index(write):
 
 def test_files_that_are_no_tables(tmp_path):
     cases = {
-        "png.csv": (b"\x89PNG\r\n\x1a\n\x00\x01\xff\xfe", "no UTF-8"),
+        "png.csv": (b"\x89PNG\r\n\x1a\n\x00\x01\xff\xfe", "is not UTF-8"),
         "cut.csv.gz": (gzip.compress(b"1,2\n" * 500)[:-12], "cannot read"),
         "bad.npz": (b"PK\x03\x04 and then nothing", "damaged"),
     }
@@ -241,7 +241,7 @@ def test_unknown_delimiter(write):
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A path that gives some bytes once, as ``<(command)`` of a shell is."""
+    """A path that delivers bytes once, like ``<(command)`` in a shell."""
     writers = []
 
     def make(content, name="pipe"):
@@ -257,7 +257,7 @@ def pipe(tmp_path):
 
 
 def contents():
-    """Of each kind of table the bytes: more than a pipe or a buffer holds, so that what is read twice is missed."""
+    """Bytes of each kind of table, more than a pipe or buffer holds, so that rereading fails."""
     numbers = np.arange(60000.0).reshape(-1, 3)
     text = "\n".join(["a,b,c", *(",".join(map(repr, row)) for row in numbers.tolist())]).encode()
     yield "csv", text, numbers
@@ -308,12 +308,12 @@ def test_errors_about_a_pipe_know_the_line(pipe, monkeypatch):
             ),
         ),
         ("a;b\n1;2;\n4;5;\n", r"line 2: 3 cells.*ends with the delimiter ';': remove it"),
-        ("a,b,y\n1,2,3,4\n", r"line 2: 4 cells.*is the delimiter right"),
+        ("a,b,y\n1,2,3,4\n", r"line 2: 4 cells.*see --delimiter"),
         (
             "a,b,\n1,2,\n4,5,\n",
-            "last column is without a name and empty in all rows; lines that end with a delimiter",
+            "last column has no name and is empty in all rows; if the lines end with a delimiter",
         ),
-        ("1,2,\n4,5,\n", "last column is without a name and empty in all rows"),
+        ("1,2,\n4,5,\n", "last column has no name and is empty in all rows"),
         ("a,b,c\n1,2,\n4,5,\n", "line 2, column 'c': the value is missing"),
         ("a,b,\n1,2,\n4,5,7\n", "line 2, column 'column 2': the value is missing"),
     ],
@@ -327,7 +327,7 @@ def test_a_delimiter_at_the_end_of_the_lines(write, text, message):
 @pytest.mark.parametrize(
     "cells, message",
     [
-        (["1,012", "12", "3,456,789.5"], "commas between thousands: write 1012 for 1,012"),
+        (["1,012", "12", "3,456,789.5"], "thousands separators: write 1012 for 1,012"),
         (["1,5", "2"], "decimal commas: write the numbers with decimal points"),
         (["1,012", "2,5"], "decimal commas"),
         (["1,012", "red"], "write them as numbers, or leave them out with --ignore b"),
@@ -348,4 +348,4 @@ def test_each_rule_on_headers_decides_its_example(rule, tmp_path, caplog):
     path = tmp_path / "table.csv"
     path.write_text("\n".join(rule.example) + "\n")
     assert read_table(path).named is rule.names
-    assert ("is taken for" in caplog.text) is rule.said
+    assert ("is read as" in caplog.text) is rule.ambiguous

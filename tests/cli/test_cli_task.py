@@ -1,4 +1,4 @@
-"""From tables to a task: the target, what kind it is, the held-out rows, the scaling."""
+"""From tables to a task: target, likelihood, held-out rows, scaling."""
 
 import re
 
@@ -66,7 +66,7 @@ def test_useless_numbers_in_the_target_of_an_npz(tmp_path, value, said):
         load_task(tmp_path / "a.npz")
 
 
-def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so(tmp_path, capsys):
+def test_default_target_of_an_npz_without_y_is_the_last_column(tmp_path, capsys):
     X = np.arange(12.0).reshape(4, 3)
     np.savez(tmp_path / "a.npz", X=X)
     task = load_task(tmp_path / "a.npz")
@@ -74,7 +74,7 @@ def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so
     np.testing.assert_array_equal(task.X, X[:, :2])
     with pytest.raises(SystemExit):
         parser().parse_args(["fit", "--help"])
-    assert "of an npz file y, and where it has none the last column of X" in " ".join(
+    assert "for an npz file y, or the last column of X if there is no y" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -108,12 +108,12 @@ def test_target_file(file, tmp_path):
         load_task(file, target_file=tmp_path / "two.csv", target="v", ignore=["colour"]).target_name
         == "v"
     )
-    with pytest.raises(UsageError, match="2 columns; say which one with --target"):
+    with pytest.raises(UsageError, match="2 columns; choose one with --target"):
         load_task(file, target_file=tmp_path / "two.csv", ignore=["colour"])
     np.savez(tmp_path / "both.npz", X=np.ones((40, 2)), y=np.arange(40.0))
     assert load_task(file, target_file=tmp_path / "both.npz", ignore=["colour"]).target_name == "y"
     with pytest.raises(
-        UsageError, match="--target: .*both.npz has the target as y; leave --target out"
+        UsageError, match="--target: the target is y of .*both.npz; leave --target out"
     ):
         load_task(file, target_file=tmp_path / "both.npz", target="1", ignore=["colour"])
     np.save(tmp_path / "y.npy", np.arange(39.0))
@@ -142,7 +142,7 @@ def test_columns_that_cannot_work(file, options, message):
 
 def test_single_column(tmp_path):
     (tmp_path / "one.csv").write_text("1\n2\n3\n")
-    with pytest.raises(UsageError, match="one column only"):
+    with pytest.raises(UsageError, match="only one column"):
         load_task(tmp_path / "one.csv")
 
 
@@ -166,7 +166,7 @@ def test_split_by_mask(file, tmp_path):
     )
     for argument, message in (
         (f"{mask}", "cannot read|2 columns"),
-        (f"{mask}:", "2 columns; say which"),
+        (f"{mask}:", "2 columns; choose one"),
         (f"{mask}:c", "no column 'c'"),
         (f"{file}:age", "must be 0 .* or 1"),
     ):
@@ -203,17 +203,21 @@ def test_standardisation_round_trip_and_constant_columns(rng):
             ",a,y",
             "{i}",
             (
-                "the first column counts the rows from 0, as an index does; .* --ignore 0 leaves"
+                "the first column numbers the rows from 0, like an index; .* --ignore 0 leaves"
                 " it out"
             ),
         ),
-        ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' names the rows; .* --ignore Unnamed: 0"),
+        (
+            "Unnamed: 0,a,y",
+            "{i}",
+            "column 'Unnamed: 0' identifies the rows; .* --ignore Unnamed: 0",
+        ),
         (
             "ID,a,y",
             "{j}",
-            "column 'ID' names the rows; it is an input here: --ignore ID leaves it out",
+            "column 'ID' identifies the rows; it is used as an input; --ignore ID leaves it out",
         ),
-        (None, "{i}", "the first column counts the rows from 0"),
+        (None, "{i}", "the first column numbers the rows from 0"),
         ("time,a,y", "{i}", None),
         ("id,a,y", "{i}.5", None),
         ("id,a,y", "7", None),
@@ -243,9 +247,9 @@ def test_an_index_that_is_the_only_input_is_none(tmp_path, caplog):
 @pytest.mark.parametrize(
     "values, said",
     [
-        ([f"{i},{100 + i}" for i in range(1, 81)], "commas between thousands"),
+        ([f"{i},{100 + i}" for i in range(1, 81)], "thousands separators"),
         ([f"{i},5" for i in range(80)], "decimal commas"),
-        ([str(i) for i in range(80)], "text that reads as numbers: store it as numbers"),
+        ([str(i) for i in range(80)], "its text cells are numbers: store it as numbers"),
         ([str(i) for i in range(79)] + ["oops"], "79 cells are numbers, but 'oops' is not"),
     ],
 )

@@ -84,7 +84,7 @@ def test_memory_that_runs_out_is_explained(real, rng):
         pool.set_limit(size=0)
     assert (
         driver == "X"
-        and message.endswith("`X` drives it: use smaller batches or float32")
+        and message.endswith("`X` determines it: use smaller batches or float32")
         and asked > 0
     )
     assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # no state is left behind

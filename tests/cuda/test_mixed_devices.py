@@ -124,6 +124,6 @@ def test_mixed_devices_are_named(name):
                 call(name, mixed, others)
             said = (
                 f"arrays live on different devices: {', '.join(there)} on the GPU,"
-                f" {', '.join(here)} on the CPU; move all"
+                f" {', '.join(here)} on the CPU; move models"
             )
             assert str(caught.value).startswith(said), odd

@@ -56,7 +56,9 @@ def said_of(function, *arguments, **settings):
     with pytest.raises(MemoryError) as caught:
         function(*arguments, **settings)
     message = str(caught.value)
-    found = re.search(r"^out of memory: ([\d,]+) bytes were asked for .*`(\S+)` drives it", message)
+    found = re.search(
+        r"^out of memory: ([\d,]+) bytes were requested .*`(\S+)` determines it", message
+    )
     assert found, message
     return int(found[1].replace(",", "")), found[2], message
 
@@ -70,7 +72,7 @@ def test_bounds(rng, largest):
     asked, driver, message = said_of(fs.elbo_and_grad, *there)
     assert (asked, driver) == (8 * 17 * 65, "X")
     sizes = (
-        "of `inducing` (17, 3), `X` (65, 3), `Y` (65,), `X` drives it: use smaller batches or"
+        "of `inducing` (17, 3), `X` (65, 3), `Y` (65,), `X` determines it: use smaller batches or"
         " float32"
     )
     assert (
@@ -146,5 +148,5 @@ def test_unknown_driver_names_the_largest_argument():
             {"A": np.zeros((3, 2)), "B": np.zeros(70, np.float32), "jitter": 10**9},
         )
     )
-    assert said == "out of memory (no room); of `A` (3, 2), `B` (70,), `B` drives it"
+    assert said == "out of memory (no room); of `A` (3, 2), `B` (70,), `B` determines it"
     assert str(explained(MemoryError("no room"), {"steps": 3})) == "out of memory (no room)"

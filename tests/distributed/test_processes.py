@@ -248,7 +248,7 @@ def test_the_command_line(tmp_path, layers):
     code, out, err = command(2, *options[:4], "--method", "qsgp", "--mpi", "--out", tmp_path)
     assert code == 2 and "one process trains" in err
     code, out, err = command(2, *options, "--out", tmp_path)
-    assert code == 2 and "with --mpi they are one training" in err
+    assert code == 2 and "give --mpi to train one model on all of them" in err
     code, out, err = command(2, "demo", "--out", tmp_path / "demo")
     assert code == 2 and "without the launcher" in err and not (tmp_path / "demo").exists()
     code, out, err = command(2, "predict", tmp_path / "one" / "model.npz", tmp_path / "data.npz")

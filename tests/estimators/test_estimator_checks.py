@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of estimators: no failure is expected, with any solver, likelihood or posterior."""
+"""scikit-learn's checks of estimators: all pass, with any solver, likelihood or posterior."""
 
 import numpy as np
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -10,7 +10,7 @@ SMALL = {"n_inducing": 16, "max_iter": 30, "learning_rate": 0.05}
 
 
 class Counting(SVGPRegressor):
-    """Of counts, made of whatever numbers come: those of the checks are real."""
+    """A regressor of counts, which it makes of the real numbers in the checks."""
 
     def fit(self, X, y, sample_weight=None):
         if y is not None and np.asarray(y).dtype.kind in "fiu":

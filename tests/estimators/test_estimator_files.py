@@ -1,4 +1,4 @@
-"""Estimators as files, and scikit-learn's kernels as covariances."""
+"""Estimators as files, and scikit-learn kernels as covariances."""
 
 import json
 import tracemalloc
@@ -122,13 +122,13 @@ def numbers(*values):
         ({"class": "SVGPClassifier"}, "damaged"),
         (
             {"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}},
-            "its scales positive",
+            "with positive scales",
         ),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
         ({"settings": {"inducing": {"array": [1.0], "dtype": "<V99999999"}}}, "damaged"),
         ({"jitter_": "small"}, "damaged.*`jitter` must be a number"),
         ({"n_iter_": []}, "damaged.*`n_iter_` must be a number"),
-        ({"y_shape": [3]}, "number of targets do not go together"),
+        ({"y_shape": [3]}, "number of targets are inconsistent"),
         (
             {
                 "scale": {
@@ -137,7 +137,7 @@ def numbers(*values):
                     "y_mean": numbers(0.0, 1.0),
                 }
             },
-            "targets do not",
+            "targets are inconsistent",
         ),
     ],
 )
@@ -149,7 +149,7 @@ def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, wh
         load(tmp_path / "model")
     fs.save(tmp_path / "model", fs.RBF())
     with pytest.raises(
-        fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"
+        fs.DataFileError, match="holds a RBF, not an estimator; read it with fastsvgp.load"
     ):
         load(tmp_path / "model")
 
@@ -166,7 +166,7 @@ def test_no_file_takes_more_memory_than_it_says(rng, tmp_path):
     tracemalloc.stop()
 
 
-# --- kernels -------------------------------------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 KERNELS = [
     sk.RBF(0.7),
@@ -197,14 +197,14 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
     [
         (
             sk.RationalQuadratic(),
-            "RationalQuadratic has no counterpart; those that have are ConstantKernel, RBF",
+            "RationalQuadratic has no counterpart; only ConstantKernel, RBF",
         ),
         (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
         (sk.RBF() ** 2, "Exponentiation has no counterpart"),
         (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, not for 1.7"),
         (sk.WhiteKernel() * sk.RBF(), "noise times another kernel"),
         (sk.RBF() * (sk.RBF() + sk.WhiteKernel()), "multiplies noise"),
-        (sk.WhiteKernel() + sk.WhiteKernel(), "noise alone"),
+        (sk.WhiteKernel() + sk.WhiteKernel(), "is only noise"),
         ("rbf", "must be a kernel of sklearn"),
     ],
 )
@@ -235,7 +235,7 @@ FIXED = [
             "covariance.parts.2.variance",
         ],
     ),
-    # the product has a size that is fixed, and so no factor has one that is learned
+    # the size of the product is fixed, so no factor has a trained one
     (
         sk.ConstantKernel(2.0, "fixed") * sk.RBF() * sk.RBF(2.0),
         [f"covariance.parts.{i}.variance" for i in (0, 1)],
@@ -253,7 +253,7 @@ FIXED = [
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
 def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     assert fixed_fields(kernel) == tuple(names)
-    # scikit-learn's own account of what is fixed
+    # the fixed parameters according to scikit-learn
     free = kernel.clone_with_theta(kernel.theta + 0.5)
     before, after = from_kernel(kernel), from_kernel(free)
     for (path, _, value), (_, _, moved) in zip(
@@ -275,9 +275,7 @@ def test_the_fields_that_a_kernel_has_fixed(kernel, names):
     ids=str,
 )
 @pytest.mark.parametrize("kernel, names", FIXED, ids=str)
-def test_fixed_numbers_of_a_kernel_stay_to_the_bit_and_the_others_move(
-    rng, kernel, names, settings
-):
+def test_fixed_numbers_of_a_kernel_keep_their_bits(rng, kernel, names, settings):
     X, y = (
         (array.astype(np.float32) for array in data(rng))
         if settings["solver"] == "adam"

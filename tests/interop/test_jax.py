@@ -1,4 +1,4 @@
-"""The bound as a function of JAX: gradients, transformations, dtypes, and what cannot be."""
+"""The bound as a JAX function: gradients, transformations, dtypes, and errors."""
 
 import subprocess
 import sys
@@ -78,7 +78,7 @@ def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
 
 
 def test_calls_without_jit_compile_once(rng, monkeypatch):
-    """Each callback that JAX has not seen it compiles, and keeps."""
+    """JAX compiles and caches each new callback."""
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     seen, plain = [], jax.pure_callback
@@ -165,7 +165,7 @@ def test_vmap_calls_one_after_another(rng):
 
 
 def test_dtypes(rng):
-    """Each gradient in the dtype of its argument; computed in that of the model."""
+    """Each gradient has the dtype of its argument; the model's dtype is used inside."""
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     value, bars = jax.value_and_grad(f, argnums=(0, 1))(vector, X, Y)
@@ -189,7 +189,7 @@ def test_labels(rng):
 
 
 def test_weights_are_constants(rng, monkeypatch):
-    """Of NumPy or of JAX; a callback finds arrays of NumPy."""
+    """NumPy or JAX arrays; the callback receives NumPy arrays."""
     model, X, Y = problem(rng)
     w = np.arange(len(X)) % 3
     Y[w == 0] = np.nan
@@ -207,12 +207,12 @@ def test_weights_are_constants(rng, monkeypatch):
         np.testing.assert_allclose(bars[1], X_bar, rtol=1e-11, atol=1e-11)
     assert len(seen) == 2 and all(type(weights) is np.ndarray for weights in seen)
     with pytest.raises(
-        TypeError, match="the option `weights` is traced, and options are constants"
+        TypeError, match="the option `weights` is traced, but options are constants"
     ):
         jax.jit(lambda w: function_of(model, weights=w)[2](vector, X, Y))(w)
 
 
-# --- what cannot be -------------------------------------------------------------------------------------------------------
+# --- what cannot be -------------------------------------------------------------------------------
 
 
 def test_second_derivatives_say_what_came(rng):
@@ -227,7 +227,7 @@ def test_second_derivatives_say_what_came(rng):
     ):
         with pytest.raises(
             NotImplementedError,
-            match="second derivative was asked for, and fastsvgp has first derivatives",
+            match="second derivative was requested, but fastsvgp has only first derivatives",
         ):
             call()
     stopped = jax.grad(lambda v: (jax.grad(f)(jax.lax.stop_gradient(v), X, Y) * v).sum())(vector)
@@ -242,7 +242,7 @@ def test_bad_arguments(rng):
         (
             (vector, X.astype(np.float16), Y),
             TypeError,
-            "`X` is float16, and fastsvgp computes in float32 and float64",
+            "`X` is float16, but fastsvgp computes in float32 and float64",
         ),
         ((jnp.asarray(vector, jnp.bfloat16), X, Y), TypeError, "`vector` is bfloat16"),
         ((vector, X.astype(int), Y), TypeError, "`X` must be float32 or float64, got int64"),
@@ -259,26 +259,26 @@ def test_bad_arguments(rng):
         for call in (f, jax.jit(f), jax.grad(f)):
             with pytest.raises(error, match=said):
                 call(*arguments)
-    with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
+    with pytest.raises(TypeError, match="a derivative in `Y` was requested"):
         jax.grad(f, argnums=2)(vector, X, Y)
-    with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
+    with pytest.raises(TypeError, match="a derivative in `Y` was requested"):
         jax.jvp(lambda Y: f(vector, X, Y), (Y,), (Y,))
     for name in ("wrt", "inputs"):
         with pytest.raises(
             TypeError,
             match=(
-                f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"
+                f"interop.jax: `{name}` is not an option here, because jax selects .*; leave it out"
             ),
         ):
             function_of(model, **{name: ()})
     with pytest.raises(
-        TypeError, match="`unravel` must be what fastsvgp.ravel gives beside the vector, got SVGP"
+        TypeError, match="`unravel` must be the second result of fastsvgp.ravel, got SVGP"
     ):
         interop.bound(model)
 
 
 def test_arguments_that_never_come_are_an_error(monkeypatch):
-    """As they would not where the thread that copies them is the one that waits."""
+    """As if the thread that copies them were the one that waits."""
 
     class Never:
         def is_ready(self):
@@ -286,7 +286,7 @@ def test_arguments_that_never_come_are_an_error(monkeypatch):
 
     monkeypatch.setattr(interop, "PATIENCE", 0.01)
     monkeypatch.setattr(jax, "Array", Never)
-    with pytest.raises(RuntimeError, match="did not come within 0.01 s.*NPROC=2, before"):
+    with pytest.raises(RuntimeError, match="did not arrive within 0.01 s.*NPROC=2, before"):
         interop._numpy(Never())
 
 
@@ -300,7 +300,8 @@ ONE_PROCESSOR = """
     import jax
     X = np.random.default_rng(0).standard_normal((20_000, 20)).astype(np.float32)
     Y = np.sin(X[:, 0])
-    model = fs.SVGP(fs.RBF(1.0, np.ones(20)), X[:100], fs.Whitened(np.ones(100), 0.3 * np.eye(100)), fs.Gaussian(0.1))
+    posterior = fs.Whitened(np.ones(100), 0.3 * np.eye(100))
+    model = fs.SVGP(fs.RBF(1.0, np.ones(20)), X[:100], posterior, fs.Gaussian(0.1))
     vector, unravel = fs.ravel(model)
     f = jax.jit(jax.value_and_grad(lambda v, X: bound(unravel)(v, X * 0.5, Y), argnums=(0, 1)))
     for _ in range(3):
@@ -312,7 +313,7 @@ ONE_PROCESSOR = """
 
 
 def test_one_processor_is_enough():
-    """Where JAX has one thread, large arguments of callbacks would be waited for by the thread that copies them."""
+    """With one JAX thread, large arguments of a callback would deadlock."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(ONE_PROCESSOR)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The module of PyTorch: parameters, the bound and its gradients, predictions, and what training programs do with a module."""
+"""The PyTorch module: parameters, the bound with gradients, predictions, use in training."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ TREE = fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant
 
 
 def assert_gradient_of_ravel(gp, model, value_bar, expected, tolerance=1e-12):
-    """Of each parameter: that of its part of the vector of ``ravel``, times the cotangent of the value."""
+    """Each gradient is its part of that of ``ravel``'s vector, times the cotangent."""
     for path, part in expected.items():
         bar = gp.get_parameter(path).grad
         assert bar.shape == gp.get_parameter(path).shape
@@ -86,7 +86,7 @@ def test_predictions_and_their_way_back(rng, posterior, P):
 
 
 def test_a_jacobian_of_predictions(rng):
-    """Many ways back through one pass; either result alone."""
+    """Many backward passes through one forward pass; either result."""
     _, gp, X, _ = gp_of(rng)
     (X,) = tensors(X)
     of_mean, of_var = torch.autograd.functional.jacobian(gp.predict, X)
@@ -116,7 +116,7 @@ def test_the_model_is_what_the_parameters_stand_for(rng):
 
 
 def test_steps_are_those_of_our_own_adam(rng):
-    """Of ``fs.ravel``'s numbers, uphill."""
+    """Steps in the numbers of ``fs.ravel``, uphill."""
     model, gp, X, Y = gp_of(rng)
     ours, optimiser, there = (
         fs.adam(0.03),
@@ -181,8 +181,16 @@ def test_groups_and_schedulers(rng):
         assert torch.equal(parameter, before[name]) is not name.startswith("posterior"), name
 
 
-@pytest.mark.parametrize("fixed", [(), "inducing", ("covariance", "posterior.scale_tril"), ("covariance", "inducing", "posterior",
-                                   "likelihood")], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        (),
+        "inducing",
+        ("covariance", "posterior.scale_tril"),
+        ("covariance", "inducing", "posterior", "likelihood"),
+    ],
+    ids=str,
+)
 def test_state_dict_and_files(rng, tmp_path, fixed):
     model, gp, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed=fixed)
@@ -207,7 +215,7 @@ def test_state_dict_and_files(rng, tmp_path, fixed):
 
 
 def test_natural_steps_beside_pytorch(rng):
-    """The posterior by ours, all else by an optimiser of PyTorch; the model goes in and comes out."""
+    """Natural steps for the posterior, a PyTorch optimiser for all else."""
     model, _, X, Y = gp_of(rng)
     gp = interop.SVGP(model, fixed="posterior")
     assert {name for name, _ in gp.named_buffers()} == {"posterior.mean", "posterior.scale_tril"}
@@ -223,7 +231,7 @@ def test_natural_steps_beside_pytorch(rng):
 
 @pytest.mark.parametrize("fixed", [(), ("inducing", "posterior")], ids=str)
 def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
-    """Not even where it has leaves of these names, or such as tensors would broadcast; and nothing is taken of it."""
+    """Even with leaves of equal names or broadcastable shapes; nothing is copied."""
     model, _, X, Y = gp_of(rng, likelihood=fs.StudentT(0.3, df=4.0))
     gp = interop.SVGP(model, fixed=fixed)
     X, Y = tensors(X, Y)
@@ -296,7 +304,7 @@ def test_tensors_are_not_copied(rng, monkeypatch):
     for array, tensor in zip((seen[0][0].inducing, *seen[0][1:]), (gp.inducing, X, Y), strict=True):
         assert np.shares_memory(array, tensor.numpy())
     mean, _ = gp.predict(X.requires_grad_())
-    X.data += 1.0  # what the prediction was of counts
+    X.data += 1.0  # the backward pass uses the old X
     (bar,) = torch.autograd.grad(mean.sum(), X)
     np.testing.assert_allclose(
         bar,
@@ -308,7 +316,7 @@ def test_tensors_are_not_copied(rng, monkeypatch):
 @pytest.mark.parametrize("below", [torch.float32, torch.float64])
 @pytest.mark.parametrize("own", [torch.float32, torch.float64])
 def test_dtypes(rng, own, below):
-    """Each gradient in the dtype of its tensor; the bound in the wider one."""
+    """Each gradient has the dtype of its tensor; the bound has the wider one."""
     _, gp, X, Y = gp_of(rng)
     expected = gp(*tensors(X, Y), jitter=JITTER).item()
     gp, (X, Y) = gp.to(own), tensors(X, Y)
@@ -323,7 +331,7 @@ def test_dtypes(rng, own, below):
 
 
 def test_a_network_below(rng):
-    """Its gradient by differences, and training of both in one optimiser."""
+    """Its gradient against differences, and joint training in one optimiser."""
     net, gp, X, Y = deep(rng)
 
     def loss():
@@ -351,7 +359,7 @@ def test_a_network_below(rng):
         optimiser.step()
     assert loss().item() < first - 100
     mean, _ = gp.predict(net(X))
-    mean.sum().backward()  # predictions, too, have a way back to the network
+    mean.sum().backward()  # predictions, too, have a backward pass to the network
 
 
 def test_labels_and_strided_tensors(rng):
@@ -368,7 +376,7 @@ def test_labels_and_strided_tensors(rng):
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_weights_of_data(rng, P):
-    """As a tensor or as anything else that bounds take, for rows or for targets; a missing target is NaN."""
+    """Tensors or other arrays, for rows or targets; a missing target is NaN."""
     _, gp, X, Y = gp_of(rng, P=P, mean=fs.LinearMean(np.ones(2), 0.1) if P is None else None)
     w = rng.permutation(np.arange(Y.size) % 3).reshape(Y.shape)
     Y[w == 0] = np.nan
@@ -396,7 +404,7 @@ def test_weights_of_data(rng, P):
 
 @pytest.mark.parametrize("fixed", [(), "covariance", "inducing", "posterior", "mean"])
 def test_a_way_back_is_that_of_the_model_then(rng, fixed):
-    """Whatever is done to parameters and buffers since."""
+    """Later changes of parameters and buffers have no effect."""
     model, _, X, _ = gp_of(rng, mean=fs.LinearMean(np.ones(2), 0.1))
     gp, (X,) = interop.SVGP(model, fixed=fixed), tensors(X)
     mean, var = gp.predict(X.requires_grad_())
@@ -416,112 +424,3 @@ def test_compiled_programs_call_it_as_it_is(rng):
         bound.item() == pytest.approx(2 * gp(net(X), Y).item(), rel=1e-13)
         and net[0].weight.grad is not None
     )
-
-
-# --- what cannot be -------------------------------------------------------------------------------------------------------
-
-
-def test_second_derivatives_say_what_came(rng):
-    _, gp, X, Y = gp_of(rng)
-    X, Y = tensors(X, Y)
-    X.requires_grad_()
-    for result in (lambda: gp(X, Y), lambda: gp.predict(X)[0].sum()):
-        (bar,) = torch.autograd.grad(result(), X, create_graph=True)
-        with pytest.raises(
-            NotImplementedError, match="second derivative was asked for.*create_graph"
-        ):
-            torch.autograd.grad((bar**2).sum(), X)
-        (bar,) = torch.autograd.grad(result(), X, create_graph=True)
-        assert torch.autograd.grad((bar.detach() * X**2).sum(), X)[0].shape == X.shape
-    (bar,) = torch.autograd.grad(gp(X, Y), gp.inducing, create_graph=True)
-    with pytest.raises(NotImplementedError, match="second derivative"):
-        bar.sum().backward()
-
-
-@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16])
-def test_half_precision_is_refused(rng, narrow):
-    _, gp, X, Y = gp_of(rng)
-    X, Y = tensors(X, Y)
-    for call in (lambda: gp(X.to(narrow), Y), lambda: gp.predict(X.to(narrow))):
-        with pytest.raises(
-            TypeError,
-            match=f"`X` is {narrow}, and fastsvgp computes in float32 and float64; give X.float",
-        ):
-            call()
-    with pytest.raises(TypeError, match=f"`Y` is {narrow}"):
-        gp(X, Y.to(narrow))
-    gp.to(narrow)
-    with pytest.raises(
-        TypeError, match=f"`covariance.variance` is {narrow}.*give the module with .float"
-    ):
-        gp(X, Y)
-
-
-def test_mixed_devices_are_named(rng):
-    _, gp, X, Y = gp_of(rng)
-    X, Y = tensors(X, Y)
-    far = X.to("meta")
-    for call, name in (
-        (lambda: gp(far, Y), "X"),
-        (lambda: gp(X, Y.to("meta")), "Y"),
-        (lambda: gp.predict(far), "X"),
-    ):
-        with pytest.raises(
-            TypeError,
-            match=f"different devices: `{name}` on meta, the parameters on cpu; move one of them",
-        ):
-            call()
-    with pytest.raises(TypeError, match="`rng` on meta"):
-        gp(X, Y, rng=torch.zeros(1, device="meta"))
-    gp.inducing = torch.nn.Parameter(gp.inducing.detach().to("meta"))
-    with pytest.raises(
-        TypeError,
-        match="parameter `inducing` is torch.float64 on meta, others are torch.float64 on cpu",
-    ):
-        gp(X, Y)
-    gp.to("meta")
-    with pytest.raises(
-        TypeError,
-        match="tensors are on meta, and fastsvgp computes on the CPU and on CUDA devices alone",
-    ):
-        gp(X.to("meta"), Y.to("meta"))
-
-
-def test_other_bad_arguments(rng):
-    model, gp, X, Y = gp_of(rng)
-    with pytest.raises(
-        TypeError, match="`X` must be a tensor, got numpy.ndarray; torch.as_tensor makes one"
-    ):
-        gp(X, Y)
-    X, Y = tensors(X, Y)
-    with pytest.raises(TypeError, match="`Y` requires a gradient.*Y.detach"):
-        gp(X, Y.requires_grad_())
-    Y = Y.detach()
-    with pytest.raises(
-        TypeError, match="`rng` requires a gradient, and the bound has none in it; give rng.detach"
-    ):
-        gp(X, Y, rng=torch.zeros(1, requires_grad=True))
-    with pytest.raises(TypeError, match="`X` must be dense, got torch.sparse_coo; give X.to_dense"):
-        gp(X.to_sparse(), Y)
-    with pytest.raises(ValueError, match="`X` contains nan"):
-        gp(X * np.nan, Y)
-    with pytest.raises(ValueError, match="`num_data` is 1, smaller than the batch"):
-        gp(X, Y, num_data=1)
-    for name in ("wrt", "inputs"):
-        with pytest.raises(
-            TypeError,
-            match=(
-                f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"
-            ),
-        ):
-            gp(X, Y, **{name: ()})
-    with pytest.raises(TypeError, match="has no option `probs`; did you mean `probes`"):
-        gp(X, Y, probs=3)
-    with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got RBF"):
-        interop.SVGP(fs.RBF())
-    with pytest.raises(ValueError, match="`fixed` names 'Z'"):
-        interop.SVGP(model, fixed="Z")
-    with pytest.raises(ValueError, match="`transform` must be"):
-        interop.SVGP(model, transform="exp")
-    with pytest.raises(ValueError, match="posterior.mean"):
-        gp.model = fs.replace_at(model, "posterior.mean", np.zeros(3))

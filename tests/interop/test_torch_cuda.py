@@ -1,7 +1,7 @@
-"""The module of PyTorch on a device: tensors go to CuPy and back by DLPack, on PyTorch's current stream.
+"""The PyTorch module on a device: tensors go to CuPy and back by DLPack, on PyTorch's stream.
 
-Without a GPU the emulated CuPy stands for the real one, and tensors of the host for those of the
-device: the same code runs, but for the two calls that hand memory over.
+Without a GPU, the emulated CuPy and host tensors stand for the real ones. The same code runs,
+except for the two calls that hand memory over.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ STREAM = 1234
 
 @contextlib.contextmanager
 def emulated(monkeypatch):
-    """Tensors of the host as if they lay on device 0; gives what goes there, and a list of what was entered and handed over."""
+    """Host tensors as if on device 0; yields the transfer, and a log of contexts and transfers."""
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
     seen, plain = [], interop._at
@@ -66,7 +66,7 @@ def emulated(monkeypatch):
 
 @contextlib.contextmanager
 def real(monkeypatch):
-    """Tensors of PyTorch's device, where CuPy has one too."""
+    """Tensors on PyTorch's device, if CuPy has one too."""
     if reason := why_none():
         pytest.skip(reason)
     if not torch.cuda.is_available():
@@ -147,12 +147,12 @@ def test_the_model_stays_on_the_device(there, rng):
     stepped = fs.replace_at(on_device, "posterior.mean", 2 * on_device.posterior.mean)
     gp.model = stepped
     close(gp.posterior.mean, 2 * model.posterior.mean)
-    with pytest.raises(TypeError, match="`model` lives on a device; give fastsvgp.to_host"):
+    with pytest.raises(TypeError, match="`model` is on a device; give fastsvgp.to_host"):
         interop.SVGP(on_device)
 
 
 def test_memory_is_handed_over_on_the_stream_that_is_current(seen, rng):
-    """Both devices are entered for as long as CuPy works, and nothing goes through the host."""
+    """Both devices are current while CuPy works; nothing is copied through the host."""
     _, gp, X, Y = gp_of(rng)
     B, D = X.shape
     X, Y = tensors(X, Y)

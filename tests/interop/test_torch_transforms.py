@@ -1,4 +1,4 @@
-"""The module of PyTorch under ``torch.func``, forward mode, batches of cotangents: refused, or right."""
+"""The PyTorch module under ``torch.func``, forward mode and batched cotangents."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ f8 = torch.float64
 
 
 def test_a_gradient_is_linear_in_its_cotangent(rng):
-    """So autograd may differentiate it in that: directional derivatives by two ways back, and factors of the bound."""
+    """Autograd can differentiate it in the cotangent: directional derivatives, scaled bounds."""
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     way = torch.from_numpy(rng.standard_normal(X.shape))
@@ -25,18 +25,18 @@ def test_a_gradient_is_linear_in_its_cotangent(rng):
     )
 
 
-def test_predictions_are_no_function_of_cotangents_that_autograd_knows(rng):
+def test_predictions_are_not_differentiable_in_cotangents(rng):
     _, gp, X, _ = gp_of(rng)
     (X,) = tensors(X)
     for result in (0, 1):
-        with pytest.raises(NotImplementedError, match="second derivative was asked for"):
+        with pytest.raises(NotImplementedError, match="second derivative was requested"):
             torch.autograd.functional.jvp(
                 lambda X, result=result: gp.predict(X)[result], X, torch.ones_like(X)
             )
 
 
 def transforms(function, several):
-    """Each way of ``torch.func`` to call a function of one tensor, of the first of several or of all."""
+    """Each ``torch.func`` transform of functions of one tensor, the first of several, or all."""
     func, one = torch.func, several[0]
 
     def total(one):
@@ -60,7 +60,7 @@ def transforms(function, several):
 
 @pytest.mark.parametrize("of", ["X", "Y", "weights", "parameter", "predict"])
 def test_transforms_of_torch_func_are_refused(rng, of):
-    """In our words, whatever they transform; and the module is as it was."""
+    """With our message for any argument; the module is unchanged."""
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     before, functional_call = gp(X, Y).item(), torch.func.functional_call
@@ -80,16 +80,16 @@ def test_transforms_of_torch_func_are_refused(rng, of):
             pytest.fail(f"{name} gave {call()}")
     gp.requires_grad_(False)
     with pytest.raises(NotImplementedError, match="torch.func transforms are not supported"):
-        # a constant there, which the line before could hold
+        # the bound is a constant here
         torch.func.vmap(lambda z: z * gp(X, Y))(Y)
     assert gp(X, Y).item() == before
-    # below the module they may be
+    # they are allowed in layers below the module
     inner = torch.func.vmap(torch.func.grad(lambda x: x.square().sum()))(X)
     assert gp(inner / 2, Y).item() == pytest.approx(before, rel=1e-12)
 
 
 def test_tangents_of_forward_mode_are_refused(rng):
-    """Of all that the module takes; predictions would have passed for constants."""
+    """In every argument; predictions would have treated them as constants."""
     from torch.autograd import forward_ad
 
     _, gp, X, Y = gp_of(rng)
@@ -110,14 +110,14 @@ def test_tangents_of_forward_mode_are_refused(rng):
         ):
             with pytest.raises(
                 NotImplementedError,
-                match=f"`{name}` has a tangent, and forward mode is not supported; use",
+                match=f"`{name}` has a tangent, but forward mode is not supported; use",
             ):
                 call()
         assert gp(X, Y).item() == gp(forward_ad.unpack_dual(moved[X]).primal, Y).item()
 
 
 def test_batches_of_cotangents(rng):
-    """The bound only scales by one; predictions take them one by one, and say so."""
+    """The bound only scales by them; predictions refuse batches."""
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
     X.requires_grad_()

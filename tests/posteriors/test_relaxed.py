@@ -78,7 +78,7 @@ def test_where_memory_runs_out_the_probes_are_named(rng, monkeypatch):
         lambda: fs.elbo(model, X, y, probes=2**24),
         lambda: fs.kl_term_and_grad(model, probes=2**24),
     ):
-        with pytest.raises(MemoryError, match="`probes` 16777216, `probes` drives it"):
+        with pytest.raises(MemoryError, match="`probes` 16777216, `probes` determines it"):
             call()
 
 

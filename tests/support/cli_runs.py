@@ -3,11 +3,50 @@
 import json
 import pathlib
 
+import numpy as np
+
 from fastsvgp.cli import main
+from fastsvgp.cli.progress import Progress
+
+FEW_STEPS = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]
+
+
+def write_csv(path, header, *columns):
+    """Write columns of numbers or text."""
+    rows = (",".join(map(str, row)) for row in zip(*columns, strict=True))
+    pathlib.Path(path).write_text("\n".join([header, *rows]) + "\n")
+
+
+def write_table(path, rows, header="a,b,y"):
+    """Write a matrix with all digits; make its folder."""
+    pathlib.Path(path).parent.mkdir(exist_ok=True)
+    np.savetxt(path, rows, delimiter=",", header=header, comments="", fmt="%.17g")
+
+
+def fit(capsys, *argv, code=0):
+    """Run a quiet fit of six steps with an expected exit code; return its stderr."""
+    got = main(["fit", *argv, *FEW_STEPS])
+    out, err = capsys.readouterr()
+    assert got == code, (got, err)
+    assert out == "" and "Traceback" not in err
+    return err
+
+
+def stop_at(monkeypatch, step, how):
+    """Call ``how()`` once, in the callback of a step."""
+    plain, done = Progress.__call__, []
+
+    def call(self, now, value, info):
+        plain(self, now, value, info)
+        if now == step and not done:
+            done.append(now)
+            how()
+
+    monkeypatch.setattr(Progress, "__call__", call)
 
 
 def run(capsys, *argv):
-    """Return ``(out, err)`` of a command that must succeed."""
+    """Run a command that must succeed; return ``(out, err)``."""
     code = main(list(argv))
     out, err = capsys.readouterr()
     assert code == 0, err
@@ -15,5 +54,5 @@ def run(capsys, *argv):
 
 
 def results(folder):
-    """Return the metrics that a fit has written."""
+    """Read the metrics written by a fit."""
     return json.loads(pathlib.Path(folder, "metrics.json").read_text())

@@ -306,6 +306,6 @@ def test_a_note_is_kept(tmp_path, rng):
     assert fs.load(path).note == {"inputs": ["a", "b"], "mean": 0.1}
     with pytest.raises(
         TypeError,
-        match="fit: `note` can not be stored .*it must be numbers, text, or lists and dicts",
+        match="fit: `note` cannot be stored .*it must be numbers, text, or lists and dicts",
     ):
         fs.fit(start[0], X, Y, steps=1, note={1, 2}, **start[1])

@@ -1,12 +1,12 @@
-"""What a cell of a text file is: a number, a mark for a value that is missing, or a name."""
+"""Classify cells of text files: numbers, marks of missing values, and names."""
 
 import re
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
 THOUSANDS = (
-    "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are"
-    " decimal commas)"
+    "these look like thousands separators: write 1012 for 1,012 (or 1.012, if they are decimal"
+    " commas)"
 )
 
 
@@ -27,7 +27,7 @@ def is_name(cell):
 
 
 def commas(cells):
-    """What to do about text that would be numbers but for its commas; None where that is not all."""
+    """Advice about text that is numbers except for commas; None if commas do not explain it."""
     odd = [cell for cell in cells if is_name(cell)]
     if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
         return THOUSANDS

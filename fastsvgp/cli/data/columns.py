@@ -1,7 +1,7 @@
-"""Inputs made of the columns of a file: text becomes one-hot, a date three numbers, missing values are filled in.
+"""Encode columns as inputs: text becomes one-hot, dates three numbers; missing values are filled.
 
-What is learnt of the training rows (levels, medians, forms of dates, which columns had gaps) is an
-``Encoding``, kept beside the model: it makes the same inputs of any later file.
+The facts learnt from the training rows (levels, medians, formats of dates, columns with missing
+values) are an ``Encoding``. It is saved with the model, and encodes later files in the same way.
 """
 
 import logging
@@ -23,10 +23,10 @@ OTHER, GAP = "(other)", "(missing)"
 
 @dataclass
 class Raw:
-    """Columns as a file has them: ``numbers`` (N, C), NaN where missing; under their positions the cells of text columns, and the
-    ``Dates`` of those whose numbers are days.
+    """Columns before encoding.
 
-    A cell that is missing is None.
+    ``numbers`` (N, C) is NaN where a value is missing. ``text`` maps positions to the cells of text
+    columns, None where missing. ``dates`` maps positions to the ``Dates`` of columns of days.
     """
 
     names: list
@@ -37,12 +37,12 @@ class Raw:
 
 @dataclass(frozen=True)
 class Column:
-    """How a column becomes inputs.
+    """The encoding of one column.
 
-    Text has ``levels``: an input for each, 1 where a cell is that level, and one for all other
-    text. A number has a ``median``, which stands where it is missing, or None where that is
-    refused. ``date`` says how a cell is written whose number is its day; its month and weekday are
-    inputs too. ``gaps``: one more input is 1 where the value is missing.
+    A text column has ``levels``: one input per level, 1 in cells of that level, and one input for
+    all other text. A column of numbers has a ``median``, which replaces missing values; None
+    refuses them. ``date`` is the format of a date column, whose inputs are day number, month and
+    weekday. ``gaps``: a further input is 1 where the value is missing.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Column:
 
     @property
     def input_names(self):
-        own = (
+        names = (
             [self.name]
             if self.levels is None
             else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
         )
-        own += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
-        return own + [f"{self.name}={GAP}"] * self.gaps
+        names += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
+        return names + [f"{self.name}={GAP}"] * self.gaps
 
     @property
     def median_words(self):
@@ -72,7 +72,7 @@ class Column:
         return np.column_stack([filled, *of_day, *[missing] * self.gaps]).astype(np.float64)
 
     def inputs_of_text(self, cells):
-        """A missing cell without an input of its own is other text."""
+        """Encode cells of text; without ``gaps``, a missing cell is other text."""
         number = {level: k for k, level in enumerate(self.levels)}
         last = len(self.levels)
         at = [last + self.gaps if cell is None else number.get(cell, last) for cell in cells]
@@ -81,14 +81,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Of all columns, in their order; ``missing`` is one of ``POLICIES``."""
+    """The encoding of all columns, in order; ``missing`` is one of ``POLICIES``."""
 
     columns: list
     missing: str
 
     @property
     def names(self):
-        """Of the columns in a file."""
+        """Names of the columns in a file."""
         return [column.name for column in self.columns]
 
     @property
@@ -97,11 +97,11 @@ class Encoding:
 
     @property
     def other(self):
-        """The inputs that stand for other text, and in training often for none."""
+        """Names of the inputs for other text, which are often 0 in all training rows."""
         return [f"{column.name}={OTHER}" for column in self.columns if column.levels is not None]
 
     def matrix(self, raw):
-        """Inputs (N, D) float64."""
+        """Return inputs (N, D) float64."""
         parts = [
             (
                 column.inputs_of_numbers(raw.numbers[:, j])
@@ -113,7 +113,10 @@ class Encoding:
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def read(self, table, positions):
-        """Inputs (N, D) of a later file, whose columns stand at ``positions``; what is other than in training is noted."""
+        """Return inputs (N, D) of a later file with columns at ``positions``.
+
+        Differences from the training file are logged.
+        """
         text = {
             i
             for i, column in zip(positions, self.columns, strict=True)
@@ -133,11 +136,11 @@ class Encoding:
         return self.matrix(raw)
 
     def describe(self):
-        """What is done, a line for each thing."""
+        """Yield one line per kind of encoding."""
         texts = [f"{c.name} ({len(c.levels)} levels)" for c in self.columns if c.levels is not None]
         gaps = [c.name for c in self.columns if c.gaps]
         if texts:
-            yield f"text columns, one input for each level and one for other text: {shown(texts)}"
+            yield f"text columns, one input per level and one for other text: {shown(texts)}"
         for column in self.columns:
             if column.date is not None:
                 yield (
@@ -146,7 +149,7 @@ class Encoding:
                 )
         if gaps:
             yield (
-                "missing values filled in (--missing median), and an input that says where:"
+                "missing values filled in (--missing median), with an input that marks them:"
                 f" {shown(gaps)}"
             )
 
@@ -155,7 +158,7 @@ class Encoding:
 
     @classmethod
     def from_json(cls, values):
-        """Of what a file says, which may be anything: what is wrong raises ValueError, KeyError or TypeError."""
+        """Build an encoding from untrusted JSON; errors are ValueError, KeyError or TypeError."""
         if set(values) != {"columns", "missing"} or values["missing"] not in POLICIES:
             raise ValueError(f"encoding {values!r:.60}")
         columns = [Column(**column) for column in values["columns"]]
@@ -166,7 +169,7 @@ class Encoding:
             )
             number = type(column.median) in (int, float) and abs(column.median) < LARGEST
             fills = number if values["missing"] == "median" else column.median is None
-            if column.date is not None:  # of which Python must be able to tell the month
+            if column.date is not None:  # Python must be able to represent the date
                 fills = fills and (
                     column.median is None or dates.FIRST <= column.median <= dates.LAST
                 )
@@ -182,7 +185,7 @@ class Encoding:
 
 
 def _dates(values):
-    """The ``Dates`` that a file says."""
+    """Build ``Dates`` from untrusted JSON."""
     found = None if values is None else dates.Dates(**values)
     if found is not None and (found.form not in dates.FORMS or type(found.assumed) is not bool):
         raise ValueError(f"dates {values!r:.60}")
@@ -190,7 +193,7 @@ def _dates(values):
 
 
 def learn(raw, rows, missing):
-    """The encoding of columns by their training rows, an array of bool (N,)."""
+    """Learn the encoding of columns from the training ``rows``, an array of bool (N,)."""
     columns = []
     for j, name in enumerate(raw.names):
         if j in raw.text:
@@ -198,8 +201,8 @@ def learn(raw, rows, missing):
             counts = Counter(cell for cell in cells if cell is not None)
             _check_some(name, counts, len(cells))
             _note_many(name, counts)
-            kept = sorted(counts, key=lambda level: (-counts[level], level))[:LEVELS]
-            columns.append(Column(name, sorted(kept), None, None in cells))
+            frequent = sorted(counts, key=lambda level: (-counts[level], level))[:LEVELS]
+            columns.append(Column(name, sorted(frequent), None, None in cells))
         else:
             values = raw.numbers[rows, j]
             present = values[~np.isnan(values)]
@@ -217,13 +220,13 @@ def _check_some(name, present, num_rows):
         )
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def read_raw(table, positions, text, known, missing, optional=True):
-    """The columns at ``positions``; those in ``text`` as text, whatever they look like.
+    """Read the columns at ``positions``; those in ``text`` are read as text in any case.
 
-    ``known``: the ``Dates`` of the columns that are dates. ``optional``: as in ``Table.inputs``.
+    ``known``: the ``Dates`` of date columns. ``optional``: as in ``Table.inputs``.
     """
     plain = [j for j, i in enumerate(positions) if i not in text and i not in known]
     numbers = np.full((table.num_rows, len(positions)), np.nan)
@@ -231,7 +234,12 @@ def read_raw(table, positions, text, known, missing, optional=True):
     cells = {j: _present(table, i) for j, i in enumerate(positions) if i in text}
     for j, column in cells.items():
         _check_there(
-            table, positions[j], column, missing, "--missing median makes a level of them", optional
+            table,
+            positions[j],
+            column,
+            missing,
+            "give --missing median to make them a level",
+            optional,
         )
     of_dates = {j: known[i] for j, i in enumerate(positions) if i in known}
     for j, form in of_dates.items():
@@ -240,7 +248,7 @@ def read_raw(table, positions, text, known, missing, optional=True):
 
 
 def _present(table, i):
-    """The cells of a column, those that are missing as None."""
+    """Return the cells of a column, None where missing."""
     return [None if is_missing(cell) else cell for cell in table.cells(i)]
 
 
@@ -255,7 +263,10 @@ def _check_there(table, i, cells, missing, todo, optional):
 
 
 def _days(table, i, form, missing, optional):
-    """A column of dates as days; a few cells that are none count as missing, where values may be."""
+    """Return a column of dates as days.
+
+    If values can be missing, a few cells that are not dates count as missing.
+    """
     cells, name = _present(table, i), table.names[i]
     _check_there(table, i, cells, missing, "fill them in with --missing median", optional)
     days = dates.numbers(cells, form)
@@ -264,12 +275,13 @@ def _days(table, i, form, missing, optional):
     if not odd.any():
         return days
     row, count = int(odd.argmax()), int(odd.sum())
-    where = f"{table.path}, {table.place(row)}, column {name!r}: {cells[row]!r} is no date ({form})"
+    where = (
+        f"{table.path}, {table.place(row)}, column {name!r}: {cells[row]!r} is not a date ({form})"
+    )
     more = f" (the first of {count} such cells)" if count > 1 else ""
     if missing == "error" or count > (1 - dates.SHARE) * there.sum():
         todo = (
-            ", leave them empty and give --missing median, or leave out the column: --ignore"
-            f" {name}"
+            f", empty them and give --missing median, or leave out the column with --ignore {name}"
             if optional
             else ""
         )
@@ -279,7 +291,7 @@ def _days(table, i, form, missing, optional):
 
 
 def text_columns(table, positions):
-    """Which of some columns are text: not those that would be numbers but for a few cells, which are refused."""
+    """Return which columns are text; refuse columns of numbers with a few cells of text."""
     text = {i for i in positions if i in table.text}
     for i in sorted(text):
         name, cells = table.names[i], table.text[i]
@@ -295,14 +307,17 @@ def text_columns(table, positions):
         if 2 * count > len(present) and not codes:
             raise UsageError(
                 f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r}"
-                f" ({place}) is not; correct such cells, leave them empty where the value is"
-                f" missing (see --missing), or leave out the column: --ignore {name}"
+                f" ({place}) is not; correct such cells, empty them if the value is missing (see"
+                f" --missing), or leave out the column with --ignore {name}"
             )
     return text
 
 
 def date_columns(table, text):
-    """``{position: Dates}`` of the text columns that are dates; where days and months change places it is text, and said."""
+    """Return ``{position: Dates}`` of the text columns that are dates.
+
+    A column in which days and months change places remains text; this is logged.
+    """
     known = {}
     for i in sorted(text):
         found, odd = dates.find(table.text[i])
@@ -310,21 +325,21 @@ def date_columns(table, text):
             known[i] = found
         elif odd is not None:
             log.warning(
-                "%s, column %r: %r and %r are no dates of one form, so it stays text; write all of"
-                " them as YYYY-MM-DD",
+                "%s, column %r: %r and %r are dates of different formats, so the column remains"
+                " text; write all dates as YYYY-MM-DD",
                 *(table.path, table.names[i], *odd),
             )
     return known
 
 
-# --- notes -------------------------------------------------------------------------------------------------------------
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def _note_many(name, counts):
     if len(counts) > LEVELS:
         log.warning(
-            "text column %r has %d levels in the training rows: the %d most frequent are inputs,"
-            " the others one input %s; --ignore %s leaves it out",
+            "text column %r has %d levels in the training rows: the %d most frequent have an input"
+            " each, the others share the input %s; --ignore %s leaves it out",
             *(name, len(counts), LEVELS, OTHER, name),
         )
 
@@ -333,8 +348,8 @@ def _note_filled(table, column, missing):
     count = int(missing.sum())
     if count and not column.gaps:
         log.warning(
-            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in"
-            " with the training median, %s",
+            "%s, column %r: %d missing value%s (the first in %s), but none in the training rows:"
+            " filled in with the training median, %s",
             *(
                 table.path,
                 column.name,
@@ -352,7 +367,7 @@ def _note_unseen(table, column, cells):
     if rows:
         cell = GAP if cells[rows[0]] is None else repr(cells[rows[0]])
         log.warning(
-            "%s, column %r: %d of %d rows hold none of the levels that are inputs (%s, %s); they"
-            " count as %s",
+            "%s, column %r: %d of %d rows hold a level without an input (first %s, %s); they count"
+            " as %s",
             *(table.path, column.name, len(rows), len(cells), cell, table.place(rows[0]), OTHER),
         )

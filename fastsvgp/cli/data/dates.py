@@ -1,4 +1,4 @@
-"""Text columns that are dates: which form they have, and the number of days that each cell stands for."""
+"""Text columns of dates: find their format, and convert cells to days."""
 
 import datetime
 import re
@@ -9,8 +9,8 @@ import numpy as np
 
 from .cells import is_missing
 
-SHARE = 0.9  # of the cells that are not missing; a column with fewer dates is text
-YEARS = range(1500, 2501)  # 9999-12-31 stands for "never", and 0001-01-01 for "unknown"
+SHARE = 0.9  # least share of dates among the cells that are not missing; else it is text
+YEARS = range(1500, 2501)  # 9999-12-31 often means "never", and 0001-01-01 "unknown"
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 FIRST, LAST = (
     datetime.date(year, 1, 1).toordinal() - EPOCH for year in (YEARS.start - 1, YEARS.stop + 1)
@@ -51,7 +51,7 @@ FORMS = {
     )
     for form, layout in LAYOUTS.items()
 }
-TWINS = {"MM/DD/YYYY": "DD/MM/YYYY", "MM-DD-YYYY": "DD-MM-YYYY"}  # told apart by days above 12
+TWINS = {"MM/DD/YYYY": "DD/MM/YYYY", "MM-DD-YYYY": "DD-MM-YYYY"}  # distinguished by days above 12
 FAMILIES = [
     (form, TWINS[form]) if form in TWINS else (form,)
     for form in FORMS
@@ -61,7 +61,10 @@ FAMILIES = [
 
 @dataclass(frozen=True)
 class Dates:
-    """How the dates of a column are written: one of ``FORMS``; ``assumed``: its days and months could change places."""
+    """Format of the dates of a column, one of ``FORMS``.
+
+    ``assumed``: days and months could also be exchanged.
+    """
 
     form: str
     assumed: bool
@@ -71,7 +74,11 @@ class Dates:
 
 
 def find(cells):
-    """``(dates, odd)`` of a column of text: the ``Dates`` that it holds, or None; two cells that no form reads both, or None."""
+    """Return ``(dates, odd)`` of a column of text.
+
+    ``dates``: the ``Dates`` of the column, or None. ``odd``: two dates without a common format, or
+    None.
+    """
     counts = Counter(cell for cell in cells if not is_missing(cell))
     for family in FAMILIES:
         read = _read(family, counts)
@@ -90,7 +97,10 @@ def find(cells):
 
 
 def _read(family, counts):
-    """``{cell: days by each form}`` of the cells that some form of a family reads; None once too many are no dates."""
+    """Return ``{cell: days by each format}`` for a family of formats.
+
+    Cells that no format reads are left out; None if they are too many.
+    """
     allowed, read = (1 - SHARE) * counts.total(), {}
     for cell, count in counts.items():
         days = [days_of(cell, form) for form in family]
@@ -104,9 +114,9 @@ def _read(family, counts):
 
 
 def days_of(cell, form):
-    """Days from 1970-01-01, the time of day as a fraction; in UTC if the cell names a zone.
+    """Return days from 1970-01-01, with the time of day as a fraction; in UTC if there is a zone.
 
-    None where it is no such date.
+    None if the cell is not a date of this format.
     """
     found = FORMS[form].fullmatch(cell)
     if found is None:
@@ -132,7 +142,7 @@ def days_of(cell, form):
 
 
 def _ahead(zone):
-    """Minutes that a zone such as +02:00 is ahead of UTC."""
+    """Return the minutes by which a zone, for example +02:00, is ahead of UTC."""
     if zone is None:
         return 0
     minutes = 60 * int(zone[1:3]) + int(zone[3:].lstrip(":") or 0)
@@ -140,21 +150,21 @@ def _ahead(zone):
 
 
 def numbers(cells, dates):
-    """Days (N,) of cells; NaN where one is missing (None) or no such date."""
+    """Return days (N,) of cells; NaN where one is missing (None) or not a date of this format."""
     days = {cell: days_of(cell, dates.form) for cell in set(cells) if cell is not None}
     return np.array([days.get(cell) for cell in cells], np.float64)
 
 
 def months(days):
-    """1 to 12."""
+    """Return months, 1 to 12."""
     return np.floor(days).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12 + 1
 
 
 def weekdays(days):
-    """1, a Monday, to 7."""
+    """Return weekdays, 1 (Monday) to 7."""
     return (np.floor(days) + 3) % 7 + 1  # 1970-01-01 is a Thursday
 
 
 def shown(days):
-    """A number of days as a date, for messages."""
+    """Format days as a date, for messages."""
     return str(datetime.date.fromordinal(EPOCH + int(days // 1)))

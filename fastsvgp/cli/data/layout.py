@@ -1,4 +1,4 @@
-"""How a text file is laid out: its delimiter, whether the first line names the columns, and its rows of cells."""
+"""The layout of a text file: its delimiter, its header, and its rows of cells."""
 
 import csv
 import itertools
@@ -17,7 +17,11 @@ DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space":
 
 @dataclass
 class Layout:
-    """How a text file is laid out: ``delimiter`` (None: runs of white space), ``skip`` leading lines, and the header's cells."""
+    """Layout of a text file.
+
+    ``delimiter``: None for runs of white space. ``skip``: number of leading lines. ``header``: its
+    cells, or None.
+    """
 
     delimiter: str | None
     skip: int
@@ -25,7 +29,7 @@ class Layout:
 
 
 def delimiter_of(delimiter, head):
-    """The delimiter that was asked for, or the one on which the first lines agree best."""
+    """Return the delimiter given by the user, or the one on which the first lines agree best."""
     if delimiter in DELIMITERS:
         return DELIMITERS[delimiter]
     if delimiter != "auto":
@@ -39,19 +43,19 @@ def delimiter_of(delimiter, head):
 
     def agreement(candidate):
         widths = [len(cells) for _, cells in split_lines(sample, candidate)]
-        # a name above text of several words, or dates with times
+        # one name above cells of several words, or above dates with times
         if candidate is None and widths and widths[0] == 1:
             return 0
         width, count = max(Counter(widths).items(), key=lambda item: item[1], default=(1, 0))
         return count if width > 1 else 0
 
-    # the first of the best: a tab or semicolon beats the comma inside a cell
+    # ties go to the first: a tab or semicolon beats commas inside cells
     best = max(DELIMITERS.values(), key=agreement)
     return best if sample and agreement(best) else ","
 
 
 def split_lines(lines, delimiter):
-    """Yield ``(line number from 1, cells)`` for each row; blank lines and lines that begin with # are no rows."""
+    """Yield ``(line number from 1, cells)`` for each row; skip blank lines and # lines."""
     if delimiter is None:
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
@@ -70,7 +74,7 @@ def split_lines(lines, delimiter):
 
 
 def layout_of(path, head, delimiter, header):
-    """The ``Layout`` of a text that begins with the lines ``head``."""
+    """Find the ``Layout`` of a text that begins with the lines ``head``."""
     rows = list(split_lines(head, delimiter))
     comments = [
         line
@@ -91,11 +95,11 @@ def layout_of(path, head, delimiter, header):
     )
 
 
-# --- whether the first row holds names -----------------------------------------------------------
+# --- whether the first row is a header ------------------------------------------------------------
 #
-# It does if all cells are text, or if some stand where the next row has a number. The counts 0, 1,
-# 2... are names as pandas writes them, but a row of data if all that follows is whole as well. A
-# rule is given the cells of the first row, of the row ``below``, and of all ``following`` rows.
+# It is a header if all cells are text, or if some are above a number in the next row. The counts 0,
+# 1, 2... are names written by pandas, but data if all following numbers are whole as well. A rule
+# takes the cells of the first row, of the row ``below``, and of all ``following`` rows.
 
 
 def _all_names(first, below, following):
@@ -132,15 +136,15 @@ def _anything(first, below, following):
 
 @dataclass(frozen=True)
 class HeaderRule:
-    """What a first row is for which ``holds``: ``names`` or data.
+    """Decision about a first row to which ``holds`` applies: ``names`` or data.
 
-    ``said``: whether it may be either, which is logged. ``example``: the first two lines of a table
-    to which this rule is the first that applies.
+    ``ambiguous``: whether it can be either, so that the decision is logged. ``example``: the first
+    two lines of a table for which this is the first rule that applies.
     """
 
     holds: Callable
     names: bool
-    said: bool
+    ambiguous: bool
     example: tuple
 
 
@@ -156,21 +160,21 @@ HEADER_RULES = (
 
 
 def _is_header(path, first, following):
-    """Whether the first row holds names; said where it may be either."""
+    """Whether the first row is a header; an ambiguous decision is logged."""
     below = following[0] if following else []
     rule = next(rule for rule in HEADER_RULES if rule.holds(first, below, following))
-    if rule.said:
-        say = (
-            "column names; --header no makes it a row of data"
+    if rule.ambiguous:
+        decision = (
+            "column names; give --header no if it is data"
             if rule.names
-            else "a row of data; --header yes makes it column names"
+            else "data; give --header yes if it is column names"
         )
-        log.warning("%s: the first line (%s) is taken for %s", path, shown(first), say)
+        log.warning("%s: the first line (%s) is read as %s", path, shown(first), decision)
     return rule.names
 
 
 def _commented_header(comments, delimiter, width):
-    """Column names in a # line right above the data, as numpy.savetxt writes them."""
+    """Return column names from a # line directly above the data, as numpy.savetxt writes them."""
     cells = next(
         (cells for _, cells in split_lines([c.lstrip("# ") for c in comments[-1:]], delimiter)), []
     )
@@ -178,7 +182,7 @@ def _commented_header(comments, delimiter, width):
 
 
 def rows_of(source, layout):
-    """Yield ``(line, cells)`` for the rows of data of a text."""
+    """Yield ``(line, cells)`` for the data rows of a text."""
     with source.open_text() as file:
         for _ in range(layout.skip):
             next(file)

@@ -1,4 +1,4 @@
-"""Where the bytes of a table come from: a file, standard input, or a pipe, which gives them once."""
+"""The source of the bytes of a table: a file, standard input, or a pipe."""
 
 import gzip
 import io
@@ -13,9 +13,9 @@ STANDARD_INPUT = "-"
 class Source:
     """The bytes of a table.
 
-    What is no file on a disk, such as a pipe, gives them once: they are read here and kept.
+    A pipe or standard input can be read only once: its content is read here and kept in memory.
 
-    ``name`` is what messages call it.
+    ``name`` is the name for messages.
     """
 
     def __init__(self, path):
@@ -30,11 +30,11 @@ class Source:
                 self._content = file.read()
 
     def open(self):
-        """All bytes, from the first, as a file to read."""
+        """Return a binary file at its first byte."""
         return open(self._path, "rb") if self._content is None else io.BytesIO(self._content)
 
     def open_text(self):
-        """The text from its first character, unzipped where it is gzipped."""
+        """Return a text file at its first character, decompressed if it is gzipped."""
         file = self.open()
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -44,7 +44,7 @@ class Source:
 
 
 class _Unzipped(gzip.GzipFile):
-    """Closes the file below as well."""
+    """``GzipFile`` that also closes the underlying file."""
 
     def __init__(self, file):
         super().__init__(fileobj=file)

@@ -1,8 +1,7 @@
-"""Tables of data from files: csv, csv.gz, npy and npz become one ``Table`` of numbers and text columns.
+"""Read csv, csv.gz, npy and npz files as a ``Table`` of numbers and text columns.
 
-A csv of plain numbers goes through NumPy's C reader. Whatever that refuses (quotes, text columns,
-missing cells, ragged rows) is read again cell by cell, which is slower and knows the line of every
-row.
+NumPy's C reader reads a csv of plain numbers. A file that it refuses (quotes, text columns, missing
+cells, ragged rows) is read again cell by cell, which is slower but records the line of every row.
 """
 
 import difflib
@@ -29,10 +28,10 @@ log = logging.getLogger("fastsvgp")
 class Table:
     """Rows and columns of a file.
 
-    ``numbers`` (N, C) float64, NaN where a cell is missing or text; ``text`` maps the columns that
-    hold text to their N cells; ``named`` says whether the column names came from the file;
-    ``target`` is the ``y`` of an npz file, or None; ``image_shape`` (H, W, C) where the rows are
-    images of an array (N, H, W) or (N, H, W, C), row by row, channels last.
+    ``numbers`` (N, C) float64 is NaN where a cell is missing or text. ``text`` maps columns with
+    text to their N cells. ``named``: whether the column names come from the file. ``target`` is the
+    ``y`` of an npz file, or None. ``image_shape`` is (H, W, C) if the rows are images, from an
+    array (N, H, W) or (N, H, W, C), with pixels row by row and channels last.
     """
 
     path: str
@@ -55,14 +54,14 @@ class Table:
         return self.numbers.shape[1]
 
     def index_of(self, column, option):
-        """Position of a column given by its name or by its index from 0 (negative: from the end)."""
+        """Return the position of a column, given by name or index (negative: from the end)."""
         matching = [i for i, name in enumerate(self.names) if name == column] if self.named else []
         if len(matching) == 1:
             return matching[0]
         if matching:
             raise UsageError(
-                f"{option}: {self.path} has {len(matching)} columns named {column!r}; give the"
-                " index of one, from 0"
+                f"{option}: {self.path} has {len(matching)} columns named {column!r}; give an"
+                " index, counted from 0"
             )
         try:
             index = int(column)
@@ -79,13 +78,13 @@ class Table:
             ) from None
         if not -self.num_columns <= index < self.num_columns:
             raise UsageError(
-                f"{option}: no column {index} in {self.path}: its columns are 0 to"
+                f"{option}: no column {index} in {self.path}; its columns are 0 to"
                 f" {self.num_columns - 1}"
             )
         return index % self.num_columns
 
     def place(self, row):
-        """Where a row is in the file, in words."""
+        """Describe the place of a row in the file."""
         if self.layout is None:
             return f"row {row}"
         if self.lines is None:
@@ -94,10 +93,10 @@ class Table:
         return f"line {self.lines[row]}"
 
     def inputs(self, columns, optional=True, missing="error"):
-        """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way.
+        """Return columns as a finite (N, len(columns)) float64 array, or raise with advice.
 
-        ``optional``: whether the error may advise to leave a column out. ``missing``: "median"
-        where values may be missing, as NaN; None where that cannot be had, and is no advice.
+        ``optional``: whether the error can advise to leave a column out. ``missing``: "median" if
+        values can be missing, as NaN; None if they cannot and the error must not advise it.
         """
         texts = [i for i in columns if i in self.text]
         if texts:
@@ -130,7 +129,7 @@ class Table:
         return X
 
     def cells(self, column):
-        """One column as text, cell by cell: of a text file as it stands there."""
+        """Return one column as text; the cells of a text file are unchanged."""
         if column in self.text:
             return self.text[column]
         if self.layout is not None:
@@ -138,7 +137,7 @@ class Table:
         return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
 
     def first_text(self, column):
-        """The first cell of a text column that is no number, and its place."""
+        """Return the first cell of a text column that is not a number, and its place."""
         row = next(r for r, cell in enumerate(self.text[column]) if is_name(cell))
         return self.text[column][row], self.place(row)
 
@@ -153,8 +152,8 @@ class Table:
         )
         if last and self.layout is not None and np.isnan(X[:, j]).all():
             raise DataFileError(
-                f"{self.path}: the last column is without a name and empty in all rows; lines that"
-                " end with a delimiter look like this: remove it there, in all lines"
+                f"{self.path}: the last column has no name and is empty in all rows; if the lines"
+                " end with a delimiter, remove it from all lines"
             )
         value, bad = X[row, j], int(finite.size - finite.sum())
         what = (
@@ -171,7 +170,7 @@ class Table:
         )
 
     def target_column(self, column):
-        """One column as it is: float64 numbers, or an array of text."""
+        """Return one column unchanged: float64 numbers, or an array of text."""
         if column not in self.text:
             values = self.numbers[:, column]
             self._check_finite(values[:, None], [column])
@@ -192,15 +191,15 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     Parameters
     ----------
     path : path-like
-        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped
-        or not. A pipe may bring any of these; "-" is standard input.
+        .npy (a 2-D array), .npz (``X`` and optionally ``y``), or delimited text, gzipped or not. A
+        pipe can deliver any of these; "-" is standard input.
     delimiter : str
         "auto", a name of ``DELIMITERS``, or one character.
     header : str
-        "auto", "yes" or "no": whether the first line holds column names. What "auto" makes of a
-        line with numbers in it, which may be either, is logged as a warning.
+        "auto", "yes" or "no": whether the first line holds column names. If the line is ambiguous
+        because it holds numbers, the decision of "auto" is logged as a warning.
     images : bool
-        Whether an array may be of images, (N, H, W) or (N, H, W, C).
+        Whether an array can hold images, (N, H, W) or (N, H, W, C).
 
     Returns
     -------
@@ -209,8 +208,7 @@ def read_table(path, delimiter="auto", header="auto", images=False):
     Raises
     ------
     DataFileError
-        The file cannot be read as a table; the message has its name, and the line where there is
-        one.
+        The file cannot be read as a table; the message has its name, and the line if known.
     """
     name = os.fspath(path)
     try:
@@ -229,12 +227,12 @@ def read_table(path, delimiter="auto", header="auto", images=False):
         ) from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{name} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and"
-            " npz files can be read, text as UTF-8"
+            f"{name} is not a text table (byte {error.start} is not UTF-8); give a csv, csv.gz, npy"
+            " or npz file, with text in UTF-8"
         ) from error
 
 
-# --- NumPy files -------------------------------------------------------------------------------------------------------
+# --- NumPy files ----------------------------------------------------------------------------------
 
 
 def _read_npy(source, images):
@@ -259,8 +257,8 @@ def _read_npz(source, images):
             y = np.char.decode(y, "utf-8") if y is not None and y.dtype.kind == "S" else y
     except DAMAGED as error:
         raise DataFileError(
-            f"{path}: {error}; an npz file of data must be undamaged, with plain arrays of numbers"
-            " or text and no pickled objects"
+            f"{path}: {error}; an npz file of data must hold plain arrays of numbers or text, no"
+            " pickled objects, and be undamaged"
         ) from error
     if "__fastsvgp__" in names:
         raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
@@ -274,7 +272,7 @@ def _read_npz(source, images):
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.shape != (table.num_rows,):
             raise DataFileError(
-                f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must be one"
+                f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must have one"
                 " value per row"
             )
         if y.dtype.kind not in "fiubU":
@@ -287,12 +285,10 @@ def _from_array(path, array, name, images):
     array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
     right = array.ndim == 2 or images and of_images
     if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
-        due = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
-        hint = (
-            "; images are for models of patches: --patch-shape" if of_images and not images else ""
-        )
+        expected = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
+        hint = "; for images, give --patch-shape" if of_images and not images else ""
         raise DataFileError(
-            f"{path}: {name} must be numbers of shape {due}, got {array.dtype} of shape"
+            f"{path}: {name} must be numbers of shape {expected}, got {array.dtype} of shape"
             f" {array.shape}{hint}"
         )
     shape = (*array.shape[1:], 1)[:3] if of_images else None
@@ -300,7 +296,7 @@ def _from_array(path, array, name, images):
     return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
 
 
-# --- text --------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def _read_text(source, delimiter, header):
@@ -339,7 +335,7 @@ def _nonempty(path, file):
 
 
 def _read_cells(source, layout):
-    """Read cell by cell: numbers (N, C), the text columns, and the line of each row."""
+    """Read cell by cell; return numbers (N, C), the text columns, and the line of each row."""
     path = source.name
     rows, lines, width = [], [], len(layout.header) if layout.header else None
     for line, cells in rows_of(source, layout):
@@ -352,13 +348,11 @@ def _read_cells(source, layout):
             )
             if len(cells) == width + 1 and not cells[-1]:
                 advice = (
-                    f"the line ends with the delimiter {layout.delimiter!r}: remove it there, in"
-                    " all such lines"
+                    f"the line ends with the delimiter {layout.delimiter!r}: remove it from all"
+                    " such lines"
                 )
             else:
-                advice = (
-                    "every row must have as many cells (is the delimiter right? see --delimiter)"
-                )
+                advice = "all rows must have the same number of cells (see --delimiter)"
             raise DataFileError(
                 f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference};"
                 f" {advice}"

@@ -1,4 +1,4 @@
-"""From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
+"""From tables to a task: the target column, its likelihood, the held-out rows and the scaling."""
 
 import logging
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from .cells import commas, is_number
 from .tables import read_table
 
 log = logging.getLogger("fastsvgp")
-# of columns that say which row it is
+# names of columns that identify the row
 ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}
 
 
 @dataclass
 class Task:
-    """What is to be learnt.
+    """A learning task: inputs, targets, likelihood and split.
 
-    ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test``
-    (N,) bool marks the rows that are held out. ``reason`` says in words why this likelihood was
-    chosen. ``image_shape`` is (H, W, C) where the file says so.
+    ``X`` is (N, D) float64. ``y`` (N,) holds float64 values, or integer codes into ``classes``.
+    ``test`` (N,) bool marks held-out rows. ``reason`` is the reason for the likelihood.
+    ``image_shape`` is (H, W, C) if the file specifies it.
 
-    Inputs that hold text, dates or missing values are ``raw`` until ``split`` says which rows are
-    for training; ``X``, ``input_names`` and ``encoding`` are then made of them.
+    Inputs with text, dates or missing values are ``raw`` until ``split`` has chosen the training
+    rows; ``split`` then sets ``X``, ``input_names`` and ``encoding``.
     """
 
     X: np.ndarray | None
@@ -51,6 +51,19 @@ class Task:
         return kind_of(self.likelihood)
 
 
+@dataclass(frozen=True)
+class FileFormat:
+    """How to read files.
+
+    ``delimiter`` and ``header`` are as in ``read_table``. ``images``: whether arrays of inputs can
+    be images, whose columns are pixels: neither text nor missing.
+    """
+
+    delimiter: str = "auto"
+    header: str = "auto"
+    images: bool = False
+
+
 def load_task(
     path,
     *,
@@ -58,47 +71,45 @@ def load_task(
     target_file=None,
     ignore=(),
     likelihood=None,
-    delimiter="auto",
-    header="auto",
-    images=False,
     missing="error",
+    file_format=FileFormat(),
 ):
-    """Read the data and decide what the target is.
+    """Read the data and interpret the target.
 
     Parameters
     ----------
     path, target_file : path-like
-        ``target_file`` holds the target in the rows' order; without it the target is a column of
+        ``target_file`` holds the target in the same row order. Without it the target is a column of
         ``path`` (or ``y`` of an npz).
     target : str, optional
         Name or index of the target column; default the last.
     ignore : sequence of str
         Columns to leave out, by name or index.
     likelihood : str, optional
-        One of ``names.LIKELIHOODS``; inferred from the target by default.
-    images : bool
-        Whether arrays may be of images. Their columns are pixels: neither text nor missing.
+        One of ``names.LIKELIHOODS``; by default inferred from the target.
     missing : str
-        "error", or "median" for inputs that may miss values.
+        "error", or "median" to allow missing inputs.
+    file_format : FileFormat
     """
+    images = file_format.images
     if images and missing != "error":
         raise UsageError(
-            f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be"
-            " missing; leave it out"
+            f"--missing {missing}: with --patch-shape inputs are pixels, which must all be present;"
+            " leave --missing out"
         )
-    table = read_table(path, delimiter, header, images)
+    table = read_table(path, file_format.delimiter, file_format.header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
-    values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
+    values, name, position = _find_target(table, target, target_file, columns, file_format)
     if position in ignored:
         raise UsageError(
-            f"--ignore: {name!r} is the target; ignore inputs only, or choose another --target"
+            f"--ignore: {name!r} is the target; ignore only inputs, or choose another --target"
         )
     columns = [i for i in columns if i != position]
     if not columns:
         raise UsageError(
-            f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of"
-            f" them the target {name!r}; give the target with --target or --target-file"
+            f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
+            f" the target {name!r}; give the target with --target or --target-file"
         )
     if len(columns) > 1:
         for column in columns:
@@ -121,7 +132,10 @@ def load_task(
 
 
 def _note_row_names(table, column):
-    """Say so where an input does no more than number the rows; it stays an input, since it may be a time or a place."""
+    """Warn about an input that only numbers the rows.
+
+    It remains an input, because it can be a time or a place.
+    """
     values, name = table.numbers[:, column], table.names[column].strip()
     unnamed = not table.named or name == f"column {column}"
     first = values[0]
@@ -139,27 +153,27 @@ def _note_row_names(table, column):
     )
     if counts or label:
         which = (
-            f"the first column counts the rows from {first:g}, as an index does"
+            f"the first column numbers the rows from {first:g}, like an index"
             if counts
-            else f"column {name!r} names the rows"
+            else f"column {name!r} identifies the rows"
         )
         log.warning(
-            "%s: %s; it is an input here: --ignore %s leaves it out",
+            "%s: %s; it is used as an input; --ignore %s leaves it out",
             table.path,
             which,
             column if unnamed else name,
         )
 
 
-def _find_target(table, target, target_file, columns, delimiter, header):
-    """The target's values, its name, and its column in ``table`` (None: it is not among them)."""
+def _find_target(table, target, target_file, columns, file_format):
+    """Return the values, name and column of the target; the column is None outside ``table``."""
     if target_file is not None:
-        other = read_table(target_file, delimiter, header)
+        other = read_table(target_file, file_format.delimiter, file_format.header)
         if other.target is not None and target is not None:
-            raise UsageError(f"--target: {other.path} has the target as y; leave --target out")
+            raise UsageError(f"--target: the target is y of {other.path}; leave --target out")
         if other.target is None and target is None and other.num_columns > 1:
             raise UsageError(
-                f"--target-file: {other.path} has {other.num_columns} columns; say which one with"
+                f"--target-file: {other.path} has {other.num_columns} columns; choose one with"
                 " --target"
             )
         values = (
@@ -176,19 +190,17 @@ def _find_target(table, target, target_file, columns, delimiter, header):
         return values, name, None
     if table.target is not None:
         if target is not None:
-            raise UsageError(
-                f"--target: {table.path} already has the target as y; leave --target out"
-            )
+            raise UsageError(f"--target: the target is y of {table.path}; leave --target out")
         return table.target, "y", None
     if table.image_shape is not None:
         raise UsageError(
-            f"{table.path} holds images, and no y beside X; give the target with --target-file"
+            f"{table.path} holds images X, but no y; give the target with --target-file"
         )
     if target is None:
         if table.num_columns == 1:
             raise UsageError(
-                f"{table.path} has one column only, so there is no target; give one with"
-                " --target-file, or the right --delimiter"
+                f"{table.path} has only one column, so there is no target; give it with"
+                " --target-file, or give the right --delimiter"
             )
         position = columns[-1] if columns else table.num_columns - 1
     else:
@@ -198,20 +210,20 @@ def _find_target(table, target, target_file, columns, delimiter, header):
 
 
 def interpret_target(values, name, likelihood=None):
-    """Decide what kind of target this is.
+    """Choose or check the likelihood, and convert the target.
 
     Parameters
     ----------
     values : (N,) array of numbers, booleans or text
     name : str
-        For messages.
+        Name of the target in messages.
     likelihood : str, optional
-        What the user asked for.
+        Likelihood given by the user.
 
     Returns
     -------
     y, likelihood, reason, classes
-        Values or class codes; the likelihood; why; the class names or None.
+        Values or class codes, the likelihood, the reason for it, and the class names or None.
     """
     usable = np.abs(values) < LARGEST if values.dtype.kind == "f" else np.True_
     if not usable.all():
@@ -225,8 +237,7 @@ def interpret_target(values, name, likelihood=None):
     distinct = np.unique(values)
     if len(values) < 2:
         raise UsageError(
-            f"there is {len(values)} row of data only; at least three are needed to learn and to"
-            " test"
+            f"there is only {len(values)} row of data; at least three are needed to train and test"
         )
     if len(distinct) < 2:
         raise UsageError(
@@ -261,27 +272,27 @@ def interpret_target(values, name, likelihood=None):
         )
     if 2 * len(distinct) > len(values) or len(distinct) > 1000:
         raise UsageError(
-            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too"
-            " many for classes; " + _instead_of_classes(values)
+            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, which"
+            " is too many for classes; " + _instead_of_classes(values)
         )
     y = np.searchsorted(distinct, values)
     return y, likelihood, reason, [class_name(value) for value in distinct]
 
 
 def _instead_of_classes(values):
-    """What to do about a target with too many values for classes: often a few cells of text made text of its numbers."""
+    """Advice about a target with too many classes: often numbers with a few cells of text."""
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
     odd = [cell for cell in values.tolist() if not is_number(cell)]
     if commas(odd):
         return commas(odd)
     if not odd:
-        return "it is text that reads as numbers: store it as numbers"
+        return "its text cells are numbers: store it as numbers"
     if len(odd) < len(values):
         numbers = len(values) - len(odd)
         return (
-            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose"
-            " another --target"
+            f"{numbers} cells are numbers, but {odd[0]!r} is not: correct cells like this one, or"
+            " choose another --target"
         )
     return "choose another --target"
 
@@ -292,13 +303,14 @@ def class_name(value):
     return str(value)
 
 
-# --- held-out rows -----------------------------------------------------------------------------------------------------
+# --- held-out rows --------------------------------------------------------------------------------
 
 
 def split(task, *, fraction=0.1, mask=None, seed=0):
-    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``.
+    """Mark the held-out rows of ``task``.
 
-    What the inputs are is learnt of the others.
+    They are the rows of ``mask`` ("FILE:COLUMN"), or a random ``fraction``. The encoding of raw
+    inputs is learnt from the other rows.
     """
     num = len(task.y)
     if mask is not None:
@@ -313,7 +325,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
         )
     if num - task.test.sum() < 2:
         raise UsageError(
-            f"rows left for training: {num - task.test.sum()}; at least two are needed"
+            f"only {num - task.test.sum()} rows are left for training; at least two are needed"
         )
     if len(np.unique(task.y[~task.test])) < 2:
         raise UsageError(
@@ -336,7 +348,7 @@ def _read_mask(argument, num):
     table = read_table(path)
     if not (colon and column) and table.num_columns > 1:
         raise UsageError(
-            f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0"
+            f"--test-mask: {path} has {table.num_columns} columns; choose one, as in {path}:0"
         )
     column = column if colon and column else "0"
     values = table.target_column(table.index_of(column, "--test-mask"))
@@ -356,11 +368,11 @@ def _read_mask(argument, num):
     return values == 1
 
 
-# --- scaling -----------------------------------------------------------------------------------------------------------
+# --- scaling --------------------------------------------------------------------------------------
 
 
 class Standardisation(Scale):
-    """Affine scaling by the training part's mean and standard deviation; a column that never varies keeps scale 1."""
+    """Affine scaling by mean and sd of the training part; a constant column has scale 1."""
 
     def inputs(self, X):
         return self.X(X)

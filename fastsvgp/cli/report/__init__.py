@@ -1,4 +1,4 @@
-"""What a fit leaves behind beside the model: held-out metrics, metrics.json, plots, and all of it as a page."""
+"""The results of a fit beside the model: held-out metrics, metrics.json, plots, and the page."""
 
 import json
 import os
@@ -19,7 +19,7 @@ GRID = 400
 
 
 def evaluate(fitted, task):
-    """Held-out metrics of a model beside the trivial predictor's; None where nothing is held out."""
+    """Return held-out metrics of a model and of the trivial predictor; None without such rows."""
     if not task.test.any():
         return None
     X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
@@ -45,13 +45,12 @@ def write_metrics(folder, results):
 
 def _model_is_there(folder):
     return (
-        f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the"
-        " next fit"
+        f"the model is safe in {os.path.join(folder, MODEL)}; free some space before the next fit"
     )
 
 
 def parameters(model):
-    """The few numbers worth reading: variances, lengthscales and the like, under their dotted paths."""
+    """Return variances, lengthscales and other hyperparameters by dotted path."""
     return {
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
@@ -62,7 +61,7 @@ def parameters(model):
 
 
 def write_plots(folder, fitted, task, values, title):
-    """Write the plots that suit the task; returns their paths, and a line that says why there are none."""
+    """Write the plots for the task. Return their paths, and the reason if there are none."""
     if not plots.available():
         return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
     figures = {}
@@ -80,11 +79,11 @@ def write_plots(folder, fitted, task, values, title):
     return written, None
 
 
-def write_page(folder, fitted, results, said, values, plotted, why_not):
-    """Write report.html; ``said``: the lines that were printed of data and choices."""
+def write_page(folder, fitted, results, printed, values, plotted, why_not):
+    """Write report.html; ``said``: the printed lines about data and choices."""
     path, text = (
         os.path.join(folder, REPORT),
-        page.page(fitted, results, said, values, plotted, why_not),
+        page.page(fitted, results, printed, values, plotted, why_not),
     )
     with writing(path, lambda: _model_is_there(folder)):
         write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
@@ -92,7 +91,7 @@ def write_page(folder, fitted, results, said, values, plotted, why_not):
 
 
 def _patches(fitted):
-    """Inducing patches (M, h, w, C), in the units of the data, and the weights (rows, columns) of the windows."""
+    """Return inducing patches (M, h, w, C) in data units, and the weights (rows, columns)."""
     covariance, scale = fitted.model.covariance, fitted.scale
     H, W, C, h, w, stride = covariance.geometry
     Z = sets_of(fitted.model.inducing)[0]
@@ -146,7 +145,7 @@ def _fit_plots(fitted: Fitted, task, title):
 
 
 def _inducing_inputs(model):
-    """The sets of inducing inputs, of a model that has some among its inputs."""
+    """Return the sets of inducing inputs; empty unless they are points in input space."""
     if isinstance(model, fs.QSGP) or isinstance(bottom(model).covariance, fs.OnFeatures):
         return ()
     return sets_of(bottom(model).inducing)

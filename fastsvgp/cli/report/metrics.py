@@ -1,4 +1,4 @@
-"""Held-out metrics of a model beside those of the trivial predictor, which knows the training targets and no input."""
+"""Held-out metrics of a model and of the trivial predictor, which ignores the inputs."""
 
 from math import lgamma
 
@@ -7,21 +7,20 @@ import numpy as np
 from ...recipes.remedies import Outcome, remedies
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
-# by the scale
+# contents of the trivial predictor, by scale
 TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}
 LOG_2PI = float(np.log(2 * np.pi))
 
 
 def regression(y, mean, log_density, scale):
-    """RMSE and NLPD in the standardised scale, and in the original one.
+    """Return RMSE and NLPD in the standardised and in the original scale.
 
     Parameters
     ----------
     y, mean, log_density : (N,)
         Standardised test targets, predictive means of y, and log predictive densities.
     scale : Standardisation
-        Of the training part. The trivial predictor is its Gaussian, N(0, 1) in the standardised
-        scale.
+        Scaling of the training part. The trivial predictor is N(0, 1) in the standardised scale.
     """
     model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
     trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
@@ -40,7 +39,7 @@ def regression(y, mean, log_density, scale):
 
 
 def counts(y, mean, log_density, train_mean):
-    """RMSE and NLPD of counts; the trivial predictor is the Poisson law at the training part's mean."""
+    """Return RMSE and NLPD of counts; the trivial predictor is Poisson with the training mean."""
     log_factorial = np.array([lgamma(v + 1.0) for v in y])
     trivial = y * np.log(train_mean) - train_mean - log_factorial
     return {
@@ -51,7 +50,9 @@ def counts(y, mean, log_density, train_mean):
 
 
 def classification(y, probabilities, log_density, train_codes):
-    """Accuracy and NLPD; the trivial predictor says the class frequencies of the training part (each count plus one).
+    """Return accuracy and NLPD.
+
+    The trivial predictor has the class frequencies of the training part, with one added per count.
 
     Parameters
     ----------
@@ -77,14 +78,14 @@ def classification(y, probabilities, log_density, train_codes):
 
 
 def coverage(below, at, levels):
-    """Share of targets inside the central predictive interval of each level.
+    """Return the share of targets inside the central predictive interval of each level.
 
     Parameters
     ----------
     below, at : (N,)
-        The predictive distribution function just below each target and at it. Between them, where
-        they differ, a target counts by the part of its probability that the interval holds (Czado,
-        Gneiting and Held 2009): on average the level, if calibrated.
+        The predictive distribution function just below each target and at it. If these differ, a
+        target counts by the part of its probability that is inside the interval (Czado, Gneiting
+        and Held 2009). The expected share of a calibrated model is the level.
     levels : (K,)
     """
     shares = []
@@ -97,7 +98,7 @@ def coverage(below, at, levels):
     return np.array(shares)
 
 
-FEW = 30  # held-out rows, of which chance makes what it likes
+FEW = 30  # held-out rows, below which scores can be chance
 WORDS = {
     "longer": "more --steps",
     "minibatches": "--method svgp",
@@ -107,24 +108,24 @@ WORDS = {
     "fewer": "--ignore for columns that cannot matter",
     "covariance": "another --covariance",
 }
-BLIND = "{}; or these inputs say little about the target"
-SPREAD = {  # of a model that is right on average, but sure or unsure where it should not be
+BLIND = "{}; or these inputs carry little information about the target"
+SPREAD = {  # for a model that is right on average but over- or underconfident
     "standardised": (
-        "its intervals are off: another --likelihood (student-t and laplace bear outliers); {}"
+        "its intervals are off: try another --likelihood (student-t and laplace tolerate"
+        " outliers); {}"
     ),
     "counts": (
-        "its intervals are off: {}; or the counts vary by more than their rate, as a Poisson law"
-        " does not"
+        "its intervals are off: {}; or the counts vary by more than a Poisson distribution allows"
     ),
     "classes": "its probabilities are off: {}, or another --likelihood",
 }
 
 
 def advice(result, num_rows, outcome):
-    """What to say of a model that is no better than the trivial predictor on ``num_rows`` rows; None where it is better.
+    """Advice about a model no better than the trivial predictor on ``num_rows`` rows, else None.
 
-    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict. An accuracy must be less
-    than that of the largest class to be worth a word: where one class is rare they are often equal.
+    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict. An accuracy equal to that of
+    the largest class causes no advice, because it is common if the other class is rare.
     """
     model, trivial = result["model"], result["trivial"]
     lost = [
@@ -138,7 +139,7 @@ def advice(result, num_rows, outcome):
     todo = (SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND).format(
         remedies(Outcome(**outcome), WORDS)
     )
-    chance = f" (with {num_rows} held-out rows it may be chance)" if num_rows < FEW else ""
+    chance = f" (with {num_rows} held-out rows this can be chance)" if num_rows < FEW else ""
     return f"no better than the trivial predictor in {names}{chance}: {todo}"
 
 
@@ -148,7 +149,7 @@ def rms(values):
 
 
 def table(result, title="held-out data"):
-    """Metrics as lines of text: one row for the model, one for the trivial predictor."""
+    """Format metrics as text: one row for the model, one for the trivial predictor."""
     names = list(result["model"])
     trivial = TRIVIAL[result["scale"]]
     blocks = [(title, result)]

@@ -1,4 +1,8 @@
-"""The folder of results: made before training, one process at a time, never another file's unasked, nothing half-written."""
+"""The output folder.
+
+It is made before training and locked for one process. Results of other data are never overwritten
+unless the user names the folder. No file is left half-written.
+"""
 
 import errno
 import json
@@ -11,14 +15,14 @@ from ...train import data_digests
 from ..errors import UsageError
 
 MODEL, METRICS, REPORT, CHECKPOINT = "model.npz", "metrics.json", "report.html", "checkpoint.npz"
-PLAN = "plan.json"  # of a search that was interrupted
+PLAN = "plan.json"  # decisions of an interrupted search
 LOCK = ".fastsvgp.lock"
 PLOTS = ("training.png", "fit.png", "predictions.png", "patches.png")
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".npz", ".npy")
 
 
 def default_folder(path):
-    """``data/airfoil.v1.csv.gz`` -> ``airfoil.v1-fit``: the name without the suffixes that say how it is written."""
+    """Return the default folder: ``airfoil.v1-fit`` for ``data/airfoil.v1.csv.gz``."""
     name = os.path.basename(os.fspath(path))
     name = name[:-3] if name.lower().endswith(".gz") else name
     stem, suffix = os.path.splitext(name) if not name.startswith(".") else ("", name)
@@ -27,8 +31,8 @@ def default_folder(path):
 
 
 def source(path, task):
-    """What tells the data of one fit from those of another: their file, and a digest of what was read from it."""
-    # a pipe has a name, which says nothing about what comes through it
+    """Identify the data of a fit by their file and a digest of their content."""
+    # the name of a pipe does not identify its content
     regular = os.path.isfile(path)
     return {
         "file": os.path.realpath(path) if regular else None,
@@ -37,31 +41,35 @@ def source(path, task):
 
 
 def check_owner(folder, now):
-    """Refuse a default folder with results of other data; the same file, changed or not, or the same data may be fitted again."""
+    """Refuse a default folder that holds results of other data.
+
+    The same file, changed or not, and the same data from another file can be fitted again.
+    """
     if not any(os.path.exists(os.path.join(folder, name)) for name in (MODEL, METRICS)):
         return
     try:
         with open(os.path.join(folder, METRICS), encoding="utf-8") as file:
             then = json.load(file)
-        then = then.get("source") or {"file": then["data"]}  # earlier versions kept the name alone
+        then = then.get("source") or {"file": then["data"]}  # earlier versions: only the name
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        then = {"file": "data that nothing there names"}
+        then = {"file": "unknown data"}
     name, old = now["file"], then.get("file")
     same_file = name is not None and old in (name, os.path.basename(name))
     if not same_file and not (
         "digest" in then and not data_digests.differences(then["digest"], now["digest"])
     ):
         raise UsageError(
-            f"{folder} holds the results of {old or 'what came through a pipe'}; name another"
-            f" folder with --out, or write over them with --out {folder}"
+            f"{folder} holds the results of {old or 'data from a pipe'}; choose another folder with"
+            f" --out, or overwrite them with --out {folder}"
         )
 
 
 @contextmanager
 def output_folder(path):
-    """Make a folder for results, try that it can be written to, and keep other processes out of it.
+    """Make an output folder, check that it is writable, and lock it against other processes.
 
-    Temporary files of killed runs go. When the run fails, what this made and left empty is removed.
+    Temporary files of killed runs are removed. If the run fails, folders made here are removed if
+    they are empty.
     """
     made = _missing_parents(path)
     lock = os.path.join(path, LOCK)
@@ -73,7 +81,7 @@ def output_folder(path):
             handle = files.take_lock(lock)
         except files.InUse as error:
             raise UsageError(
-                f"{path} is in use by another fit ({error}); wait for its end, or choose another"
+                f"{path} is in use by another fit ({error}); wait until it ends, or choose another"
                 " --out"
             ) from None
     try:
@@ -85,14 +93,14 @@ def output_folder(path):
         for folder in made:
             try:
                 os.rmdir(folder)
-            except OSError:  # it holds something by now
+            except OSError:  # it is not empty
                 break
         raise
     files.release_lock(lock, handle)
 
 
 def _missing_parents(path):
-    """The folders that do not exist yet, the deepest first."""
+    """Return the folders on ``path`` that do not exist, deepest first."""
     missing, folder = [], os.path.abspath(path)
     while not os.path.exists(folder):
         missing.append(folder)
@@ -101,13 +109,16 @@ def _missing_parents(path):
 
 
 @contextmanager
-def writing(path, kept=None):
-    """Turn a failure to write ``path`` into a message with its name and what to do; ``kept()`` says what is not lost."""
+def writing(path, describe_kept=None):
+    """Turn a failure to write ``path`` into a ``UsageError`` with advice.
+
+    ``describe_kept()`` says what is not lost.
+    """
     try:
         yield
     except OSError as error:
-        what = f"cannot write {path}: {error.strerror or error}; nothing is left half-written"
-        if kept is not None and (known := kept()):
+        what = f"cannot write {path}: {error.strerror or error}; no half-written file is left"
+        if describe_kept is not None and (known := describe_kept()):
             raise UsageError(f"{what}; {known}") from error
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         todo = "free some space, or choose another --out" if full else "choose another --out"
@@ -115,7 +126,7 @@ def writing(path, kept=None):
 
 
 def rescued(write):
-    """Call ``write(path)`` in a new folder elsewhere; its path, or None where nothing could be written anywhere."""
+    """Call ``write(path)`` in a new folder elsewhere. Return the path, or None if all fail."""
     for place in (tempfile.gettempdir(), os.getcwd(), os.path.expanduser("~")):
         with suppress(OSError):
             folder = tempfile.mkdtemp(prefix="fastsvgp-", dir=place)

@@ -1,4 +1,4 @@
-"""report.html: all that is worth knowing of a fit in one file, without a link or a script, to keep or to send."""
+"""report.html: all results of a fit in one file, without links or scripts."""
 
 import base64
 import os
@@ -11,40 +11,46 @@ import fastsvgp as fs
 from ..fitted import bottom
 from .metrics import LABELS, TRIVIAL, advice
 
-ROWS = 10  # of the bound
-INPUTS = 40  # whose relevance is listed
+ROWS = 10  # in the table of the bound
+INPUTS = 40  # in the table of relevance
 CAPTIONS = {
-    "training.png": "The bound over the training.",
-    "fit.png": "The model over its input, with the data.",
+    "training.png": "The bound during training.",
+    "fit.png": "The model as a function of its input, with the data.",
     "predictions.png": "The model on the held-out rows.",
     "patches.png": "Inducing patches, and the weights of the windows.",
 }
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; } th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
-th { font-weight: 600; } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-pre { background: #f4f4f4; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; } img { max-width: 100%; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; }
+h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; }
+th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
+th { font-weight: 600; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { background: #f4f4f4; padding: .7rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+img { max-width: 100%; }
 .bar { background: #2c6fbb; height: .8rem; } .scale { width: 14rem; } p.note { color: #8a4b00; }
 """
 SAFE = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(fitted, results, said, values, pictures, why_no_pictures):
-    """The page as text.
+def page(fitted, results, printed, values, pictures, why_no_pictures):
+    """Return the page as text.
 
     Parameters
     ----------
     fitted : Fitted
     results : dict
-        What metrics.json says.
+        Content of metrics.json.
     said : list of str
-        The lines that the fit has printed of data and choices.
+        The printed lines about data and choices.
     values : (steps,) array
         The bound at each step.
     pictures : list of paths
-        PNG files, which are taken in.
+        PNG files to embed.
     why_no_pictures : str or None
+        Reason to show if there are none.
     """
     title = escape(f"fastsvgp fit of {results['data']}")
     parts = [
@@ -54,7 +60,7 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         f"<pre>{escape(results['command'])}</pre>",
         "<h2>Data and choices</h2>",
         _table(
-            [], [line.strip().split(maxsplit=1) for line in said if line.startswith("  ")], "th"
+            [], [line.strip().split(maxsplit=1) for line in printed if line.startswith("  ")], "th"
         ),
         "<h2>Scores on held-out rows</h2>",
         *_scores(results),
@@ -68,8 +74,8 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
         "<h2>Pictures</h2>",
         *([f"<p>{escape(why_no_pictures)}</p>"] if why_no_pictures else map(_picture, pictures)),
         (
-            f"<p>Written by fastsvgp {escape(results['fastsvgp'])}; the model is in model.npz, all"
-            " figures are in metrics.json.</p>"
+            f"<p>Written by fastsvgp {escape(results['fastsvgp'])}. The model is in model.npz, all"
+            " numbers are in metrics.json.</p>"
         ),
     ]
     head = (
@@ -83,17 +89,17 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
 def _warnings(results):
     if results["interrupted"]:
         yield (
-            f'<p class="note">The training was interrupted after {results["steps"]} steps; this is'
-            " the model so far.</p>"
+            f'<p class="note">Training was interrupted after {results["steps"]} steps; this is the'
+            " model at that point.</p>"
         )
     if results["test"] and (
-        said := advice(results["test"], results["test_rows"], results["outcome"])
+        text := advice(results["test"], results["test_rows"], results["outcome"])
     ):
-        yield f'<p class="note">The model is {escape(said)}.</p>'
+        yield f'<p class="note">The model is {escape(text)}.</p>'
 
 
 def _table(header, rows, first="td"):
-    """Cells are text, which is escaped, and numbers; ``first``: the tag of the first cell of each row."""
+    """Format a table of numbers and text, which is escaped; ``first``: tag of the first cells."""
     lines = [_row(row, first, "td") for row in rows]
     if header:
         above = [
@@ -124,11 +130,11 @@ def _cell(cell, tag):
 
 
 class _Bar(float):
-    """A part of the whole, to be drawn."""
+    """A fraction to draw as a bar."""
 
 
 class _Above(str):
-    """The name of a column of numbers."""
+    """The header of a column of numbers."""
 
 
 def _scores(results):
@@ -141,21 +147,24 @@ def _scores(results):
     )
     names = list(test["model"])
     trivial = f"trivial predictor ({TRIVIAL[test['scale']]})"
-    rows = [[who, scale, *(float(values[key][name]) for name in names)]
-            for scale, values in blocks for who, key in (("model", "model"), (trivial, "trivial"))]  # fmt: skip
+    rows = [
+        [who, scale, *(float(values[key][name]) for name in names)]
+        for scale, values in blocks
+        for who, key in (("model", "model"), (trivial, "trivial"))
+    ]
     yield _table(["", "scale", *(LABELS[name] for name in names)], rows)
     yield (
-        f"<p>{results['test_rows']} rows. The trivial predictor knows the training targets and no"
-        " input. Of RMSE and NLPD (negative log predictive density, nats a row) less is better, of"
-        " accuracy more.</p>"
+        f"<p>{results['test_rows']} rows. The trivial predictor uses the training targets only, no"
+        " inputs. Lower is better for RMSE and NLPD (negative log predictive density, nats per"
+        " row), higher for accuracy.</p>"
     )
 
 
 def _looks(looks):
-    """What a search saw of its candidates."""
+    """Format the evaluations of candidates in a search."""
     yield "<h2>Candidates</h2>"
     if not looks:
-        yield "<p>There was one candidate only.</p>"
+        yield "<p>There was only one candidate.</p>"
         return
     names = list(dict.fromkeys(look["candidate"] for look in looks))
     best = [
@@ -172,15 +181,15 @@ def _looks(looks):
     ]
     yield _table(["candidate", "after (s)", "steps", "log density", LABELS[measure]], rows)
     yield (
-        "<p>The best look at each candidate, by rows of the training part that neither it nor its"
-        " posterior had seen, in standardised units.</p>"
+        "<p>The best evaluation of each candidate on rows of the training part that neither it nor"
+        " its posterior had seen, in standardised units.</p>"
     )
 
 
 def _bound(values, num_rows):
-    yield "<h2>Bound over the training</h2>"
+    yield "<h2>Bound during training</h2>"
     if not len(values):
-        yield "<p>There was no step of training.</p>"
+        yield "<p>There was no training step.</p>"
         return
     ends = np.unique(np.linspace(1, len(values), min(ROWS, len(values))).round().astype(int))
     window = max(1, len(values) // 50)
@@ -194,16 +203,16 @@ def _relevance(fitted, results):
     model = fitted.model
     covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
     if isinstance(covariance, fs.Convolutional):
-        yield "<p>The inputs are pixels; lengthscales are of the patches.</p>"
+        yield "<p>The inputs are pixels; the lengthscales are of patches.</p>"
         return
     if isinstance(covariance, fs.OnFeatures):
-        yield "<p>The inputs pass through a network; lengthscales are of its features.</p>"
+        yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
         return
     lengths = np.asarray(covariance.lengthscales, np.float64)
     if lengths.ndim == 0:
         yield (
             f"<p>All inputs share one lengthscale, {float(lengths):.4g} standard deviations (--ard"
-            " gives each its own).</p>"
+            " uses one per input).</p>"
         )
         return
     constant = set(results["constant_inputs"])
@@ -225,7 +234,7 @@ def _relevance(fitted, results):
         "lengthscale (standard deviations)",
         "lengthscale (units of the data)",
     ]
-    if fitted.scale.x_map is not None:  # of ranks there is no length in units of the data
+    if fitted.scale.x_map is not None:  # inputs are ranks, without a length in data units
         header, rows = header[:-1], [row[:-1] for row in rows]
     if rows:
         yield _table(header, rows)
@@ -233,14 +242,14 @@ def _relevance(fitted, results):
         yield f"<p>The other {len(order) - len(shown)} inputs have larger lengthscales.</p>"
     if constant:
         yield (
-            "<p>Constant over the training rows, so without information:"
+            "<p>Constant over the training rows, and so without information:"
             f" {escape(', '.join(sorted(constant)))}.</p>"
         )
     where = " of the first layer" if isinstance(model, fs.DeepGP) else ""
     yield (
-        f"<p>Relevance is one over the lengthscale{where} of the standardised input, in parts of"
-        " the largest: how fast the function changes along it. It is no measure of cause, and"
-        " inputs that say the same share it.</p>"
+        f"<p>Relevance is one over the lengthscale{where} of the standardised input, relative to"
+        " the largest. It shows how fast the function changes along the input. It does not measure"
+        " cause, and redundant inputs share it.</p>"
     )
 
 

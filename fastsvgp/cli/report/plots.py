@@ -1,6 +1,6 @@
 """PNG plots of a fit.
 
-Matplotlib is optional: without it every plot is skipped, with a word about how to get it.
+Matplotlib is optional. Without it plots are skipped, with a note on how to install it.
 """
 
 import io
@@ -11,11 +11,11 @@ from ...files import write_atomically
 from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
-INTERVAL = 0.025, 0.975  # levels of the intervals that are drawn
-MANY = 1000  # rows beyond which a density is drawn, and a sample of their intervals
+INTERVAL = 0.025, 0.975  # levels of the drawn intervals
+MANY = 1000  # rows above which a density and a sample of intervals are drawn
 SAMPLE = 40
 PATCHES = 144
-LEAST = 5  # rows in a bin of the reliability curve
+LEAST = 5  # fewest rows per bin of the reliability curve
 
 
 def available():
@@ -43,14 +43,14 @@ def _figure(panels, title, width=5.2, height=4.2):
 
 
 def write(path, figure):
-    """Write a figure as PNG: all of it or nothing."""
+    """Write a figure as PNG, atomically."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     write_atomically(path, lambda file: file.write(buffer.getvalue()))
 
 
 def training_curve(values, per, title):
-    """The bound at each step; ``per`` data points, so that the axis shows nats per data point."""
+    """Plot the bound at each step, divided by ``per`` data points."""
     figure, (ax,) = _figure(1, title, width=7.0)
     steps, values = np.arange(1, len(values) + 1), np.asarray(values, float) / per
     window = max(1, len(values) // 50)
@@ -68,7 +68,7 @@ def training_curve(values, per, title):
     else:
         ax.plot(steps, values, color=BLUE, linewidth=1.8, marker="o" if len(values) < 3 else None)
     low, high = np.percentile(values, [5, 100])
-    if high > low:  # the first steps may lie far below everything of interest
+    if high > low:  # the first steps can be far below the range of interest
         ax.set_ylim(low - 0.25 * (high - low), high + 0.05 * (high - low))
     ax.set_xlabel("step")
     ax.set_ylabel("ELBO per data point (nats)")
@@ -76,9 +76,9 @@ def training_curve(values, per, title):
 
 
 def fit_1d(train, test, grid, mean, interval, inducing, names, title):
-    """Data, predictive mean and 95 % interval over one input, in original units; ``train`` and ``test`` are (x, y).
+    """Plot data, predictive mean and 95 % interval over one input, in original units.
 
-    ``inducing`` is a tuple of the sets of inducing inputs, one or two.
+    ``train`` and ``test`` are (x, y); ``inducing`` has one or two sets of inducing inputs.
     """
     figure, (ax,) = _figure(1, title, width=7.6)
     ax.fill_between(grid, *interval, color=BLUE, alpha=0.18, linewidth=0, label="95 % interval")
@@ -112,10 +112,10 @@ def fit_1d(train, test, grid, mean, interval, inducing, names, title):
 
 
 def predicted_against_true(y, mean, interval, pit, name, title):
-    """Two panels: predictive means against held-out targets, and how often central intervals hold what they promise.
+    """Plot predictive means against held-out targets, and the coverage of central intervals.
 
-    ``interval`` is the pair of its ends (N,). ``pit`` is the predictive distribution function just
-    below each target and at it: a pair, which differs for counts.
+    ``interval`` is the pair of its ends (N,). ``pit`` is a pair: the predictive distribution
+    function just below each target and at it, which differ for counts.
     """
     figure, (left, right) = _figure(2, title)
     ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
@@ -164,7 +164,7 @@ def predicted_against_true(y, mean, interval, pit, name, title):
         [0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--", label="perfectly calibrated"
     )
     right.plot(nominal, coverage(*pit, nominal), color=BLUE, linewidth=1.8, label="model")
-    right.set_xlabel("promised coverage of the interval")
+    right.set_xlabel("nominal coverage of the interval")
     right.set_ylabel("share of held-out targets inside")
     right.set_title("Calibration", fontsize="medium")
     right.legend(frameon=False, loc="upper left", fontsize="small")
@@ -172,7 +172,7 @@ def predicted_against_true(y, mean, interval, pit, name, title):
 
 
 def inducing_patches(patches, weights, title):
-    """Two panels: inducing patches (M, h, w, C), at most ``PATCHES`` of them, and the weights (rows, columns) of the windows."""
+    """Plot at most ``PATCHES`` inducing patches (M, h, w, C), and the weights of the windows."""
     figure, (left, right) = _figure(2, title, width=4.6)
     shown = patches[:PATCHES, ..., :3] if patches.shape[-1] >= 3 else patches[:PATCHES, ..., :1]
     low, high = np.percentile(shown, [1, 99])
@@ -205,7 +205,7 @@ def inducing_patches(patches, weights, title):
 
 
 def classes_1d(train, test, grid, probabilities, classes, names, title):
-    """Class probabilities over one input, with the data as ticks; ``train`` and ``test`` are (x, code)."""
+    """Plot class probabilities over one input, with ticks for ``train`` and ``test``, (x, code)."""
     figure, (ax,) = _figure(1, title, width=7.6)
     colours = _colours(len(classes))
     for c, name in enumerate(classes):
@@ -228,7 +228,7 @@ def classes_1d(train, test, grid, probabilities, classes, names, title):
         "Class probabilities (ticks: training rows, below them held-out rows)", fontsize="small"
     )
     columns = -(-len(classes) // 16)
-    if columns <= 3:  # a longer legend would leave no room for the curves
+    if columns <= 3:  # a larger legend would leave no room for the curves
         ax.legend(
             frameon=False,
             fontsize="small",
@@ -240,7 +240,7 @@ def classes_1d(train, test, grid, probabilities, classes, names, title):
 
 
 def classification(codes, probabilities, classes, title, surface=None):
-    """Reliability of the probabilities, the confusion matrix, and for two inputs a map.
+    """Plot reliability, the confusion matrix, and for two inputs a map.
 
     ``surface`` is None or
     ``(gx, gy, grid_probabilities (len(gy), len(gx), C), X (N, 2), X_codes, names)`` in original
@@ -256,18 +256,18 @@ def classification(codes, probabilities, classes, title, surface=None):
 
 def _reliability(ax, codes, probabilities, classes):
     if len(classes) == 2:
-        said, right, what = probabilities[:, 1], codes == 1, f"probability of {classes[1]!r}"
+        confidence, right, what = probabilities[:, 1], codes == 1, f"probability of {classes[1]!r}"
     else:
-        said, right, what = (
+        confidence, right, what = (
             probabilities.max(axis=1),
             codes == probabilities.argmax(axis=1),
             "probability of the predicted class",
         )
     edges = np.linspace(0, 1, 11)
-    count, _ = np.histogram(said, edges)
-    bins = merged_bins(count)[np.clip(np.digitize(said, edges) - 1, 0, 9)]
+    count, _ = np.histogram(confidence, edges)
+    bins = merged_bins(count)[np.clip(np.digitize(confidence, edges) - 1, 0, 9)]
     rows = np.bincount(bins)
-    x, share = np.bincount(bins, said) / rows, np.bincount(bins, right) / rows
+    x, share = np.bincount(bins, confidence) / rows, np.bincount(bins, right) / rows
     spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (rows + 1)) / rows)
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--")
     ax.errorbar(
@@ -287,9 +287,10 @@ def _reliability(ax, codes, probabilities, classes):
 
 
 def merged_bins(count, least=LEAST):
-    """For each of some neighbouring bins with ``count`` rows the number of the merged one, all of at least ``least`` rows.
+    """Merge neighbouring bins with ``count`` rows to bins of at least ``least`` rows.
 
-    From the left; too few rows at the right end join the last one. Fewer rows in all make one bin.
+    Returns the number of the merged bin for each bin. Bins merge from the left; a rest at the right
+    end joins the last merged bin. Fewer rows than ``least`` in total make one bin.
     """
     total = np.cumsum(count)
     number, start, at = np.zeros(len(count), int), 0, 0

@@ -1,4 +1,4 @@
-"""The facts that metrics.json states, beside scores."""
+"""The content of metrics.json, except scores."""
 
 import shlex
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from . import parameters
 
 
 def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
-    """The facts of a fit of any method."""
+    """Return the facts about a fit with any method or a search."""
     return {
         "fastsvgp": version("fastsvgp"),
         "command": shlex.join(["fastsvgp", *settings.words]),
@@ -37,7 +37,7 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
 
 
 def results_of(task, settings, trained, seconds, fitted, title):
-    """The facts of a fit and its training, by the names that metrics.json has for them."""
+    """Return the facts about a fit with one method and its training, by their names in the file."""
     how = outcome(task, settings, trained)
     return facts_of(task, settings, fitted, title, seconds, trained.interrupted, how) | {
         "method": settings.method,
@@ -67,7 +67,7 @@ def results_of(task, settings, trained, seconds, fitted, title):
 
 
 def constant_inputs(task):
-    """Inputs that do not vary over the training rows."""
+    """Return the names of inputs that are constant over the training rows."""
     return [
         name
         for name, span in zip(task.input_names, np.ptp(task.X[~task.test], axis=0), strict=True)

@@ -1,4 +1,4 @@
-"""The lines that a fit prints: data and choices, the training, scores, files."""
+"""The printed lines of a fit: data and choices, training, scores, files."""
 
 import os
 
@@ -19,7 +19,7 @@ COVARIANCES = {
 
 
 class Lines:
-    """Prints lines unless ``quiet``, and keeps them in ``lines`` for the page."""
+    """Print lines unless ``quiet``, and collect them in ``lines`` for the page."""
 
     def __init__(self, quiet):
         self.quiet, self.lines = quiet, []
@@ -29,13 +29,13 @@ class Lines:
         self.show(line)
 
     def show(self, line):
-        """Print a line that the page says elsewhere."""
+        """Print a line whose content is elsewhere on the page."""
         if not self.quiet:
             print(line)
 
 
 def data(say, task, settings, title):
-    """Rows, inputs, target and split."""
+    """Print rows, inputs, target and split."""
     num_train, num_inputs = int((~task.test).sum()), task.X.shape[1]
     say(f"{title}")
     say(
@@ -49,36 +49,35 @@ def data(say, task, settings, title):
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
     )
-    of_no_text = task.encoding.other if task.encoding else ()  # nothing to note: all text is levels
+    of_no_text = task.encoding.other if task.encoding else ()  # usual: all text is among the levels
     constant = [name for name in constant_inputs(task) if name not in of_no_text]
     if constant and not settings.patch_shape:
         say(
-            "  note       constant over the training rows, so without information:"
+            "  note       constant over the training rows, and so without information:"
             f" {shown(constant)}"
         )
 
 
 def model(say, task, settings):
-    """The method, and what is trained."""
+    """Print the method and the model."""
     num_train = int((~task.test).sum())
     if settings.surplus:
         say(
-            f"  note       {settings.surplus} inducing inputs were asked for; {num_train}, one per"
-            " training row, are used"
+            f"  note       {settings.surplus} inducing inputs were requested; {num_train} are used,"
+            " one per training row"
         )
     say(f"  method     {defaults.describe(settings.choice)}")
-    say(
-        f"  model      {describe_model(task, settings)}, {_describe_sizes(settings)}, {settings.dtype}"
-    )
+    sizes = _describe_sizes(settings)
+    say(f"  model      {describe_model(task, settings)}, {sizes}, {settings.dtype}")
     if settings.method == "qsgp" and not settings.resume:
         say(
             f"  start      hyperparameters of an exact Gaussian process on {min(EXACT, num_train)}"
-            " of the rows"
+            " rows"
         )
 
 
 def training(say, trained, seconds):
-    """How long it took, and the bound at the end."""
+    """Print the duration of training, and the bound at the end."""
     say(
         f"  trained    {steps(trained)} in {duration(seconds, trained.first_step)}, ELBO"
         f" {trained.elbo:.5g}"
@@ -86,7 +85,7 @@ def training(say, trained, seconds):
 
 
 def scores(say, results):
-    """The metrics of held-out rows, and advice."""
+    """Print the metrics of held-out rows, and advice."""
     test = results["test"]
     say.show("")
     say.show(metrics.table(test, "held-out rows") if test else "  nothing was held out")
@@ -95,7 +94,7 @@ def scores(say, results):
 
 
 def files(say, paths, folder, why_no_plots):
-    """What was written, and where."""
+    """Print the written files and their folder."""
     say.show("")
     names = ", ".join(os.path.basename(path) for path in paths)
     say.show(f"  wrote      {names} in {folder}{os.sep}")
@@ -104,14 +103,15 @@ def files(say, paths, folder, why_no_plots):
 
 
 def describe_model(task, settings):
-    """Method, covariance and lengthscales in words."""
+    """Describe method, covariance and lengthscales."""
     lengthscales = (
         "" if task.X.shape[1] == 1 else " ARD" if settings.ard else " with one lengthscale"
     )
     deep = f" of {settings.layers} layers" if settings.layers else ""
     shape = settings.patch_shape
     patches = f" of {images.describe(shape)} patches" if shape else ""
-    return f"{METHODS[settings.method]}{deep}, {COVARIANCES[settings.covariance]}{patches}{lengthscales}"
+    covariance = COVARIANCES[settings.covariance]
+    return f"{METHODS[settings.method]}{deep}, {covariance}{patches}{lengthscales}"
 
 
 def _describe_sizes(settings):
@@ -120,13 +120,14 @@ def _describe_sizes(settings):
             f"{settings.features} random Fourier features, {settings.dense_columns} dense columns"
         )
     second = f" + {settings.orthogonal}" if settings.orthogonal else ""
-    each = (
+    per_layer = (
         f" for each of {settings.layers} layers, {settings.width} wide" if settings.layers else ""
     )
-    held = " (the distinct training inputs, held fixed; --inducing changes it)"
+    fixed = " (the distinct training inputs, held fixed; --inducing changes it)"
     return (
         f"{settings.inducing}{second} inducing"
-        f" {'patches' if settings.patch_shape else 'inputs'}{each}{held if settings.choice.at_data else ''}"
+        f" {'patches' if settings.patch_shape else 'inputs'}{per_layer}"
+        f"{fixed if settings.choice.at_data else ''}"
     )
 
 
@@ -138,16 +139,16 @@ def _describe_target(task):
 
 
 def steps(trained):
-    """How many steps a training took."""
+    """Format the number of steps of a training."""
     count = len(trained.values)
     return f"{count} step{'s'[: count != 1]}"
 
 
 def duration(seconds, first_step):
-    """The time of a training, and that of its first step where it is much of it."""
+    """Format the time of a training, with that of its first step if it is a large part."""
     if first_step < max(1, 0.1 * seconds):
         return f"{seconds:.1f} s"
     return (
-        f"{seconds:.1f} s ({first_step:.1f} s up to the end of the first step, with all that had to"
-        " be compiled for it)"
+        f"{seconds:.1f} s, of which {first_step:.1f} s until the end of the first step, which"
+        " compiles kernels"
     )

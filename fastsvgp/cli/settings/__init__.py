@@ -1,1 +1,1 @@
-"""From arguments to the settings of a model and its training."""
+"""Resolve arguments to the settings of a model and its training."""

@@ -1,4 +1,4 @@
-"""``--layers``: deep Gaussian processes, and what the arguments about them need of the others."""
+"""``--layers``: deep Gaussian processes, and their constraints on other arguments."""
 
 import numpy as np
 
@@ -17,14 +17,14 @@ POSTERIORS = {
 
 
 def resolve(args, num_inputs):
-    """``layers`` and ``width``, each None for a model without hidden layers; refuses what does not go together.
+    """Return ``layers`` and ``width``; refuse invalid combinations of arguments.
 
-    One layer is a model without hidden ones.
+    Both are None for a model without hidden layers, that is of one layer.
     """
     if args.width is not None and (args.layers or 1) == 1:
         raise UsageError(
             "--width is the number of outputs of hidden layers; give --layers 2 or more, or leave"
-            " it out"
+            " --width out"
         )
     if args.layers is None:
         return {"layers": None, "width": None}
@@ -34,18 +34,18 @@ def resolve(args, num_inputs):
         )
     if args.patch_shape is not None:
         raise UsageError(
-            "--layers and --patch-shape do not go together on the command line; see"
-            " fastsvgp.ConvolutionalLayer"
+            "--layers and --patch-shape cannot be combined on the command line; use"
+            " fastsvgp.ConvolutionalLayer in Python"
         )
     layers = None if args.layers == 1 else args.layers
     return {"layers": layers, "width": layers and (args.width or min(num_inputs, WIDEST))}
 
 
 def build(X, kind, likelihood, sizes, settings, rng):
-    """The deep GP to start from, on standardised inputs."""
+    """Build the initial deep GP, on standardised inputs."""
 
     def covariance(variance, lengthscales):
-        # of the distances in all columns together
+        # one lengthscale from the distances in all columns together
         one = lengthscales.dtype.type(np.sqrt(np.mean(lengthscales**2)))
         return kind(variance=variance, lengthscales=lengthscales if settings.ard else one)
 
@@ -63,7 +63,7 @@ def build(X, kind, likelihood, sizes, settings, rng):
 
 
 def inducing_fields(settings):
-    """Where the inducing inputs of the model are."""
+    """Return the paths of the inducing inputs in the model."""
     return (
         [f"layers.{number}.inducing" for number in range(settings.layers)]
         if settings.layers

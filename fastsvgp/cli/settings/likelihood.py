@@ -1,26 +1,26 @@
-"""The likelihood where the user names none: by the values of the target.
+"""The default likelihood, chosen from the values of the target.
 
-Text and booleans are classes. Whole numbers (of any dtype) are classes while there are at most
-``FEW`` different ones, each in some rows; more than that are counts or a scale: ratings, ages,
-years. The codes of many classes look like these, and so ``--likelihood`` has to be given for them:
-the reason that is printed says what they were taken for.
+Text and booleans are classes. Whole numbers (of any dtype) are classes if there are at most ``FEW``
+different ones, with several rows each. More different values are counts or a scale: ratings, ages,
+years. The codes of many classes look the same, so they need ``--likelihood``; the printed reason
+says how the target was interpreted.
 
-A count starts at 0, varies about as much as a Poisson variable does (its variance is its mean where
-the rate is constant, and larger where the inputs move it), and has its longer tail to the right (a
-Poisson variable's skewness is 1 / sqrt(mean)). A scale fails one of these: digits 0 to 9 that come
-equally often have variance 1.8 times the mean, but no skewness.
+A count starts at 0, varies about as much as a Poisson variable, and has its longer tail to the
+right. The variance of a Poisson variable is its mean for a constant rate, and larger if the rate
+depends on the inputs; its skewness is 1 / sqrt(mean). A scale fails one of these tests: equally
+frequent digits 0 to 9 have variance 1.8 times the mean, but no skewness.
 """
 
 import numpy as np
 
 FEW = 5
-EACH = 4  # rows of each class, on average
-VARIANCE = 0.5, 5.0  # of counts, in units of the mean
-SKEWNESS = 0.5  # the least, in units of 1 / sqrt(mean)
+EACH = 4  # fewest rows per class, on average
+VARIANCE = 0.5, 5.0  # range of the variance of counts, in units of the mean
+SKEWNESS = 0.5  # smallest skewness of counts, in units of 1 / sqrt(mean)
 
 
 def choose_likelihood(values):
-    """The name of a likelihood for a target, and why.
+    """Choose a likelihood for a target.
 
     Parameters
     ----------
@@ -29,6 +29,7 @@ def choose_likelihood(values):
     Returns
     -------
     likelihood, reason : str
+        The name, and the reason for the choice.
     """
     distinct = np.unique(values)
     if values.dtype.kind in "US":

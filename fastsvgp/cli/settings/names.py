@@ -1,20 +1,26 @@
-"""The names that the command line knows, and what each stands for in the library."""
+"""The names on the command line, and their meaning in the library."""
 
 from ...names import BINARY, COUNTS, COVARIANCES as COVARIANCES, MULTICLASS as KINDS, REGRESSION
 
 MULTICLASS = dict(sorted(KINDS.items()))
 METHODS = {
-    "svgp": "SVGP", "tsvgp": "t-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP",
-    "sgpr": "SGPR", "qsgp": "QSGP",
-}  # fmt: skip
-PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
-NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
-LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # of deep GPs
+    "svgp": "SVGP",
+    "tsvgp": "t-SVGP",
+    "lsvgp": "L-SVGP",
+    "rsvgp": "R-SVGP",
+    "solvegp": "SOLVE-GP",
+    "odvgp": "ODVGP",
+    "sgpr": "SGPR",
+    "qsgp": "QSGP",
+}
+PAIRED = "solvegp", "odvgp"  # methods with two sets of inducing inputs
+NATURAL = "svgp", "tsvgp", *PAIRED  # methods with natural-gradient steps
+LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # methods for deep GPs
 WITH_PATCHES = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"
-# with bounds from samples
+# likelihoods for which qsgp can estimate a bound from samples
 LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"
-LEVELS = 20  # of a text column that have an input of their own
-POLICIES = "error", "median"  # of missing values
+LEVELS = 20  # levels of a text column with their own input
+POLICIES = "error", "median"  # for missing values
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
 
 

@@ -1,4 +1,4 @@
-"""``--method qsgp``: very many random Fourier features; hyperparameters of an exact Gaussian process on some of the rows."""
+"""``--method qsgp``: random Fourier features, with hyperparameters of an exact GP on some rows."""
 
 import numpy as np
 
@@ -8,23 +8,23 @@ from ..errors import UsageError
 from .defaults import BASIS, FEATURES, POINTS
 from .names import LOG_CONCAVE
 
-EXACT = 1000  # rows of the exact GP,
-ITERATIONS = 100  # of L-BFGS for it, or steps where the noise is not Gaussian
-NATURAL_STEP, ADAM = 0.2, 0.05  # sizes of these steps
-STEP, END = 0.1, 0.2  # of AdaGrad at the beginning, and what part of it is left at the end
-SLOW = 0.01  # of hyperparameters that are learned on the way,
-REST = 0.2  # after this part of the steps, falling to
-LAST = 0.1  # this part
-CLOSED_FORMS = 20  # of the diagonal, while they are learned
+OPTIONS = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
+EXACT = 1000  # rows of the exact GP
+ITERATIONS = 100  # of L-BFGS for the exact GP, or steps if the noise is not Gaussian
+NATURAL_STEP, ADAM = 0.2, 0.05  # step sizes of the latter
+STEP, END = 0.1, 0.2  # first step size of AdaGrad, and the last one as a fraction of it
+SLOW = 0.01  # first step size of hyperparameters in training
+REST = 0.2  # fraction of the steps before they are trained
+LAST = 0.1  # their last step size, as a fraction of SLOW
+CLOSED_FORMS = 20  # closed-form updates of the diagonal while they are trained
 
 
 def resolve(args, task, rows):
-    """The sizes of qsgp by their names, as given or by default; refuses them with another method."""
-    own = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
-    asked = {name: getattr(args, name) for name in own}
+    """Return the sizes of qsgp by name, given or default; refuse them with another method."""
+    requested = {name: getattr(args, name) for name in OPTIONS}
     if args.method != "qsgp":
-        _refuse_for_others(args.method, asked)
-        return asked
+        _refuse_for_others(args.method, requested)
+        return requested
     if task.likelihood not in LOG_CONCAVE:
         names = ", ".join(LOG_CONCAVE)
         raise UsageError(
@@ -33,41 +33,44 @@ def resolve(args, task, rows):
         )
     if args.inducing is not None:
         raise UsageError(
-            "--inducing: --method qsgp has --features in place of inducing inputs; leave it out"
+            "--inducing: --method qsgp uses --features instead of inducing inputs; leave --inducing"
+            " out"
         )
     features = args.features or FEATURES
     if features % 2:
         raise UsageError(
-            f"--features {features}: sines and cosines come in pairs; give an even number"
+            f"--features {features}: features are pairs of sine and cosine; give an even number"
         )
     dense, batch = args.dense_columns or 0, args.basis_batch or min(BASIS, features)
     for option, value in (("--dense-columns", dense), ("--basis-batch", batch)):
         if value > features:
             raise UsageError(
-                f"{option} {value} is more than the {features} of --features; give at most that"
+                f"{option} {value} is more than --features {features}; give at most {features}"
             )
     points = args.control_points
     if points is None:
         points = min(POINTS, rows) if task.likelihood == "gaussian" else 0
     elif points > rows:
         raise UsageError(
-            f"--control-points {points} is more than the {rows} training rows; give at most that"
+            f"--control-points {points} is more than the {rows} training rows; give at most {rows}"
         )
     sizes = {"features": features, "dense_columns": dense, "basis_batch": batch}
-    return asked | sizes | {"control_points": points}
+    return requested | sizes | {"control_points": points}
 
 
-def _refuse_for_others(method, asked):
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in asked.items() if value not in (None, False)
+def _refuse_for_others(method, requested):
+    options = [
+        f"--{name.replace('_', '-')}"
+        for name, value in requested.items()
+        if value not in (None, False)
     ]
-    if given:
-        here = f"with {method}" if method else "ask for it, or"
-        raise UsageError(f"{given[0]} is for --method qsgp; {here} leave it out")
+    if options:
+        here = f"with {method}" if method else "give it, or"
+        raise UsageError(f"{options[0]} is for --method qsgp; {here} leave {options[0]} out")
 
 
 def build(X, y, covariance, likelihood, settings):
-    """The model to start from: at its prior, with the hyperparameters of an exact GP on at most ``EXACT`` rows."""
+    """Build the initial model: the prior, with hyperparameters of an exact GP on some rows."""
     if not settings.resume:  # the checkpoint has them
         covariance, likelihood = hyperparameters(
             X, y, covariance, likelihood, settings.seed, settings.jitter
@@ -81,9 +84,9 @@ def build(X, y, covariance, likelihood, settings):
 
 
 def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
-    """``(covariance, likelihood)`` of a Gaussian process with all of some rows as inducing inputs.
+    """Train a GP on at most ``EXACT`` rows, all inducing inputs; return covariance, likelihood.
 
-    Ctrl-C leaves nothing.
+    Ctrl-C here ends the command without a result.
     """
     some = np.random.default_rng([seed, 2]).permutation(len(X))[:EXACT]
     X, y = X[some].astype(np.float64), y[some]
@@ -98,36 +101,44 @@ def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
         covariance, inducing, fs.at_prior(fs.Whitened, covariance, inducing), likelihood
     )
     found, info = fs.fit(
-        start, X, y, steps=ITERATIONS, batch_size=len(X), rng=seed, fixed="inducing", optimiser=fs.adam(ADAM, transform="log"),
-        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5), jitter=jitter,
-    )  # fmt: skip
+        start,
+        X,
+        y,
+        steps=ITERATIONS,
+        batch_size=len(X),
+        rng=seed,
+        fixed="inducing",
+        optimiser=fs.adam(ADAM, transform="log"),
+        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5),
+        jitter=jitter,
+    )
     _pass_on_interrupt(info)
     return found.covariance, found.likelihood
 
 
 def _pass_on_interrupt(info):
-    """``fit`` takes the first Ctrl-C for its own end; here it is that of the command."""
+    """Raise ``KeyboardInterrupt`` again after ``fit`` has handled it, to end the command."""
     if info.interrupted:
         raise KeyboardInterrupt
 
 
 def training(settings, model, total):
-    """The arguments of ``fs.fit`` that a QSGP has beside those of all minibatch methods."""
+    """Return the arguments of ``fs.fit`` for a QSGP, beyond those of all minibatch methods."""
     rate = settings.learning_rate or STEP
     optimiser = fs.adagrad(fs.schedules.log_linear(rate, END * rate, total))
-    given = {"basis_size": settings.basis_batch, "control": settings.control_points}
+    options = {"basis_size": settings.basis_batch, "control": settings.control_points}
     if not settings.learn_hyperparameters:
-        return given | {"optimiser": optimiser}
-    own = [
+        return options | {"optimiser": optimiser}
+    fields = [
         name
         for name in ("basis.covariance", "likelihood")
         if any(path.startswith(name) for path, _, _ in fs.leaves(model))
     ]
     slow = fs.adam(fs.schedules.log_linear(SLOW, LAST * SLOW, total), transform="log")
-    after = dict.fromkeys(own, int(REST * total))
+    after = dict.fromkeys(fields, int(REST * total))
     if isinstance(model.likelihood, fs.Gaussian):
-        given["closed_form_every"] = max(1, total // CLOSED_FORMS)
-    return given | {
-        "optimiser": fs.by_field(optimiser, dict.fromkeys(own, slow), after=after),
+        options["closed_form_every"] = max(1, total // CLOSED_FORMS)
+    return options | {
+        "optimiser": fs.by_field(optimiser, dict.fromkeys(fields, slow), after=after),
         "fixed": (),
     }

@@ -1,16 +1,16 @@
-"""Settings that do not go together, or not with the data."""
+"""Checks of settings that are inconsistent, or do not fit the data."""
 
 from ..errors import UsageError, shown
 from .names import NATURAL
 
 
 def validate(settings, task):
-    """Refuse settings that the method has no use for."""
+    """Refuse settings that the method does not use."""
     _check_likelihood(settings, task)
     _check_natural_step(settings)
     _check_rounds(settings)
     if settings.group is not None and settings.method == "qsgp":
-        raise UsageError("--mpi is not for --method qsgp, which one process trains; leave it out")
+        raise UsageError("--mpi: one process trains --method qsgp; leave --mpi out")
     _check_no_batches(settings)
 
 
@@ -25,21 +25,21 @@ def _check_likelihood(settings, task):
 def _check_natural_step(settings):
     method = settings.method
     if settings.natural_step and method not in NATURAL:
-        mover = {"sgpr": "L-BFGS moves all there is", "qsgp": "AdaGrad moves the posterior"}
-        mover = mover.get(method, "Adam moves the posterior too")
+        mover = {"sgpr": "L-BFGS trains everything", "qsgp": "AdaGrad trains the posterior"}
+        mover = mover.get(method, "Adam trains the posterior too")
         raise UsageError(
             f"--natural-step is for --method {', '.join(NATURAL)}; with {method} {mover}: leave"
-            " it out"
+            " --natural-step out"
         )
     if method == "tsvgp" and settings.natural_step == 0:
         raise UsageError(
-            "--natural-step 0: nothing else moves the sites of --method tsvgp; give a step size"
-            " above 0"
+            "--natural-step 0: only natural-gradient steps train the sites of --method tsvgp; give"
+            " a step size above 0"
         )
 
 
 def _check_rounds(settings):
-    """What the arguments about rounds of steps need of the others."""
+    """Check the arguments about rounds of steps against the others."""
     for option, value in (("--e-steps", settings.e_steps), ("--m-steps", settings.m_steps)):
         if value is not None and settings.method not in NATURAL:
             raise UsageError(
@@ -48,16 +48,16 @@ def _check_rounds(settings):
             )
     if (settings.e_steps or 1) > 1 and settings.natural_step == 0:
         raise UsageError(
-            f"--e-steps {settings.e_steps} are natural-gradient steps, and --natural-step is 0;"
-            " drop one of them"
+            f"--e-steps {settings.e_steps} are natural-gradient steps, but --natural-step is 0;"
+            " leave one of them out"
         )
 
 
 def _check_no_batches(settings):
     sizes = {"--batch-size": settings.batch_size, "--learning-rate": settings.learning_rate}
-    given = [option for option, value in sizes.items() if value is not None]
-    if given and settings.method == "sgpr":
+    options = [option for option, value in sizes.items() if value is not None]
+    if options and settings.method == "sgpr":
         raise UsageError(
-            f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would"
+            f"--method sgpr trains on all data by L-BFGS; leave out {shown(options)}, which would"
             " have no effect"
         )

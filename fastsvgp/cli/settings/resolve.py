@@ -1,4 +1,4 @@
-"""The settings of a fit: the arguments as they came, and what the data decide where these leave something open."""
+"""The settings of a fit: the arguments as given, and defaults chosen from the data."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,19 +15,19 @@ from .refusals import validate
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit does with a task.
+    """The settings of a fit.
 
-    Fields are named as the arguments of ``fastsvgp fit``, and None where the method has no use for
-    them; beside these:
+    Fields have the names of the arguments of ``fastsvgp fit``, and are None if the method does not
+    use them. The others are:
 
     Attributes
     ----------
     choice : Choice
-        The method, and why.
+        The method, and the reason for it.
     surplus : int or None
-        The inducing inputs that were asked for, if there are fewer training rows.
+        The requested number of inducing inputs, if it exceeds the number of training rows.
     group : group of ``fs.distributed``, or None
-        With ``--mpi``: the ranks of this training.
+        The ranks of this training, with ``--mpi``.
     words : list of str
         The command line.
     """
@@ -71,68 +71,68 @@ class Settings:
 
     @property
     def solver(self):
-        """What moves the model, in the words of ``recipes``."""
+        """The optimiser of the model, by its name in ``recipes``."""
         if self.method == "sgpr":
             return "lbfgs"
         return "natural" if self.method in NATURAL and self.natural_step != 0 else "adam"
 
     @property
     def leads(self):
-        """Whether this process is the one that speaks and writes: the only one, or rank 0."""
+        """Whether this process prints and writes files: the only process, or rank 0."""
         return self.group is None or self.group.rank == 0
 
 
 def resolve(args, task, group=None):
-    """The ``Settings`` of a fit.
+    """Return the ``Settings`` of a fit.
 
     Parameters
     ----------
     args : namespace
-        The arguments of ``fastsvgp fit``; those about reading are not used.
+        The arguments of ``fastsvgp fit``; those about reading data are not used.
     task : Task
-        Split already.
+        Already split.
     group : group of ``fs.distributed``, optional
 
     Raises
     ------
     UsageError
-        Arguments that do not go together, or not with these data.
+        The arguments are inconsistent, or do not fit the data.
     """
     X = task.X[~task.test]
     found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
     found |= qsgp.resolve(args, task, len(X))
     choice = _choice(args, task, X, found["layers"])
-    asked = choice.inducing if args.inducing is None else args.inducing
-    found |= _second_set(args, choice.method, asked, len(X))
-    surplus = choice.method != "qsgp" and args.patch_shape is None and asked > len(X)
+    requested = choice.inducing if args.inducing is None else args.inducing
+    found |= _second_set(args, choice.method, requested, len(X))
+    surplus = choice.method != "qsgp" and args.patch_shape is None and requested > len(X)
     found |= {
         "choice": choice,
         "ard": args.patch_shape is None if args.ard is None else args.ard,
-        "inducing": choice.inducing if choice.at_data else len(X) if surplus else asked,
-        "surplus": asked if surplus else None,
+        "inducing": choice.inducing if choice.at_data else len(X) if surplus else requested,
+        "surplus": requested if surplus else None,
         "covariance": args.covariance or "matern32",
         "jitter": _jitter(args, choice),
         "group": group,
     }
-    given = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
-    settings = Settings(**given | found)
+    values = {field.name: getattr(args, field.name, None) for field in fields(Settings)}
+    settings = Settings(**values | found)
     validate(settings, task)
     return settings
 
 
 def _choice(args, task, X, layers):
-    """Method and number of inducing inputs."""
+    """Choose the method and the number of inducing inputs."""
     minibatch = next(
         (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
         None,
     )
     distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
-    asked = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
-    return choose(task.likelihood, len(X), distinct, **asked, few=LAYER if layers else FEW)
+    requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
+    return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else FEW)
 
 
 def _second_set(args, method, inducing, rows):
-    """The sizes of the second set, and of its sample."""
+    """Return the sizes of the second set and of its sample."""
     orthogonal, sampled = args.orthogonal, args.sampled
     if method not in PAIRED:
         if orthogonal is not None:
@@ -144,7 +144,7 @@ def _second_set(args, method, inducing, rows):
         if args.patch_shape is None and not 0 < inducing <= rows - orthogonal:
             raise UsageError(
                 f"--inducing {inducing} and --orthogonal {orthogonal} are more than the {rows}"
-                " training rows; give fewer, or --method svgp"
+                " training rows; give fewer, or use --method svgp"
             )
     if method != "odvgp":
         if sampled is not None:
@@ -153,7 +153,7 @@ def _second_set(args, method, inducing, rows):
         sampled = min(SAMPLED, orthogonal)
     elif sampled > orthogonal:
         raise UsageError(
-            f"--sampled {sampled} is more than the {orthogonal} of --orthogonal; give at most that"
+            f"--sampled {sampled} is more than --orthogonal {orthogonal}; give at most {orthogonal}"
         )
     return {"orthogonal": orthogonal, "sampled": sampled}
 
