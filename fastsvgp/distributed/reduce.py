@@ -76,9 +76,21 @@ class Place(NamedTuple):
 
 
 def evaluate(
-    name, function, model, X, Y, packings, *, group=None, wrt=None, num_data=None, weights=None, drawing=False, draws=None,
+    name,
+    function,
+    model,
+    X,
+    Y,
+    packings,
+    *,
+    group=None,
+    wrt=None,
+    num_data=None,
+    weights=None,
+    drawing=False,
+    draws=None,
     **options,
-):  # fmt: skip
+):
     """``function(model, X, Y, scale, weights=..., **options)`` with a ``DataScale``: here, or on all ranks of a group.
 
     name : of the public function

@@ -50,8 +50,10 @@ class Checkpoints:
             self._in_the_way = True
             log.warning(
                 "%s is there already: the first checkpoint of this training moves it to %s (resume=%r would go on from it)",
-                self.path, _spare(os.path.realpath(self.path), resumed), self.path,
-            )  # fmt: skip
+                self.path,
+                _spare(os.path.realpath(self.path), resumed),
+                self.path,
+            )
 
     def due(self, step):
         """Whether it is time to write one after this step."""
@@ -85,8 +87,10 @@ class Checkpoints:
         except OSError as error:
             log.warning(
                 "could not write the checkpoint %s at step %d (%s); an earlier one there is untouched, and training goes on",
-                self.path, state.step, error,
-            )  # fmt: skip
+                self.path,
+                state.step,
+                error,
+            )
         self._last = self.clock()
         self._cost = self._last - begun
 

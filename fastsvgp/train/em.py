@@ -202,11 +202,20 @@ def em(
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     batch_size = EMSiteOptions(**options).batch_size
-    rounds, settings = check.whole("rounds", rounds, 0), _Settings(
-        check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
-        check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
-        None if batch_size is None else check.whole("batch_size", batch_size),
-    )  # fmt: skip
+    rounds, settings = (
+        check.whole("rounds", rounds, 0),
+        _Settings(
+            check.whole("e_limit", e_limit),
+            _tolerance("e_tolerance", e_tolerance),
+            check.whole("m_iterations", m_iterations, 0),
+            check.scalar("step_size", step_size),
+            optimiser,
+            as_names(fixed),
+            _tolerance("tolerance", tolerance),
+            rng,
+            None if batch_size is None else check.whole("batch_size", batch_size),
+        ),
+    )
     if optimiser is not None:
         check_offered("em: `optimiser`", optimiser)
     if callback is not None and not callable(callback):
@@ -344,9 +353,16 @@ class _Rounds(Steps):
     def _e_step(self):
         o = self._options
         return natural_steps(
-            self._model, self._X, self._Y, steps=o.e_limit, step_size=o.step_size, jitter=self._jitter, rng=o.rng, monotone=True,
+            self._model,
+            self._X,
+            self._Y,
+            steps=o.e_limit,
+            step_size=o.step_size,
+            jitter=self._jitter,
+            rng=o.rng,
+            monotone=True,
             tolerance=o.e_tolerance,
-        )  # fmt: skip
+        )
 
     def _e_step_by_batches(self):
         o, model, size, infos = self._options, self._model, self._options.step_size, []

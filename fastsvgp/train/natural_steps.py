@@ -129,8 +129,18 @@ def natural_steps(
 
 
 def natural_steps_of_sites(
-    model, X, Y, *, rows=None, steps=1, step_size=0.3, jitter=None, rng=None, monotone=False, tolerance=None
-):  # fmt: skip
+    model,
+    X,
+    Y,
+    *,
+    rows=None,
+    steps=1,
+    step_size=0.3,
+    jitter=None,
+    rng=None,
+    monotone=False,
+    tolerance=None,
+):
     """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` those whose sites move in each step, and no others.
 
     Monotone steps move all sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 a step;

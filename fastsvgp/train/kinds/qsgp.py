@@ -61,8 +61,21 @@ class QSGPOptions:
 
 @models.with_options(QSGPOptions)
 def sampled_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs=None, batch_size=None, optimiser=None, **options,
-):  # fmt: skip
+    model,
+    X,
+    Y,
+    plan,
+    about,
+    resume,
+    fixed,
+    jitter,
+    rng,
+    *,
+    epochs=None,
+    batch_size=None,
+    optimiser=None,
+    **options,
+):
     """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
     own = _own(options)
     qsgp.checked_parts(model)
@@ -82,14 +95,25 @@ def sampled_training(
     points = _points(own.control, gaussian, len(X))
     home = devices.home_of(model)
     settings = asked.settings(
-        total=steps, optimiser=optimiser, moved=optimiser.paths(model), closed_form_every=closed_form_every, jitter=jitter,
+        total=steps,
+        optimiser=optimiser,
+        moved=optimiser.paths(model),
+        closed_form_every=closed_form_every,
+        jitter=jitter,
         rng=given_seed(rng),
-    )  # fmt: skip
+    )
     fresh = TrainingState(
-        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X), like=home), seed=batches.seed,
-        num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, settings=settings,
+        model,
+        begun(optimiser, model),
+        None,
+        spread=None if gaussian else np.zeros(len(X), like=home),
+        seed=batches.seed,
+        num_data=batches.num_data,
+        batch_size=batches.size,
+        basis_size=units * model.basis.width,
+        settings=settings,
         **about,
-    )  # fmt: skip
+    )
     state = started(fresh, resume)
     batches = (
         batches.reseeded(state.seed)
@@ -221,8 +245,10 @@ def _warn_of_hyperparameters(model, moved):
         log.warning(
             "%s are learned from a bound that has %d of %d columns of its factor dense: unless there are far fewer functions "
             "than data, it tends to call structure noise. Hyperparameters of an exact GP on some rows are the safer choice",
-            ", ".join(learned), k, m,
-        )  # fmt: skip
+            ", ".join(learned),
+            k,
+            m,
+        )
 
 
 def _points(control, gaussian, num_data):

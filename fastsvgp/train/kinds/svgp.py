@@ -250,13 +250,28 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
     num_rows = len(X) if plan.group is None else plan.group.num_rows
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     settings = asked.settings(
-        total=total, optimiser=optimiser, natural_step_size=natural, inverse_updates=inverse, moved=optimiser.paths(model),
-        jitter=request.jitter, rng=given_seed(request.rng), **random,
-    )  # fmt: skip
+        total=total,
+        optimiser=optimiser,
+        natural_step_size=natural,
+        inverse_updates=inverse,
+        moved=optimiser.paths(model),
+        jitter=request.jitter,
+        rng=given_seed(request.rng),
+        **random,
+    )
     fresh = TrainingState(
-        model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
-        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **request.about,
-    )  # fmt: skip
+        model,
+        moments,
+        schedule,
+        seed=batches.seed,
+        num_data=num_rows,
+        batch_size=batches.size,
+        e_steps=e_steps,
+        m_steps=m_steps,
+        num_samples=random.get("num_samples", 0),
+        settings=settings,
+        **request.about,
+    )
     state = started(fresh, request.resume)
     batches, home = batches.reseeded(state.seed), devices.home_of(model)
     if home is not None:

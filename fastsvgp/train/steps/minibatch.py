@@ -251,9 +251,12 @@ class MinibatchSteps(Steps):
             log.log(
                 logging.DEBUG if self._warned else logging.WARNING,
                 "step %d: the factor of the inverse is not as near as asked for: %s after %d updates, normalised residual %.2g%s",
-                self._step + 1, outcome.reason, outcome.steps, outcome.residual,
+                self._step + 1,
+                outcome.reason,
+                outcome.steps,
+                outcome.residual,
                 "" if self._warned else " (further such steps are logged at level DEBUG)",
-            )  # fmt: skip
+            )
             self._warned = True
 
     def _safely(self, function):
