@@ -268,9 +268,9 @@ def fit(
     -----
     The first Ctrl-C ends the training after the current step (the current iteration, for an SGPR).
     A second one ends it immediately, with the state after the previous step. With a
-    ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does, write the checkpoint,
-    and then end the process. This holds in the main thread and for signals without a handler of
-    the program's own; a handler that calls ``sys.exit`` leaves a checkpoint as well.
+    ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does, write the
+    checkpoint, and then end the process. This holds in the main thread and for signals without a
+    handler of the program's own; a handler that calls ``sys.exit`` leaves a checkpoint as well.
 
     A QSGP is trained in place. The first step copies the arrays of the model; each later step costs
     O(sampled rows and functions) time, for any size of data and basis. ``info.model`` of a callback

@@ -1,4 +1,4 @@
-"""Arguments that every way of training takes."""
+"""Arguments common to all kinds of training."""
 
 import numbers
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from .info import StepInfo
 Data: TypeAlias = ArrayLike | Rows
 Callback: TypeAlias = Callable[[int, float, StepInfo], object]
 
-# of steps, and of whatever else is counted: at a microsecond each these take thirty years
+# largest count of steps, or of anything else: at a microsecond each they take thirty years
 MOST = 10**15
 
 
@@ -42,19 +42,23 @@ class FitArguments(TypedDict, total=False):
 
 
 def count(name, value, least=1):
-    """A whole number, as ``check.whole``, or None; one that has no end in practice is refused, for it is no int of C."""
+    """Check a whole number, as ``check.whole``, or None; refuse one above 10**15."""
     if isinstance(value, numbers.Real) and value > MOST:
         raise ValueError(f"fit: `{name}` must be at most 10**15")
     return None if value is None else check.whole(name, value, least)
 
 
 def given_seed(rng):
-    """The seed that came as ``rng``; None where nothing came, or a generator to draw one from."""
+    """Return ``rng`` if it is an integer seed; None if it is None or a generator."""
     return int(rng) if isinstance(rng, numbers.Integral) else None
 
 
 def rows(name, data) -> Rows:
-    """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
+    """Return data that can be indexed by row number.
+
+    Containers with ``shape`` and ``dtype`` are returned as they are. Lists are converted to arrays,
+    and pandas objects too, because they are indexed by label.
+    """
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
     data = data if readable else check.as_array(name, data)
     if not data.shape:

@@ -1,4 +1,4 @@
-"""``fit`` for an amount of time."""
+"""``fit`` with a time limit."""
 
 import logging
 import math
@@ -9,15 +9,15 @@ from ..optim import schedules
 
 log = logging.getLogger("fastsvgp")
 
-TIMED = 20  # steps that foretell the others, where a schedule has to know how many there are
+TIMED = 20  # steps that are timed to predict the number of steps, if a schedule needs it
 PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "note"
 
 
 def fitted(fit, model, X, Y, seconds, asked):
-    """``fit(model, X, Y, until=..., **asked)``, which ends ``seconds`` from now, compilation apart.
+    """Run ``fit(model, X, Y, until=..., **asked)`` for ``seconds``, compilation not counted.
 
-    A first step, whose result is dropped, compiles what the others need. Schedules of "all" steps need
-    their number: then ``TIMED`` steps, dropped too, foretell it.
+    A first step, whose result is discarded, compiles everything that steps need. If a schedule of
+    "all" steps needs their number, it is predicted from ``TIMED`` further steps, also discarded.
     """
     seconds = check.scalar("seconds", seconds)
     if not 0 < seconds < math.inf:

@@ -1,4 +1,4 @@
-"""The rows of a step that are one rank's."""
+"""Batches of one rank of a group."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from .batches import Batches, read_rows, whole
 
 
 def batches_of(session, X, Y, size, seed, weights):
-    """``Batches``, or in a session those of this rank."""
+    """Make ``Batches``, or in a session those of this rank."""
     if session is None:
         return Batches(X, Y, size, seed, weights)
     batches = (OwnBatches if session.own else PartOfBatches)(X, Y, size, seed, weights, session)
@@ -16,7 +16,7 @@ def batches_of(session, X, Y, size, seed, weights):
 
 
 class PartOfBatches(Batches):
-    """This rank's part of the batches that one process would take; no other rows are read."""
+    """This rank's part of the batches of a single process; no other rows are read."""
 
     def __init__(self, X, Y, size, seed, weights, session):
         super().__init__(X, Y, size, seed, weights)
@@ -29,12 +29,12 @@ class PartOfBatches(Batches):
 
     @property
     def scale(self):
-        """The factor of the data term."""
+        """Factor of the data term."""
         return self.num_data / self.size
 
     @property
     def place(self):
-        """Which rows of a batch are this rank's."""
+        """Rows of a batch that belong to this rank."""
         return Place(self.size, self._own(self.size))
 
     def reseeded(self, seed):
@@ -67,7 +67,10 @@ class PartOfBatches(Batches):
 
 
 class OwnBatches:
-    """Batches of this rank's shard, which it shuffles by itself; ``size`` and ``num_data`` are those of all ranks together."""
+    """Batches of this rank's shard, which it shuffles by itself.
+
+    ``size`` and ``num_data`` are totals over all ranks.
+    """
 
     def __init__(self, X, Y, size, seed, weights, session):
         self.group, self.seed, self._given = session, seed, (X, Y, size, weights)
@@ -79,7 +82,7 @@ class OwnBatches:
                 f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank"
                 " needs at least one"
             )
-        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of the parts of a batch
+        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of each rank's part of a batch
         self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
         before = int(sizes[: session.rank].sum())
         self.place = Place(int(sizes.sum()), slice(before, before + self._shard.size), own=True)
@@ -89,7 +92,7 @@ class OwnBatches:
 
     @property
     def scale(self):
-        """The factor of this rank's data term: its rows, over those of its batch."""
+        """Factor of this rank's data term: rows of the shard over rows of its batch."""
         return self._shard.num_data / self._shard.size
 
     @property
@@ -106,7 +109,7 @@ class OwnBatches:
 
 
 class _Shard(Batches):
-    """Rows of one rank, in an order of its own."""
+    """Rows of one rank, shuffled with a seed that depends on the rank."""
 
     def __init__(self, X, Y, size, seed, weights, rank):
         super().__init__(X, Y, size, seed, weights)
