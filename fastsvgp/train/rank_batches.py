@@ -82,7 +82,9 @@ class OwnBatches:
                 f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank"
                 " needs at least one"
             )
-        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of each rank's part of a batch
+        sizes = np.maximum(
+            1, np.diff(self.size * ends // self.num_data)
+        )  # of each rank's part of a batch
         self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
         before = int(sizes[: session.rank].sum())
         self.place = Place(int(sizes.sum()), slice(before, before + self._shard.size), own=True)

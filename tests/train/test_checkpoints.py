@@ -91,7 +91,7 @@ def test_another_file_there_is_kept_and_said_so(tmp_path, rng, caplog, which):
         f"c.npz is there already: the first checkpoint of this training moves it to {path}.previous"
         in caplog.text
     )
-    assert f"(resume={str(path)!r} would go on from it)" in caplog.text
+    assert f"(resume={str(path)!r} would continue from it)" in caplog.text
 
 
 def test_a_file_is_kept_only_when_there_is_something_to_write_over_it(tmp_path, rng, monkeypatch):
