@@ -97,7 +97,7 @@ class Checkpoints:
         self._cost = self._last - begun
 
     def whereabouts(self, unit, done, total):
-        """Return a note for an error that ends a training: steps ``done``, and the last one saved."""
+        """Return the note for an error that ends a training: steps done and last step saved."""
         note = f"fastsvgp.fit had done {done} of {total} {unit}s"
         if self.saved is None:
             return note

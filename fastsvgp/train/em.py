@@ -265,7 +265,8 @@ def em(
 
 
 for kind in SITES_OF:
-    serves = models.with_options(EMSiteOptions)(partial(em.__wrapped__))  # type: ignore[attr-defined]
+    unwrapped = em.__wrapped__  # type: ignore[attr-defined]
+    serves = models.with_options(EMSiteOptions)(partial(unwrapped))
     models.register(kind, em=serves)
 
 

@@ -1,4 +1,4 @@
-"""The training loop: values, validation, checkpoints, callbacks and stopping for every kind of step."""
+"""The training loop: values, validation, checkpoints, callbacks and stopping."""
 
 import math
 import time
@@ -63,7 +63,7 @@ class Recorder:
         if plan.steps is None:
             raise ValueError("fit: give the length of the training as `steps`")
         self._steps, self._plan = steps, replace(plan, validate_every=plan.validate_every or 1)
-        # the step object owns the model and the optimiser state: a second reference would hold memory
+        # the step object owns the model and the optimiser state; a reference here would hold memory
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
         self._begun, self._started = state.step, time.perf_counter() - state.seconds

@@ -228,7 +228,7 @@ class Walk:
         )  # on a device, reads the check of Kuu, because each step begins new checks
 
     def take(self, X, Y, weights=None, *, size, monotone=False, kept=None):
-        """Take a step on a batch; ``kept``, a list, caches Lam for the next step on the same batch."""
+        """Take a step on a batch; the list ``kept`` caches Lam for the next step on it."""
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
         layer = KeptLayer(model, self._prior, self._state, kept)

@@ -90,7 +90,7 @@ class TrainingState:
 
 
 class OtherTraining(ValueError):
-    """A checkpoint belongs to a training with other arguments; ``differences`` lists them in words."""
+    """A checkpoint belongs to a training with other arguments: ``differences``, in words."""
 
     def __init__(self, message, differences):
         super().__init__(message)
@@ -135,7 +135,7 @@ def started(fresh, resume):
 
 
 def settled(model, dtype):
-    """Cast the arrays of a model to the dtype of the bound and the layout of a loaded checkpoint."""
+    """Cast a model to the dtype of the bound, and to the layout of a loaded checkpoint."""
 
     def leaf(value):
         if type(value) in (int, float):

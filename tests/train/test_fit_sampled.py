@@ -280,7 +280,7 @@ def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(
         return step(self, model, grad, state, value)
 
     monkeypatch.setattr(type(optimiser), "step", torn)
-    with pytest.raises(RuntimeError, match="amid a step that works in place"):
+    with pytest.raises(RuntimeError, match="during an in-place step"):
         fs.fit(model, X, Y, checkpoint=path, checkpoint_every=2, **options)
     assert fs.load(path).step == 2
 
@@ -348,7 +348,7 @@ def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_
     model, X, Y = problem(rng, "inducing")
     for fixed in ((), "posterior.mean", ("basis.covariance", "likelihood")):
         with pytest.raises(
-            ValueError, match=r"samples do not tell log\|S\|.*name 'basis' in `fixed`"
+            ValueError, match=r"samples do not determine log\|S\|.*name 'basis' in `fixed`"
         ):
             fs.fit(model, X, Y, steps=1, fixed=fixed)
     model, X, Y = problem(rng)

@@ -1,4 +1,4 @@
-"""How ``fit`` trains a deep GP: what its arguments mean there."""
+"""``fit`` for a deep GP."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +25,11 @@ from .svgp import (
     recorder,
 )
 
-SAMPLES = 2  # draws of each row: one and its negative
+SAMPLES = 2  # draws per row: one and its negative
 
 
 class LayerUpdates(NamedTuple):
-    """How to keep factors of inverses up to date, and in which layers."""
+    """Updates of factors of inverses, and the layers that take them."""
 
     updates: InverseUpdates
     layers: tuple[int, ...]
@@ -44,20 +44,20 @@ class DeepGPOptions:
     ----------
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Size of the natural-gradient steps of the posteriors of all layers. The last layer takes its
-        step first, in closed form; then one gradient serves ``natural_update`` of the hidden
-        layers' posteriors, by the same size, and ``optimiser``, which moves everything else. All
-        layers need posteriors with a mean and a factor. 0.1 is a fair choice; with a likelihood
-        that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+        step first, in closed form. Then one gradient serves both ``natural_update`` of the
+        posteriors of the hidden layers, with the same size, and ``optimiser``, which updates
+        everything else. All layers need posteriors with a mean and a factor. 0.1 is a reasonable
+        choice; for a likelihood that is not Gaussian try ``schedules.log_linear(1e-4, 0.1, 100)``.
     inverse_updates : InverseUpdates or False, optional
         Updates of factors of inverses after each step, for layers with ``Relaxed`` or
-        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)``, of
-        which ``tolerance`` alone may be given; with False ``optimiser`` moves the factors.
+        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)`` with
+        no other argument than ``tolerance``. With False ``optimiser`` updates the factors.
     e_steps, m_steps : int, optional
-        Natural steps, and steps of ``optimiser``, in each step of the training, as for an SVGP.
-        Default 1 and 1.
+        Natural steps, and steps of ``optimiser``, per step of the training, as for an SVGP. Default
+        1 and 1.
     num_samples : int, optional
-        Draws of the hidden layers for each row, new ones at each step. Even numbers are pairs of a
-        draw and its negative. Default 2.
+        Draws of the hidden layers per row, new at each step. An even number makes pairs of a draw
+        and its negative. Default 2.
     """
 
     natural_step_size: Size | None = None
@@ -72,7 +72,7 @@ def deep_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs=None, batch_size=None, optimiser=None, weights=None, **options,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
+    """Make the ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
     checked(model)
     own, others = own_options(DeepGPOptions, options)
     if others:
@@ -95,7 +95,7 @@ models.register(DeepGP, fit=deep_training)
 
 
 def hidden_means(model):
-    """The mean functions of hidden layers that have numbers to learn: what stays fixed unless ``fixed`` says otherwise."""
+    """Return the paths of parametric mean functions of hidden layers: the default of ``fixed``."""
     means, found = (
         (f"layers.{number}.mean" for number in range(len(model.layers) - 1)),
         free_paths(model),
@@ -104,7 +104,7 @@ def hidden_means(model):
 
 
 def _movers(model, optimiser, natural_step_size, inverse_updates):
-    """What moves which fields, and the hidden layers whose posteriors take natural updates."""
+    """Return the ``Movers``, and the hidden layers whose posteriors take natural updates."""
     *below, last = model.layers
     top = f"layers.{len(below)}.posterior"
     if natural_step_size is not None:
@@ -147,7 +147,7 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
 
 
 def _updates(model, optimiser, asked):
-    """How to keep factors of inverses up to date; None where no layer has one, or all are held or moved by others."""
+    """Return the updates of factors of inverses; None if no layer has one that takes updates."""
     if asked not in (None, False) and not isinstance(asked, InverseUpdates):
         raise TypeError(
             "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"

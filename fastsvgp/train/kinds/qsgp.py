@@ -1,4 +1,4 @@
-"""How ``fit`` trains a QSGP: what its arguments mean there."""
+"""``fit`` for a QSGP."""
 
 import logging
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ from .svgp import own_options, seed_of, total_steps
 
 log = logging.getLogger("fastsvgp")
 
-FUNCTIONS = 10_000  # a step on each side,
-ROWS = 500  # and data
-POINTS = 500  # of the kriged control
-HELD = "basis.covariance", "basis.inducing", "likelihood"  # unless ``fixed`` says otherwise
+FUNCTIONS = 10_000  # basis functions per step on each side
+ROWS = 500  # rows of data per step
+POINTS = 500  # points of the kriged control variate
+HELD = "basis.covariance", "basis.inducing", "likelihood"  # default of ``fixed``
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class QSGPOptions:
     basis_size : int, optional
         Basis functions per step on each side. Default 10,000, or all.
     control : int, KrigedControl or PairedControl, optional
-        Control variate: a kriged one at this many rows of the data, drawn at random, or one of your
-        own for this model. Default min(500, N) with Gaussian noise, else none (0).
+        Control variate: a kriged one at this number of randomly drawn rows, or an object for this
+        model. 0 is none. Default min(500, N) for Gaussian noise, else 0.
     closed_form_every : int, optional
-        Steps from one closed form of the diagonal to the next, for Gaussian noise. Before the first
-        step and every so many, the diagonal of the factor beyond its dense columns is set to its
+        Steps between closed-form updates of the diagonal, for Gaussian noise. Before the first step
+        and at this interval, the diagonal of the factor beyond its dense columns is set to its
         optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
-        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``); the optimiser leaves them
-        alone. Default: before the first step, if nothing but the posterior moves; else, and with 0,
-        the optimiser moves them.
+        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``). The optimiser holds both
+        fixed. With 0 the optimiser updates them instead. Default: once, before the first step, if
+        only the posterior is trained; else 0.
     """
 
     basis_size: int | None = None
@@ -76,7 +76,7 @@ def sampled_training(
     optimiser=None,
     **options,
 ):
-    """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
+    """Make the ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
     own = _own(options)
     qsgp.checked_parts(model)
     batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
@@ -136,7 +136,7 @@ models.register(QSGP, fit=sampled_training)
 
 
 def _own(options):
-    """The ``QSGPOptions`` among the options that came; others are refused."""
+    """Return the ``QSGPOptions`` among the options; refuse others."""
     own, others = own_options(QSGPOptions, options)
     if others:
         listed = ", ".join(f"`{name}`" for name in others)
@@ -147,19 +147,19 @@ def _own(options):
 
 
 def _num_units(model, basis_size):
-    """How many units of the basis a step samples on each side."""
+    """Return the number of units of the basis that a step samples on each side."""
     units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
     return min(units, num_units(model.basis))
 
 
 def _two_sides(model, control, gaussian, points):
-    """Whether a step needs two samples of the basis."""
+    """Return whether a step needs two samples of the basis."""
     dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
     return gaussian or dense or points > 0 or is_record(control)
 
 
 def _settled(state, batches, jitter):
-    """``(state, jitter)`` in the dtype of the bound, by the first batch, which is checked."""
+    """Check the first batch; return ``(state, jitter)`` in the dtype of the bound."""
     try:
         checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
     except BadEntry as error:
@@ -169,7 +169,7 @@ def _settled(state, batches, jitter):
 
 
 def _with_control(state, control, points, batches, resume, jitter):
-    """The state with the control variate to begin with: after ``resume`` its own, else as ``control`` asks."""
+    """Return the state with its first control variate: the saved one after ``resume``."""
     if resume is not None:
         now = len(control.points) if is_record(control) else points
         if (0 if state.control is None else len(state.control.points)) != now:
@@ -193,7 +193,7 @@ def _with_control(state, control, points, batches, resume, jitter):
 
 
 def _optimiser(model, optimiser, fixed):
-    """What moves the parameters."""
+    """Return the optimiser, with the fixed fields."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     held = [name for name in HELD if any(matches(path, (name,)) for path, _, _ in leaves(model))]
@@ -205,7 +205,7 @@ def _optimiser(model, optimiser, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     if model.basis.dense_precision and any(path.startswith("basis.") for path in moved):
         raise ValueError(
-            f"fit: samples do not tell log|S| of a dense S, so that an {type(model.basis).__name__}"
+            f"fit: samples do not determine log|S| of a dense S, so an {type(model.basis).__name__}"
             " cannot be trained on them; name 'basis' in `fixed` too, or learn it by"
             " weight_bound_and_grad"
         )
@@ -213,7 +213,11 @@ def _optimiser(model, optimiser, fixed):
 
 
 def _closed_forms(model, optimiser, every):
-    """``(steps between closed forms or None, whether of precisions too, the optimiser of the rest)``; ``MOST`` apart is once."""
+    """Return ``(every, precision, optimiser)``: when closed forms are taken, and of what.
+
+    every : steps between closed forms, None for never, ``MOST`` for once; precision : whether they
+    include precisions; optimiser : that of all other fields
+    """
     moved = optimiser.paths(model)
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
@@ -238,13 +242,14 @@ def _closed_forms(model, optimiser, every):
 
 
 def _warn_of_hyperparameters(model, moved):
-    """The bound of a chevron with few dense columns is no guide to hyperparameters; who learns them shall know."""
+    """Warn if hyperparameters are learned from the bound of a chevron with few dense columns."""
     learned = [path for path in moved if matches(path, HELD)]
     m, k = np.shape(model.posterior.columns)
     if learned and k < m:
         log.warning(
-            "%s are learned from a bound that has %d of %d columns of its factor dense: unless there are far fewer functions "
-            "than data, it tends to call structure noise. Hyperparameters of an exact GP on some rows are the safer choice",
+            "%s are learned from a bound that has %d of %d columns of its factor dense: unless"
+            " there are far fewer functions than data, it tends to attribute structure to noise."
+            " Hyperparameters of an exact GP on some rows are the safer choice",
             ", ".join(learned),
             k,
             m,
@@ -252,7 +257,7 @@ def _warn_of_hyperparameters(model, moved):
 
 
 def _points(control, gaussian, num_data):
-    """How many points the kriged control has that is to be made."""
+    """Return the number of points of the kriged control variate to make; 0 for none."""
     if control is None:
         return min(POINTS, num_data) if gaussian else 0
     if is_record(control):

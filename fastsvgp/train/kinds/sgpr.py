@@ -1,4 +1,4 @@
-"""How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
+"""``fit`` for an SGPR: L-BFGS-B on all data."""
 
 from ... import check, models
 from ...check import weights as weighing
@@ -19,7 +19,10 @@ ITERATIONS = 1000
 
 @models.with_options(models.NoOptions)
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
-    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+    """Make the ``Recorder`` of a training of an SGPR.
+
+    Arguments as of ``minibatch_training``; any ``others`` are refused.
+    """
     given = [
         *others,
         *(name for name in ("patience", "validate") if getattr(plan, name) is not None),
@@ -30,7 +33,7 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
         raise ValueError(
             f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect"
         )
-    # its values are not noisy: they need no average
+    # its values have no noise, so they are not averaged
     most = ITERATIONS if plan.until is None else 10**6
     plan = replace(plan, steps=most if plan.steps is None else plan.steps, smoothing=0.0)
     fixed = fixed or ()

@@ -1,4 +1,4 @@
-"""How ``fit`` trains an SVGP, and any kind of model whose bound takes minibatches: what its arguments mean there."""
+"""``fit`` for an SVGP, and for any kind of model whose bound takes minibatches."""
 
 import logging
 import math
@@ -31,35 +31,36 @@ from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
 
 log = logging.getLogger("fastsvgp")
-NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
-RAMP = 100  # reached after so many where the noise is not Gaussian
+NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
+RAMP = 100  # steps until it is reached if the likelihood is not Gaussian
 
 
 @dataclass(frozen=True)
 class SVGPOptions:
-    """Options of ``fit`` for an ``SVGP``, and for a kind of your own that ``minibatch_training`` serves.
+    """Options of ``fit`` for an ``SVGP``, and for kinds of model served by ``minibatch_training``.
 
     Parameters
     ----------
     natural_step_size : float, schedule, or function ``step -> size``, optional
-        Size of the natural-gradient step of q(u) before each step of ``optimiser``, which moves
-        everything else. 0.1 is a fair choice; with a likelihood that is not Gaussian start with
-        ``schedules.log_linear(1e-4, 0.1, 100)`` or so. Sites (``AbsorbedDualSites``, ``DualSites``)
-        are moved by nothing else, and take such steps unless they are ``fixed``.
+        Size of the natural-gradient step of q(u) before each step of ``optimiser``, which updates
+        everything else. 0.1 is a reasonable choice; for a likelihood that is not Gaussian try
+        ``schedules.log_linear(1e-4, 0.1, 100)``. Sites (``AbsorbedDualSites``, ``DualSites``) are
+        updated only by natural steps, and take them by default unless they are ``fixed``.
     inverse_updates : InverseUpdates or False, optional
         Updates of the factor of an inverse after each step, for ``Relaxed`` and
         ``InverseFreeWhitened`` posteriors. Made by ``fs.inverse_updates(...)``, which is also the
-        default; ``optimiser`` then leaves the factor alone. With False ``optimiser`` moves it.
+        default; ``optimiser`` then holds the factor fixed. With False ``optimiser`` updates it.
     e_steps, m_steps : int, optional
-        Natural steps, and steps of ``optimiser``, in each step of the training. Each natural step
-        has a batch of its own; the first step of ``optimiser`` takes the last of these batches,
+        Natural steps, and steps of ``optimiser``, per step of the training. Each natural step has
+        its own batch. The first step of ``optimiser`` reuses the last of these batches, and the
         others take new ones (algorithm E of Adam et al. 2021). Default 1 and 1.
     graph : "auto" or bool
-        Whether steps on a device are captured into a CUDA graph, each then a single launch for the
-        host. "auto" does so for an SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in
-        its bound, and logs at level INFO why not; covariances, likelihoods and posteriors of your
-        own are not captured, since they may copy numbers to the device that a graph would never
-        read again. True captures those too, and refuses what cannot be captured.
+        Whether to capture steps on a device into a CUDA graph, so that the host makes one launch
+        per step. "auto" captures an SVGP updated only by ``adam`` or ``sgd``, with nothing random
+        in its bound, and otherwise logs the reason at level INFO. It does not capture user-defined
+        covariances, likelihoods and posteriors, because they can copy numbers to the device that a
+        replayed graph would not read again. True captures these too, and raises an error for a
+        model that cannot be captured. Default "auto".
     """
 
     natural_step_size: Size | None = None
@@ -71,9 +72,9 @@ class SVGPOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """One call of ``fit`` for a kind that is trained on minibatches, as it came.
+    """The arguments of one call of ``fit`` for a kind that is trained on minibatches.
 
-    ``options``: the record of the kind.
+    ``options`` is the record of options of the kind.
     """
 
     model: Any
@@ -91,7 +92,7 @@ class Request:
 
 
 def own_options(record, options):
-    """``(record, others)``: the options that are fields of a record, and those that are not."""
+    """Split options into ``(record, others)``: fields of a record, and all others."""
     names = {field.name for field in fields(record)}
     own = {name: value for name, value in options.items() if name in names}
     return record(**own), {name: value for name, value in options.items() if name not in names}
@@ -102,28 +103,29 @@ def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs=None, batch_size=None, optimiser=None, weights=None, checked=None, **options,
 ):  # fmt: skip
-    """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
+    """Make the ``Recorder`` of a training on minibatches.
 
-    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and
-    random quantities are there where the model has a ``posterior`` that has them.
+    Serves any kind of model: ``models.register(Kind, ..., fit=minibatch_training)``. Steps follow
+    ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are
+    available if the ``posterior`` of the model has them.
 
     Parameters
     ----------
     model, X, Y, resume, jitter, rng
-        As they came to ``fit``.
+        As passed to ``fit``.
     plan : Plan
-        What to do besides stepping; its ``steps`` and ``validate_every`` may be None.
+        Options of the training loop; its ``steps`` and ``validate_every`` can be None.
     about : dict
         Fields of ``TrainingState``.
     fixed : tuple of str, or None
     epochs, batch_size, optimiser, weights
-        As they came to ``fit``, where they were given.
+        As passed to ``fit``, if given.
     checked : function, optional
-        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns
-        last the dtype in which the bound computes. Default: rows, numbers and devices are checked.
+        ``checked(model, X, Y)`` refuses an invalid model or first batch. The last item of its
+        result is the dtype of the bound. Default: check rows, numbers and devices.
     **options
-        Those of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the posterior,
-        as they came to ``fit``.
+        Options of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the
+        posterior, as passed to ``fit``.
 
     Returns
     -------
@@ -171,7 +173,7 @@ def _check_weights(weights, model):
 
 
 def _check_inverse(inverse, weights, random):
-    """Refuse updates of an inverse that do not go with weights, or with random quantities."""
+    """Refuse updates of an inverse that do not support weights or random quantities."""
     if inverse is None:
         return
     if weights is not None and inverse.nats is not None:
@@ -188,7 +190,7 @@ def _check_inverse(inverse, weights, random):
 
 
 def _check_graph(graph, model, plan):
-    """Whether to capture steps: only of an SVGP, and of several ranks none captures its own."""
+    """Check ``graph``: only steps of an SVGP can be captured, and none in a group."""
     if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
         raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
     if graph is True and not issubclass(type(model), SVGP):
@@ -204,7 +206,7 @@ def _check_graph(graph, model, plan):
 
 
 def _captured(graph, model, movers, random, m_steps):
-    """``CapturedSteps`` where steps shall and can be captured into a graph, else ``MinibatchSteps``."""
+    """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
     if graph is False:
         return MinibatchSteps
     reason = reason_against(
@@ -213,14 +215,14 @@ def _captured(graph, model, movers, random, m_steps):
     if reason is None:
         return CapturedSteps
     if graph is True:
-        raise ValueError(f"fit: `graph=True` cannot be: {reason}")
+        raise ValueError(f"fit: cannot capture a CUDA graph (`graph=True`): {reason}")
     if devices.home_of(model) is not None:
         log.info("fit: steps are not captured into a graph: %s", reason)
     return MinibatchSteps
 
 
 class Movers(NamedTuple):
-    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of inverses, or None."""
+    """The optimiser of fields that the others leave; natural steps and inverse updates, or None."""
 
     optimiser: Any
     natural: Any
@@ -228,9 +230,9 @@ class Movers(NamedTuple):
 
 
 def recorder(request, steps: Callable[..., Steps], movers, random, checked):
-    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``.
+    """Make the ``Recorder`` of a training by ``steps``, a subclass of ``MinibatchSteps``.
 
-    request : Request; movers : Movers; random : dict of int; checked : as of ``minibatch_training``
+    request : Request; movers : Movers; random : dict of int; checked : see ``minibatch_training``
     """
     model, X, plan, own = request.model, request.X, request.plan, request.options
     size = count("batch_size", request.batch_size) or 1024
@@ -288,7 +290,7 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
 
 
 def _dtype(checked, model, X, Y, weights=None):
-    """What ``checked`` says of the first batch, of those targets that count."""
+    """Return the dtype that ``checked`` finds on the first batch, without targets of weight 0."""
     if weights is None:
         return checked(model, X, Y)[-1]
     return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights)[0][-1]
@@ -298,7 +300,7 @@ models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
 
 
 def _checked(model, X, Y):
-    """What any kind of model has to stand: rows, numbers, devices."""
+    """Check rows, numbers and devices, for any kind of model."""
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
@@ -314,14 +316,14 @@ def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
 
 
 def begun_with(optimiser, fixed):
-    """The optimiser that came as an argument, or the default one, with these fields fixed too."""
+    """Return the given or the default optimiser, with these fields fixed too."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     return (adam() if optimiser is None else optimiser).fixing(fixed)
 
 
 def natural_of(model, q, path, natural_step_size, optimiser):
-    """``(natural steps of the posterior q at this path or None, the optimiser of the rest)``."""
+    """Return the schedule of natural steps of q at this path, or None, and the other optimiser."""
     moved = paths(path, q.natural_fields)
     held = held_of(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
@@ -348,18 +350,18 @@ def natural_of(model, q, path, natural_step_size, optimiser):
 
 
 def held_of(optimiser, moved):
-    """The names that an optimiser holds fixed among, or above, these paths."""
+    """Return the fixed names of an optimiser that cover some of these paths."""
     return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
 
 
 def check_moving(model, optimiser, others):
-    """``ValueError`` where nothing is left to the optimiser, and there are no ``others``."""
+    """Raise ``ValueError`` if the optimiser has no field left, and there are no ``others``."""
     if not others and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
 
 
 def _updates(model, q, optimiser, asked):
-    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
+    """Return the updates of the factor of an inverse, or None without a factor to update."""
     field = q.inverse_field
     if asked not in (None, False) and not isinstance(asked, InverseUpdates):
         raise TypeError(
@@ -406,7 +408,7 @@ def total_steps(plan, epochs, batches, per_round):
 
 
 def seed_of(rng):
-    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
+    """Return an integer seed; shuffling and sampling are functions of it and of the step."""
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         if rng < 0:
             raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
