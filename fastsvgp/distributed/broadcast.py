@@ -1,4 +1,4 @@
-"""What rank 0 of a group decides, or has computed, on all ranks."""
+"""Broadcast of a result from rank 0 to all ranks."""
 
 import numpy as np
 
@@ -10,9 +10,11 @@ from .protocol import Team
 
 
 def chosen(group, choose, X, rng, rows, **same):
-    """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks.
+    """Return ``choose(X, rng)``, an array or a record, of rank 0 on all ranks.
 
-    same : what ranks must have given alike
+    If each rank has its own rows, about ``rows`` of them are drawn from all ranks for X.
+
+    same : arguments that must agree on all ranks
     """
     team, facts, found, error = Team.of(group), {}, None, None
     try:
@@ -57,7 +59,7 @@ def chosen(group, choose, X, rng, rows, **same):
 
 
 def sent(group, tree):
-    """A record, or an array, with the numbers of rank 0; what is neither stays."""
+    """Return a record or an array with the numbers of rank 0; None stays None."""
     if not is_record(tree):
         if tree is None:
             return None

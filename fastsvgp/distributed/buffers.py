@@ -1,8 +1,9 @@
-"""What a rank sums in: five words and then numbers, flat float64, in memory that stays for the next call.
+"""All-reduce buffers: a header of five numbers, then packed values, in flat float64 memory.
 
-Numbers of a model on a device are packed there. A group that sums on devices sums them there as
-well: only the words are copied to the host, with the numbers of the host that lie behind them. For
-other groups all go through host memory that is pinned, in one copy down and one copy up.
+The memory is kept for the next call. Values of a model on a device are packed there. A group that
+sums on devices also sums them there, and only the header is copied to the host, with the values of
+the host that follow it. For other groups all values go through pinned host memory, in one copy to
+the host and one back.
 """
 
 import numpy as np
@@ -13,30 +14,30 @@ WORDS = 5
 
 
 def buffer_of(group, home):
-    """One for numbers that live where ``home`` does; None is the host."""
+    """Make a buffer for values on the device of ``home``; None is the host."""
     if home is None:
         return OnHost()
     return OnDevice(home) if sums_on_device(group) else Pinned(home)
 
 
 def sums_on_device(group):
-    """Whether ``sum`` and ``broadcast`` of a group take arrays on devices too."""
+    """Return whether ``sum`` and ``broadcast`` of a group take arrays on devices too."""
     return bool(getattr(group, "sums_on_device", False))
 
 
 def on_current_device(numbers):
-    """A copy of them there."""
+    """Copy numbers to the current device."""
     return cuda_devices.cupy().asarray(numbers)
 
 
 class OnHost:
-    """For models on the host, and for sums of single numbers."""
+    """Buffer for models on the host, and for single numbers."""
 
     def __init__(self):
         self._memory, self._buffer = np.empty(WORDS), None
 
     def reserve(self, size):
-        """Have memory for so many numbers."""
+        """Allocate memory for this number of values."""
         if len(self._memory) < WORDS + size:
             self._memory = np.empty(WORDS + size)
 
@@ -47,25 +48,25 @@ class OnHost:
         return self._buffer[WORDS:]
 
     def write(self, packing, words, values):
-        """Words and numbers of this rank."""
+        """Write the header and the values of this rank."""
         packing.pack(values, self._begin(packing, words))
 
     def zero(self, packing, words):
-        """Words, and zeros for the numbers."""
+        """Write the header, and zeros for the values."""
         self._begin(packing, words)[:] = 0
 
     def sum(self, group):
-        """Sum over the ranks; the words of it."""
+        """All-reduce; return the header of the sum."""
         group.sum(self._buffer)
         return self._buffer[:WORDS].copy()
 
     def read(self, packing, like):
-        """The numbers, as ``Packing.unpack`` gives them."""
+        """Return the values, as ``Packing.unpack`` does."""
         return packing.unpack(self._buffer[WORDS:], like)
 
 
 class OnDevice:
-    """For a group that sums on devices."""
+    """Buffer for a group that sums on devices."""
 
     def __init__(self, home):
         self._memory, self._buffer, self._near = np.empty(WORDS, like=home), None, None
@@ -86,11 +87,11 @@ class OnDevice:
         packing.pack(values, self._begin(packing, words, packing.end_on_host(values)))
 
     def zero(self, packing, words):
-        """As ``OnHost.zero``: the sum of the others waits for this device."""
+        """As ``OnHost.zero``; on the device, where the others sum."""
         self._begin(packing, words, 0).fill(0.0)
 
     def sum(self, group):
-        """As ``OnHost.sum``: the one copy to the host, which waits for the device."""
+        """As ``OnHost.sum``; makes the only copy to the host, which synchronises."""
         group.sum(self._buffer)
         self._buffer[: len(self._near)].get(out=self._near)
         return self._near[:WORDS].copy()
@@ -101,7 +102,7 @@ class OnDevice:
 
 
 class Pinned:
-    """For a group that sums on the host alone."""
+    """Buffer for a group that sums only on the host."""
 
     def __init__(self, home):
         self._there, self._near, self._buffer, self._sent = (
@@ -112,17 +113,17 @@ class Pinned:
         )
 
     def reserve(self, size):
-        """As ``OnHost.reserve``: on the device, and pinned on the host."""
+        """As ``OnHost.reserve``, on the device and in pinned host memory."""
         if len(self._there) < size:
             self._there = np.empty(size, like=self._there)
         if len(self._near) < WORDS + size:
             self._near = _pinned(WORDS + size)
 
     def write(self, packing, words, values):
-        """As ``OnHost.write``: packed on the device, and copied to the host."""
+        """As ``OnHost.write``; packs on the device and copies to the host."""
         self.reserve(packing.size)
         if self._sent is not None:
-            # the copy up of the last sum may be under way, on another stream
+            # the copy to the device of the last sum can still be running, on another stream
             self._sent.synchronize()
         there, self._buffer = self._there[: packing.size], self._near[: WORDS + packing.size]
         packing.pack(values, there)
@@ -130,7 +131,7 @@ class Pinned:
         there.get(out=self._buffer[WORDS:])
 
     def zero(self, packing, words):
-        """As ``OnHost.zero``. The device, which may be what failed, is not asked."""
+        """As ``OnHost.zero``, without the device, which can be the cause of the failure."""
         self._buffer = np.zeros(WORDS + packing.size)
         self._buffer[:WORDS] = words
 

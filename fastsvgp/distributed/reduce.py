@@ -1,7 +1,8 @@
-"""A bound on several ranks: each takes its rows, and one sum over all of them makes value and gradient whole.
+"""A bound on several ranks: each rank takes its rows, and one all-reduce sums value and gradient.
 
-A rank runs the pass of one process on its rows, with 1 / R of the KL term, and its data term scaled
-as that of the whole batch; so value and gradient of the bound are the sums of those of the ranks.
+A rank runs the pass of a single process on its rows, with 1 / R of the KL term, and its data term
+scaled as that of the whole batch. Value and gradient of the bound are therefore sums over the
+ranks.
 """
 
 import functools
@@ -25,32 +26,35 @@ from .training_group import Placed
 
 
 def bounds(count, rank, size):
-    """Which of ``count`` rows are those of a rank: ``(start, stop)``."""
+    """Return the range ``(start, stop)`` of a rank among ``count`` rows."""
     return count * rank // size, count * (rank + 1) // size
 
 
-# --- which sums are due ---------------------------------------------------------------------------
+# --- packings of the all-reduces ------------------------------------------------------------------
 
 
 def of_gradient(model, wrt):
-    """The ``Packing`` of a value and of the gradient in these fields."""
+    """Return the ``Packing`` of a value and of the gradient in these fields."""
     found = leaves(restricted(model, check.names(wrt, model)))
     shapes = ((kind, np.shape(value)) for _, kind, value in found if value is not None)
     return _packing_of((("real", ()), *shapes))
 
 
 def of_collapsed(sgpr, Y):
-    """That of the first sum of a collapsed bound: N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff.
+    """Return the ``Packing`` of the first all-reduce of a collapsed bound.
 
-    Numbers of the host come first, so that they are copied there with the words, and nothing else
-    is.
+    Its items are N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff. Numbers of the host come
+    first, so that only they are copied to the host, with the header.
     """
     M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
     return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
 
 
 def of_natural_step(q):
-    """That of what a natural step sums: the bound, a count, Lam a (P, M), and the lower triangles of G (P, M, M)."""
+    """Return the ``Packing`` of the all-reduce of a natural step.
+
+    Its items are the bound, a count, Lam a (P, M), and the lower triangles of G (P, M, M).
+    """
     fields = [np.shape(getattr(q, name)) for name in q.natural_fields]
     least = min(map(len, fields))
     M = sum(shape[-1] for shape in fields if len(shape) == least)
@@ -58,13 +62,13 @@ def of_natural_step(q):
     return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
 
 
-NOT_COMPARED = "rng", "draws", "wrt"  # by the fingerprint: otherwise, or not at all
+NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
 
 class Place(NamedTuple):
-    """Which rows a rank has in a call: ``rows``, a slice or increasing numbers, among ``count`` of all ranks.
+    """The rows of a rank in a call: ``rows``, a slice or increasing numbers, of ``count`` in total.
 
-    own : whether what is given by rows is of these alone
+    own : whether per-row arguments hold only these rows
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method has this name
@@ -72,7 +76,7 @@ class Place(NamedTuple):
     own: bool = False
 
 
-# --- calls with a group -------------------------------------------------------------------------------------------------
+# --- calls with a group ---------------------------------------------------------------------------
 
 
 def evaluate(
@@ -91,12 +95,15 @@ def evaluate(
     draws=None,
     **options,
 ):
-    """``function(model, X, Y, scale, weights=..., **options)`` with a ``DataScale``: here, or on all ranks of a group.
+    """Call a bound here, or on all ranks of a group.
 
-    name : of the public function
-    packings : function without arguments: those of the sums that are due
+    The call is ``function(model, X, Y, scale, weights=..., **options)``, with a ``DataScale``.
+
+    name : name of the public function
+    packings : function without arguments, which returns the ``Packing`` of each all-reduce
     drawing : whether the function draws numbers for each row, unless they are given as ``draws``
-    wrt, draws : passed on where they are not None; options : ``rng`` among them, where the function takes it
+    wrt, draws : passed to the function unless None
+    options : other options, including ``rng`` if the function takes it
     """
     for key, value in (("wrt", wrt), ("draws", draws)):
         if value is not None:
@@ -109,7 +116,7 @@ def evaluate(
             lambda: (packings(), home_of(model)),
             lambda share: call.placed(share, group, X, Y, weights),
         )
-    team = Team.of(group)  # which refuses a group amid a training
+    team = Team.of(group)  # refuses a group in a training
     counts = group.rows == "own" and (num_data is not None or call.drawing)
     first = [Packing([("real", (team.size,))])] if counts else []
     return team.call(
@@ -120,7 +127,7 @@ def evaluate(
 
 
 class _Call:
-    """The call of a bound on one rank of several."""
+    """One call of a bound on one rank of a group."""
 
     def __init__(self, name, function, model, wrt, num_data, drawing, options):
         self.name, self.function, self.model, self.wrt = name, function, model, wrt
@@ -128,7 +135,7 @@ class _Call:
         self.rng = options.get("rng")
 
     def facts(self):
-        """What ranks must have alike about the model."""
+        """Return the facts about the model on which ranks must agree."""
         found = {
             "function": self.name,
             "model": type(self.model).__name__,
@@ -148,7 +155,7 @@ class _Call:
         return {"counts": counts, "draws": draws, "rng": seed_of(self.rng)}
 
     def placed(self, share, group, X, Y, weights):
-        """In a training: X and Y are this rank's part of a batch."""
+        """Run the call in a training: X and Y are this rank's part of a batch."""
         share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
         scale = RankScale(share, group.scale, group.place)
         try:
@@ -159,7 +166,10 @@ class _Call:
             raise
 
     def shared_out(self, share, group, X, Y, weights, counts):
-        """This rank takes its part of X and Y, or all if they are its own; ``counts``: ranks sum how many each has."""
+        """Run the call on this rank's part of X and Y, or on all of them with rows="own".
+
+        counts : whether the ranks exchange their numbers of rows
+        """
         team, seed = share.team, self._seed(share.team)
         share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
         rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
@@ -193,17 +203,17 @@ class _Call:
 
 
 def seed_of(rng):
-    """What ranks must have alike of an argument ``rng``: a seed, None, or that rank 0 draws one from it."""
-    check.generator(rng)  # raises where it is none, and draws nothing
+    """Return the fact about ``rng`` to compare: a seed, None, or "drawn" if rank 0 draws one."""
+    check.generator(rng)  # raises if invalid; draws nothing
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return int(rng)
     return None if rng is None else "drawn"
 
 
 def common_seed(team, rng):
-    """A seed that all ranks have: an integer as it came, else one that rank 0 draws.
+    """Return a seed common to all ranks: an integer ``rng``, else a seed drawn by rank 0.
 
-    They agree which, by ``seed_of``.
+    ``seed_of`` makes sure that all ranks take the same branch.
     """
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
@@ -213,7 +223,7 @@ def common_seed(team, rng):
 
 
 def _of_data(group, X, Y, weights):
-    """What ranks must have alike about their data."""
+    """Return the facts about the data on which ranks must agree."""
     x, y = np.shape(X), np.shape(Y)
     for name, shape in (("X", x), ("Y", y)):
         if not shape:
@@ -238,11 +248,11 @@ def _of_data(group, X, Y, weights):
 
 
 def rows_of(group, X, Y, weights, inputs=False):
-    """``(rows, locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
+    """Return ``(rows, locate, X, Y, weights)`` of this rank.
 
-    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of
-    what came. Where some part holds no row that counts, and nobody wants the gradient in
-    ``inputs``, the rows that count are parted.
+    ``rows`` are a slice of the given rows, or row numbers. ``locate`` makes a ``BadEntry`` name the
+    row of the given arrays. If some rank would have no row of positive weight, and the gradient in
+    ``inputs`` is not requested, only the rows of positive weight are divided among the ranks.
     """
     if group.rows == "own":
         if len(X) == 0:
@@ -290,19 +300,19 @@ def rows_of(group, X, Y, weights, inputs=False):
 
 
 def on_host(array):
-    """A copy of what lives on a device; all else as an array."""
+    """Copy an array on a device to the host; convert anything else to an array."""
     return array.get() if on_device(array) else np.asarray(array)
 
 
 def _fingerprint(begun, model, arguments):
-    """That with which a step began, or one of a model and of arguments."""
+    """Return the fingerprint at the start of a step, if any, else that of model and arguments."""
     if begun is not None:
         return begun
     return fingerprint(model) ^ zlib.crc32(repr(arguments).encode()) & 0xFFFF
 
 
 def fingerprint(model):
-    """16 bits of all numbers of a record that count: those above the diagonals of factors do not."""
+    """Return a 16-bit fingerprint of a record, without numbers above the diagonals of factors."""
     found = [(kind, value) for _, kind, value in leaves(model) if value is not None]
     packing = _packing_of(tuple((kind, np.shape(value)) for kind, value in found))
     home = home_of(model)
@@ -312,7 +322,7 @@ def fingerprint(model):
 
 
 def lives_on(model):
-    """Where the numbers of a record are, in words: on all ranks alike, for they are packed there."""
+    """Return in words where the numbers of a record are; it must agree on all ranks."""
     return "the host" if home_of(model) is None else "a device"
 
 

@@ -107,7 +107,7 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
         "Disagreement",
         "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0",
     ),
-    "group in a callback": ("RuntimeError", "RemoteError", "this group is amid a training"),
+    "group in a callback": ("RuntimeError", "RemoteError", "this group is in a training"),
     "first step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "middle step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "last step": ("RemoteError", "ZeroDivisionError", "of our own"),
