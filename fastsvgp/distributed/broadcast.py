@@ -6,7 +6,7 @@ from .. import check
 from ..records import is_record, leaves, replaced
 from . import reduce
 from .packing import Packing
-from .protocol import Team
+from .protocol import Communicator
 
 
 def chosen(group, choose, X, rng, rows, **same):
@@ -16,7 +16,7 @@ def chosen(group, choose, X, rng, rows, **same):
 
     same : arguments that must agree on all ranks
     """
-    team, facts, found, error = Team.of(group), {}, None, None
+    communicator, facts, found, error = Communicator.of(group), {}, None, None
     try:
         facts = {"function": choose.__qualname__.split(".")[0], "rng": reduce.seed_of(rng)}
         facts |= {name: repr(value) for name, value in same.items()}
@@ -25,15 +25,17 @@ def chosen(group, choose, X, rng, rows, **same):
             raise ValueError(f"`X` must have shape (N, D), got {np.shape(X)}")
     except Exception as failure:
         error = failure
-    team.agree(facts, error)
-    seed = reduce.common_seed(team, rng)
+    communicator.agree(facts, error)
+    seed = reduce.common_seed(communicator, rng)
     own, sizes, share = None, np.zeros(group.size), None
     if group.rows == "own":
         try:
             sizes[group.rank], width = len(X), np.shape(X)[1]
         except Exception as failure:
             error, width = failure, 0
-        team.agree({"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error)
+        communicator.agree(
+            {"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error
+        )
         group.sum(sizes)
         share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
         ends, own = np.cumsum([0, *share]), np.zeros((share.sum(), width))
@@ -46,7 +48,7 @@ def chosen(group, choose, X, rng, rows, **same):
             own[ends[group.rank] : ends[group.rank + 1]] = X[picked]
         except Exception as failure:
             error = failure
-        team.agree({}, error)
+        communicator.agree({}, error)
         flat = own.reshape(-1)
         group.sum(flat)
         X = own.astype(X.dtype if X.dtype.kind == "f" else float)
@@ -54,7 +56,7 @@ def chosen(group, choose, X, rng, rows, **same):
         found = choose(X, seed)
     except Exception as failure:
         error = failure
-    team.agree({}, error)
+    communicator.agree({}, error)
     return sent(group, found)
 
 

@@ -55,7 +55,7 @@ class RankScale(DataScale):
 
     def __init__(self, share, factor, place):
         self.share, self._factor, self.place = share, factor, place
-        self.kl = 1.0 / share.team.size
+        self.kl = 1.0 / share.communicator.size
 
     def factor(self, batch):
         return self._factor

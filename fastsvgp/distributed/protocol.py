@@ -27,7 +27,7 @@ LONGEST = 4000  # characters of an error that is sent to other ranks
 LEAVING = 2.0**20  # error count of a rank whose program ends
 NUMBERS = "digest of "  # prefix of the name of a fact that is a digest of an argument
 # by the ``id`` of a group, because a group may not be hashable, or may equal other groups
-_TEAMS: dict = {}
+_COMMUNICATORS: dict = {}
 
 
 class Stopped(Exception):
@@ -73,11 +73,11 @@ def unheard(error):
 
 
 def leaving(group, why):
-    """Call ``Team.leaving``, whether or not the group has been used."""
-    return (_TEAMS.get(id(group)) or Team(group)).leaving(why)
+    """Call ``Communicator.leaving``, whether or not the group has been used."""
+    return (_COMMUNICATORS.get(id(group)) or Communicator(group)).leaving(why)
 
 
-class Team:
+class Communicator:
     """Communicator of a group: compares arguments, sums, and reports failures.
 
     There is one for each group, with the lifetime of the group.
@@ -97,7 +97,7 @@ class Team:
 
     @classmethod
     def of(cls, group):
-        """Return the team of a group; test its ``sum`` and ``broadcast`` on first use."""
+        """Return the communicator of a group; test its ``sum`` and ``broadcast`` on first use."""
         lacking = [
             name
             for name in ("rank", "size", "rows", "sum", "broadcast")
@@ -114,29 +114,29 @@ class Team:
             raise TypeError(
                 f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"'
             ) from None
-        if id(group) not in _TEAMS:
+        if id(group) not in _COMMUNICATORS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
-            team = _TEAMS[id(group)] = cls(group)
+            communicator = _COMMUNICATORS[id(group)] = cls(group)
             # not at exit, when ``leaving`` needs it
-            weakref.finalize(group, _TEAMS.pop, id(group), None).atexit = False
+            weakref.finalize(group, _COMMUNICATORS.pop, id(group), None).atexit = False
             try:
-                team._try_out(np.array)
+                communicator._try_out(np.array)
                 if sums_on_device(group):
-                    team._try_out(on_current_device)
+                    communicator._try_out(on_current_device)
             except BaseException:
-                if team.gone is None:
-                    del _TEAMS[id(group)]
+                if communicator.gone is None:
+                    del _COMMUNICATORS[id(group)]
                 raise
-        team = _TEAMS[id(group)]
-        if team.gone is not None:
-            raise known(RemoteError(*team.gone))
-        if team.training:
+        communicator = _COMMUNICATORS[id(group)]
+        if communicator.gone is not None:
+            raise known(RemoteError(*communicator.gone))
+        if communicator.training:
             raise RuntimeError(
                 "this group is in a training: callbacks and validation run on rank 0 only, so a"
                 " call with `group` inside them would deadlock; leave `group` out"
             )
-        return team
+        return communicator
 
     def _try_out(self, made):
         """Refuse a group whose ``sum`` or ``broadcast`` gives wrong results for known numbers.
@@ -354,8 +354,8 @@ class Share:
     fingerprint : fingerprint of parameters and arguments that must agree
     """
 
-    def __init__(self, team, due, home=None, summed=lambda: None):
-        self.team, self.due, self.home, self.summed = team, due, home, summed
+    def __init__(self, communicator, due, home=None, summed=lambda: None):
+        self.communicator, self.due, self.home, self.summed = communicator, due, home, summed
         self.fingerprint = 0
 
     def exchange(self, values, error=None):
@@ -366,8 +366,8 @@ class Share:
         if error is None and len(self.due) > 1 and (checks := deferred_checks.pending()):
             # now, because a call can be repeated only before its first all-reduce
             check.report_clamped(checks.read(0.0)[1])
-        packing, self.team.owed = self.due[0], None
-        buffer = self.team.buffer(packing, self.home)
+        packing, self.communicator.owed = self.due[0], None
+        buffer = self.communicator.buffer(packing, self.home)
         buffer.reserve(packing.size)
         del self.due[0]
         if error is None:
@@ -386,13 +386,13 @@ class Share:
                 error, InvalidSites
             )
             buffer.zero(packing, (not stop, indefinite, stop, 0, 0))
-        self.team.judge(buffer.sum(self.team.group), error)
+        self.communicator.judge(buffer.sum(self.communicator.group), error)
         if not self.due:
             self.summed()
         return None if values is None else buffer.read(packing, values)
 
     def answered(self, words):
         """Join the expected sum with this header and zeros; return the header of the sum."""
-        buffer = self.team.buffer(self.due[0], self.home)
+        buffer = self.communicator.buffer(self.due[0], self.home)
         buffer.zero(self.due[0], words)
-        return buffer.sum(self.team.group)
+        return buffer.sum(self.communicator.group)

@@ -21,7 +21,7 @@ from ..runtime.edge import run as run_as_public
 from . import same_data
 from .data_scale import DataScale, RankScale
 from .packing import NUMBER as NUMBER, Packing
-from .protocol import NUMBERS, Team, told
+from .protocol import NUMBERS, Communicator, told
 from .training_group import Placed
 
 
@@ -116,10 +116,10 @@ def evaluate(
             lambda: (packings(), home_of(model)),
             lambda share: call.placed(share, group, X, Y, weights),
         )
-    team = Team.of(group)  # refuses a group in a training
+    communicator = Communicator.of(group)  # refuses a group in a training
     counts = group.rows == "own" and (num_data is not None or call.drawing)
-    first = [Packing([("real", (team.size,))])] if counts else []
-    return team.call(
+    first = [Packing([("real", (communicator.size,))])] if counts else []
+    return communicator.call(
         lambda: call.facts() | _of_data(group, X, Y, weights) | call.more_facts(counts),
         lambda: (first + packings(), home_of(model)),
         lambda share: call.shared_out(share, group, X, Y, weights, counts),
@@ -170,14 +170,18 @@ class _Call:
 
         counts : whether the ranks exchange their numbers of rows
         """
-        team, seed = share.team, self._seed(share.team)
+        communicator, seed = share.communicator, self._seed(share.communicator)
         share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
         rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
         place = Place(len(X), rows, own=group.rows == "own")
         if counts:
-            numbers_of_rows = share.exchange([np.eye(team.size)[team.rank] * len(x)])[0]
+            numbers_of_rows = share.exchange(
+                [np.eye(communicator.size)[communicator.rank] * len(x)]
+            )[0]
             ends = np.cumsum([0, *numbers_of_rows.astype(int)])
-            place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
+            place = Place(
+                ends[-1], slice(*ends[communicator.rank : communicator.rank + 2]), own=True
+            )
         scale = RankScale(share, check.data_scale(self.num_data, int(place.count)), place)
         try:
             return self._run(scale, x, y, w, seed)
@@ -190,11 +194,11 @@ class _Call:
         more = {name: value for name, value in self.options.items() if name not in NOT_COMPARED}
         return self.num_data, seed, more
 
-    def _seed(self, team):
+    def _seed(self, communicator):
         quantities = getattr(getattr(self.model, "posterior", None), "random_quantities", ())
         asked = any(self.options.get(name) is not None for name in quantities)
         if self.drawing or seed_of(self.rng) == "drawn" or asked:
-            return common_seed(team, self.rng)
+            return common_seed(communicator, self.rng)
         return self.rng
 
     def _run(self, scale, X, Y, weights, seed):
@@ -210,7 +214,7 @@ def seed_of(rng):
     return None if rng is None else "drawn"
 
 
-def common_seed(team, rng):
+def common_seed(communicator, rng):
     """Return a seed common to all ranks: an integer ``rng``, else a seed drawn by rank 0.
 
     ``seed_of`` makes sure that all ranks take the same branch.
@@ -218,7 +222,7 @@ def common_seed(team, rng):
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])
-    team.group.broadcast(seed)
+    communicator.group.broadcast(seed)
     return int(seed[0])
 
 

@@ -3,7 +3,7 @@
 import copy
 
 from .packing import NUMBER, Packing
-from .protocol import Share, Team
+from .protocol import Communicator, Share
 
 
 class Placed:
@@ -24,7 +24,7 @@ class Placed:
     rows = "placed"
 
     def __init__(self, group):
-        self.team = Team.of(group)
+        self.communicator = Communicator.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = (
             group,
             1.0,
@@ -67,7 +67,7 @@ class Placed:
         def opened():
             self._opened = True
 
-        Share(self.team, [packing], home, opened).exchange(None, error)
+        Share(self.communicator, [packing], home, opened).exchange(None, error)
 
     def _begin_call(self, due, home):
         """Record the expected all-reduces of a call; return its number in the step."""
@@ -76,14 +76,14 @@ class Placed:
         if self._step in (0, 1):
             self._opened = False
             try:
-                self.team.reserve(due, home)
+                self.communicator.reserve(due, home)
             except Exception as error:
                 self.pending = self.pending or error
             self.tell(self.pending)
         return at
 
     def call(self, sums, compute):
-        """Call ``compute(share)``, as ``Team.call``, and report a pending error instead.
+        """Call ``compute(share)``, as ``Communicator.call``, and report a pending error instead.
 
         Arguments are not compared: the ranks have agreed on them at the start of the training.
         """
@@ -98,7 +98,7 @@ class Placed:
         def summed():
             self._call, self._opened = at + 1, False
 
-        return self.team.run((due, home), unless_pending, summed)
+        return self.communicator.run((due, home), unless_pending, summed)
 
     def looks(self, compute):
         """Call ``compute()``, in which all ranks call ``total`` the same number of times.
@@ -115,4 +115,4 @@ class Placed:
 
     def total(self, value):
         """Return the sum of a number over the ranks."""
-        return Share(self.team, [NUMBER]).exchange([value])[0]
+        return Share(self.communicator, [NUMBER]).exchange([value])[0]

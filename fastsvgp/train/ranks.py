@@ -20,9 +20,9 @@ from .. import files, models
 from ..distributed import broadcast, reduce, same_data
 from ..distributed.protocol import (
     NUMBERS,
+    Communicator,
     Disagreement,
     Stopped,
-    Team,
     disagreement,
     known,
     told,
@@ -63,7 +63,7 @@ class Session(Placed):
         self.counts = [one["_rows"][1] for one in facts]
         self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
         self.validates, self.ending, self.replicating = validates, ending, False
-        self.unheard = lambda error: self.team.agree(None, error)
+        self.unheard = lambda error: self.communicator.agree(None, error)
 
     def rows_of(self, X, Y, weights):
         """Return ``(X, Y, weights)`` of this rank."""
@@ -73,18 +73,18 @@ class Session(Placed):
 
 def fitted(fit, group, model, X, Y, options):
     """Call ``fit(model, X, Y, session, **options)`` with a ``Session``, on all ranks of a group."""
-    team, facts, error = Team.of(group), None, None
+    communicator, facts, error = Communicator.of(group), None, None
     try:
         facts = _facts(group, model, X, Y, options)
     except Exception as failure:
         error = failure
-    everyone = team.gathered(facts, error)
+    everyone = communicator.gathered(facts, error)
     if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
         raise disagreement(NUMBERS + other[0], other[1])
     options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
         # no seed was given: rank 0 draws one
-        options["rng"] = np.random.default_rng(reduce.common_seed(team, options["rng"]))
+        options["rng"] = np.random.default_rng(reduce.common_seed(communicator, options["rng"]))
     session = Session(
         group, everyone, options["validate"] is not None, options["checkpoint"] is not None
     )
@@ -92,11 +92,11 @@ def fitted(fit, group, model, X, Y, options):
         if group.rank:
             options |= dict.fromkeys(("callback", "validate", "checkpoint"))
             stack.enter_context(_quiet())
-        team.training = True
+        communicator.training = True
         try:
             if everyone[0]["_resume"] is not None:
                 options["resume"] = stack.enter_context(
-                    _resumed(team, group, options["resume"], everyone[0]["_resume"])
+                    _resumed(communicator, group, options["resume"], everyone[0]["_resume"])
                 )
             return fit(model, X, Y, session, **options)
         except Exception as failure:
@@ -104,7 +104,7 @@ def fitted(fit, group, model, X, Y, options):
                 session.unheard(failure)
             raise
         finally:
-            team.training = False
+            communicator.training = False
 
 
 def _facts(group, model, X, Y, options):
@@ -191,7 +191,7 @@ def _length(group, path):
 
 
 @contextlib.contextmanager
-def _resumed(team, group, path, length):
+def _resumed(communicator, group, path, length):
     """Copy the checkpoint of rank 0 to a file that this rank can read."""
     content, error = np.zeros(length), None
     try:
@@ -200,7 +200,7 @@ def _resumed(team, group, path, length):
                 content[:] = np.frombuffer(file.read(length), np.uint8)
     except Exception as failure:
         error = failure
-    team.agree({}, error)
+    communicator.agree({}, error)
     group.broadcast(content)
     if group.rank == 0:
         yield path
@@ -243,7 +243,7 @@ class RankRecorder(Recorder):
 
     def run(self):
         session = self._session
-        session.team.agree({"function": "fit"})  # all ranks are ready
+        session.communicator.agree({"function": "fit"})  # all ranks are ready
         session.unheard = session.tell
         self._compile()
         with obeyed(ending=session.ending) as self._asked:

@@ -16,7 +16,7 @@ import fastsvgp as fs
 from fastsvgp.distributed import same_data
 from fastsvgp.distributed.groups import leaving, mpi
 from fastsvgp.distributed.packing import Packing
-from fastsvgp.distributed.protocol import Share, Team
+from fastsvgp.distributed.protocol import Communicator, Share
 from fastsvgp.optim.natural import svgp as natural
 from fastsvgp.runtime import cuda_devices, deferred_checks
 
@@ -130,7 +130,7 @@ def test_a_sum_of_numbers_here_and_there(gpu, way):
 
     def work(group):
         here, there = np.arange(3.0) + group.rank, gpu.there(triangle)
-        return Share(Team.of(group), [Packing(items)], there).exchange(
+        return Share(Communicator.of(group), [Packing(items)], there).exchange(
             [2.0, here, there, gpu.there(np.array(5.0))]
         )
 
@@ -322,12 +322,14 @@ def test_a_rank_that_fails(gpu, way, name):
     options = {"steps": 5, "batch_size": N, "rng": 3, "natural_step_size": 0.1}
 
     def work(group):
-        team, count = Team.of(group), [0]
+        communicator, count = Communicator.of(group), [0]
 
         def run(sums, compute, summed):
             count[0] += 1
             fails = name != "nan" and group.rank == 1 and count[0] == 3
-            return Team.run(team, sums, (lambda share: broken()) if fails else compute, summed)
+            return Communicator.run(
+                communicator, sums, (lambda share: broken()) if fails else compute, summed
+            )
 
         def broken():
             raise (
@@ -336,14 +338,14 @@ def test_a_rank_that_fails(gpu, way, name):
                 else fs.NotPositiveDefinite((), 3, 1e-6, M, float)
             )
 
-        team.run = run
+        communicator.run = run
         try:
             end = fs.fit(model, gpu.there(hole) if name == "nan" else X, Y, group=group, **options)[
                 1
             ].retries
         except Exception as error:
             end = error
-        del team.run
+        del communicator.run
         return end, fs.elbo(model, X, Y, group=group)
 
     (first, value), (second, same) = on_ranks(gpu, way, 2, work)
@@ -460,7 +462,7 @@ def test_no_memory_for_the_buffer(gpu, way, training):
 
     def work(group):
         if group.rank == 1:
-            Team.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
+            Communicator.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
         try:
             call(*here, group=group)
         except Exception as error:

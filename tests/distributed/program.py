@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import fastsvgp as fs
-from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.protocol import Communicator
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6
@@ -89,8 +89,8 @@ def broken(*_):
 
 
 def broken_call(ranks):
-    """A ``Team.run`` whose third call finds no positive definite matrix on these ranks."""
-    plain, count = Team.run, [0]
+    """A ``Communicator.run`` whose third call finds no positive definite matrix on these ranks."""
+    plain, count = Communicator.run, [0]
 
     def run(self, due, compute, summed):
         count[0] += 1
@@ -133,7 +133,7 @@ def failures(group, folder):
     hole = X.copy()
     hole[30] = np.nan
     run, step, expected, write = (
-        Team.run,
+        Communicator.run,
         Adam.step,
         fs.Gaussian.expected_log_prob,
         checkpoints.files.write_atomically,
@@ -150,7 +150,7 @@ def failures(group, folder):
         return fit(checkpoint=os.path.join(folder, "full.npz"))
 
     def with_broken(ranks):
-        Team.run = broken_call(ranks)
+        Communicator.run = broken_call(ranks)
         return fit()
 
     def with_little_memory():
@@ -207,7 +207,12 @@ def failures(group, folder):
             )
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
-        Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = (
+        (
+            Communicator.run,
+            Adam.step,
+            fs.Gaussian.expected_log_prob,
+            checkpoints.files.write_atomically,
+        ) = (
             run,
             step,
             expected,

@@ -14,7 +14,7 @@ from support.rank_problems import assert_ended_by, distance, ends, on_ranks
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
 from fastsvgp.distributed.data_scale import RankScale
-from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.protocol import Communicator
 from fastsvgp.distributed.training_group import Placed
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
@@ -184,7 +184,7 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
 
     def forward(model, X, Y, jitter, weights, scale, **keep):
         last = sys._getframe(1).f_code.co_name == "_optimum"
-        on_rank_1 = isinstance(scale, RankScale) and scale.share.team.rank == 1
+        on_rank_1 = isinstance(scale, RankScale) and scale.share.communicator.rank == 1
         if last and kind is not None and on_rank_1 and not failed:
             failed.append(1)
             raise kind("no disk") if kind is OSError else kind((), 1, jitter, M, np.float64)
@@ -364,7 +364,7 @@ def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, c
         begun.append(group)
 
     monkeypatch.setattr(Placed, "__init__", noting)
-    run = Team.run
+    run = Communicator.run
 
     def broken_once(self, due, compute, summed):
         def other(share):
@@ -375,7 +375,7 @@ def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, c
 
         return run(self, due, other, summed)
 
-    monkeypatch.setattr(Team, "run", broken_once)
+    monkeypatch.setattr(Communicator, "run", broken_once)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         found = on_ranks(
             3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group)

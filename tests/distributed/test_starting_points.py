@@ -11,7 +11,7 @@ import pytest
 from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.protocol import Communicator
 
 N, M = 61, 7
 
@@ -256,11 +256,13 @@ def test_generators_of_ranks_are_no_disagreement(rng):
 def test_long_facts_and_messages_arrive():
     """Those of a deep GP of twelve layers are longer than any message should be."""
     assert (
-        on_ranks(2, lambda group: Team.of(group).gathered({"long": "x" * 9000}))[1]
+        on_ranks(2, lambda group: Communicator.of(group).gathered({"long": "x" * 9000}))[1]
         == [{"long": "x" * 9000}] * 2
     )
     own, other = of_two(
-        lambda group: Team.of(group).agree({}, None if group.rank else ValueError("y" * 9000))
+        lambda group: Communicator.of(group).agree(
+            {}, None if group.rank else ValueError("y" * 9000)
+        )
     )
     assert (
         isinstance(own, ValueError)
@@ -291,14 +293,14 @@ def test_a_group_of_any_class_is_freed_with_its_memory(rng):
     def call(group):
         mine = Alike(group)
         Z = fs.kmeans_inducing(X, 3, rng=0, group=mine)
-        team = weakref.ref(Team.of(mine))
-        assert team() is Team.of(mine)
-        return Z, weakref.ref(mine), team
+        communicator = weakref.ref(Communicator.of(mine))
+        assert communicator() is Communicator.of(mine)
+        return Z, weakref.ref(mine), communicator
 
-    for Z, group, team in on_ranks(2, call):
+    for Z, group, communicator in on_ranks(2, call):
         np.testing.assert_array_equal(Z, fs.kmeans_inducing(X, 3, rng=0))
         gc.collect()
-        assert group() is None and team() is None
+        assert group() is None and communicator() is None
 
     class Closed:
         __slots__ = "rank", "size", "rows", "sum", "broadcast"
