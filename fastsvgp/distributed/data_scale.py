@@ -11,12 +11,12 @@ from ..records import leaves, replaced
 class DataScale:
     """The scale of a process that has all rows of the call.
 
-    kl : fraction of the KL term that is subtracted here; place : a ``Place``, the rows of this rank
-    among those of all ranks, or None; repeatable : whether a call can be repeated after its first
-    all-reduce
+    kl : fraction of the KL term that is subtracted here
+    partition : a ``RowPartition``, the rows of this rank among those of all ranks, or None
+    repeatable : whether a call can be repeated after its first all-reduce
     """
 
-    kl, place, repeatable = 1.0, None, True
+    kl, partition, repeatable = 1.0, None, True
 
     def __init__(self, num_data=None):
         self._num_data = num_data
@@ -53,8 +53,8 @@ class RankScale(DataScale):
 
     repeatable = False
 
-    def __init__(self, share, factor, place):
-        self.share, self._factor, self.place = share, factor, place
+    def __init__(self, share, factor, partition):
+        self.share, self._factor, self.partition = share, factor, partition
         self.kl = 1.0 / share.communicator.size
 
     def factor(self, batch):

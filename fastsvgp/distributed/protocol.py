@@ -8,8 +8,9 @@ sum c^2 = (sum c)^2 / R holds, exactly, if and only if all fingerprints agree.
 A failing rank still joins the next all-reduce, contributing zeros and an error count, so every rank
 learns of the failure and raises. It must know the shape of that all-reduce. Within a call the
 shapes are fixed. Every call and every training begins with a header of the same form, so ranks that
-begin different calls detect this. In a training ``training_group.Placed`` counts the all-reduces. A
-rank whose program ends joins once in the same way, with a separate count: ``leaving``.
+begin different calls detect this. In a training ``training_group.TrainingGroup`` counts the
+all-reduces. A rank whose program ends joins once in the same way, with a separate count:
+``leaving``.
 """
 
 import json

@@ -22,7 +22,7 @@ from . import same_data
 from .data_scale import DataScale, RankScale
 from .packing import NUMBER as NUMBER, Packing
 from .protocol import NUMBERS, Communicator, told
-from .training_group import Placed
+from .training_group import TrainingGroup
 
 
 def bounds(count, rank, size):
@@ -65,7 +65,7 @@ def of_natural_step(q):
 NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
 
-class Place(NamedTuple):
+class RowPartition(NamedTuple):
     """The rows of a rank in a call: ``rows``, a slice or increasing numbers, of ``count`` in total.
 
     own : whether per-row arguments hold only these rows
@@ -111,7 +111,7 @@ def evaluate(
     if group is None:
         return function(model, X, Y, DataScale(num_data), weights=weights, **options)
     call = _Call(name, function, model, wrt, num_data, drawing and draws is None, options)
-    if isinstance(group, Placed):
+    if isinstance(group, TrainingGroup):
         return group.call(
             lambda: (packings(), home_of(model)),
             lambda share: call.placed(share, group, X, Y, weights),
@@ -157,7 +157,7 @@ class _Call:
     def placed(self, share, group, X, Y, weights):
         """Run the call in a training: X and Y are this rank's part of a batch."""
         share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
-        scale = RankScale(share, group.scale, group.place)
+        scale = RankScale(share, group.scale, group.partition)
         try:
             return self._run(scale, X, Y, weights, self.rng)
         except BadEntry as error:
@@ -173,16 +173,16 @@ class _Call:
         communicator, seed = share.communicator, self._seed(share.communicator)
         share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
         rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
-        place = Place(len(X), rows, own=group.rows == "own")
+        partition = RowPartition(len(X), rows, own=group.rows == "own")
         if counts:
             numbers_of_rows = share.exchange(
                 [np.eye(communicator.size)[communicator.rank] * len(x)]
             )[0]
             ends = np.cumsum([0, *numbers_of_rows.astype(int)])
-            place = Place(
+            partition = RowPartition(
                 ends[-1], slice(*ends[communicator.rank : communicator.rank + 2]), own=True
             )
-        scale = RankScale(share, check.data_scale(self.num_data, int(place.count)), place)
+        scale = RankScale(share, check.data_scale(self.num_data, int(partition.count)), partition)
         try:
             return self._run(scale, x, y, w, seed)
         except BadEntry as error:

@@ -6,14 +6,14 @@ from .packing import NUMBER, Packing
 from .protocol import Communicator, Share
 
 
-class Placed:
+class TrainingGroup:
     """A group during a training: X and Y of a call are this rank's rows.
 
     scale : factor of the data term of these rows
     pending : error that this rank reports in the next all-reduce, in place of computing, or None
     fingerprint : fingerprint of the state at the start of the step
     locate : function that makes a ``BadEntry`` name the row of the data
-    place : the ``Place`` of the rows of a call
+    partition : the ``RowPartition`` of the rows of a call
 
     All steps of a training make the same calls, each with the same all-reduces. A failing rank can
     therefore infer the shape of the next all-reduce of the others: that of the next call, or the
@@ -32,7 +32,7 @@ class Placed:
             None,
             None,
         )
-        self.place = None
+        self.partition = None
         # number of the step, calls of this step done, first packings and devices of its calls
         self._step, self._call, self._sums = -1, 0, []
         # whether the header-only all-reduce before the next call is done

@@ -52,7 +52,7 @@ def elbo(
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, draws=None, num_samples=2):
     """``elbo`` with a ``DataScale``."""
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws = hidden_draws(model, X, draws, num_samples, rng, scale.place)
+    draws = hidden_draws(model, X, draws, num_samples, rng, scale.partition)
     chain = Chain(model, check.jitter_amount(jitter, dtype))
     parts = sweep(model, chain, X, Y, draws, scale, rng, need=False, weights=weights)
     data = sum(part.ell for part in parts)
@@ -105,7 +105,7 @@ def _value_and_grad(
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws, wrt = (
-        hidden_draws(model, X, draws, num_samples, rng, scale.place),
+        hidden_draws(model, X, draws, num_samples, rng, scale.partition),
         check.names(wrt, model),
     )
     need = (*wrt, "inputs") if inputs else wrt

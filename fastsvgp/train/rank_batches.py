@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..distributed.reduce import Place, bounds
+from ..distributed.reduce import RowPartition, bounds
 from .batches import Batches, read_rows, whole
 
 
@@ -11,7 +11,7 @@ def batches_of(session, X, Y, size, seed, weights):
     if session is None:
         return Batches(X, Y, size, seed, weights)
     batches = (OwnBatches if session.own else PartOfBatches)(X, Y, size, seed, weights, session)
-    session.scale, session.place = batches.scale, batches.place
+    session.scale, session.partition = batches.scale, batches.partition
     return batches
 
 
@@ -33,9 +33,9 @@ class PartOfBatches(Batches):
         return self.num_data / self.size
 
     @property
-    def place(self):
+    def partition(self):
         """Rows of a batch that belong to this rank."""
-        return Place(self.size, self._own(self.size))
+        return RowPartition(self.size, self._own(self.size))
 
     def reseeded(self, seed):
         data = self._data
@@ -87,7 +87,9 @@ class OwnBatches:
         )  # of each rank's part of a batch
         self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
         before = int(sizes[: session.rank].sum())
-        self.place = Place(int(sizes.sum()), slice(before, before + self._shard.size), own=True)
+        self.partition = RowPartition(
+            int(sizes.sum()), slice(before, before + self._shard.size), own=True
+        )
         self.at, self.rows, self.inputs, self.locate = (
             self._shard.at, self._shard.rows, self._shard.inputs, self._shard.locate,
         )  # fmt: skip

@@ -28,7 +28,7 @@ from ..distributed.protocol import (
     told,
     unheard,
 )
-from ..distributed.training_group import Placed
+from ..distributed.training_group import TrainingGroup
 from ..errors import Diverged, warn
 from ..records import leaves, replace
 from ..runtime.signals import obeyed
@@ -49,7 +49,7 @@ ALONE = {
 ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
 
 
-class Session(Placed):
+class Session(TrainingGroup):
     """A group during one call of ``fit``.
 
     num_rows : number of rows of all ranks; counts : rows of positive weight per rank;

@@ -16,7 +16,7 @@ from support.rank_problems import (
 )
 
 import fastsvgp as fs
-from fastsvgp.distributed.reduce import Place
+from fastsvgp.distributed.reduce import RowPartition
 from fastsvgp.layers.draws import hidden_draws
 
 N = 23
@@ -254,7 +254,7 @@ def test_a_rank_has_the_draws_of_its_rows_in_the_memory_of_these(rng, samples):
         own = X[chosen]
         tracemalloc.start()
         try:
-            (found,) = hidden_draws(model, own, None, samples, 7, Place(len(X), chosen))
+            (found,) = hidden_draws(model, own, None, samples, 7, RowPartition(len(X), chosen))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -15,7 +15,7 @@ import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
 from fastsvgp.distributed.data_scale import RankScale
 from fastsvgp.distributed.protocol import Communicator
-from fastsvgp.distributed.training_group import Placed
+from fastsvgp.distributed.training_group import TrainingGroup
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
 
@@ -356,14 +356,14 @@ def test_a_rank_without_memory(rng, monkeypatch):
 def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, caplog, where):
     """On all ranks, or on one, as rounding decides. Rank 0 alone tells of it."""
     model, X, Y = problem(rng)
-    plain = Placed.__init__
+    plain = TrainingGroup.__init__
     failing, begun = set(where), []
 
     def noting(self, group):
         plain(self, group)
         begun.append(group)
 
-    monkeypatch.setattr(Placed, "__init__", noting)
+    monkeypatch.setattr(TrainingGroup, "__init__", noting)
     run = Communicator.run
 
     def broken_once(self, due, compute, summed):

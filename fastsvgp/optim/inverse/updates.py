@@ -51,7 +51,7 @@ class InverseUpdates:
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over.
 
-        With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats``
+        With a ``group``, ``TrainingGroup`` of ``ranks``, X is this rank's part, and each look at ``nats``
         is a sum over the ranks: all of them take the same number of updates. A ``tolerance`` looks
         at what all ranks have, and sums nothing.
         """

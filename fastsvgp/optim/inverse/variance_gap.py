@@ -159,7 +159,7 @@ def variance_gap(
 class VarianceGap:
     """The rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``.
 
-    group : ``Placed`` of ``ranks`` where the data of ``Kuf`` are some of those that count; None for all of them
+    group : ``TrainingGroup`` of ``ranks`` where the data of ``Kuf`` are some of those that count; None for all of them
     """
 
     Kuf: Any

@@ -38,7 +38,7 @@ def _stepped(
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     asked = check_natural("natural_step", model.layers[-1].posterior, step_size)
     *below, last = model.layers
-    draws = hidden_draws(model, X, draws, num_samples, rng, scale.place)
+    draws = hidden_draws(model, X, draws, num_samples, rng, scale.partition)
     chain = Chain(
         model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), top=("natural_step",)
     )
@@ -50,7 +50,7 @@ def _stepped(
         del part  # its memory is the next part's
     value = check.result(less_kl(data, chain, scale), model)
     value, negative = scale.all_reduce_natural(chain.passes[-1], value, negative)
-    scale.place = None  # the draws are those of these rows from here on
+    scale.partition = None  # the draws are those of these rows from here on
     check_value("natural_step", value)
 
     def moved(posterior):
