@@ -16,9 +16,8 @@ def hidden_draws(model, X, draws, num_samples, rng, place=None):
     half is the negative of the first: what is odd in them then cancels, which is most of the noise
     where factors are small.
 
-    place : ``RowPartition`` of the rows X among those of all ranks, which have the draws that one process has for these rows: each
-    rank
-    draws those of all rows and keeps its own
+    place : ``RowPartition`` of the rows X among those of all ranks, which have the draws that one process has for these
+    rows: each rank draws those of all rows and keeps its own
     """
     sizes = widths(model.layers)
     if draws is not None:
