@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
 from ..distributed.groups.mpi import library
-from ..distributed.protocol import Communicator, known, told
+from ..distributed.protocol import Communicator, mark_reported, reported
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
@@ -50,7 +50,7 @@ def on_ranks(run, args):
         try:
             return run(_own_place(stack, group, args), group)
         except Exception as error:
-            if not told(error):
+            if not reported(error):
                 try:
                     Communicator.of(group).agree(None, error)
                 except RemoteError as other:
@@ -73,7 +73,7 @@ def ranks_apart():
     try:
         yield
     except Exception as error:
-        known(error)
+        mark_reported(error)
         raise
 
 

@@ -52,24 +52,24 @@ class RemoteNotPositiveDefinite(RemoteError, NotPositiveDefinite):
     batch, pivot, jitter, size = (), -1, float("nan"), 0
 
 
-def told(error):
+def reported(error):
     """Return whether all ranks know of an error or of one of its causes."""
-    while error is not None and not getattr(error, "_told_to_all_ranks", False):
+    while error is not None and not getattr(error, "_reported_to_all_ranks", False):
         error = error.__cause__
     return error is not None
 
 
-def known(error):
+def mark_reported(error):
     """Mark an error as known to all ranks, and return it."""
-    error._told_to_all_ranks = True
+    error._reported_to_all_ranks = True
     return error
 
 
-def unheard(error):
+def mark_unreported(error):
     """Mark an error and its causes, possibly known from an earlier call, as unknown; return it."""
     part = error
     while part is not None:
-        part._told_to_all_ranks, part = False, part.__cause__
+        part._reported_to_all_ranks, part = False, part.__cause__
     return error
 
 
@@ -131,7 +131,7 @@ class Communicator:
                 raise
         communicator = _COMMUNICATORS[id(group)]
         if communicator.gone is not None:
-            raise known(RemoteError(*communicator.gone))
+            raise mark_reported(RemoteError(*communicator.gone))
         if communicator.training:
             raise RuntimeError(
                 "this group is in a training: callbacks and validation run on rank 0 only, so a"
@@ -198,7 +198,7 @@ class Communicator:
         said = self._said({"facts": public} if error is None else {"error": described(error)})
         for rank, one in enumerate(said):
             if "error" in one:
-                raise known(
+                raise mark_reported(
                     error if error is not None else RemoteError(rank, one["error"])
                 ) from None
         first = said[0]["facts"]
@@ -270,7 +270,7 @@ class Communicator:
         try:
             return compute(share)
         except BaseException as failure:
-            if not told(failure) and share.due:
+            if not reported(failure) and share.due:
                 if isinstance(failure, KeyboardInterrupt):
                     self.owed = share
                 else:
@@ -305,14 +305,16 @@ class Communicator:
             )
             again = failed == indefinite
             if isinstance(error, NotPositiveDefinite) and not again:
-                raise known(RemoteError(rank, message)) from error
+                raise mark_reported(RemoteError(rank, message)) from error
             if error is not None and not isinstance(error, Stopped):
-                raise known(error)
-            raise known((RemoteNotPositiveDefinite if again else RemoteError)(rank, message))
+                raise mark_reported(error)
+            raise mark_reported(
+                (RemoteNotPositiveDefinite if again else RemoteError)(rank, message)
+            )
         if stop:
-            raise known(Stopped(int(stop)))
+            raise mark_reported(Stopped(int(stop)))
         if self.size * squares != c * c:
-            raise known(
+            raise mark_reported(
                 Disagreement(
                     "the ranks hold different parameters, or gave different arguments: each must"
                     " have the same model, and the same jitter, rng, num_data and step size. Send"
@@ -324,7 +326,7 @@ class Communicator:
 def disagreement(name, ranks, there=None, here=None):
     """Return the error for a fact, or for a digest of an argument, that differs from rank 0."""
     if not name.startswith(NUMBERS):
-        return known(
+        return mark_reported(
             Disagreement(
                 f"rank {ranks[0]} has other arguments than rank 0: `{name}` is {there!r} there, and"
                 f" {here!r} on rank 0. All ranks must make the same call"
@@ -332,7 +334,7 @@ def disagreement(name, ranks, there=None, here=None):
         )
     *some, last = ranks if len(ranks) < 5 else (*ranks[:3], f"{len(ranks) - 3} more")
     listed = f"ranks {', '.join(map(str, some))} and {last}" if some else f"rank {last}"
-    return known(
+    return mark_reported(
         Disagreement(
             f"`{name.removeprefix(NUMBERS)}` holds other numbers on {listed} than on rank 0: give"
             " all ranks the same rows in the same order, or each its own by a group with"

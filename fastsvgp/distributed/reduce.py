@@ -21,7 +21,7 @@ from ..runtime.edge import run as run_as_public
 from . import same_data
 from .data_scale import DataScale, RankScale
 from .packing import NUMBER as NUMBER, Packing
-from .protocol import NUMBERS, Communicator, told
+from .protocol import NUMBERS, Communicator, reported
 from .training_group import TrainingGroup
 
 
@@ -161,7 +161,7 @@ class _Call:
         try:
             return self._run(scale, X, Y, weights, self.rng)
         except BadEntry as error:
-            if group.locate is not None and not told(error):
+            if group.locate is not None and not reported(error):
                 group.locate(error)
             raise
 
@@ -186,7 +186,7 @@ class _Call:
         try:
             return self._run(scale, x, y, w, seed)
         except BadEntry as error:
-            if not told(error):
+            if not reported(error):
                 locate(error)
             raise
 

@@ -24,9 +24,9 @@ from ..distributed.protocol import (
     Disagreement,
     Stopped,
     disagreement,
-    known,
-    told,
-    unheard,
+    mark_reported,
+    mark_unreported,
+    reported,
 )
 from ..distributed.training_group import TrainingGroup
 from ..errors import Diverged, warn
@@ -54,7 +54,7 @@ class Session(TrainingGroup):
 
     num_rows : number of rows of all ranks; counts : rows of positive weight per rank;
     validates, ending : whether rank 0 validates, and writes checkpoints;
-    unheard : function that reports an error that the other ranks do not know yet
+    report_new : function that reports an error that the other ranks do not know yet
     """
 
     def __init__(self, group, facts, validates, ending):
@@ -63,7 +63,7 @@ class Session(TrainingGroup):
         self.counts = [one["_rows"][1] for one in facts]
         self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
         self.validates, self.ending, self.replicating = validates, ending, False
-        self.unheard = lambda error: self.communicator.agree(None, error)
+        self.report_new = lambda error: self.communicator.agree(None, error)
 
     def rows_of(self, X, Y, weights):
         """Return ``(X, Y, weights)`` of this rank."""
@@ -100,8 +100,8 @@ def fitted(fit, group, model, X, Y, options):
                 )
             return fit(model, X, Y, session, **options)
         except Exception as failure:
-            if not told(failure):
-                session.unheard(failure)
+            if not reported(failure):
+                session.report_new(failure)
             raise
         finally:
             communicator.training = False
@@ -244,7 +244,7 @@ class RankRecorder(Recorder):
     def run(self):
         session = self._session
         session.communicator.agree({"function": "fit"})  # all ranks are ready
-        session.unheard = session.tell
+        session.report_new = session.tell
         self._compile()
         with obeyed(ending=session.ending) as self._asked:
             reason, error = self._train(), None
@@ -301,7 +301,7 @@ class RankRecorder(Recorder):
                 session.pending = None
                 return _reason(stop.words)
             except Disagreement as error:
-                if not told(error):
+                if not reported(error):
                     raise
                 warn(
                     f"step {self._state.step + 1}: the ranks hold different parameters, as rounding"
@@ -316,9 +316,10 @@ class RankRecorder(Recorder):
     def _shared(self, error):
         """Report the error of this rank in place of the next step; return the error to raise."""
         session = self._session
-        if told(error):
-            return known(error)  # mark the error itself, because ``from None`` drops its cause
-        session.unheard = _heard
+        if reported(error):
+            # mark the error itself, because ``from None`` drops its cause
+            return mark_reported(error)
+        session.report_new = _heard
         try:
             session.tell(error)
         except BaseException as shared:
@@ -365,7 +366,7 @@ class RankRecorder(Recorder):
         pending = error or session.pending
         if pending is None and self._asked:
             pending = Stopped(REASONS["interrupted"])
-        session.pending, session.unheard = None, _heard
+        session.pending, session.report_new = None, _heard
         try:
             session.tell(pending)
         except Stopped as stop:
@@ -389,9 +390,9 @@ class RankRecorder(Recorder):
 
 def _of_our_own(error):
     """Return an error raised between steps as one to report; Ctrl-C becomes a request to stop."""
-    return (
-        Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
-    )
+    if isinstance(error, KeyboardInterrupt):
+        return Stopped(REASONS["interrupted"])
+    return mark_unreported(error)
 
 
 def _heard(error):

@@ -8,7 +8,7 @@ from ...errors import RemoteError
 from ...runtime import cuda_devices
 from ...runtime.deferred_checks import on_device
 from ...runtime.extras import install_hint, install_package
-from ..protocol import described, known
+from ..protocol import described, mark_reported
 from .hosts import affinity, share_cores, use_device
 from .leaving import tell_at_exit
 from .threads import checked_rows
@@ -67,10 +67,10 @@ class MPIGroup:
         """Raise on all ranks if some rank has an error: ``RemoteError`` on the other ranks."""
         said = self.comm.allgather(None if error is None else described(error))
         if error is not None:
-            raise known(error)
+            raise mark_reported(error)
         for rank, text in enumerate(said):
             if text is not None:
-                raise known(RemoteError(rank, text))
+                raise mark_reported(RemoteError(rank, text))
 
     def on_host(self, value):
         """Return the values of all ranks of this host, in their order."""

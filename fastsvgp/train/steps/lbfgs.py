@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
-from ...distributed.protocol import told
+from ...distributed.protocol import reported
 from ...errors import Diverged, NotPositiveDefinite
 from ...optim.flat import ravel
 from ...runtime import devices
@@ -44,7 +44,7 @@ class CollapsedSteps(Steps):
         try:
             self._minimise(count, record)
         except BaseException as error:
-            if not told(error):
+            if not reported(error):
                 self._say(END)
             raise
         self._say(END)
@@ -141,7 +141,7 @@ class CollapsedSteps(Steps):
         try:
             return self._loss(vector)
         except BaseException as error:
-            if self._group.awaited and not told(error):
+            if self._group.awaited and not reported(error):
                 self._group.tell(error)
             raise
 
@@ -165,7 +165,7 @@ class CollapsedSteps(Steps):
             except Ended as end:
                 ended = end
             except BaseException as error:
-                if told(error):
+                if reported(error):
                     raise
                 self._group.pending = error
 
