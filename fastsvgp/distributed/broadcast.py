@@ -9,7 +9,7 @@ from .packing import Packing
 from .protocol import Communicator
 
 
-def chosen(group, choose, X, rng, rows, **same):
+def from_root(group, choose, X, rng, rows, **same):
     """Return ``choose(X, rng)``, an array or a record, of rank 0 on all ranks.
 
     If each rank has its own rows, about ``rows`` of them are drawn from all ranks for X.
@@ -57,10 +57,10 @@ def chosen(group, choose, X, rng, rows, **same):
     except Exception as failure:
         error = failure
     communicator.agree({}, error)
-    return sent(group, found)
+    return broadcast_record(group, found)
 
 
-def sent(group, tree):
+def broadcast_record(group, tree):
     """Return a record or an array with the numbers of rank 0; None stays None."""
     if not is_record(tree):
         if tree is None:

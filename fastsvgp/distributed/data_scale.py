@@ -64,7 +64,7 @@ class RankScale(DataScale):
         return float(value)  # a number of the host travels with the header
 
     def all_reduce(self, *values):
-        return self.share.exchange(list(values))
+        return self.share.all_reduce(list(values))
 
     def all_reduce_gradient(self, value, grad):
         found = [(path, leaf) for path, _, leaf in leaves(grad) if leaf is not None]

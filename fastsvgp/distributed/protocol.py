@@ -274,7 +274,7 @@ class Communicator:
                 if isinstance(failure, KeyboardInterrupt):
                     self.owed = share
                 else:
-                    share.exchange(None, failure)
+                    share.all_reduce(None, failure)
             raise
 
     def buffer(self, packing, home):
@@ -361,7 +361,7 @@ class Share:
         self.communicator, self.due, self.home, self.summed = communicator, due, home, summed
         self.fingerprint = 0
 
-    def exchange(self, values, error=None):
+    def all_reduce(self, values, error=None):
         """Return the sum of ``values`` over the ranks, as ``Packing.unpack`` does.
 
         None, or an ``error``, contributes zeros; an error is reported to all ranks.

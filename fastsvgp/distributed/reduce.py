@@ -175,7 +175,7 @@ class _Call:
         rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
         partition = RowPartition(len(X), rows, own=group.rows == "own")
         if counts:
-            numbers_of_rows = share.exchange(
+            numbers_of_rows = share.all_reduce(
                 [np.eye(communicator.size)[communicator.rank] * len(x)]
             )[0]
             ends = np.cumsum([0, *numbers_of_rows.astype(int)])

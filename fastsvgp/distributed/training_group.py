@@ -67,7 +67,7 @@ class TrainingGroup:
         def opened():
             self._opened = True
 
-        Share(self.communicator, [packing], home, opened).exchange(None, error)
+        Share(self.communicator, [packing], home, opened).all_reduce(None, error)
 
     def _begin_call(self, due, home):
         """Record the expected all-reduces of a call; return its number in the step."""
@@ -115,4 +115,4 @@ class TrainingGroup:
 
     def total(self, value):
         """Return the sum of a number over the ranks."""
-        return Share(self.communicator, [NUMBER]).exchange([value])[0]
+        return Share(self.communicator, [NUMBER]).all_reduce([value])[0]

@@ -385,7 +385,9 @@ class RankRecorder(Recorder):
         )
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
-        return replace(end, scores=flat.reshape(-1, 2), best=broadcast.sent(group, best))
+        return replace(
+            end, scores=flat.reshape(-1, 2), best=broadcast.broadcast_record(group, best)
+        )
 
 
 def _of_our_own(error):

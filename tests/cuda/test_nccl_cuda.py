@@ -130,7 +130,7 @@ def test_a_sum_of_numbers_here_and_there(gpu, way):
 
     def work(group):
         here, there = np.arange(3.0) + group.rank, gpu.there(triangle)
-        return Share(Communicator.of(group), [Packing(items)], there).exchange(
+        return Share(Communicator.of(group), [Packing(items)], there).all_reduce(
             [2.0, here, there, gpu.there(np.array(5.0))]
         )
 

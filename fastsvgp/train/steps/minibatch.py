@@ -75,7 +75,9 @@ class MinibatchSteps(Steps):
             if self._group.replicating:
                 self._group.tell()
                 state = self._model, self._optimised, self._scheduled
-                self._move_to(*(broadcast.sent(self._group.group, part) for part in state))
+                self._move_to(
+                    *(broadcast.broadcast_record(self._group.group, part) for part in state)
+                )
             self._group.fingerprint = reduce.fingerprint(self._model)
         if not self._patient:
             return self._attempt()
