@@ -10,7 +10,7 @@ import numpy as np
 
 from ..runtime import cuda_devices
 
-WORDS = 5
+HEADER = 5
 
 
 def buffer_of(group, home):
@@ -34,71 +34,71 @@ class OnHost:
     """Buffer for models on the host, and for single numbers."""
 
     def __init__(self):
-        self._memory, self._buffer = np.empty(WORDS), None
+        self._memory, self._buffer = np.empty(HEADER), None
 
     def reserve(self, size):
         """Allocate memory for this number of values."""
-        if len(self._memory) < WORDS + size:
-            self._memory = np.empty(WORDS + size)
+        if len(self._memory) < HEADER + size:
+            self._memory = np.empty(HEADER + size)
 
-    def _begin(self, packing, words):
+    def _begin(self, packing, header):
         self.reserve(packing.size)
-        self._buffer = self._memory[: WORDS + packing.size]
-        self._buffer[:WORDS] = words
-        return self._buffer[WORDS:]
+        self._buffer = self._memory[: HEADER + packing.size]
+        self._buffer[:HEADER] = header
+        return self._buffer[HEADER:]
 
-    def write(self, packing, words, values):
+    def write(self, packing, header, values):
         """Write the header and the values of this rank."""
-        packing.pack(values, self._begin(packing, words))
+        packing.pack(values, self._begin(packing, header))
 
-    def zero(self, packing, words):
+    def zero(self, packing, header):
         """Write the header, and zeros for the values."""
-        self._begin(packing, words)[:] = 0
+        self._begin(packing, header)[:] = 0
 
     def sum(self, group):
         """All-reduce; return the header of the sum."""
         group.sum(self._buffer)
-        return self._buffer[:WORDS].copy()
+        return self._buffer[:HEADER].copy()
 
     def read(self, packing, like):
         """Return the values, as ``Packing.unpack`` does."""
-        return packing.unpack(self._buffer[WORDS:], like)
+        return packing.unpack(self._buffer[HEADER:], like)
 
 
 class OnDevice:
     """Buffer for a group that sums on devices."""
 
     def __init__(self, home):
-        self._memory, self._buffer, self._near = np.empty(WORDS, like=home), None, None
+        self._memory, self._buffer, self._near = np.empty(HEADER, like=home), None, None
 
     def reserve(self, size):
         """As ``OnHost.reserve``."""
-        if len(self._memory) < WORDS + size:
-            self._memory = np.empty(WORDS + size, like=self._memory)
+        if len(self._memory) < HEADER + size:
+            self._memory = np.empty(HEADER + size, like=self._memory)
 
-    def _begin(self, packing, words, near):
+    def _begin(self, packing, header, near):
         self.reserve(packing.size)
-        self._buffer, self._near = self._memory[: WORDS + packing.size], np.empty(WORDS + near)
-        self._buffer[:WORDS].set(np.array(words, float))
-        return self._buffer[WORDS:]
+        self._buffer, self._near = self._memory[: HEADER + packing.size], np.empty(HEADER + near)
+        self._buffer[:HEADER].set(np.array(header, float))
+        return self._buffer[HEADER:]
 
-    def write(self, packing, words, values):
+    def write(self, packing, header, values):
         """As ``OnHost.write``."""
-        packing.pack(values, self._begin(packing, words, packing.end_on_host(values)))
+        packing.pack(values, self._begin(packing, header, packing.end_on_host(values)))
 
-    def zero(self, packing, words):
+    def zero(self, packing, header):
         """As ``OnHost.zero``; on the device, where the others sum."""
-        self._begin(packing, words, 0).fill(0.0)
+        self._begin(packing, header, 0).fill(0.0)
 
     def sum(self, group):
         """As ``OnHost.sum``; makes the only copy to the host, which synchronises."""
         group.sum(self._buffer)
         self._buffer[: len(self._near)].get(out=self._near)
-        return self._near[:WORDS].copy()
+        return self._near[:HEADER].copy()
 
     def read(self, packing, like):
         """As ``OnHost.read``."""
-        return packing.unpack(self._buffer[WORDS:], like, self._near[WORDS:])
+        return packing.unpack(self._buffer[HEADER:], like, self._near[HEADER:])
 
 
 class Pinned:
@@ -107,7 +107,7 @@ class Pinned:
     def __init__(self, home):
         self._there, self._near, self._buffer, self._sent = (
             np.empty(0, like=home),
-            _pinned(WORDS),
+            _pinned(HEADER),
             None,
             None,
         )
@@ -116,33 +116,33 @@ class Pinned:
         """As ``OnHost.reserve``, on the device and in pinned host memory."""
         if len(self._there) < size:
             self._there = np.empty(size, like=self._there)
-        if len(self._near) < WORDS + size:
-            self._near = _pinned(WORDS + size)
+        if len(self._near) < HEADER + size:
+            self._near = _pinned(HEADER + size)
 
-    def write(self, packing, words, values):
+    def write(self, packing, header, values):
         """As ``OnHost.write``; packs on the device and copies to the host."""
         self.reserve(packing.size)
         if self._sent is not None:
             # the copy to the device of the last sum can still be running, on another stream
             self._sent.synchronize()
-        there, self._buffer = self._there[: packing.size], self._near[: WORDS + packing.size]
+        there, self._buffer = self._there[: packing.size], self._near[: HEADER + packing.size]
         packing.pack(values, there)
-        self._buffer[:WORDS] = words
-        there.get(out=self._buffer[WORDS:])
+        self._buffer[:HEADER] = header
+        there.get(out=self._buffer[HEADER:])
 
-    def zero(self, packing, words):
+    def zero(self, packing, header):
         """As ``OnHost.zero``, without the device, which can be the cause of the failure."""
-        self._buffer = np.zeros(WORDS + packing.size)
-        self._buffer[:WORDS] = words
+        self._buffer = np.zeros(HEADER + packing.size)
+        self._buffer[:HEADER] = header
 
     def sum(self, group):
         """As ``OnHost.sum``."""
         group.sum(self._buffer)
-        return self._buffer[:WORDS].copy()
+        return self._buffer[:HEADER].copy()
 
     def read(self, packing, like):
         """As ``OnHost.read``."""
-        there, near = self._there[: packing.size], self._buffer[WORDS:]
+        there, near = self._there[: packing.size], self._buffer[HEADER:]
         there.set(near)
         self._sent = cuda_devices.cupy().cuda.get_current_stream().record()
         return packing.unpack(there, like, near)

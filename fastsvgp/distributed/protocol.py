@@ -32,11 +32,11 @@ _COMMUNICATORS: dict = {}
 
 
 class Stopped(Exception):
-    """Some rank wants the training to end; ``words`` is the sum of the reasons of all ranks."""
+    """Some rank wants the training to end; ``reasons`` is the sum of the reasons of all ranks."""
 
-    def __init__(self, words):
-        super().__init__(words)
-        self.words = words
+    def __init__(self, reasons):
+        super().__init__(reasons)
+        self.reasons = reasons
 
 
 class Disagreement(ValueError):
@@ -188,9 +188,9 @@ class Communicator:
         public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
         code = zlib.crc32(json.dumps(public).encode())
         low, high = code & 0xFFFF, code >> 16
-        words = np.array([error is not None, low, low**2, high, high**2], float)
-        self.group.sum(words)
-        failed, *bits = words
+        header = np.array([error is not None, low, low**2, high, high**2], float)
+        self.group.sum(header)
+        failed, *bits = header
         if not failed and all(
             self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)
         ):
@@ -228,16 +228,16 @@ class Communicator:
         """
         if self.gone is not None or self.size == 1:
             return
-        words = np.array([LEAVING, 0, 0, 0, 0])
+        header = np.array([LEAVING, 0, 0, 0, 0])
         if self.owed is not None:
-            words = self.owed.answered(words)
+            header = self.owed.answered(header)
         elif hasattr(self.group, "begin_sum"):
-            done = self.group.begin_sum(words)
+            done = self.group.begin_sum(header)
             while not done():
                 yield
         else:
-            self.group.sum(words)
-        if words[0] < self.size * LEAVING:
+            self.group.sum(header)
+        if header[0] < self.size * LEAVING:
             self._said({"error": why, "left": True})
 
     def gathered(self, facts, error=None):
@@ -293,9 +293,9 @@ class Communicator:
         for packing in packings:
             self.buffer(packing, home).reserve(packing.size)
 
-    def judge(self, words, error=None):
+    def judge(self, header, error=None):
         """Raise, on every rank, the error that the header of a sum reports."""
-        failed, indefinite, stop, c, squares = words
+        failed, not_positive_definite, stop, c, squares = header
         if failed:
             said = self._said(
                 {} if error is None or isinstance(error, Stopped) else {"error": described(error)}
@@ -303,7 +303,7 @@ class Communicator:
             rank, message = next(
                 (rank, one["error"]) for rank, one in enumerate(said) if "error" in one
             )
-            again = failed == indefinite
+            again = failed == not_positive_definite
             if isinstance(error, NotPositiveDefinite) and not again:
                 raise mark_reported(RemoteError(rank, message)) from error
             if error is not None and not isinstance(error, Stopped):
@@ -375,27 +375,27 @@ class Share:
         del self.due[0]
         if error is None:
             try:
-                words = 0, 0, 0, self.fingerprint, self.fingerprint**2
+                header = 0, 0, 0, self.fingerprint, self.fingerprint**2
                 (
-                    buffer.zero(packing, words)
+                    buffer.zero(packing, header)
                     if values is None
-                    else buffer.write(packing, words, values)
+                    else buffer.write(packing, header, values)
                 )
             except Exception as failure:
                 error = failure
         if error is not None:
-            stop = error.words if isinstance(error, Stopped) else 0
-            indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(
+            stop = error.reasons if isinstance(error, Stopped) else 0
+            not_positive_definite = isinstance(error, NotPositiveDefinite) and not isinstance(
                 error, InvalidSites
             )
-            buffer.zero(packing, (not stop, indefinite, stop, 0, 0))
+            buffer.zero(packing, (not stop, not_positive_definite, stop, 0, 0))
         self.communicator.judge(buffer.sum(self.communicator.group), error)
         if not self.due:
             self.summed()
         return None if values is None else buffer.read(packing, values)
 
-    def answered(self, words):
+    def answered(self, header):
         """Join the expected sum with this header and zeros; return the header of the sum."""
         buffer = self.communicator.buffer(self.due[0], self.home)
-        buffer.zero(self.due[0], words)
+        buffer.zero(self.due[0], header)
         return buffer.sum(self.communicator.group)

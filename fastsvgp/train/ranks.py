@@ -299,7 +299,7 @@ class RankRecorder(Recorder):
                 return str(end)
             except Stopped as stop:
                 session.pending = None
-                return _reason(stop.words)
+                return _reason(stop.reasons)
             except Disagreement as error:
                 if not reported(error):
                     raise
@@ -370,7 +370,7 @@ class RankRecorder(Recorder):
         try:
             session.tell(pending)
         except Stopped as stop:
-            return _reason(stop.words)
+            return _reason(stop.reasons)
         except BaseException as failure:
             raise self._after(failure) from None
         return reason
@@ -401,6 +401,6 @@ def _heard(error):
     """Do nothing: the other ranks know of the error, or have left."""
 
 
-def _reason(words):
+def _reason(reasons):
     """Return the first reason that some rank has."""
-    return next(name for name, unit in REASONS.items() if words // unit % 2**16)
+    return next(name for name, unit in REASONS.items() if reasons // unit % 2**16)

@@ -14,7 +14,7 @@ from .leaving import tell_at_exit
 from .threads import checked_rows
 
 POLL = 0.01  # seconds
-WORDS = 5  # length of the header
+HEADER = 5  # length of the header
 
 
 class MPIGroup:
@@ -42,7 +42,7 @@ class MPIGroup:
 
     def sum(self, buffer):
         """Sum over the ranks, in place."""
-        if len(buffer) == WORDS and not on_device(buffer):
+        if len(buffer) == HEADER and not on_device(buffer):
             # MPI matches this call with ``begin_sum`` of a rank that ends
             self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Wait()
             return
