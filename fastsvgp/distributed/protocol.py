@@ -149,7 +149,7 @@ class Communicator:
         self.group.sum(buffer)
         found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
         if found[0] >= LEAVING:
-            self.judge((found[0], 0, 0, 0, 0))
+            self.raise_reported((found[0], 0, 0, 0, 0))
         if found != due:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it"
@@ -230,7 +230,7 @@ class Communicator:
             return
         header = np.array([LEAVING, 0, 0, 0, 0])
         if self.owed is not None:
-            header = self.owed.answered(header)
+            header = self.owed.answer(header)
         elif hasattr(self.group, "begin_sum"):
             done = self.group.begin_sum(header)
             while not done():
@@ -260,13 +260,13 @@ class Communicator:
         self.agree(found, error)
         return self.run(due, compute)
 
-    def run(self, sums, compute, summed=lambda: None):
+    def run(self, sums, compute, finished=lambda: None):
         """Return ``compute(share)``; report an error before the last all-reduce in the next one.
 
         sums : the ``Packing`` of each all-reduce, and an array on the device where values are
-        packed, or None; summed : called after the last all-reduce
+        packed, or None; finished : called after the last all-reduce
         """
-        share = Share(self, *sums, summed)
+        share = Share(self, *sums, finished)
         try:
             return compute(share)
         except BaseException as failure:
@@ -293,7 +293,7 @@ class Communicator:
         for packing in packings:
             self.buffer(packing, home).reserve(packing.size)
 
-    def judge(self, header, error=None):
+    def raise_reported(self, header, error=None):
         """Raise, on every rank, the error that the header of a sum reports."""
         failed, not_positive_definite, stop, c, squares = header
         if failed:
@@ -353,12 +353,12 @@ class Share:
 
     due : the ``Packing`` of each all-reduce to come
     home : an array on the device where values are packed, or None
-    summed : called after the last all-reduce
+    finished : called after the last all-reduce
     fingerprint : fingerprint of parameters and arguments that must agree
     """
 
-    def __init__(self, communicator, due, home=None, summed=lambda: None):
-        self.communicator, self.due, self.home, self.summed = communicator, due, home, summed
+    def __init__(self, communicator, due, home=None, finished=lambda: None):
+        self.communicator, self.due, self.home, self.finished = communicator, due, home, finished
         self.fingerprint = 0
 
     def all_reduce(self, values, error=None):
@@ -389,12 +389,12 @@ class Share:
                 error, InvalidSites
             )
             buffer.zero(packing, (not stop, not_positive_definite, stop, 0, 0))
-        self.communicator.judge(buffer.sum(self.communicator.group), error)
+        self.communicator.raise_reported(buffer.sum(self.communicator.group), error)
         if not self.due:
-            self.summed()
+            self.finished()
         return None if values is None else buffer.read(packing, values)
 
-    def answered(self, header):
+    def answer(self, header):
         """Join the expected sum with this header and zeros; return the header of the sum."""
         buffer = self.communicator.buffer(self.due[0], self.home)
         buffer.zero(self.due[0], header)

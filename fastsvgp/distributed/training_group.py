@@ -38,7 +38,7 @@ class TrainingGroup:
         # whether the header-only all-reduce before the next call is done
         self._opened = False
 
-    def afresh(self):
+    def restarted(self):
         """Return the same group for other calls, after the last step, with no shapes recorded."""
         other = copy.copy(self)
         other.pending, other._step, other._call, other._sums, other._opened = None, -1, 0, [], False
@@ -50,11 +50,11 @@ class TrainingGroup:
         self._step, self._call, self._opened = self._step + 1, 0, False
 
     @property
-    def awaited(self):
+    def awaits_first_sum(self):
         """Whether the first all-reduce of this step is still to come."""
         return self._call == 0
 
-    def tell(self, error=None):
+    def report(self, error=None):
         """Join the next all-reduce of the others, and report ``error``.
 
         A training ends with this call on all ranks.
@@ -69,17 +69,17 @@ class TrainingGroup:
 
         Share(self.communicator, [packing], home, opened).all_reduce(None, error)
 
-    def _begin_call(self, due, home):
+    def _begin_call(self, expected, home):
         """Record the expected all-reduces of a call; return its number in the step."""
         at = self._call
-        self._sums[at : at + 1] = [(due[0], home)]
+        self._sums[at : at + 1] = [(expected[0], home)]
         if self._step in (0, 1):
             self._opened = False
             try:
-                self.communicator.reserve(due, home)
+                self.communicator.reserve(expected, home)
             except Exception as error:
                 self.pending = self.pending or error
-            self.tell(self.pending)
+            self.report(self.pending)
         return at
 
     def call(self, sums, compute):
@@ -87,20 +87,20 @@ class TrainingGroup:
 
         Arguments are not compared: the ranks have agreed on them at the start of the training.
         """
-        due, home = sums()
-        at = self._begin_call(due, home)
+        expected, home = sums()
+        at = self._begin_call(expected, home)
 
         def unless_pending(share):
             if self.pending is not None:
                 raise self.pending
             return compute(share)
 
-        def summed():
+        def finished():
             self._call, self._opened = at + 1, False
 
-        return self.communicator.run((due, home), unless_pending, summed)
+        return self.communicator.run((expected, home), unless_pending, finished)
 
-    def looks(self, compute):
+    def as_one_call(self, compute):
         """Call ``compute()``, in which all ranks call ``total`` the same number of times.
 
         A final all-reduce of the same shape lets a rank report a failure after its last ``total``.
@@ -109,7 +109,7 @@ class TrainingGroup:
         """
         at = self._begin_call([NUMBER], None)
         result = compute()
-        self.tell()
+        self.report()
         self._call, self._opened = at + (at > 0), False
         return result
 

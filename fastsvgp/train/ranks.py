@@ -244,7 +244,7 @@ class RankRecorder(Recorder):
     def run(self):
         session = self._session
         session.communicator.agree({"function": "fit"})  # all ranks are ready
-        session.report_new = session.tell
+        session.report_new = session.report
         self._compile()
         with obeyed(ending=session.ending) as self._asked:
             reason, error = self._train(), None
@@ -321,7 +321,7 @@ class RankRecorder(Recorder):
             return mark_reported(error)
         session.report_new = _heard
         try:
-            session.tell(error)
+            session.report(error)
         except BaseException as shared:
             return shared
         return error
@@ -368,7 +368,7 @@ class RankRecorder(Recorder):
             pending = Stopped(REASONS["interrupted"])
         session.pending, session.report_new = None, _heard
         try:
-            session.tell(pending)
+            session.report(pending)
         except Stopped as stop:
             return _reason(stop.reasons)
         except BaseException as failure:

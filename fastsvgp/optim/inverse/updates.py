@@ -58,7 +58,7 @@ class InverseUpdates:
         with blas_threads_for((model, X)):
             if group is None or self.nats is None:
                 return self._refreshed(model, jitter, X, num_data, group)
-            return group.looks(lambda: self._refreshed(model, jitter, X, num_data, group))
+            return group.as_one_call(lambda: self._refreshed(model, jitter, X, num_data, group))
 
     def _refreshed(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior

@@ -54,7 +54,7 @@ class CollapsedSteps(Steps):
 
         In a group all ranks make this call and sum as in a step.
         """
-        more = {} if self._group is None else {"group": self._group.afresh()}
+        more = {} if self._group is None else {"group": self._group.restarted()}
 
         def compute(jitter):
             return optimal_svgp(
@@ -141,8 +141,8 @@ class CollapsedSteps(Steps):
         try:
             return self._loss(vector)
         except BaseException as error:
-            if self._group.awaited and not reported(error):
-                self._group.tell(error)
+            if self._group.awaits_first_sum and not reported(error):
+                self._group.report(error)
             raise
 
     def _follow(self, record):

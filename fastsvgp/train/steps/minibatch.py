@@ -73,7 +73,7 @@ class MinibatchSteps(Steps):
         if self._group is not None:
             self._group.begin_step()
             if self._group.replicating:
-                self._group.tell()
+                self._group.report()
                 state = self._model, self._optimised, self._scheduled
                 self._move_to(
                     *(broadcast.broadcast_record(self._group.group, part) for part in state)
