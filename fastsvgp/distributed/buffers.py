@@ -13,11 +13,11 @@ from ..runtime import cuda_devices
 HEADER = 5
 
 
-def buffer_of(group, home):
-    """Make a buffer for values on the device of ``home``; None is the host."""
-    if home is None:
+def buffer_of(group, device_like):
+    """Make a buffer for values on the device of ``device_like``; None is the host."""
+    if device_like is None:
         return OnHost()
-    return OnDevice(home) if sums_on_device(group) else Pinned(home)
+    return OnDevice(device_like) if sums_on_device(group) else Pinned(device_like)
 
 
 def sums_on_device(group):
@@ -68,8 +68,8 @@ class OnHost:
 class OnDevice:
     """Buffer for a group that sums on devices."""
 
-    def __init__(self, home):
-        self._memory, self._buffer, self._near = np.empty(HEADER, like=home), None, None
+    def __init__(self, device_like):
+        self._memory, self._buffer, self._near = np.empty(HEADER, like=device_like), None, None
 
     def reserve(self, size):
         """As ``OnHost.reserve``."""
@@ -104,9 +104,9 @@ class OnDevice:
 class Pinned:
     """Buffer for a group that sums only on the host."""
 
-    def __init__(self, home):
+    def __init__(self, device_like):
         self._there, self._near, self._buffer, self._sent = (
-            np.empty(0, like=home),
+            np.empty(0, like=device_like),
             _pinned(HEADER),
             None,
             None,

@@ -80,4 +80,4 @@ class RankScale(DataScale):
         return value, int(negative)
 
     def expect(self, packing):
-        self.share.due.insert(0, packing)
+        self.share.expected.insert(0, packing)

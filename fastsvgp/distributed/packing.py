@@ -47,12 +47,14 @@ class Packing:
 
         Values on a device are packed there, and copied to a host buffer in one copy.
         """
-        home = next((value for value in values if on_device(value)), None)
-        there = out if home is None or on_device(out) else np.empty(self.size, like=home)
+        device_like = next((value for value in values if on_device(value)), None)
+        there = (
+            out if device_like is None or on_device(out) else np.empty(self.size, like=device_like)
+        )
         for (kind, shape, at), value in zip(self._items, values, strict=True):
             if np.shape(value) != shape:
                 raise ValueError(
-                    f"a leaf of shape {np.shape(value)} came where one of shape {shape} is due"
+                    f"a leaf of shape {np.shape(value)} came where one of shape {shape} is expected"
                 )
             if kind in ("tril", "symmetric"):
                 packed = there[at].reshape(*shape[:-2], -1)
@@ -69,8 +71,12 @@ class Packing:
 
         near : a host copy of the first ``end_on_host`` numbers of a buffer on a device
         """
-        home = next((value for value in like if on_device(value)), None)
-        there = buffer if home is None or on_device(buffer) else np.asarray(buffer, like=home)
+        device_like = next((value for value in like if on_device(value)), None)
+        there = (
+            buffer
+            if device_like is None or on_device(buffer)
+            else np.asarray(buffer, like=device_like)
+        )
         near = buffer if near is None else near
         return [_as(value, kind, (there if on_device(value) else near)[at], shape)
                 for (kind, shape, at), value in zip(self._items, like, strict=True)]  # fmt: skip

@@ -147,14 +147,14 @@ class Communicator:
         n, r = self.size, self.rank
         buffer = made([1.0, r, r * r, 0.0, 0.0])  # as long as the header with which any call begins
         self.group.sum(buffer)
-        found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        found, expected = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
         if found[0] >= LEAVING:
             self.raise_reported((found[0], 0, 0, 0, 0))
-        if found != due:
+        if found != expected:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it"
-                f" made {found}, where {due} is right. It must add float64 buffers in place, on"
-                " every rank"
+                f" made {found}, where {expected} is right. It must add float64 buffers in"
+                " place, on every rank"
             )
         buffer = made([r + 1.0])
         self.group.broadcast(buffer)
@@ -251,14 +251,14 @@ class Communicator:
         facts, sums : functions without arguments, which return the facts to compare, and the
         expected all-reduces, as in ``run``
         """
-        found, due, error = None, None, None
+        found, expected, error = None, None, None
         try:
-            found, due = facts(), sums()
-            self.reserve(*due)
+            found, expected = facts(), sums()
+            self.reserve(*expected)
         except Exception as failure:
             error = failure
         self.agree(found, error)
-        return self.run(due, compute)
+        return self.run(expected, compute)
 
     def run(self, sums, compute, finished=lambda: None):
         """Return ``compute(share)``; report an error before the last all-reduce in the next one.
@@ -270,28 +270,28 @@ class Communicator:
         try:
             return compute(share)
         except BaseException as failure:
-            if not reported(failure) and share.due:
+            if not reported(failure) and share.expected:
                 if isinstance(failure, KeyboardInterrupt):
                     self.owed = share
                 else:
                     share.all_reduce(None, failure)
             raise
 
-    def buffer(self, packing, home):
-        """Return the buffer for values on the device of ``home``; its memory is reused.
+    def buffer(self, packing, device_like):
+        """Return the buffer for values on the device of ``device_like``; its memory is reused.
 
         Single numbers use a host buffer for any model, to avoid a copy to the device.
         """
-        home = None if packing.single else home
-        place = None if home is None else home.device.id
+        device_like = None if packing.single else device_like
+        place = None if device_like is None else device_like.device.id
         if place not in self._buffers:
-            self._buffers[place] = buffer_of(self.group, home)
+            self._buffers[place] = buffer_of(self.group, device_like)
         return self._buffers[place]
 
-    def reserve(self, packings, home):
+    def reserve(self, packings, device_like):
         """Allocate memory for these all-reduces, which a failing rank needs as well."""
         for packing in packings:
-            self.buffer(packing, home).reserve(packing.size)
+            self.buffer(packing, device_like).reserve(packing.size)
 
     def raise_reported(self, header, error=None):
         """Raise, on every rank, the error that the header of a sum reports."""
@@ -351,14 +351,19 @@ def described(error):
 class Share:
     """The all-reduces of one rank in a call.
 
-    due : the ``Packing`` of each all-reduce to come
-    home : an array on the device where values are packed, or None
+    expected : the ``Packing`` of each all-reduce to come
+    device_like : an array on the device where values are packed, or None
     finished : called after the last all-reduce
     fingerprint : fingerprint of parameters and arguments that must agree
     """
 
-    def __init__(self, communicator, due, home=None, finished=lambda: None):
-        self.communicator, self.due, self.home, self.finished = communicator, due, home, finished
+    def __init__(self, communicator, expected, device_like=None, finished=lambda: None):
+        self.communicator, self.expected, self.device_like, self.finished = (
+            communicator,
+            expected,
+            device_like,
+            finished,
+        )
         self.fingerprint = 0
 
     def all_reduce(self, values, error=None):
@@ -366,13 +371,13 @@ class Share:
 
         None, or an ``error``, contributes zeros; an error is reported to all ranks.
         """
-        if error is None and len(self.due) > 1 and (checks := deferred_checks.pending()):
+        if error is None and len(self.expected) > 1 and (checks := deferred_checks.pending()):
             # now, because a call can be repeated only before its first all-reduce
             check.report_clamped(checks.read(0.0)[1])
-        packing, self.communicator.owed = self.due[0], None
-        buffer = self.communicator.buffer(packing, self.home)
+        packing, self.communicator.owed = self.expected[0], None
+        buffer = self.communicator.buffer(packing, self.device_like)
         buffer.reserve(packing.size)
-        del self.due[0]
+        del self.expected[0]
         if error is None:
             try:
                 header = 0, 0, 0, self.fingerprint, self.fingerprint**2
@@ -390,12 +395,12 @@ class Share:
             )
             buffer.zero(packing, (not stop, not_positive_definite, stop, 0, 0))
         self.communicator.raise_reported(buffer.sum(self.communicator.group), error)
-        if not self.due:
+        if not self.expected:
             self.finished()
         return None if values is None else buffer.read(packing, values)
 
     def answer(self, header):
         """Join the expected sum with this header and zeros; return the header of the sum."""
-        buffer = self.communicator.buffer(self.due[0], self.home)
-        buffer.zero(self.due[0], header)
+        buffer = self.communicator.buffer(self.expected[0], self.device_like)
+        buffer.zero(self.expected[0], header)
         return buffer.sum(self.communicator.group)

@@ -319,8 +319,10 @@ def fingerprint(model):
     """Return a 16-bit fingerprint of a record, without numbers above the diagonals of factors."""
     found = [(kind, value) for _, kind, value in leaves(model) if value is not None]
     packing = _packing_of(tuple((kind, np.shape(value)) for kind, value in found))
-    home = home_of(model)
-    buffer = np.empty(packing.size) if home is None else np.empty(packing.size, like=home)
+    device_like = home_of(model)
+    buffer = (
+        np.empty(packing.size) if device_like is None else np.empty(packing.size, like=device_like)
+    )
     packing.pack([value for _, value in found], buffer)
     return zlib.crc32(kernels.fold_bits(buffer).tobytes()) & 0xFFFF
 

@@ -62,21 +62,21 @@ class TrainingGroup:
         step, call = self._step, self._call
         if step > 0 and call == len(self._sums):
             step, call = step + 1, 0
-        packing, home = self._sums[call] if step > 1 or self._opened else (Packing([]), None)
+        packing, device_like = self._sums[call] if step > 1 or self._opened else (Packing([]), None)
 
         def opened():
             self._opened = True
 
-        Share(self.communicator, [packing], home, opened).all_reduce(None, error)
+        Share(self.communicator, [packing], device_like, opened).all_reduce(None, error)
 
-    def _begin_call(self, expected, home):
+    def _begin_call(self, expected, device_like):
         """Record the expected all-reduces of a call; return its number in the step."""
         at = self._call
-        self._sums[at : at + 1] = [(expected[0], home)]
+        self._sums[at : at + 1] = [(expected[0], device_like)]
         if self._step in (0, 1):
             self._opened = False
             try:
-                self.communicator.reserve(expected, home)
+                self.communicator.reserve(expected, device_like)
             except Exception as error:
                 self.pending = self.pending or error
             self.report(self.pending)
@@ -87,8 +87,8 @@ class TrainingGroup:
 
         Arguments are not compared: the ranks have agreed on them at the start of the training.
         """
-        expected, home = sums()
-        at = self._begin_call(expected, home)
+        expected, device_like = sums()
+        at = self._begin_call(expected, device_like)
 
         def unless_pending(share):
             if self.pending is not None:
@@ -98,7 +98,7 @@ class TrainingGroup:
         def finished():
             self._call, self._opened = at + 1, False
 
-        return self.communicator.run((expected, home), unless_pending, finished)
+        return self.communicator.run((expected, device_like), unless_pending, finished)
 
     def as_one_call(self, compute):
         """Call ``compute()``, in which all ranks call ``total`` the same number of times.

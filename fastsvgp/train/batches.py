@@ -143,7 +143,7 @@ NAMES = "X", "Y", "weights"  # of the arrays in a batch
 
 
 class OnDevice:
-    """The batches of a ``Batches`` on the device of ``home``.
+    """The batches of a ``Batches`` on the device of ``device_like``.
 
     Data on the host are read one step ahead, while the device works, and copied asynchronously.
     Only one batch is on the device at a time; a batch of all rows stays there. All work on the
@@ -151,8 +151,8 @@ class OnDevice:
     Data on the device are therefore not read ahead.
     """
 
-    def __init__(self, batches, home):
-        self._batches, self._home, self.seed = batches, home, batches.seed
+    def __init__(self, batches, device_like):
+        self._batches, self._device_like, self.seed = batches, device_like, batches.seed
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
         self.group = batches.group
         self._reader = None if batches.on_device else ThreadPoolExecutor(1)
@@ -160,13 +160,15 @@ class OnDevice:
 
     def reseeded(self, seed):
         """Return the same data in the order of another seed."""
-        return OnDevice(self._batches.reseeded(seed), self._home)
+        return OnDevice(self._batches.reseeded(seed), self._device_like)
 
     def at(self, step):
         """As ``Batches.at``, on the device."""
         if self._kept is not None:
             return self._kept
-        batch = devices.all_like(self._home, **dict(zip(NAMES, self._read(step), strict=False)))
+        batch = devices.all_like(
+            self._device_like, **dict(zip(NAMES, self._read(step), strict=False))
+        )
         if self.size == self.num_data:
             self._kept = batch
         return batch
@@ -177,7 +179,7 @@ class OnDevice:
 
     def inputs(self, rows):
         """As ``Batches.inputs``, on the device."""
-        return devices.all_like(self._home, X=self._asked(self._batches.inputs, rows))[0]
+        return devices.all_like(self._device_like, X=self._asked(self._batches.inputs, rows))[0]
 
     def _asked(self, function, *args):
         """Call a function of the batches, after any read in progress."""

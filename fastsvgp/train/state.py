@@ -124,13 +124,15 @@ def started(fresh, resume):
     if resume is None:
         return fresh
     state = read(resume, fresh)
-    home = devices.home_of(fresh.model)
-    if home is None:
+    device_like = devices.home_of(fresh.model)
+    if device_like is None:
         return state
     parts = {name: getattr(state, name) for name in ("model", "optimiser", "best", "control")}
     moved = {name: devices.to_device(part) for name, part in parts.items() if part is not None}
     return replace(
-        state, **moved, spread=None if state.spread is None else devices.like(state.spread, home)
+        state,
+        **moved,
+        spread=None if state.spread is None else devices.like(state.spread, device_like),
     )
 
 

@@ -93,7 +93,7 @@ def sampled_training(
     units = _num_units(model, own.basis_size)
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(own.control, gaussian, len(X))
-    home = devices.home_of(model)
+    device_like = devices.home_of(model)
     settings = asked.settings(
         total=steps,
         optimiser=optimiser,
@@ -106,7 +106,7 @@ def sampled_training(
         model,
         begun(optimiser, model),
         None,
-        spread=None if gaussian else np.zeros(len(X), like=home),
+        spread=None if gaussian else np.zeros(len(X), like=device_like),
         seed=batches.seed,
         num_data=batches.num_data,
         batch_size=batches.size,
@@ -117,8 +117,8 @@ def sampled_training(
     state = started(fresh, resume)
     batches = (
         batches.reseeded(state.seed)
-        if home is None
-        else OnDevice(batches.reseeded(state.seed), home)
+        if device_like is None
+        else OnDevice(batches.reseeded(state.seed), device_like)
     )
     state, jitter = _settled(state, batches, jitter)
     state = _with_control(state, own.control, points, batches, resume, jitter)

@@ -49,15 +49,15 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     )
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
-    home = devices.home_of(model)
-    X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
+    device_like = devices.home_of(model)
+    X, Y = devices.all_like(device_like, X=whole("X", X), Y=whole("Y", Y))
 
     def checked(X, Y):
         return check.parameters(
             state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ())
         )
 
-    weights = None if weights is None else devices.like(weights, home)
+    weights = None if weights is None else devices.like(weights, device_like)
     try:
         _, dtype = checked(X, Y) if weights is None else weighing.through(checked, X, Y, weights)[0]
     except BadEntry as error:

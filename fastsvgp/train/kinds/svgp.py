@@ -275,9 +275,9 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
         **request.about,
     )
     state = started(fresh, request.resume)
-    batches, home = batches.reseeded(state.seed), devices.home_of(model)
-    if home is not None:
-        batches = OnDevice(batches, home)
+    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
+    if device_like is not None:
+        batches = OnDevice(batches, device_like)
     try:
         with deferred_checks.synchronous():
             dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
