@@ -26,7 +26,7 @@ class _Watch:
 
 
 def _watch():
-    """The handler of the ``remembered`` that is open, or None."""
+    """The handler of the ``collect_signals`` that is open, or None."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, *ENDING)]
     return next((handler for handler in handlers if isinstance(handler, _Watch)), None)
 
@@ -36,7 +36,7 @@ def _in_main_thread():
 
 
 @contextmanager
-def remembered(ending=False, hung_up=None):
+def collect_signals(ending=False, hung_up=None):
     """A list that is empty until Ctrl-C is pressed or, with ``ending``, SIGTERM or SIGHUP comes; it holds their numbers.
 
     The ``KeyboardInterrupt`` of Ctrl-C comes as ever, and one for the others. But where it lands in
@@ -46,7 +46,7 @@ def remembered(ending=False, hung_up=None):
     closes a terminal may send two at once, and the first is being obeyed.
 
     Only what nobody else handles is watched, and only from the main thread, where signals arrive;
-    under ``nohup`` SIGHUP stays ignored. Inside another ``remembered`` this is the list of that
+    under ``nohup`` SIGHUP stays ignored. Inside another ``collect_signals`` this is the list of that
     one. At the end all handlers are as they were. ``hung_up`` is called first at a SIGHUP.
     """
     outer = _watch()
@@ -70,16 +70,16 @@ def remembered(ending=False, hung_up=None):
 
 
 @contextmanager
-def obeyed(ending):
-    """``remembered`` for a training: the first signal waits; in the end SIGTERM and SIGHUP do what they would have done at once.
+def stop_after_step(ending):
+    """``collect_signals`` for a training: the first signal waits; SIGTERM and SIGHUP are raised again at the end.
 
     The first is noted and no more: a loop that looks at the list after each step ends with all of
     that step done. From the second signal on Ctrl-C raises, wherever it lands. Inside a
-    ``remembered`` the first signal waits for as long as this is open.
+    ``collect_signals`` the first signal waits for as long as this is open.
     """
     nested, asked = _watch() is not None, []
     try:
-        with remembered(ending) as asked:
+        with collect_signals(ending) as asked:
             # one of no signal where others handle them all, and in threads that get none
             watch = (_watch() if _in_main_thread() else None) or _Watch(None)
             before, watch.waits = watch.waits, True

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import Diverged
 from ..records import replace
-from ..runtime.signals import obeyed
+from ..runtime.signals import stop_after_step
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
 
@@ -71,7 +71,7 @@ class Recorder:
 
     def run(self):
         """Train until the plan, the steps or a signal end it: ``(model, FitInfo)``."""
-        with obeyed(ending=self._plan.checkpoints.path is not None) as self._asked:
+        with stop_after_step(ending=self._plan.checkpoints.path is not None) as self._asked:
             reason = self._train()
             # without a new step an older checkpoint stays
             if reason != "interrupted" or self._state.step > self._begun:

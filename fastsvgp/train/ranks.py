@@ -31,7 +31,7 @@ from ..distributed.protocol import (
 from ..distributed.training_group import TrainingGroup
 from ..errors import Diverged, warn
 from ..records import leaves, replace
-from ..runtime.signals import obeyed
+from ..runtime.signals import stop_after_step
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .loop import Ended, Recorder
@@ -246,7 +246,7 @@ class RankRecorder(Recorder):
         session.communicator.agree({"function": "fit"})  # all ranks are ready
         session.report_new = session.report
         self._compile()
-        with obeyed(ending=session.ending) as self._asked:
+        with stop_after_step(ending=session.ending) as self._asked:
             reason, error = self._train(), None
             try:
                 if reason != "interrupted" or self._state.step > self._begun:

@@ -273,7 +273,7 @@ def test_the_first_ctrl_c_waits_for_the_end_of_the_step(
     expected, _ = fs.fit(model, X, Y, steps=steps, **options)
     signalling(monkeypatch, minibatch, name, 4, times)
     # as on the command line
-    with interrupts.remembered(ending=True) if total == 4 else contextlib.nullcontext():
+    with interrupts.collect_signals(ending=True) if total == 4 else contextlib.nullcontext():
         got, info = fs.fit(model, X, Y, steps=total, checkpoint=tmp_path / "c.npz", **options)
     assert (
         info.interrupted

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import check
 from ...records.typed import ArrayLike, Seed
-from ...runtime.signals import remembered
+from ...runtime.signals import collect_signals
 from ..routine import seed_of
 from ..scaling import Scale, constant, usable_rows
 from ..searching import Start
@@ -145,7 +145,7 @@ def search(
     equal = constant(np.ptp(targets), targets)
     rows = Rows(inputs, np.zeros(len(targets)) if equal else raw.y(targets), w)
     plan = Plan(seconds, by_work, given)
-    with remembered() as asked:
+    with collect_signals() as asked:
         stages = _stages_of(rows, raw, ranks, plan, seed, tell or (lambda line: None))
         interrupted = _run(stages, asked)
         ending = LastPosterior(stages, rows, plan)
