@@ -32,7 +32,7 @@ from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
 from .kinds import deep, qsgp, sgpr  # noqa: F401, for their registration
 from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
-from .loop import Plan
+from .loop import LoopOptions
 
 Inverse: TypeAlias = InverseUpdates | Literal[False] | None
 SVGPT = TypeVar("SVGPT", bound=SVGP)
@@ -378,7 +378,7 @@ def _fitted(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if resume is not None:
         resume = files.as_path("fit: `resume`", resume)
-    plan = Plan(
+    plan = LoopOptions(
         steps=count("steps", steps, 0),
         callback=callback,
         patience=count("patience", patience),

@@ -34,7 +34,7 @@ from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
-from .loop import Plan, Recorder
+from .loop import LoopOptions, Recorder
 from .natural_steps import natural_steps
 from .state import TrainingState, settled, started
 from .steps import Snapshot, Steps
@@ -251,7 +251,9 @@ def em(
     sizes: dict[str, Any] = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
     state = replace(state, model=settled(state.model, dtype))
-    plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
+    plan = LoopOptions(
+        rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume)
+    )
     steps = _Rounds(state, X, Y, settings, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
     told = {

@@ -15,7 +15,7 @@ from .info import FitInfo, StepInfo
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopOptions:
     """Options of the training loop: arguments of ``fit`` with the same names."""
 
     steps: int
@@ -30,7 +30,7 @@ class Plan:
     until: float | None = None  # of ``time.perf_counter``
 
 
-class Ended(Exception):
+class StopTraining(Exception):
     """Raised to end the training; its text is the reason."""
 
 
@@ -44,7 +44,7 @@ class Recorder:
     state : TrainingState
         State to begin with, as ``started`` returns it.
     steps : Steps
-    plan : Plan
+    plan : LoopOptions
         Options of the loop, as ``fit`` passes them.
 
     Examples
@@ -67,23 +67,23 @@ class Recorder:
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
         self._begun, self._started = state.step, time.perf_counter() - state.seconds
-        self._asked = []
+        self._signals = []
 
     def run(self):
         """Train until the plan, the steps or a signal end it: ``(model, FitInfo)``."""
-        with stop_after_step(ending=self._plan.checkpoints.path is not None) as self._asked:
+        with stop_after_step(ending=self._plan.checkpoints.path is not None) as self._signals:
             reason = self._train()
             # without a new step an older checkpoint stays
             if reason != "interrupted" or self._state.step > self._begun:
                 self._save()
-            if reason != "interrupted" and not self._asked:
+            if reason != "interrupted" and not self._signals:
                 # After the checkpoint, which holds only the regular validations: a resumed training
                 # must not depend on where the first one ended.
                 try:
                     self._validate(at_end=True)
                 except KeyboardInterrupt:
                     reason = "interrupted"
-        end, reason = self._whole_state(), "interrupted" if self._asked else reason
+        end, reason = self._whole_state(), "interrupted" if self._signals else reason
         model, more = end.model if end.best is None else end.best, {}
         try:  # the checkpoint is written, and a signal that ends the process has ended it
             more = self._steps.at_end(model)
@@ -105,10 +105,10 @@ class Recorder:
         total, checkpoints = self._plan.steps, self._plan.checkpoints
         try:
             self._validate()  # due if an interrupt hit the last validation
-            self._heed()
+            self._check_stop()
             if self._state.step < total:
                 self._steps.run(total - self._state.step, self._record)
-        except Ended as end:
+        except StopTraining as end:
             return str(end)
         except KeyboardInterrupt:
             return "interrupted"
@@ -122,8 +122,8 @@ class Recorder:
             raise
         return "steps" if self._state.step >= total else "converged"
 
-    def _record(self, value, retried, **told):
-        """Record a step, call back, and raise ``Ended`` if the training ends with it."""
+    def _record(self, value, retried, **step_info):
+        """Record a step, call back, and raise ``StopTraining`` if the training ends with it."""
         state, plan = self._state, self._plan
         self._values.append(value)
         trend = state.trend.observe(value, plan.smoothing, plan.tolerance)
@@ -137,22 +137,22 @@ class Recorder:
                 self._steps.snapshot.seen(),
                 trend.smoothed,
                 time.perf_counter() - self._started,
-                **told,
+                **step_info,
             )
             if plan.callback(state.step, value, info):
-                raise Ended("callback")
-        self._heed()
+                raise StopTraining("callback")
+        self._check_stop()
 
-    def _heed(self):
-        """Raise ``Ended`` after a signal, when the time is over, or when patience is."""
+    def _check_stop(self):
+        """Raise ``StopTraining`` after a signal, when the time is over, or when patience is."""
         state, plan = self._state, self._plan
-        if self._asked:
-            raise Ended("interrupted")
+        if self._signals:
+            raise StopTraining("interrupted")
         if plan.until is not None and time.perf_counter() > plan.until and state.step < plan.steps:
-            raise Ended("seconds")
+            raise StopTraining("seconds")
         trend = state.trend if plan.validate is None else state.validation
         if plan.patience is not None and trend.waited >= plan.patience and state.step < plan.steps:
-            raise Ended("patience")
+            raise StopTraining("patience")
 
     def _validate(self, at_end=False):
         """Validate the model if that is due and not done yet."""

@@ -34,7 +34,7 @@ from ..records import leaves, replace
 from ..runtime.signals import stop_after_step
 from .arguments import rows as data_rows
 from .info import FitInfo
-from .loop import Ended, Recorder
+from .loop import Recorder, StopTraining
 
 log = logging.getLogger("fastsvgp")
 # reasons to stop, as numbers in a header: their sum counts the ranks for each
@@ -246,12 +246,12 @@ class RankRecorder(Recorder):
         session.communicator.agree({"function": "fit"})  # all ranks are ready
         session.report_new = session.report
         self._compile()
-        with stop_after_step(ending=session.ending) as self._asked:
+        with stop_after_step(ending=session.ending) as self._signals:
             reason, error = self._train(), None
             try:
                 if reason != "interrupted" or self._state.step > self._begun:
                     self._save()
-                if reason != "interrupted" and not self._asked and session.pending is None:
+                if reason != "interrupted" and not self._signals and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
                 error = _of_our_own(failure)
@@ -295,7 +295,7 @@ class RankRecorder(Recorder):
             try:
                 self._steps.run(total - self._state.step, self._record)
                 break
-            except Ended as end:
+            except StopTraining as end:
                 return str(end)
             except Stopped as stop:
                 session.pending = None
@@ -335,36 +335,36 @@ class RankRecorder(Recorder):
         )
         return error
 
-    def _record(self, value, retried, **told):
+    def _record(self, value, retried, **step_info):
         session = self._session
         try:
-            super()._record(value, retried, **told)
-        except Ended as end:
+            super()._record(value, retried, **step_info)
+        except StopTraining as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
             session.pending = _of_our_own(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:
-            raise Ended("patience")  # a function of all-reduced numbers, so all ranks stop
+            raise StopTraining("patience")  # a function of all-reduced numbers, so all ranks stop
 
-    def _heed(self):
+    def _check_stop(self):
         """Stop for reasons that only this rank knows."""
         state, plan = self._state, self._plan
-        if self._asked:
-            raise Ended("interrupted")
+        if self._signals:
+            raise StopTraining("interrupted")
         if (
             plan.validate is not None
             and plan.patience is not None
             and state.validation.waited >= plan.patience
         ):
-            raise Ended("patience")
+            raise StopTraining("patience")
 
     def _closed(self, reason, error):
         """Agree on the reason why all ranks end; raise if one failed after the last step."""
         session = self._session
         pending = error or session.pending
-        if pending is None and self._asked:
+        if pending is None and self._signals:
             pending = Stopped(REASONS["interrupted"])
         session.pending, session.report_new = None, _heard
         try:

@@ -10,7 +10,7 @@ import fastsvgp as fs
 from fastsvgp import models
 from fastsvgp.records import leaf, record, replace
 from fastsvgp.train.checkpoints import Checkpoints
-from fastsvgp.train.loop import Plan, Recorder
+from fastsvgp.train.loop import LoopOptions, Recorder
 from fastsvgp.train.state import TrainingState, started
 from fastsvgp.train.steps import Snapshot, Steps
 
@@ -72,7 +72,7 @@ def recorder(
 ):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
-    plan = Plan(steps=9, callback=None, patience=None, tolerance=0.0, smoothing=0.0, validate=None, validate_every=2,
+    plan = LoopOptions(steps=9, callback=None, patience=None, tolerance=0.0, smoothing=0.0, validate=None, validate_every=2,
                 checkpoints=checkpoints)  # fmt: skip
     steps = InPlace(state, limit, amid)
     return Recorder(state, steps, replace(plan, **changes)), steps

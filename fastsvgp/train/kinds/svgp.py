@@ -113,7 +113,7 @@ def minibatch_training(
     ----------
     model, X, Y, resume, jitter, rng
         As passed to ``fit``.
-    plan : Plan
+    plan : LoopOptions
         Options of the training loop; its ``steps`` and ``validate_every`` can be None.
     about : dict
         Fields of ``TrainingState``.

@@ -74,10 +74,10 @@ class Steps:
     ...         for _ in range(count):
     ...             self.model, info = fs.natural_step(self.model, X, Y, step_size=0.3)
     ...             self.snapshot = Snapshot(lambda model=self.model: model)
-    ...             told = dict(epoch=1.0, step_size=None, natural_step_size=0.3, jitter=1e-6)
-    ...             record(info.value, False, **told)
+    ...             step_info = dict(epoch=1.0, step_size=None, natural_step_size=0.3, jitter=1e-6)
+    ...             record(info.value, False, **step_info)
     >>> steps = Natural(model)
-    >>> steps.run(5, lambda value, retried, **told: None)
+    >>> steps.run(5, lambda value, retried, **step_info: None)
     >>> fs.elbo(steps.snapshot.seen(), X, Y) > fs.elbo(model, X, Y)
     True
     """
@@ -95,8 +95,8 @@ class Steps:
     def run(self, count, record):
         """Take ``count`` steps, or fewer if they have converged.
 
-        After each step call ``record(value, retried, **told)`` with the objective, whether the step
-        needed more jitter than requested, and the fields of ``StepInfo`` that the recorder does not
-        know. ``record`` raises an exception to end the training; do not catch it.
+        After each step call ``record(value, retried, **step_info)`` with the objective, whether the
+        step needed more jitter than requested, and the fields of ``StepInfo`` that the recorder
+        does not know. ``record`` raises an exception to end the training; do not catch it.
         """
         raise NotImplementedError

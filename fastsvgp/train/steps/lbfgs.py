@@ -13,7 +13,7 @@ from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
 from ...runtime.deferred_checks import on_device
 from ..jitter_retries import with_more_jitter
-from ..loop import Ended
+from ..loop import StopTraining
 from .base import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -162,7 +162,7 @@ class CollapsedSteps(Steps):
                     self._together(vector)
                 else:
                     self._accept(value, vector, record)
-            except Ended as end:
+            except StopTraining as end:
                 ended = end
             except BaseException as error:
                 if reported(error):

@@ -52,10 +52,10 @@ class MinibatchSteps(Steps):
 
     def run(self, count, record):
         for _ in range(count):
-            value, told = self._take()
+            value, step_info = self._take()
             self._step += 1
             epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
-            record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
+            record(value, step_info["jitter"] > self._jitter, epoch=epoch, **step_info)
 
     def rehearse(self):
         """Compute the bound of a single row and discard it, to compile what a step needs."""
