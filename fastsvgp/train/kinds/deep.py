@@ -14,15 +14,15 @@ from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
 from .svgp import (
-    Movers,
+    Optimisers,
     Request,
-    begun_with,
     check_moving,
-    held_of,
-    natural_of,
+    fixed_among,
+    natural_schedule,
     own_options,
     paths,
     recorder,
+    with_default,
 )
 
 SAMPLES = 2  # draws per row: one and its negative
@@ -81,14 +81,14 @@ def deep_training(
             " have no effect"
         )
     fixed = hidden_means(model) if fixed is None else fixed
-    movers, hidden = _movers(
-        model, begun_with(optimiser, fixed), own.natural_step_size, own.inverse_updates
+    optimisers, hidden = _assign_leaves(
+        model, with_default(optimiser, fixed), own.natural_step_size, own.inverse_updates
     )
     random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
     request = Request(
         model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
     )
-    return recorder(request, partial(LayeredSteps, hidden=hidden), movers, random, checked)
+    return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, checked)
 
 
 models.register(DeepGP, fit=deep_training)
@@ -103,19 +103,19 @@ def hidden_means(model):
     return tuple(mean for mean in means if any(matches(path, (mean,)) for path in found))
 
 
-def _movers(model, optimiser, natural_step_size, inverse_updates):
-    """Return the ``Movers``, and the hidden layers whose posteriors take natural updates."""
+def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
+    """Return the ``Optimisers``, and the hidden layers whose posteriors take natural updates."""
     *below, last = model.layers
     top = f"layers.{len(below)}.posterior"
     if natural_step_size is not None:
         with naming_layer(len(below)):
             check_natural("fit", last.posterior, 1.0)
-    natural, optimiser = natural_of(model, last.posterior, top, natural_step_size, optimiser)
+    natural, optimiser = natural_schedule(model, last.posterior, top, natural_step_size, optimiser)
     hidden = []
     for number, layer in enumerate(below):
         q, path = layer.posterior, f"layers.{number}.posterior"
         sites = paths(path, q.held_fields)
-        if sites and not held_of(optimiser, sites):
+        if sites and not fixed_among(optimiser, sites):
             kind = type(q).__name__
             raise TypeError(
                 f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and"
@@ -136,14 +136,14 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
                 f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]`"
                 f" {why}; leave `natural_step_size` out, or name {path!r} in `fixed`"
             ) from error
-        if not held_of(optimiser, moved):
+        if not fixed_among(optimiser, moved):
             hidden.append(number)
             optimiser = optimiser.fixing(moved)
     inverse = _updates(model, optimiser, inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(_factors(model, inverse.layers))
     check_moving(model, optimiser, natural)
-    return Movers(optimiser, natural, inverse), tuple(hidden)
+    return Optimisers(optimiser, natural, inverse), tuple(hidden)
 
 
 def _updates(model, optimiser, asked):

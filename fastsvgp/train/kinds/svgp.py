@@ -151,17 +151,19 @@ def minibatch_training(
     q = getattr(model, "posterior", Posterior)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
-    movers = _movers(model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates)
-    _check_inverse(movers.inverse, weights, random)
+    optimisers = _assign_leaves(
+        model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates
+    )
+    _check_inverse(optimisers.inverse, weights, random)
     steps = (
         MinibatchSteps
         if plan.group is not None
-        else _captured(own.graph, model, movers, random, own.m_steps)
+        else _captured(own.graph, model, optimisers, random, own.m_steps)
     )
     request = Request(
         model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
     )
-    return recorder(request, steps, movers, random, checked or _checked)
+    return recorder(request, steps, optimisers, random, checked or _checked)
 
 
 def _check_weights(weights, model):
@@ -205,12 +207,12 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _captured(graph, model, movers, random, m_steps):
+def _captured(graph, model, optimisers, random, m_steps):
     """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
     if graph is False:
         return MinibatchSteps
     reason = reason_against(
-        model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
+        model, optimisers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
     )
     if reason is None:
         return CapturedSteps
@@ -221,7 +223,7 @@ def _captured(graph, model, movers, random, m_steps):
     return MinibatchSteps
 
 
-class Movers(NamedTuple):
+class Optimisers(NamedTuple):
     """The optimiser of fields that the others leave; natural steps and inverse updates, or None."""
 
     optimiser: Any
@@ -229,10 +231,13 @@ class Movers(NamedTuple):
     inverse: Any
 
 
-def recorder(request, steps: Callable[..., Steps], movers, random, checked):
+def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     """Make the ``Recorder`` of a training by ``steps``, a subclass of ``MinibatchSteps``.
 
-    request : Request; movers : Movers; random : dict of int; checked : see ``minibatch_training``
+    request : Request
+    optimisers : Optimisers
+    random : dict of int
+    checked : see ``minibatch_training``
     """
     model, X, plan, own = request.model, request.X, request.plan, request.options
     size = count("batch_size", request.batch_size) or 1024
@@ -244,8 +249,8 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
         plan.validate_every or -(-batches.per_epoch // per_round),
     )
     plan = replace(plan, steps=total, validate_every=every)
-    movers = Movers(*(lasting(mover, total) for mover in movers))
-    optimiser, natural, inverse = movers
+    optimisers = Optimisers(*(lasting(one, total) for one in optimisers))
+    optimiser, natural, inverse = optimisers
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
@@ -286,7 +291,7 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(request.jitter, dtype)
-    return recording(state, steps(state, batches, movers, random, jitter, dtype), plan)
+    return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
 
 
 def _dtype(checked, model, X, Y, weights=None):
@@ -305,27 +310,27 @@ def _checked(model, X, Y):
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
-def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
-    optimiser = begun_with(optimiser, fixed or ())
-    natural, optimiser = natural_of(model, q, "posterior", natural_step_size, optimiser)
+def _assign_leaves(model, q, optimiser, fixed, natural_step_size, inverse_updates):
+    optimiser = with_default(optimiser, fixed or ())
+    natural, optimiser = natural_schedule(model, q, "posterior", natural_step_size, optimiser)
     inverse = _updates(model, q, optimiser, inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
     check_moving(model, optimiser, natural)
-    return Movers(optimiser, natural, inverse)
+    return Optimisers(optimiser, natural, inverse)
 
 
-def begun_with(optimiser, fixed):
+def with_default(optimiser, fixed):
     """Return the given or the default optimiser, with these fields fixed too."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     return (adam() if optimiser is None else optimiser).fixing(fixed)
 
 
-def natural_of(model, q, path, natural_step_size, optimiser):
+def natural_schedule(model, q, path, natural_step_size, optimiser):
     """Return the schedule of natural steps of q at this path, or None, and the other optimiser."""
     moved = paths(path, q.natural_fields)
-    held = held_of(optimiser, moved)
+    held = fixed_among(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
         natural_step_size = (
             NATURAL_STEP
@@ -349,7 +354,7 @@ def natural_of(model, q, path, natural_step_size, optimiser):
     return natural, optimiser.fixing(moved)
 
 
-def held_of(optimiser, moved):
+def fixed_among(optimiser, moved):
     """Return the fixed names of an optimiser that cover some of these paths."""
     return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
 

@@ -24,12 +24,12 @@ from .minibatch import MinibatchSteps
 log = logging.getLogger("fastsvgp")
 
 
-def reason_against(model, movers, random, m_steps, ours=True):
+def reason_against(model, optimisers, random, m_steps, ours=True):
     """Return the reason why steps cannot be captured; None if they can.
 
     ``ours`` : refuse classes from outside this package
     """
-    optimiser, natural, inverse = movers
+    optimiser, natural, inverse = optimisers
     if devices.home_of(model) is None:
         return "the model is on the host"
     if type(model) is not SVGP:

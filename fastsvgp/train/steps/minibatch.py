@@ -22,16 +22,16 @@ log = logging.getLogger("fastsvgp")
 
 
 class MinibatchSteps(Steps):
-    """Steps from ``state``, a ``TrainingState``, by ``movers``, without updates in place.
+    """Steps from ``state``, a ``TrainingState``, by ``optimisers``, without updates in place.
 
     A step is a round of ``state.e_steps`` natural steps, each on its own batch, and
     ``state.m_steps`` steps of the optimiser: the first on the last of these batches, others on new
     ones.
     """
 
-    def __init__(self, state, batches, movers, random, jitter, dtype):
+    def __init__(self, state, batches, optimisers, random, jitter, dtype):
         self._e_steps, self._m_steps = state.e_steps, state.m_steps
-        self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
+        self._batches, (self._optimiser, self._natural, self._inverse) = batches, optimisers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
