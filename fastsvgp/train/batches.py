@@ -156,7 +156,7 @@ class OnDevice:
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
         self.group = batches.group
         self._reader = None if batches.on_device else ThreadPoolExecutor(1)
-        self._step = self._ahead = self._kept = None
+        self._step = self._ahead = self._cached = None
 
     def reseeded(self, seed):
         """Return the same data in the order of another seed."""
@@ -164,24 +164,26 @@ class OnDevice:
 
     def at(self, step):
         """As ``Batches.at``, on the device."""
-        if self._kept is not None:
-            return self._kept
+        if self._cached is not None:
+            return self._cached
         batch = devices.all_like(
             self._device_like, **dict(zip(NAMES, self._read(step), strict=False))
         )
         if self.size == self.num_data:
-            self._kept = batch
+            self._cached = batch
         return batch
 
     def rows(self, step):
         """As ``Batches.rows``, on the host."""
-        return self._asked(self._batches.rows, step)
+        return self._between_reads(self._batches.rows, step)
 
     def inputs(self, rows):
         """As ``Batches.inputs``, on the device."""
-        return devices.all_like(self._device_like, X=self._asked(self._batches.inputs, rows))[0]
+        return devices.all_like(
+            self._device_like, X=self._between_reads(self._batches.inputs, rows)
+        )[0]
 
-    def _asked(self, function, *args):
+    def _between_reads(self, function, *args):
         """Call a function of the batches, after any read in progress."""
         return (
             function(*args)
@@ -202,4 +204,4 @@ class OnDevice:
 
     def locate(self, error, step):
         """As ``Batches.locate``."""
-        self._asked(self._batches.locate, error, step)
+        self._between_reads(self._batches.locate, error, step)

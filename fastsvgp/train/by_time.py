@@ -13,8 +13,8 @@ TIMED = 20  # steps that are timed to predict the number of steps, if a schedule
 PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "note"
 
 
-def fitted(fit, model, X, Y, seconds, asked):
-    """Run ``fit(model, X, Y, until=..., **asked)`` for ``seconds``, compilation not counted.
+def fitted(fit, model, X, Y, seconds, options):
+    """Run ``fit(model, X, Y, until=..., **options)`` for ``seconds``, compilation not counted.
 
     A first step, whose result is discarded, compiles everything that steps need. If a schedule of
     "all" steps needs their number, it is predicted from ``TIMED`` further steps, also discarded.
@@ -23,10 +23,10 @@ def fitted(fit, model, X, Y, seconds, asked):
     if not 0 < seconds < math.inf:
         raise ValueError(f"fit: `seconds` must be positive and finite, got {seconds:g}")
     for name in ("steps", "epochs"):
-        if asked[name] is not None:
+        if options[name] is not None:
             raise ValueError(f"fit: `seconds` and `{name}` both say how long; give one of them")
-    pilot = asked | dict.fromkeys(PILOT) | {"resume": None, "until": math.inf}
-    if asked["callback"] is not None:
+    pilot = options | dict.fromkeys(PILOT) | {"resume": None, "until": math.inf}
+    if options["callback"] is not None:
         pilot["callback"] = lambda *_: None
     began = time.perf_counter()
     fit(model, X, Y, None, **pilot | {"steps": 1})
@@ -36,8 +36,8 @@ def fitted(fit, model, X, Y, seconds, asked):
     )
     began = time.perf_counter()
     steps = None
-    if schedules.last_all(asked.values()):
+    if schedules.last_all(options.values()):
         fit(model, X, Y, None, **pilot | {"steps": TIMED})
         each = (time.perf_counter() - began) / TIMED
         steps = max(int((seconds - TIMED * each) / each), 1)
-    return fit(model, X, Y, None, **asked | {"steps": steps}, until=began + seconds)
+    return fit(model, X, Y, None, **options | {"steps": steps}, until=began + seconds)

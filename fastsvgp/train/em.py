@@ -29,14 +29,14 @@ from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
 from ..sites.vgp import VGP
-from . import asked, data_digests
+from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
 from .loop import LoopOptions, Recorder
 from .natural_steps import natural_steps
-from .state import TrainingState, settled, started
+from .state import TrainingState, cast_model, started
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -244,13 +244,13 @@ def em(
         for path in free_paths(model, settings.fixed)
         if path.partition(".")[0] not in ("posterior", "sites")
     ]
-    about["settings"] = asked.settings(
+    about["settings"] = comparison.settings(
         total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
     )
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
     sizes: dict[str, Any] = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
-    state = replace(state, model=settled(state.model, dtype))
+    state = replace(state, model=cast_model(state.model, dtype))
     plan = LoopOptions(
         rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume)
     )

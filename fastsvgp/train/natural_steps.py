@@ -227,11 +227,11 @@ class Walk:
             self._state
         )  # on a device, reads the check of Kuu, because each step begins new checks
 
-    def take(self, X, Y, weights=None, *, size, monotone=False, kept=None):
-        """Take a step on a batch; the list ``kept`` caches Lam for the next step on it."""
+    def take(self, X, Y, weights=None, *, size, monotone=False, cached=None):
+        """Take a step on a batch; the list ``cached`` holds Lam for the next step on it."""
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
-        kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
-        layer = KeptLayer(model, self._prior, self._state, kept)
+        cached = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else cached
+        layer = KeptLayer(model, self._prior, self._state, cached)
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
             data += part.ell
@@ -244,7 +244,7 @@ class Walk:
             )
 
         def rises(state):
-            there = KeptLayer(model, self._prior, state, kept)
+            there = KeptLayer(model, self._prior, state, cached)
             parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
@@ -278,7 +278,7 @@ class _WalkOfRows(Walk):
         super().__init__(
             model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter
         )
-        self._X, self._Y, self._kept = X, Y, []
+        self._X, self._Y, self._cached = X, Y, []
 
     def step(self, rows, size, monotone):
         if rows is None:
@@ -287,7 +287,7 @@ class _WalkOfRows(Walk):
                 whole("Y", self._Y),
                 size=size,
                 monotone=monotone,
-                kept=self._kept,
+                cached=self._cached,
             )
         rows = np.sort(row_numbers("rows", rows, len(self._X)))
         try:

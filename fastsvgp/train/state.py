@@ -11,7 +11,7 @@ from ..records import is_record, leaf, leaves, record, replace, static, tree_map
 from ..records.persistence import load_with_extra
 from ..records.typed import Array, Record, Vector
 from ..runtime import devices
-from . import asked, data_digests
+from . import comparison, data_digests
 
 log = logging.getLogger("fastsvgp")
 
@@ -85,7 +85,9 @@ class TrainingState:
     m_steps: int = static(default=1)
     num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
     data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
-    settings: dict[str, object] | None = static(default=None)  # as ``asked.settings`` returns them
+    settings: dict[str, object] | None = static(
+        default=None
+    )  # as ``comparison.settings`` returns them
     note: object = static(default=None)  # the caller's
 
 
@@ -136,7 +138,7 @@ def started(fresh, resume):
     )
 
 
-def settled(model, dtype):
+def cast_model(model, dtype):
     """Cast a model to the dtype of the bound, and to the layout of a loaded checkpoint."""
 
     def leaf(value):
@@ -193,7 +195,9 @@ def read(path, fresh):
     if not is_record(state.model):
         raise DataFileError(f"{path} holds no model; it is damaged")
     held, wanted = _dtype(state.model), _dtype(fresh.model)
-    others = asked.differences(asked.structure(state.model), asked.structure(fresh.model))
+    others = comparison.differences(
+        comparison.structure(state.model), comparison.structure(fresh.model)
+    )
     if np.promote_types(held, wanted) != held:
         others.append(f"{held} then, {wanted} now")
     if others:
@@ -203,7 +207,7 @@ def read(path, fresh):
             others,
         )
     then, now = _settings(state, held), _settings(fresh, held)
-    if others := asked.differences(then | {"rng": state.seed}, now):
+    if others := comparison.differences(then | {"rng": state.seed}, now):
         raise OtherTraining(
             f"`resume`: {path} was made with other settings: {'; '.join(others)}. Resume with"
             " those, or leave `resume` out and start from its model, fs.load(path).model",

@@ -146,23 +146,23 @@ def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
     return Optimisers(optimiser, natural, inverse), tuple(hidden)
 
 
-def _updates(model, optimiser, asked):
+def _updates(model, optimiser, requested):
     """Return the updates of factors of inverses; None if no layer has one that takes updates."""
-    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
         raise TypeError(
             "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {asked!r}"
+            f" {requested!r}"
         )
-    if asked is False:
+    if requested is False:
         return None
     moved = optimiser.paths(model)
     with_factor = [
         number for number, layer in enumerate(model.layers) if layer.posterior.inverse_field
     ]
     layers = tuple(number for number in with_factor if _factors(model, (number,))[0] in moved)
-    if asked is None and not layers:
+    if requested is None and not layers:
         return None
-    updates = default_updates() if asked is None else asked
+    updates = default_updates() if requested is None else requested
     if updates.nats is not None or updates.direction != "exact":
         what = "`nats`" if updates.nats is not None else f"direction {updates.direction!r}"
         raise ValueError(

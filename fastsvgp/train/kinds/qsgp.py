@@ -18,11 +18,11 @@ from ...weight_space import qsgp
 from ...weight_space.bases.samples import num_units
 from ...weight_space.control_variates import kriged_control
 from ...weight_space.qsgp import QSGP
-from .. import asked
+from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import Batches, OnDevice, locate_inputs
 from ..loop import Recorder
-from ..state import OtherTraining, TrainingState, settled, started
+from ..state import OtherTraining, TrainingState, cast_model, started
 from ..steps.qsgp import Choices, SampledSteps, renewal
 from .svgp import own_options, seed_of, total_steps
 
@@ -94,7 +94,7 @@ def sampled_training(
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(own.control, gaussian, len(X))
     device_like = devices.home_of(model)
-    settings = asked.settings(
+    settings = comparison.settings(
         total=steps,
         optimiser=optimiser,
         moved=optimiser.paths(model),
@@ -165,7 +165,7 @@ def _settled(state, batches, jitter):
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
-    return replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
+    return replace(state, model=cast_model(checked, dtype)), check.jitter_amount(jitter, dtype)
 
 
 def _with_control(state, control, points, batches, resume, jitter):

@@ -8,10 +8,10 @@ from ...errors import BadEntry
 from ...optim.flat import free_paths
 from ...records import replace
 from ...runtime import devices
-from .. import asked
+from .. import comparison
 from ..batches import whole
 from ..ranks import recording
-from ..state import TrainingState, settled, started
+from ..state import TrainingState, cast_model, started
 from ..steps.lbfgs import CollapsedSteps
 
 ITERATIONS = 1000
@@ -42,7 +42,7 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)
     num_data = len(X) if plan.group is None else plan.group.num_rows
-    settings = asked.settings(total=plan.steps, moved=moved, jitter=jitter)
+    settings = comparison.settings(total=plan.steps, moved=moved, jitter=jitter)
     state = started(
         TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about),
         resume,
@@ -64,7 +64,7 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
         if plan.group is not None:
             plan.group.locate(error)
         raise
-    state = replace(state, model=settled(state.model, dtype))
+    state = replace(state, model=cast_model(state.model, dtype))
     steps = CollapsedSteps(
         state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group
     )

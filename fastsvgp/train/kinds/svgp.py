@@ -20,12 +20,12 @@ from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
 from ...records import matches, replace
 from ...runtime import deferred_checks, devices
-from .. import asked
+from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import OnDevice
 from ..rank_batches import batches_of
 from ..ranks import recording
-from ..state import TrainingState, settled, started
+from ..state import TrainingState, cast_model, started
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
@@ -256,7 +256,7 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     num_rows = len(X) if plan.group is None else plan.group.num_rows
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
-    settings = asked.settings(
+    settings = comparison.settings(
         total=total,
         optimiser=optimiser,
         natural_step_size=natural,
@@ -289,7 +289,7 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
     except BadEntry as error:
         batches.locate(error, state.step * per_round)
         raise
-    state = replace(state, model=settled(state.model, dtype))
+    state = replace(state, model=cast_model(state.model, dtype))
     jitter = check.jitter_amount(request.jitter, dtype)
     return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
 
@@ -365,19 +365,19 @@ def check_moving(model, optimiser, others):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
 
 
-def _updates(model, q, optimiser, asked):
+def _updates(model, q, optimiser, requested):
     """Return the updates of the factor of an inverse, or None without a factor to update."""
     field = q.inverse_field
-    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
         raise TypeError(
             "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {asked!r}"
+            f" {requested!r}"
         )
-    if asked is False or (
-        asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
+    if requested is False or (
+        requested is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
     ):
         return None
-    updates = default_updates() if asked is None else asked
+    updates = default_updates() if requested is None else requested
     updates.check_model(model)
     if f"posterior.{field}" not in optimiser.paths(model):
         raise ValueError(

@@ -96,9 +96,9 @@ class CapturedSteps(MinibatchSteps):
             )
         else:
             self._write(self._places[1 - self._here], model, *_moments(optimised))
-        self._stand_at(1 - self._here, optimised)
+        self._finish_at(1 - self._here, optimised)
 
-    def _stand_at(self, here, optimised):
+    def _finish_at(self, here, optimised):
         """Finish a step to this place; of ``optimised`` only what is not an array is used."""
         place = self._places[here]
         optimised = _with_moments(optimised, place.moments)
@@ -134,16 +134,16 @@ class CapturedSteps(MinibatchSteps):
                 "fit: steps cannot be captured into a graph (%s); continuing without", error
             )
             self._graphs = ()
-            return self._again()
+            return self._repeat_synchronously()
         except MemoryError:
             raise
         except Exception:
-            return self._again()
+            return self._repeat_synchronously()
         if not math.isfinite(value):
-            return self._again()
+            return self._repeat_synchronously()
         check.report_clamped(clamped)
         step_size = self._optimiser.step_size_at(state)
-        self._stand_at(1 - self._here, self._optimiser.observed(state, value))
+        self._finish_at(1 - self._here, self._optimiser.observed(state, value))
         return value, {
             "step_size": step_size,
             "natural_step_size": None,

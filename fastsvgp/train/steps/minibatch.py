@@ -37,7 +37,7 @@ class MinibatchSteps(Steps):
         self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
         alone_on_device = self._group is None and devices.home_of(state.model) is not None
-        self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
+        self._defers_checks = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
     def _move_to(self, model, optimised, scheduled):
@@ -79,7 +79,7 @@ class MinibatchSteps(Steps):
                     *(broadcast.broadcast_record(self._group.group, part) for part in state)
                 )
             self._group.fingerprint = reduce.fingerprint(self._model)
-        if not self._patient:
+        if not self._defers_checks:
             return self._attempt()
         try:
             with deferred_checks.until_end() as checks:
@@ -87,9 +87,9 @@ class MinibatchSteps(Steps):
         except MemoryError:
             raise
         except Exception:  # can hide the error of a check that has not been read yet
-            return self._again()
+            return self._repeat_synchronously()
 
-    def _again(self):
+    def _repeat_synchronously(self):
         """Repeat the step with synchronous checks, so that the first failed check raises."""
         with deferred_checks.synchronous():
             return self._attempt()
@@ -108,25 +108,25 @@ class MinibatchSteps(Steps):
         )
         at = step * self._per_round
         batch = self._batches.at(at)
-        value = asked = natural_size = step_size = inverse = None
+        value = requested = natural_size = step_size = inverse = None
         if step == 0:
             model, _ = self._refreshed(model, batch[0])
         used, grad = self._jitter, None
         if self._natural is not None:
-            asked = self._natural.size(step, scheduled)
+            requested = self._natural.size(step, scheduled)
             batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
             natural = functools.partial(
-                self._natural_steps, model, batches, at, asked, self._moving(model, optimised)
+                self._natural_steps, model, batches, at, requested, self._moving(model, optimised)
             )
             (model, taken, value, grad), used = self._safely(natural)
             natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
-            self._say_backed_off(taken, asked)
+            self._log_backtracking(taken, requested)
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
             paths = self._moving(model, optimised)
             if (i or grad is None) and (paths or value is None):
-                (value, grad), also_used = self._uphill(at + i, model, batch, paths)
+                (value, grad), also_used = self._gradient(at + i, model, batch, paths)
                 used = max(used, also_used)
             self._refuse_infinite(value)
             if self._optimiser.paths(model):
@@ -136,7 +136,7 @@ class MinibatchSteps(Steps):
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
                 self._refuse_infinite(value)
-            model = self._updated(model, grad, asked)
+            model = self._updated(model, grad, requested)
             model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
@@ -148,23 +148,25 @@ class MinibatchSteps(Steps):
             "inverse": inverse,
         }
 
-    def _uphill(self, at, model, batch, paths):
+    def _gradient(self, at, model, batch, paths):
         """Return ``((value, grad), jitter)`` of a batch, with respect to these paths."""
         exact = self._inverse is None or self._inverse.direction == "exact"
-        uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+        bound_and_grad = (
+            functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+        )
         return self._safely(
             functools.partial(
-                self._on_batch, uphill, at, model, batch, wrt=paths, **self._shared(at)
+                self._on_batch, bound_and_grad, at, model, batch, wrt=paths, **self._shared(at)
             )
         )
 
-    def _say_backed_off(self, taken, asked):
+    def _log_backtracking(self, taken, requested):
         for one in taken:
             if one.backed_off:
                 log.info(
                     "step %d: the natural step of %g would leave the cone; took %g",
                     self._step + 1,
-                    asked,
+                    requested,
                     one.step_size,
                 )
 
@@ -200,7 +202,7 @@ class MinibatchSteps(Steps):
             stepped, info, value, grad = self._on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return self._taken(model, stepped), [info], value, grad
+            return self._with_posterior(model, stepped), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
@@ -210,7 +212,7 @@ class MinibatchSteps(Steps):
                 stepped, info = self._on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
-                model = self._taken(model, stepped)
+                model = self._with_posterior(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -219,10 +221,10 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, batches, **options)
-        return self._taken(model, stepped), infos, infos[-1].value, None
+        return self._with_posterior(model, stepped), infos, infos[-1].value, None
 
     @staticmethod
-    def _taken(model, stepped):
+    def _with_posterior(model, stepped):
         """Return the model with the posterior of a natural step, all else without casts."""
         return replace(model, posterior=stepped.posterior)
 
@@ -249,10 +251,10 @@ class MinibatchSteps(Steps):
         model, outcome = self._inverse.refreshed(
             model, self._jitter, X, self._batches.num_data, self._group
         )
-        self._tell(outcome)
+        self._log_update(outcome)
         return model, outcome
 
-    def _tell(self, outcome):
+    def _log_update(self, outcome):
         """Log an update of an inverse that has not reached its tolerance."""
         if not outcome.converged:
             log.log(

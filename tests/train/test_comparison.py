@@ -9,7 +9,7 @@ import pytest
 from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
-from fastsvgp.train import asked
+from fastsvgp.train import comparison
 from fastsvgp.train.steps import minibatch
 from tests.train.test_em import problem as em_problem
 from tests.train.test_fit import assert_same, failing, problem
@@ -374,7 +374,7 @@ class Opaque:
 
 
 def told(value):
-    return json.loads(json.dumps(asked.settings(total=1, it=value)))
+    return json.loads(json.dumps(comparison.settings(total=1, it=value)))
 
 
 def test_values_are_compared_as_far_as_they_can_be():
@@ -382,18 +382,20 @@ def test_values_are_compared_as_far_as_they_can_be():
         Preconditioned(np.eye(2), cache={"a": 1}),
         Preconditioned(np.eye(2), cache={"b": 2}, fixed=("inducing",)),
     )
-    assert asked.differences(told(one), told(other)) == []
-    (words,) = asked.differences(told(one), told(Preconditioned(2 * np.eye(2))))
+    assert comparison.differences(told(one), told(other)) == []
+    (words,) = comparison.differences(told(one), told(Preconditioned(2 * np.eye(2))))
     assert words.startswith("`it.matrix` an array float64 (2, 2) ")
-    assert asked.differences(told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))) == [
-        "`it.rate` 0.1 then, 0.2 now"
+    assert comparison.differences(
+        told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))
+    ) == ["`it.rate` 0.1 then, 0.2 now"]
+    assert comparison.differences(told(Opaque(1)), told(Opaque(2))) == []
+    assert comparison.differences(told(Opaque(1)), told(one)) == [
+        "`it` Opaque then, Preconditioned now"
     ]
-    assert asked.differences(told(Opaque(1)), told(Opaque(2))) == []
-    assert asked.differences(told(Opaque(1)), told(one)) == ["`it` Opaque then, Preconditioned now"]
-    assert asked.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
-    assert asked.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
-    assert asked.differences(told(float("nan")), told(float("nan"))) == []
-    assert asked.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
-    assert asked.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
+    assert comparison.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
+    assert comparison.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
+    assert comparison.differences(told(float("nan")), told(float("nan"))) == []
+    assert comparison.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
+    assert comparison.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
         "`it.lengthscales` 2.0 then, 3.0 now"
     ]
