@@ -70,7 +70,7 @@ def _nearest(text):
     )
 
 
-def begun(optimiser, model):
+def initial_state(optimiser, model):
     """``optimiser.init(model)``. ``TypeError`` where that is no record."""
     state = optimiser.init(model)
     if not is_record(state):

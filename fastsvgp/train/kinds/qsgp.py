@@ -9,7 +9,7 @@ from ... import check, models
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.adagrad import adagrad
-from ...optim.base import begun, check_offered
+from ...optim.base import check_offered, initial_state
 from ...optim.schedules import lasting
 from ...records import is_record, leaves, matches, replace
 from ...records.typed import Record
@@ -104,7 +104,7 @@ def sampled_training(
     )
     fresh = TrainingState(
         model,
-        begun(optimiser, model),
+        initial_state(optimiser, model),
         None,
         spread=None if gaussian else np.zeros(len(X), like=device_like),
         seed=batches.seed,

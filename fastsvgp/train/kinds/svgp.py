@@ -13,7 +13,7 @@ from ...bounds.elbo import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
-from ...optim.base import begun, check_offered
+from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
@@ -255,7 +255,7 @@ def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     num_rows = len(X) if plan.group is None else plan.group.num_rows
-    moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
+    moments, schedule = initial_state(optimiser, model), None if natural is None else natural.init()
     settings = comparison.settings(
         total=total,
         optimiser=optimiser,
