@@ -79,67 +79,73 @@ class RowPartition(NamedTuple):
 # --- calls with a group ---------------------------------------------------------------------------
 
 
-def evaluate(
-    name,
-    function,
-    model,
-    X,
-    Y,
-    packings,
-    *,
-    group=None,
-    wrt=None,
-    num_data=None,
-    weights=None,
-    drawing=False,
-    draws=None,
-    **options,
-):
+def evaluate(name, function, model, X, Y, packings, *, group=None, **options):
     """Call a bound here, or on all ranks of a group.
 
     The call is ``function(model, X, Y, scale, weights=..., **options)``, with a ``DataScale``.
 
     name : name of the public function
     packings : function without arguments, which returns the ``Packing`` of each all-reduce
-    drawing : whether the function draws numbers for each row, unless they are given as ``draws``
-    wrt, draws : passed to the function unless None
-    options : other options, including ``rng`` if the function takes it
+    options : ``num_data``, ``weights`` and ``drawing``, as of ``BoundCall``; ``wrt`` and ``draws``,
+    which are passed to the function unless None; other options of the function, including ``rng``
+    if it takes one
     """
-    for key, value in (("wrt", wrt), ("draws", draws)):
-        if value is not None:
-            options[key] = value
+    call = BoundCall.of(name, function, model, options)
     if group is None:
-        return function(model, X, Y, DataScale(num_data), weights=weights, **options)
-    call = _Call(name, function, model, wrt, num_data, drawing and draws is None, options)
+        scale = DataScale(call.num_data)
+        return function(model, X, Y, scale, weights=call.weights, **call.options)
     if isinstance(group, TrainingGroup):
         return group.call(
-            lambda: (packings(), home_of(model)),
-            lambda share: call.placed(share, group, X, Y, weights),
+            lambda: (packings(), home_of(model)), lambda share: call.placed(share, group, X, Y)
         )
     communicator = Communicator.of(group)  # refuses a group in a training
-    counts = group.rows == "own" and (num_data is not None or call.drawing)
+    counts = group.rows == "own" and (call.num_data is not None or call.drawing)
     first = [Packing([("real", (communicator.size,))])] if counts else []
     return communicator.call(
-        lambda: call.facts() | _of_data(group, X, Y, weights) | call.more_facts(counts),
+        lambda: call.facts() | _of_data(group, X, Y, call.weights) | call.more_facts(counts),
         lambda: (first + packings(), home_of(model)),
-        lambda share: call.shared_out(share, group, X, Y, weights, counts),
+        lambda share: call.shared_out(share, group, X, Y, counts),
     )
 
 
-class _Call:
-    """One call of a bound on one rank of a group."""
+class BoundCall(NamedTuple):
+    """One call of a bound, here or on one rank of a group.
 
-    def __init__(self, name, function, model, wrt, num_data, drawing, options):
-        self.name, self.function, self.model, self.wrt = name, function, model, wrt
-        self.num_data, self.drawing, self.options = num_data, drawing, options
-        self.rng = options.get("rng")
+    drawing : whether the function draws numbers for each row, which ``draws`` do not give
+    options : all other options of the function
+    """
+
+    name: str
+    function: Any
+    model: Any
+    num_data: float | None
+    weights: Any
+    drawing: bool
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, name, function, model, options):
+        """Make a call; ``wrt`` and ``draws`` are left out if None."""
+        options = {
+            key: value
+            for key, value in options.items()
+            if value is not None or key not in ("wrt", "draws")
+        }
+        num_data, weights = options.pop("num_data", None), options.pop("weights", None)
+        drawing = options.pop("drawing", False) and "draws" not in options
+        return cls(name, function, model, num_data, weights, drawing, options)
+
+    @property
+    def rng(self):
+        """The option ``rng``; None for a function that takes none."""
+        return self.options.get("rng")
 
     def facts(self):
         """Return the facts about the model on which ranks must agree."""
         found = {
             "function": self.name,
             "model": type(self.model).__name__,
-            "wrt": None if self.wrt is None else list(self.wrt),
+            "wrt": list(self.options["wrt"]) if "wrt" in self.options else None,
         }
         found |= {
             path: [kind, list(np.shape(value))]
@@ -151,28 +157,29 @@ class _Call:
         return found | {"place of the model": lives_on(self.model)}
 
     def more_facts(self, counts):
-        draws = self.options.get("draws") is not None
-        return {"counts": counts, "draws": draws, "rng": seed_of(self.rng)}
+        return {"counts": counts, "draws": "draws" in self.options, "rng": seed_of(self.rng)}
 
-    def placed(self, share, group, X, Y, weights):
+    def placed(self, share, group, X, Y):
         """Run the call in a training: X and Y are this rank's part of a batch."""
         share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
         scale = RankScale(share, group.scale, group.partition)
         try:
-            return self._run(scale, X, Y, weights, self.rng)
+            return self._run(scale, X, Y, self.weights, self.rng)
         except BadEntry as error:
             if group.locate is not None and not reported(error):
                 group.locate(error)
             raise
 
-    def shared_out(self, share, group, X, Y, weights, counts):
+    def shared_out(self, share, group, X, Y, counts):
         """Run the call on this rank's part of X and Y, or on all of them with rows="own".
 
         counts : whether the ranks exchange their numbers of rows
         """
         communicator, seed = share.communicator, self._seed(share.communicator)
         share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
-        rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
+        rows, locate, x, y, w = rows_of(
+            group, X, Y, self.weights, self.options.get("inputs", False)
+        )
         partition = RowPartition(len(X), rows, own=group.rows == "own")
         if counts:
             numbers_of_rows = share.all_reduce(
