@@ -26,7 +26,7 @@ from ..records.typed import (
 )
 from ..weight_space.qsgp import QSGP
 from . import by_time, data_digests, ranks
-from .arguments import Data, FitArguments, count, rows
+from .arguments import Data, FitArguments, FitCall, count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
@@ -296,7 +296,7 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
-    asked = dict(
+    call = FitCall(
         weights=weights,
         steps=steps,
         epochs=epochs,
@@ -315,48 +315,19 @@ def fit(
         checkpoint_every=checkpoint_every,
         resume=resume,
         note=note,
-        **OF_KINDS | options,
+        options=OF_KINDS | options,
     )
     if group is not None:
         if seconds is not None:
             raise ValueError("fit: `seconds` is for one process; with a `group` give `steps`")
-        return ranks.fitted(_fitted, group, model, X, Y, asked)
+        return ranks.fitted(_fitted, group, model, X, Y, call)
     if seconds is not None:
-        return by_time.fitted(_fitted, model, X, Y, seconds, asked)
-    return _fitted(model, X, Y, None, **asked)
+        return by_time.fitted(_fitted, model, X, Y, seconds, call)
+    return _fitted(model, X, Y, call)
 
 
-def _fitted(
-    model,
-    X,
-    Y,
-    session,
-    *,
-    weights,
-    steps,
-    epochs,
-    batch_size,
-    optimiser,
-    fixed,
-    jitter,
-    rng,
-    callback,
-    patience,
-    tolerance,
-    smoothing,
-    validate,
-    validate_every,
-    checkpoint,
-    checkpoint_every,
-    resume,
-    note,
-    until=None,
-    **options,
-):
-    """Run ``fit`` in one process, or in the ``Session`` of a group.
-
-    ``options`` are those of the kind of model, and numbers of random quantities.
-    """
+def _fitted(model, X, Y, call):
+    """Run ``fit`` in one process, or in the session of a group."""
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(
@@ -364,45 +335,60 @@ def _fitted(
             f" {len(Y)}"
         )
     training, named, _ = models.serving("fit", model)
-    options = _own_options(model, options)
-    if weights is not None:
-        if "weights" not in named:
-            raise TypeError(
-                f"fit: `weights` are given, and a {type(model).__name__} is trained without them;"
-                " leave them out"
-            )
-        weights = weighing.shaped(whole("weights", rows("weights", weights)), Y)
-        weighing.check_values(weights)
-    for name, function in (("callback", callback), ("validate", validate)):
+    options = _own_options(model, call.options)
+    weights = _weights(model, Y, call.weights, named)
+    for name, function in (("callback", call.callback), ("validate", call.validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
-    if resume is not None:
-        resume = files.as_path("fit: `resume`", resume)
+    resume = None if call.resume is None else files.as_path("fit: `resume`", call.resume)
     plan = LoopOptions(
-        steps=count("steps", steps, 0),
-        callback=callback,
-        patience=count("patience", patience),
-        tolerance=check.scalar("tolerance", tolerance),
-        smoothing=check_smoothing("fit", smoothing),
-        validate=validate,
-        validate_every=count("validate_every", validate_every),
-        checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
-        group=session,
-        until=until,
+        steps=count("steps", call.steps, 0),
+        callback=call.callback,
+        patience=count("patience", call.patience),
+        tolerance=check.scalar("tolerance", call.tolerance),
+        smoothing=check_smoothing("fit", call.smoothing),
+        validate=call.validate,
+        validate_every=count("validate_every", call.validate_every),
+        checkpoints=Checkpoints(
+            call.checkpoint, count("checkpoint_every", call.checkpoint_every), resume
+        ),
+        group=call.session,
+        until=call.until,
     )
-    about = {"note": as_json("fit: `note`", note)}
-    if session is not None and session.own:
-        about["data"] = {}  # digests depend on the rank, and the split over ranks can change
-    elif checkpoint is not None or resume is not None:
-        about["data"] = data_digests.of(
-            X=X, Y=Y, **({} if weights is None else {"weights": weights})
+    about = {"note": as_json("fit: `note`", call.note)} | _digests(call, X, Y, weights)
+    fixed = None if call.fixed is None else as_names(call.fixed)
+    shared = {
+        "epochs": call.epochs,
+        "batch_size": call.batch_size,
+        "optimiser": call.optimiser,
+        "weights": weights,
+    }
+    given = {name: value for name, value in (shared | options).items() if value is not None}
+    return training(model, X, Y, plan, about, resume, fixed, call.jitter, call.rng, **given).run()
+
+
+def _weights(model, Y, weights, named):
+    """Check weights, which the function that serves ``fit`` must have among its ``named`` ones."""
+    if weights is None:
+        return None
+    if "weights" not in named:
+        raise TypeError(
+            f"fit: `weights` are given, and a {type(model).__name__} is trained without them;"
+            " leave them out"
         )
-    fixed = None if fixed is None else as_names(fixed)
-    given = (
-        dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, weights=weights) | options
-    )
-    given = {name: value for name, value in given.items() if value is not None}
-    return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
+    weights = weighing.shaped(whole("weights", rows("weights", weights)), Y)
+    weighing.check_values(weights)
+    return weights
+
+
+def _digests(call, X, Y, weights):
+    """Return the field ``data`` of the state, if a checkpoint is written or read."""
+    if call.session is not None and call.session.own:
+        return {"data": {}}  # digests depend on the rank, and the split over ranks can change
+    if call.checkpoint is None and call.resume is None:
+        return {}
+    more = {} if weights is None else {"weights": weights}
+    return {"data": data_digests.of(X=X, Y=Y, **more)}
 
 
 SHARED = frozenset(inspect.signature(fit).parameters) - {"options"}

@@ -71,34 +71,31 @@ class Session(TrainingGroup):
         return own
 
 
-def fitted(fit, group, model, X, Y, options):
-    """Call ``fit(model, X, Y, session, **options)`` with a ``Session``, on all ranks of a group."""
+def fitted(fit, group, model, X, Y, call):
+    """Run ``fit(model, X, Y, call)`` with a ``Session`` on all ranks of a group."""
     communicator, facts, error = Communicator.of(group), None, None
     try:
-        facts = _facts(group, model, X, Y, options)
+        facts = _facts(group, model, X, Y, call)
     except Exception as failure:
         error = failure
     everyone = communicator.gathered(facts, error)
     if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
         raise disagreement(NUMBERS + other[0], other[1])
-    options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
         # no seed was given: rank 0 draws one
-        options["rng"] = np.random.default_rng(reduce.common_seed(communicator, options["rng"]))
-    session = Session(
-        group, everyone, options["validate"] is not None, options["checkpoint"] is not None
-    )
+        seed = reduce.common_seed(communicator, call.rng)
+        call = replace(call, rng=np.random.default_rng(seed))
+    session = Session(group, everyone, call.validate is not None, call.checkpoint is not None)
     with contextlib.ExitStack() as stack:
         if group.rank:
-            options |= dict.fromkeys(("callback", "validate", "checkpoint"))
+            call = replace(call, callback=None, validate=None, checkpoint=None)
             stack.enter_context(_quiet())
         communicator.training = True
         try:
             if everyone[0]["_resume"] is not None:
-                options["resume"] = stack.enter_context(
-                    _resumed(communicator, group, options["resume"], everyone[0]["_resume"])
-                )
-            return fit(model, X, Y, session, **options)
+                copy = _resumed(communicator, group, call.resume, everyone[0]["_resume"])
+                call = replace(call, resume=stack.enter_context(copy))
+            return fit(model, X, Y, replace(call, session=session))
         except Exception as failure:
             if not reported(failure):
                 session.report_new(failure)
@@ -107,9 +104,9 @@ def fitted(fit, group, model, X, Y, options):
             communicator.training = False
 
 
-def _facts(group, model, X, Y, options):
+def _facts(group, model, X, Y, call):
     """Return the arguments on which ranks must agree; names that begin with "_" can differ."""
-    X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
+    X, Y, weights = data_rows("X", X), data_rows("Y", Y), call.weights
     _refuse_kind(model)
     counted = _counted_rows(group, X, Y, weights)
     found = {
@@ -131,9 +128,8 @@ def _facts(group, model, X, Y, options):
         )
     found["place of the model"] = reduce.lives_on(model)
     found["numbers of the model"] = reduce.fingerprint(model)
-    resume = options["resume"]
-    found |= _facts_of_options(options)
-    return found | {"_resume": None if resume is None else _length(group, resume)}
+    found |= _facts_of_options(call)
+    return found | {"_resume": None if call.resume is None else _length(group, call.resume)}
 
 
 def _refuse_kind(model):
@@ -172,9 +168,9 @@ def _counted_rows(group, X, Y, weights):
     return counted
 
 
-def _facts_of_options(options):
-    found = {"seed": reduce.seed_of(options["rng"])}
-    for name, value in options.items():
+def _facts_of_options(call):
+    found = {"seed": reduce.seed_of(call.rng)}
+    for name, value in call.given().items():
         if name in ON_RANK_0 or name == "weights":
             found[name] = value is not None
         elif name != "rng":
