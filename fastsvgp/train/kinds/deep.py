@@ -13,13 +13,12 @@ from ...optim.schedules import Size
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
+from .request import request_of
 from .svgp import (
     Optimisers,
-    Request,
     check_moving,
     fixed_among,
     natural_schedule,
-    own_options,
     paths,
     recorder,
     with_default,
@@ -68,26 +67,21 @@ class DeepGPOptions:
 
 
 @models.with_options(DeepGPOptions)
-def deep_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, weights=None, **options,
-):  # fmt: skip
+def deep_training(*arguments, weights=None, **options):
     """Make the ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
+    request = request_of(DeepGPOptions, arguments, options, weights)
+    model, own = request.model, request.options
     checked(model)
-    own, others = own_options(DeepGPOptions, options)
-    if others:
+    if request.others:
         raise ValueError(
-            f"fit: a DeepGP has no random quantities beside its draws; `{next(iter(others))}` would"
-            " have no effect"
+            "fit: a DeepGP has no random quantities beside its draws;"
+            f" `{next(iter(request.others))}` would have no effect"
         )
-    fixed = hidden_means(model) if fixed is None else fixed
+    fixed = hidden_means(model) if request.fixed is None else request.fixed
     optimisers, hidden = _assign_leaves(
-        model, with_default(optimiser, fixed), own.natural_step_size, own.inverse_updates
+        model, with_default(request.optimiser, fixed), own.natural_step_size, own.inverse_updates
     )
     random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
-    request = Request(
-        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
-    )
     return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, checked)
 
 

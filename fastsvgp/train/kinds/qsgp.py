@@ -24,7 +24,8 @@ from ..batches import Batches, OnDevice, locate_inputs
 from ..loop import Recorder
 from ..state import OtherTraining, TrainingState, cast_model, started
 from ..steps.qsgp import Choices, SampledSteps, renewal
-from .svgp import own_options, seed_of, total_steps
+from .request import request_of
+from .svgp import seed_of, total_steps
 
 log = logging.getLogger("fastsvgp")
 
@@ -60,32 +61,21 @@ class QSGPOptions:
 
 
 @models.with_options(QSGPOptions)
-def sampled_training(
-    model,
-    X,
-    Y,
-    plan,
-    about,
-    resume,
-    fixed,
-    jitter,
-    rng,
-    *,
-    epochs=None,
-    batch_size=None,
-    optimiser=None,
-    **options,
-):
+def sampled_training(*arguments, **options):
     """Make the ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
-    own = _own(options)
+    request = request_of(QSGPOptions, arguments, options)
+    _refuse_others(request.others)
+    model, X, own, jitter = request.model, request.X, request.options, request.jitter
     qsgp.checked_parts(model)
-    batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
+    size = count("batch_size", request.batch_size) or ROWS
+    batches = Batches(X, request.Y, size, seed_of(request.rng))
+    plan = request.plan
     steps, every = (
-        total_steps(plan, epochs, batches, 1),
+        total_steps(plan, request.epochs, batches, 1),
         plan.validate_every or batches.per_epoch,
     )
     plan = replace(plan, steps=steps, validate_every=every)
-    optimiser = lasting(_optimiser(model, optimiser, fixed), steps)
+    optimiser = lasting(_optimiser(model, request.optimiser, request.fixed), steps)
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )
@@ -93,35 +83,6 @@ def sampled_training(
     units = _num_units(model, own.basis_size)
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(own.control, gaussian, len(X))
-    device_like = devices.home_of(model)
-    settings = comparison.settings(
-        total=steps,
-        optimiser=optimiser,
-        moved=optimiser.paths(model),
-        closed_form_every=closed_form_every,
-        jitter=jitter,
-        rng=given_seed(rng),
-    )
-    fresh = TrainingState(
-        model,
-        initial_state(optimiser, model),
-        None,
-        spread=None if gaussian else np.zeros(len(X), like=device_like),
-        seed=batches.seed,
-        num_data=batches.num_data,
-        batch_size=batches.size,
-        basis_size=units * model.basis.width,
-        settings=settings,
-        **about,
-    )
-    state = started(fresh, resume)
-    batches = (
-        batches.reseeded(state.seed)
-        if device_like is None
-        else OnDevice(batches.reseeded(state.seed), device_like)
-    )
-    state, jitter = _settled(state, batches, jitter)
-    state = _with_control(state, own.control, points, batches, resume, jitter)
     choices = Choices(
         units,
         _two_sides(model, own.control, gaussian, points),
@@ -129,21 +90,51 @@ def sampled_training(
         precision,
         renewal(model.basis.num_functions(), units * model.basis.width),
     )
+    state = started(_fresh(request, optimiser, choices, batches, steps), request.resume)
+    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
+    if device_like is not None:
+        batches = OnDevice(batches, device_like)
+    state, jitter = _cast(state, batches, jitter)
+    state = _with_control(state, own.control, points, batches, request.resume, jitter)
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
 models.register(QSGP, fit=sampled_training)
 
 
-def _own(options):
-    """Return the ``QSGPOptions`` among the options; refuse others."""
-    own, others = own_options(QSGPOptions, options)
+def _refuse_others(others):
+    """Raise ``ValueError`` for options that are not of a QSGP."""
     if others:
         listed = ", ".join(f"`{name}`" for name in others)
         raise ValueError(
             f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
         )
-    return own
+
+
+def _fresh(request, optimiser, choices, batches, steps):
+    """Return the state at the beginning of a training, before its first control variate."""
+    model = request.model
+    gaussian = isinstance(model.likelihood, Gaussian)
+    settings = comparison.settings(
+        total=steps,
+        optimiser=optimiser,
+        moved=optimiser.paths(model),
+        closed_form_every=choices.closed_form_every,
+        jitter=request.jitter,
+        rng=given_seed(request.rng),
+    )
+    return TrainingState(
+        model,
+        initial_state(optimiser, model),
+        None,
+        spread=None if gaussian else np.zeros(len(request.X), like=devices.home_of(model)),
+        seed=batches.seed,
+        num_data=batches.num_data,
+        batch_size=batches.size,
+        basis_size=choices.units * model.basis.width,
+        settings=settings,
+        **request.about,
+    )
 
 
 def _num_units(model, basis_size):
@@ -158,7 +149,7 @@ def _two_sides(model, control, gaussian, points):
     return gaussian or dense or points > 0 or is_record(control)
 
 
-def _settled(state, batches, jitter):
+def _cast(state, batches, jitter):
     """Check the first batch; return ``(state, jitter)`` in the dtype of the bound."""
     try:
         checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))

@@ -13,16 +13,19 @@ from ..batches import whole
 from ..ranks import recording
 from ..state import TrainingState, cast_model, started
 from ..steps.lbfgs import CollapsedSteps
+from .request import Request
 
 ITERATIONS = 1000
 
 
 @models.with_options(models.NoOptions)
-def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
+def sgpr_training(*arguments, weights=None, **others):
     """Make the ``Recorder`` of a training of an SGPR.
 
     Arguments as of ``minibatch_training``; any ``others`` are refused.
     """
+    request = Request(*arguments, weights=weights)
+    model, X, Y, plan = request.model, request.X, request.Y, request.plan
     given = [
         *others,
         *(name for name in ("patience", "validate") if getattr(plan, name) is not None),
@@ -36,7 +39,7 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     # its values have no noise, so they are not averaged
     most = ITERATIONS if plan.until is None else 10**6
     plan = replace(plan, steps=most if plan.steps is None else plan.steps, smoothing=0.0)
-    fixed = fixed or ()
+    fixed, jitter = request.fixed or (), request.jitter
     moved = free_paths(model, fixed)
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
@@ -44,8 +47,10 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     num_data = len(X) if plan.group is None else plan.group.num_rows
     settings = comparison.settings(total=plan.steps, moved=moved, jitter=jitter)
     state = started(
-        TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about),
-        resume,
+        TrainingState(
+            model, num_data=num_data, batch_size=num_data, settings=settings, **request.about
+        ),
+        request.resume,
     )
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
@@ -65,9 +70,8 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
             plan.group.locate(error)
         raise
     state = replace(state, model=cast_model(state.model, dtype))
-    steps = CollapsedSteps(
-        state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group
-    )
+    jitter = check.jitter_amount(jitter, dtype)
+    steps = CollapsedSteps(state, (X, Y, weights), fixed, jitter, dtype, plan.group)
     return recording(state, steps, plan)
 
 

@@ -4,7 +4,7 @@ import logging
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +29,7 @@ from ..state import TrainingState, cast_model, started
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
+from .request import Request, own_options
 
 log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
@@ -68,34 +69,6 @@ class SVGPOptions:
     e_steps: int | None = None
     m_steps: int | None = None
     graph: Literal["auto"] | bool = "auto"
-
-
-@dataclass(frozen=True)
-class Request:
-    """The arguments of one call of ``fit`` for a kind that is trained on minibatches.
-
-    ``options`` is the record of options of the kind.
-    """
-
-    model: Any
-    X: Any
-    Y: Any
-    plan: Any
-    about: dict
-    resume: Any
-    jitter: float | None
-    rng: Any
-    epochs: float | None
-    batch_size: int | None
-    weights: Any
-    options: Any
-
-
-def own_options(record, options):
-    """Split options into ``(record, others)``: fields of a record, and all others."""
-    names = {field.name for field in fields(record)}
-    own = {name: value for name, value in options.items() if name in names}
-    return record(**own), {name: value for name, value in options.items() if name not in names}
 
 
 @models.with_options(SVGPOptions)
@@ -160,9 +133,8 @@ def minibatch_training(
         if plan.group is not None
         else _captured(own.graph, model, optimisers, random, own.m_steps)
     )
-    request = Request(
-        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
-    )
+    shared = epochs, batch_size, optimiser, weights
+    request = Request(model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, own)
     return recorder(request, steps, optimisers, random, checked or _checked)
 
 

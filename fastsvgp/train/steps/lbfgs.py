@@ -22,15 +22,15 @@ END, TRIAL, ACCEPTED = 0, 1, 2
 
 
 class CollapsedSteps(Steps):
-    """Iterations from ``state``, a ``TrainingState``.
+    """Iterations from ``state``, a ``TrainingState``, on ``data``, which are (X, Y, weights).
 
     The result is the last point that the line search accepted.
     """
 
     unit = "iteration"
 
-    def __init__(self, state, X, Y, weights, fixed, jitter, dtype, group=None):
-        self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
+    def __init__(self, state, data, fixed, jitter, dtype, group=None):
+        (self._X, self._Y, self._weights), self._jitter, self._dtype = data, jitter, dtype
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
         self.snapshot = Snapshot(lambda: state.model)
