@@ -213,8 +213,8 @@ def options(kind, function="fit"):
     >>> for option in fs.models.options(fs.QSGP):
     ...     print(option.name, option.default, option.summary)
     basis_size None Basis functions per step on each side.
-    control None Control variate: a kriged one at this many rows of the data, drawn at random, or one of your own for this model.
-    closed_form_every None Steps from one closed form of the diagonal to the next, for Gaussian noise.
+    control None Control variate: a kriged one at this number of random rows, or an object for this model.
+    closed_form_every None Steps between closed forms of the diagonal, for Gaussian noise.
     """
     # the front door loads what serves it
     public = getattr(sys.modules[__package__], function, None)

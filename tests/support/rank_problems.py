@@ -1,8 +1,12 @@
-"""Several ranks in one process, and what their results are compared by."""
+"""Groups of ranks in one process, and comparisons of their results."""
+
+from functools import partial
 
 import numpy as np
+import pytest
 
 import fastsvgp as fs
+from fastsvgp.optim.natural.backtracking import NaturalStepInfo
 
 
 def on_ranks(size, function, rows="all"):
@@ -10,7 +14,7 @@ def on_ranks(size, function, rows="all"):
 
 
 def ends(size, function, rows="all"):
-    """What each rank returns or raises."""
+    """Return the result or the error of each rank."""
 
     def work(group):
         try:
@@ -22,7 +26,7 @@ def ends(size, function, rows="all"):
 
 
 def assert_ended_by(errors, text):
-    """One rank, whichever, met a ``ValueError`` of its own, and the others know which and what."""
+    """Check that one rank raised a ``ValueError``, and that the others name this rank and error."""
     (failed,) = [rank for rank, error in enumerate(errors) if not isinstance(error, fs.RemoteError)]
     assert isinstance(errors[failed], ValueError) and text in str(errors[failed])
     for other in [*errors[:failed], *errors[failed + 1 :]]:
@@ -30,13 +34,13 @@ def assert_ended_by(errors, text):
 
 
 def distance(one, other):
-    """The largest difference of two models, of all leaves."""
+    """Return the largest difference between the leaves of two models."""
     pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
     return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
 
 
 def numbers(found):
-    """Records, tuples and numbers as one list of arrays."""
+    """Return the arrays in records, tuples and numbers as one list."""
     if isinstance(found, (tuple, list)):
         return [array for part in found for array in numbers(part)]
     if hasattr(found, "_record_fields"):
@@ -48,8 +52,12 @@ def numbers(found):
 
 
 def assert_same_on_all_and_close(results, expected, rtol):
-    """Bits agree on all ranks; each array to ``rtol`` of its size, or of a hundredth of the largest gradient: sums may cancel."""
-    # the first one is the value
+    """Check that results are bitwise equal on all ranks, and close to the expected ones.
+
+    Each array is compared to ``rtol`` times its largest entry, or times a hundredth of the largest
+    gradient, because sums can cancel.
+    """
+    # the first number is the value
     least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])
     for other in results[1:]:
         for one, two in zip(numbers(results[0]), numbers(other), strict=True):
@@ -60,5 +68,94 @@ def assert_same_on_all_and_close(results, expected, rtol):
 
 
 def uneven(size, rows):
-    """Where the shares begin: each rank but the last has one row."""
+    """Return where the shards begin: each rank but the last has one row."""
     return [*range(size), rows]
+
+
+def without_infos(found):
+    """Split a result into the rest and its ``NaturalStepInfo``, or None."""
+    if not isinstance(found, tuple):
+        return found, None
+    infos = [part for part in found if isinstance(part, NaturalStepInfo)]
+    rest = tuple(part for part in found if not isinstance(part, NaturalStepInfo))
+    return (rest[0] if len(rest) == 1 else rest), (infos[0] if infos else None)
+
+
+def same_leaves(rtol):
+    """A comparison by ``assert_same_on_all_and_close``; of single numbers relative to their size."""
+
+    def compare(found, expected):
+        if isinstance(expected, float):
+            assert len(set(found)) == 1 and found[0] == pytest.approx(expected, rel=rtol)
+        else:
+            assert_same_on_all_and_close(found, expected, rtol)
+
+    return compare
+
+
+def same_model(rtol):
+    """A comparison of models by ``distance``, relative to the largest entry of all leaves."""
+
+    def compare(found, expected):
+        assert all(distance(one, found[0]) == 0 for one in found)
+        size = max(np.max(np.abs(leaf)) for _, _, leaf in fs.leaves(expected))
+        assert distance(found[0], expected) < rtol * max(size, 1.0)
+
+    return compare
+
+
+def on_shards(call, data, size, rows):
+    """``call(*data, group=group)`` on all ranks, with rows "own" on shards of uneven sizes."""
+    starts = uneven(size, len(data[0]))
+
+    def work(group):
+        at = slice(*starts[group.rank : group.rank + 2]) if rows == "own" else slice(None)
+        return call(*(array[at] for array in data), group=group)
+
+    return on_ranks(size, work, rows)
+
+
+def assert_group_equals_one(call, data, size, rows, compare):
+    """Check that a group gives what ``call(*data)`` gives in one process."""
+    expected, info = without_infos(call(*data))
+    found, infos = zip(*map(without_infos, on_shards(call, data, size, rows)), strict=True)
+    compare(found, expected)
+    assert all(one == infos[0] for one in infos)
+    if info is not None:
+        assert infos[0].value == pytest.approx(info.value, rel=1e-12)
+        assert infos[0][1:] == info[1:]  # step size, whether it was backed off, and a count
+
+
+def assert_trajectory_of_one(model, data, size, rows="all", tolerance=1e-11, **options):
+    """Check that ``fit`` in a group makes the steps that it makes in one process."""
+    updates = [], []
+
+    def train(*data, noted, **group):
+        def note(step, value, info):
+            noted.append(info.inverse)
+
+        return fs.fit(model, *data, callback=note, **options, **group)
+
+    expected, info = train(*data, noted=updates[0])
+    found = on_shards(partial(train, noted=updates[1]), data, size, rows)
+    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+    assert distance(found[0][0], expected) < tolerance
+    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=tolerance)
+    assert {one.reason for _, one in found} == {"steps"}
+    assert_same_updates(*updates, rtol=10 * tolerance)
+
+
+def assert_same_updates(expected, found, rtol):
+    """Check updates of factors of inverses, of each step: their numbers, and the gaps to ``nats``."""
+    expected, found = (
+        [one for step in steps for one in (step if type(step) is tuple else (step,))]
+        for steps in (expected, found)
+    )
+    assert [one is None for one in found] == [one is None for one in expected]
+    expected, found = ([one for one in ones if one is not None] for ones in (expected, found))
+    if expected:
+        assert [one.steps for one in found] == [one.steps for one in expected]
+        assert max(one.steps for one in found) > 0
+        np.testing.assert_allclose(
+            [one.gap for one in found], [one.gap for one in expected], rtol=rtol
+        )

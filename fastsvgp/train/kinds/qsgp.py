@@ -44,10 +44,10 @@ class QSGPOptions:
     basis_size : int, optional
         Basis functions per step on each side. Default 10,000, or all.
     control : int, KrigedControl or PairedControl, optional
-        Control variate: a kriged one at this number of randomly drawn rows, or an object for this
-        model. 0 is none. Default min(500, N) for Gaussian noise, else 0.
+        Control variate: a kriged one at this number of random rows, or an object for this model. 0
+        is none. Default min(500, N) for Gaussian noise, else 0.
     closed_form_every : int, optional
-        Steps between closed-form updates of the diagonal, for Gaussian noise. Before the first step
+        Steps between closed forms of the diagonal, for Gaussian noise. Before the first step
         and at this interval, the diagonal of the factor beyond its dense columns is set to its
         optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
         ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``). The optimiser holds both
