@@ -6,6 +6,7 @@ from support.rank_models import TRAINING_ROWS as N, D, M, training_problem as pr
 from support.rank_problems import ends
 
 import fastsvgp as fs
+from fastsvgp.train import minibatch_training
 
 
 def weights():
@@ -35,7 +36,7 @@ class Solitary:
 
 fs.models.register(
     Solitary,
-    fit=fs.train.minibatch_training,
+    fit=minibatch_training,
     elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model),
 )
 

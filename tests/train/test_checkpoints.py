@@ -7,12 +7,12 @@ import signal
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, problem
 
 import fastsvgp as fs
 from fastsvgp.runtime import signals
 from fastsvgp.train import checkpoints, data_digests
 from tests.train.test_batches import OnDisk
-from tests.train.test_fit import assert_same, problem
 
 OPTIONS = {"batch_size": 16, "rng": 0}
 

@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, failing, problem
 from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
 from fastsvgp.train import comparison
 from fastsvgp.train.steps import minibatch
 from tests.train.test_em import problem as em_problem
-from tests.train.test_fit import assert_same, failing, problem
 from tests.train.test_fit_layers import problem as deep_problem
 from tests.train.test_fit_sampled import problem as sampled_problem
 

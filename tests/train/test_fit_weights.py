@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, problem
 
 import fastsvgp as fs
 from fastsvgp.train.batches import Batches, OnDevice
 from tests.train.test_batches import OnDisk
-from tests.train.test_fit import assert_same, problem
 
 N = 60
 

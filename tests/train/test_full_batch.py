@@ -5,15 +5,15 @@ import signal
 
 import numpy as np
 import pytest
-
-import fastsvgp as fs
-from fastsvgp.train.steps import lbfgs
-from tests.train.test_fit import (
+from support.fit_problems import (
     assert_mixed_dtypes_train_in_the_wide_one,
     assert_same,
     failing,
     signalling,
 )
+
+import fastsvgp as fs
+from fastsvgp.train.steps import lbfgs
 
 
 def problem(rng, dtype=np.float64):
