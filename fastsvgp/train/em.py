@@ -206,19 +206,17 @@ def em(
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     batch_size = EMSiteOptions(**options).batch_size
-    rounds, settings = (
-        check.whole("rounds", rounds, 0),
-        _Settings(
-            check.whole("e_limit", e_limit),
-            _tolerance("e_tolerance", e_tolerance),
-            check.whole("m_iterations", m_iterations, 0),
-            check.scalar("step_size", step_size),
-            optimiser,
-            as_names(fixed),
-            _tolerance("tolerance", tolerance),
-            rng,
-            None if batch_size is None else check.whole("batch_size", batch_size),
-        ),
+    rounds = check.whole("rounds", rounds, 0)
+    settings = _Settings(
+        check.whole("e_limit", e_limit),
+        _tolerance("e_tolerance", e_tolerance),
+        check.whole("m_iterations", m_iterations, 0),
+        check.scalar("step_size", step_size),
+        optimiser,
+        as_names(fixed),
+        _tolerance("tolerance", tolerance),
+        rng,
+        None if batch_size is None else check.whole("batch_size", batch_size),
     )
     if optimiser is not None:
         check_offered("em: `optimiser`", optimiser)
@@ -305,13 +303,8 @@ class _Rounds(Steps):
     unit = "round"
 
     def __init__(self, state, X, Y, options, jitter):
-        self._X, self._Y, self._options, self._jitter, self._seed = (
-            X,
-            Y,
-            options,
-            jitter,
-            state.seed,
-        )
+        self._X, self._Y, self._options = X, Y, options
+        self._jitter, self._seed = jitter, state.seed
         self._last = (
             None if state.values is None or not len(state.values) else float(state.values[-1])
         )
@@ -328,14 +321,8 @@ class _Rounds(Steps):
             value, size = self._round()
             rise, self._last = math.inf if self._last is None else value - self._last, value
             done = float(len(self.rounds.e_values))
-            record(
-                value,
-                False,
-                epoch=done,
-                step_size=None,
-                natural_step_size=size,
-                jitter=self._jitter,
-            )
+            step_info = {"step_size": None, "natural_step_size": size, "jitter": self._jitter}
+            record(value, False, epoch=done, **step_info)
             if rise < self._options.tolerance:
                 return
 
