@@ -14,14 +14,16 @@ from fastsvgp.errors import RemoteError
 N, D, M = 700, 3, 6  # more rows than a digest at each call reads
 CALLS = {
     "elbo": lambda model, X, Y, weights, group: fs.elbo(model, X, Y, weights=weights, group=group),
-    "step": lambda model, X, Y, weights, group: fs.natural_step(model, X, Y, weights=weights, group=group),
+    "step": lambda model, X, Y, weights, group: fs.natural_step(
+        model, X, Y, weights=weights, group=group
+    ),
     "collapsed": lambda model, X, Y, weights, group: fs.collapsed_bound_and_grad(
         fs.SGPR(model.covariance, model.inducing, 0.3), X, Y, weights=weights, group=group
     ),
     "fit": lambda model, X, Y, weights, group: fs.fit(
         model, X, Y, weights=weights, steps=2, batch_size=100, rng=0, group=group
     ),
-}  # fmt: skip
+}
 every_call = pytest.mark.parametrize("call", CALLS)
 
 

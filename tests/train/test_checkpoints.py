@@ -23,7 +23,7 @@ def both(rng):
     return ((model, OPTIONS), (fs.SGPR(model.covariance, model.inducing, 0.1), {})), X, Y
 
 
-# --- when ---------------------------------------------------------------------------------------------------------------
+# --- when -----------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -73,7 +73,7 @@ def test_writing_takes_little_of_the_time(tmp_path, rng, monkeypatch):
     assert clock.written == [4, 24, 44, 60]  # 500 s between them: 2 %
 
 
-# --- an older file ------------------------------------------------------------------------------------------------------
+# --- an older file --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
@@ -121,7 +121,7 @@ def test_paths_are_no_numbers(tmp_path, rng):
             fs.fit(start[0], X, Y, steps=1, **{name: 1})
 
 
-# --- the end by a signal, or by others ----------------------------------------------------------------------------------
+# --- the end by a signal, or by others ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -182,7 +182,7 @@ def test_a_program_that_exits_leaves_a_checkpoint(tmp_path, rng, which):
     assert fs.load(tmp_path / "c.npz").step == 2
 
 
-# --- with the same data -------------------------------------------------------------------------------------------------
+# --- with the same data ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])

@@ -33,7 +33,7 @@ def refused(model, X, Y, path, said, **options):
     return str(caught.value)
 
 
-# --- the model ----------------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 def changed(name, make):
@@ -157,31 +157,51 @@ def test_the_course_of_em_is_compared(tmp_path, rng):
     assert fs.em(model, X, Y, rounds=2, tolerance=0.0, resume=path)[1].steps == 2
 
 
-# --- the settings ---------------------------------------------------------------------------------------------------------------
+# --- the settings ---------------------------------------------------------------------------------
 
 SETTINGS = {
     "`optimiser.step_size` 0.01 then, 0.02 now": ({}, {"optimiser": fs.adam(0.02)}),
-    "`optimiser.step_size` 0.01 then, LogLinear now": ({}, {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))}),
-    "`optimiser.step_size.end` 0.1 then, 0.2 now": (
-        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))}, {"optimiser": fs.adam(RAMP(0.01, 0.2, 5))},
+    "`optimiser.step_size` 0.01 then, LogLinear now": (
+        {},
+        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))},
     ),
-    "`optimiser.step_size` 0.01 then, Function now": ({}, {"optimiser": fs.adam(lambda count: 0.01)}),
-    "`optimiser.step_sizes` nothing then, inducing now": ({}, {"optimiser": fs.adam(step_sizes={"inducing": 0.1})}),
+    "`optimiser.step_size.end` 0.1 then, 0.2 now": (
+        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))},
+        {"optimiser": fs.adam(RAMP(0.01, 0.2, 5))},
+    ),
+    "`optimiser.step_size` 0.01 then, Function now": (
+        {},
+        {"optimiser": fs.adam(lambda count: 0.01)},
+    ),
+    "`optimiser.step_sizes` nothing then, inducing now": (
+        {},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
+    ),
     "`optimiser.step_sizes.inducing` 0.2 then, 0.1 now": (
-        {"optimiser": fs.adam(step_sizes={"inducing": 0.2})}, {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.2})},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
     ),
     "`optimiser.transform` softplus then, log now": ({}, {"optimiser": fs.adam(transform="log")}),
     "`optimiser.parts.0.optimiser.step_size` 0.1 then, 0.3 now": tuple(
         {"optimiser": fs.by_field(fs.adam(), {"inducing": fs.adam(size)})} for size in (0.1, 0.3)
     ),
     "`natural_step_size` None then, 0.1 now": ({}, {"natural_step_size": 0.1}),
-    "`natural_step_size` 0.1 then, 0.2 now": ({"natural_step_size": 0.1}, {"natural_step_size": 0.2}),
+    "`natural_step_size` 0.1 then, 0.2 now": (
+        {"natural_step_size": 0.1},
+        {"natural_step_size": 0.2},
+    ),
     "`jitter` 1e-06 then, 1e-05 now": ({}, {"jitter": 1e-5}),
     "`jitter` 0.001 then, 1e-06 now": ({"jitter": 1e-3}, {}),
     "`rng` 3 then, 4 now": ({}, {"rng": 4}),
-    "the optimiser moves covariance.variance then and not now": ({}, {"fixed": "covariance.variance"}),
-    "the optimiser moves covariance.variance now and not then": ({"fixed": "covariance.variance"}, {}),
-}  # fmt: skip
+    "the optimiser moves covariance.variance then and not now": (
+        {},
+        {"fixed": "covariance.variance"},
+    ),
+    "the optimiser moves covariance.variance now and not then": (
+        {"fixed": "covariance.variance"},
+        {},
+    ),
+}
 
 
 @pytest.mark.parametrize("said", SETTINGS)
@@ -301,7 +321,7 @@ def test_jitter_that_retries_raised_is_not_what_was_asked_for(tmp_path, rng, mon
     assert again.retries == info.retries == 4
 
 
-# --- earlier versions ------------------------------------------------------------------------------------------------------
+# --- earlier versions -----------------------------------------------------------------------------
 
 
 def without(path, *names):
@@ -357,7 +377,7 @@ def test_a_setting_that_a_checkpoint_lacks_is_not_compared(tmp_path, rng):
     )
 
 
-# --- what is told of a setting ---------------------------------------------------------------------------------------------
+# --- what is told of a setting --------------------------------------------------------------------
 
 
 @dataclasses.dataclass

@@ -39,8 +39,11 @@ def bound_of(model, X, y):
     return (fs.site_bound if isinstance(model, fs.SiteSVGP | fs.VGP) else fs.elbo)(model, X, y)
 
 
-@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
-                         ids=lambda v: type(v).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "likelihood",
+    [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
+    ids=lambda v: type(v).__name__,
+)
 @each_kind
 def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
     model, X, y = problem(rng, kind, likelihood)

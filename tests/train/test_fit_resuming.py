@@ -26,21 +26,41 @@ from fastsvgp.train.steps import lbfgs, minibatch
 RUNS = {
     "adam": (problem, {}),
     "momentum": (problem, {"optimiser": fs.sgd(1e-4, momentum=0.5)}),
-    "plateau": (problem, {"optimiser": fs.adam(fs.schedules.plateau(0.1, patience=3, smoothing=0.5))}),
-    "natural": (problem, {"natural_step_size": fs.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"}),
-    "natural plateau": (problem, {"natural_step_size": fs.schedules.plateau(0.5, patience=2, smoothing=0.5)}),
+    "plateau": (
+        problem,
+        {"optimiser": fs.adam(fs.schedules.plateau(0.1, patience=3, smoothing=0.5))},
+    ),
+    "natural": (
+        problem,
+        {"natural_step_size": fs.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"},
+    ),
+    "natural plateau": (
+        problem,
+        {"natural_step_size": fs.schedules.plateau(0.5, patience=2, smoothing=0.5)},
+    ),
     "rounds": (problem, {"natural_step_size": 0.2, "e_steps": 3, "m_steps": 2}),
     "outputs": (lambda rng: problem(rng, outputs=(2,)), {"natural_step_size": 0.1}),
     "sampled": (classes, {}),
     "float32": (lambda rng: problem(rng, dtype=np.float32), {}),
-    "validated": (problem, {"validate": lambda m: -float(m.likelihood.variance), "validate_every": 4}),
+    "validated": (
+        problem,
+        {"validate": lambda m: -float(m.likelihood.variance), "validate_every": 4},
+    ),
     "one's own": (problem, {"optimiser": SignAscent(0.01), "natural_step_size": 0.1}),
-    "nested": (problem, {"optimiser": fs.by_field(
-        fs.by_field(fs.adam(0.03), {"inducing": SignAscent(0.01)}, after={"inducing": 15}),
-        {"covariance": fs.by_field(fs.sgd(1e-4), {"covariance.variance": fs.adam()}), "posterior": fs.adam(0.1)},
-        after={"covariance": 5},
-    )}),
-}  # fmt: skip
+    "nested": (
+        problem,
+        {
+            "optimiser": fs.by_field(
+                fs.by_field(fs.adam(0.03), {"inducing": SignAscent(0.01)}, after={"inducing": 15}),
+                {
+                    "covariance": fs.by_field(fs.sgd(1e-4), {"covariance.variance": fs.adam()}),
+                    "posterior": fs.adam(0.1),
+                },
+                after={"covariance": 5},
+            )
+        },
+    ),
+}
 
 
 @pytest.mark.parametrize("name", RUNS)

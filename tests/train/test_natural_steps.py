@@ -31,9 +31,15 @@ def assert_same_posterior(a, b, rtol=1e-9):
         )
 
 
-@pytest.mark.parametrize("P, likelihood, mean", [
-    (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)), (3, fs.Gaussian(0.3), None), (None, fs.StudentT(0.3, df=3.0), None),
-], ids=["mean", "three", "student"])  # fmt: skip
+@pytest.mark.parametrize(
+    "P, likelihood, mean",
+    [
+        (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)),
+        (3, fs.Gaussian(0.3), None),
+        (None, fs.StudentT(0.3, df=3.0), None),
+    ],
+    ids=["mean", "three", "student"],
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_they_are_the_steps_one_by_one(rng, monkeypatch, name, P, likelihood, mean):
     """On all data, in parts too, and on batches of several lengths."""

@@ -72,8 +72,16 @@ def recorder(
 ):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
-    plan = LoopOptions(steps=9, callback=None, patience=None, tolerance=0.0, smoothing=0.0, validate=None, validate_every=2,
-                checkpoints=checkpoints)  # fmt: skip
+    plan = LoopOptions(
+        steps=9,
+        callback=None,
+        patience=None,
+        tolerance=0.0,
+        smoothing=0.0,
+        validate=None,
+        validate_every=2,
+        checkpoints=checkpoints,
+    )
     steps = InPlace(state, limit, amid)
     return Recorder(state, steps, replace(plan, **changes)), steps
 
