@@ -1,4 +1,4 @@
-"""Signals that ask for the end: what is watched, what is left alone, and that all is as it was afterwards."""
+"""Signal handlers: which signals are collected, which are not, and that handlers are restored."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def usual():
-    """The handlers of a program that sets none."""
+    """Return the handlers of a program that sets none."""
     before = {number: signal.getsignal(number) for number in ALL}
     for number in ALL:
         signal.signal(
@@ -33,7 +33,7 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_raises_is_remembered_and_the_handlers_come_back(usual, number):
+def test_signal_raises_and_is_collected_and_handlers_return(usual, number):
     with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
         signal.raise_signal(number)
     assert asked == [number] and handlers() == usual
@@ -66,9 +66,7 @@ def test_what_others_handle_or_ignore_is_left_to_them(usual):
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(
-    usual, monkeypatch, number
-):
+def test_first_signal_waits_in_a_training_and_second_raises(usual, monkeypatch, number):
     delivered = []
     with stop_after_step(ending=True) as asked:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
@@ -82,7 +80,7 @@ def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(
     assert delivered == [n for n in (number, signal.SIGTERM) if n != signal.SIGINT]
 
 
-def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, monkeypatch):
+def test_nested_collector_shares_the_list_of_the_outer_one(usual, monkeypatch):
     delivered = []
     with collect_signals(ending=True) as outer:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
@@ -98,7 +96,7 @@ def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, mon
     )
 
 
-def test_after_a_training_inside_another_the_first_signal_raises_again(usual):
+def test_first_signal_raises_again_after_a_nested_training(usual):
     with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
         with stop_after_step(ending=True):
             with stop_after_step(ending=True):  # a callback that trains another model
@@ -143,7 +141,7 @@ def test_a_terminal_that_goes_is_told_first(usual):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_training_obeys_when_it_is_done(number):
-    """The process is ended by the signal, as its parent expects, and not before what had to be done was done."""
+    """The signal ends the process, as its parent expects, but only after the work is done."""
     program = f"""
 import os, signal
 from fastsvgp.runtime.signals import stop_after_step

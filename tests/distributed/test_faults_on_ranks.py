@@ -1,4 +1,4 @@
-"""A rank that runs out of memory anywhere in a training: all know, and none waits for it."""
+"""A rank without memory anywhere in a training: all ranks learn of it, and none hangs."""
 
 import gc
 import pathlib
@@ -47,7 +47,7 @@ TRIALS = 12
 
 
 def hidden(model, outputs=(D,)):
-    """A layer."""
+    """Make a layer."""
     q = fs.Whitened(
         np.zeros((*outputs, M)), np.broadcast_to(0.3 * np.eye(M), (*outputs, M, M)).copy()
     )
@@ -55,7 +55,7 @@ def hidden(model, outputs=(D,)):
 
 
 class Fault:
-    """A profiler that raises at the call of ours with this number, but for those that tell others of errors."""
+    """A profiler that raises at a numbered call of this package, except in error reports."""
 
     def __init__(self, at=None):
         self.at, self.count, self.on = at, 0, False
@@ -74,7 +74,7 @@ class Fault:
 
 
 class Impatient(threading.Condition):
-    """Who waits for one that is gone gives up."""
+    """A condition with a timeout, for ranks that wait for one that has ended."""
 
     def wait_for(self, predicate, timeout=20):
         assert super().wait_for(predicate, timeout), "it hangs"
@@ -82,7 +82,7 @@ class Impatient(threading.Condition):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Function of a kind of training, a rank and its fault: the ends of two ranks."""
+    """Return a function of (kind of training, rank, fault): the ends of two ranks."""
     impatient = types.SimpleNamespace(Condition=Impatient, Thread=threading.Thread)
     monkeypatch.setattr(threads, "threading", impatient)
     run, closed, faults = RankRecorder.run, RankRecorder._closed, {}

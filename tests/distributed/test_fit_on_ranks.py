@@ -219,7 +219,7 @@ def test_patience_with_the_objective_is_decided_alike(rng):
 
 @pytest.mark.parametrize("at", [4, 10])
 def test_a_callback_ends_all_after_the_same_step(rng, at):
-    """At the last step too, where there is no sum of another one to say so."""
+    """Also at the last step, after which there is no all-reduce of another step."""
     model, X, Y = problem(rng)
     found = on_ranks(
         3,
@@ -300,8 +300,8 @@ def test_a_rank_without_memory(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("where", [{0, 1, 2}, {1}])
-def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, caplog, where):
-    """On all ranks, or on one, as rounding decides. Rank 0 alone tells of it."""
+def test_not_positive_definite_is_repeated_on_all_ranks(rng, monkeypatch, caplog, where):
+    """It fails on all ranks, or on one, as rounding decides. Only rank 0 logs it."""
     model, X, Y = problem(rng)
     plain = TrainingGroup.__init__
     failing, begun = set(where), []
@@ -346,7 +346,7 @@ def test_a_full_disk_is_no_end(rng, tmp_path, monkeypatch, caplog):
 
 
 def test_ranks_that_drift_apart_are_brought_together(rng):
-    """As different processors round differently: a warning, and from then on rank 0's numbers."""
+    """Processors can round differently: a warning, and then the numbers of rank 0."""
     model, X, Y = problem(rng)
 
     class Drifting:
@@ -387,7 +387,7 @@ def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["state.npz"]
 
 
-def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypatch):
+def test_first_rank_of_a_host_compiles_before_the_others(rng, monkeypatch):
     model, X, Y = problem(rng)
     seen, plain, here = [], MinibatchSteps.rehearse, threading.Barrier(3)
 

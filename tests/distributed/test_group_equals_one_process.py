@@ -1,4 +1,4 @@
-"""A group gives what one process gives, bitwise equal on all ranks: a table function x model x group."""
+"""A group gives what one process gives, bitwise equal on all ranks: function x model x group."""
 
 from typing import Any, NamedTuple
 
@@ -117,7 +117,7 @@ def likelihood_direction(near):
 
 
 def layers(function, name, close=None, **options):
-    """As near as rounding leaves them, which the second layer multiplies by the condition of its Kuu."""
+    """The second layer multiplies rounding by the condition of its Kuu: hence the tolerance."""
 
     def case(rng):
         model, X, Y = layers_problem(rng, name)
@@ -144,7 +144,7 @@ GIVEN = {"optimal": (), "mean": ("mean_v",), "mean-and-factor": ("mean_v", "scal
 
 
 def collapsed(outputs, given, weighted):
-    """given : which parameters of q(v) are, for two sets of inducing inputs; None for one set"""
+    """``given`` : the given parameters of q(v), for two sets of inducing inputs, or None."""
 
     def case(rng):
         posterior = "whitened" if given is None else "WhitenedOrthogonal"
@@ -175,7 +175,7 @@ def collapsed(outputs, given, weighted):
 
 
 def kinds_of_bound(rng, dtype=np.float64):
-    """The bound and gradient of each kind of model, as functions of data, and ``(X, Y)``."""
+    """Return the bound and gradient of each kind of model, as functions of data, and ``(X, Y)``."""
     model, X, Y, options = bound_problem(rng)
     pair = fs.InducingPair(model.inducing[:4].copy(), model.inducing[4:].copy())
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
@@ -195,7 +195,7 @@ def kinds_of_bound(rng, dtype=np.float64):
 
 
 def some_weights_zero(kind):
-    """A whole part has the weight 0, and NaN for targets."""
+    """All rows of one rank have the weight 0, and NaN for targets."""
 
     def case(rng):
         functions, X, Y = kinds_of_bound(rng)

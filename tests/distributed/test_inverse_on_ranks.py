@@ -34,7 +34,7 @@ def test_failure_of_one_rank_during_updates_ends_all(rng, monkeypatch, at):
 
 @pytest.mark.parametrize("read", [2, 3, 4, 5])
 def test_read_error_of_one_rank_ends_all(rng, read):
-    """The second read is in the first step, whose first all-reduce is of an update, not of a bound."""
+    """The second read is in the first step, whose first all-reduce belongs to an update."""
     model, X, Y = problem(rng)
 
     class Failing:

@@ -1,4 +1,4 @@
-"""A training goes on only if it is asked for what its checkpoint was made with; what does not change the course may differ."""
+"""A checkpoint resumes only with its own settings; settings without effect can differ."""
 
 import dataclasses
 import functools
@@ -99,7 +99,7 @@ def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
 
 
 def test_a_wider_dtype_is_refused(tmp_path, rng):
-    """X and Y are float32: a model in float64 asks for float64."""
+    """X and Y are float32, and the model is float64."""
     model, X, Y = problem(rng, dtype=np.float32)
     path, wide = checkpoint(tmp_path, model, X, Y), problem(rng)[0]
     refused(wide, X, Y, path, "holds another model: float32 then, float64 now")
@@ -218,7 +218,7 @@ def test_other_settings_are_refused_and_named(tmp_path, rng, said):
     assert_same(fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | then)[0], straight)
 
 
-def test_updates_of_an_inverse_and_random_quantities_are_compared(tmp_path, rng):
+def test_inverse_updates_and_random_quantities_are_compared(tmp_path, rng):
     model, X, Y = problem(rng)
     q = fs.Relaxed(mean=np.zeros(5), variance=np.ones(5), inverse_tril=0.5 * np.eye(5))
     model = fs.replace(model, posterior=q)
@@ -275,7 +275,7 @@ def test_what_does_not_change_the_course_may_differ(tmp_path, rng, case):
     assert info.steps == 4
 
 
-def test_a_longer_training_may_stretch_its_schedules_and_no_other(tmp_path, rng):
+def test_longer_training_extends_only_its_own_schedules(tmp_path, rng):
     model, X, Y = problem(rng)
 
     def options(total, length):
@@ -325,7 +325,7 @@ def test_jitter_that_retries_raised_is_not_what_was_asked_for(tmp_path, rng, mon
 
 
 def without(path, *names):
-    """As an earlier version wrote it: without these settings, or without any."""
+    """Rewrite a checkpoint as an earlier version wrote it: without these settings, or any."""
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(str(arrays["__fastsvgp__"]))

@@ -54,7 +54,7 @@ def test_natural_steps_alone_reach_the_collapsed_bound(rng):
     ids=lambda kind: kind.__name__,
 )
 def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_steps, m_steps):
-    """As written out: a batch for each natural step, the optimiser's first step on the last of them, others on new ones."""
+    """A batch per natural step; the optimiser reuses the last one, then takes new ones."""
     model, X, Y = problem(rng)
     if kind is fs.WhitenedOrthogonal:
         pair = fs.InducingPair(model.inducing, X[:4])
@@ -117,7 +117,7 @@ def test_epochs_of_rounds(rng):
             fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, **{name: 2})
 
 
-def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
+def test_natural_steps_with_adam_reach_the_collapsed_optimum(rng):
     model, X, Y = problem(rng, D=1)
     best, found = fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
     assert found.reason == "converged"
@@ -127,7 +127,7 @@ def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
 
 
 def test_a_natural_step_that_backs_off_is_logged(rng, caplog):
-    """Outliers far from the model make Student-t convex there: a full step would leave the positive definite precisions."""
+    """Student-t is convex at outliers: a full step leaves the positive definite precisions."""
     model, X, Y = problem(rng, likelihood=fs.StudentT(scale=0.05, df=2))
     taken = []
     with caplog.at_level(logging.INFO, "fastsvgp"):
@@ -168,7 +168,7 @@ class RenamedState(SignState):
 
 
 class Renamed(SignAscent):
-    """One whose state has the same shapes."""
+    """An optimiser of another class whose state has the same shapes."""
 
     def init(self, model):
         return RenamedState(super().init(model).average, count=0)

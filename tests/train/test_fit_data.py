@@ -8,7 +8,7 @@ import fastsvgp as fs
 
 
 class Series:
-    """What matters of a pandas.Series with an index of its own: brackets look up labels."""
+    """The parts of pandas.Series that matter here: an index, and brackets that look up labels."""
 
     iloc = None
 
@@ -33,7 +33,7 @@ def test_rows_are_taken_by_number_not_by_label(rng):
 
 
 class Masking:
-    """What netCDF4 does: rows come as masked arrays."""
+    """Rows as masked arrays, as in netCDF4."""
 
     def __init__(self, values, hidden):
         self._values, self.shape, self.dtype = (
@@ -54,7 +54,7 @@ class Masking:
 
 @pytest.mark.parametrize("batch_size", [16, 60])
 @pytest.mark.parametrize("name", ["X", "Y"])
-def test_what_a_mask_hides_and_what_is_no_number_is_refused_as_by_the_bound(rng, name, batch_size):
+def test_masked_and_non_numeric_entries_are_refused(rng, name, batch_size):
     model, X, Y = problem(rng)
     data = {"X": X, "Y": Y}
     hidden = np.zeros(data[name].shape, bool)

@@ -1,4 +1,4 @@
-"""Training of deep GPs: resuming bitwise, draws, natural steps of all layers by one gradient, factors of inverses, refusals."""
+"""Training of deep GPs: bitwise resuming, draws, natural steps, factors of inverses, refusals."""
 
 import numpy as np
 import pytest
@@ -120,7 +120,7 @@ def test_an_interrupt_keeps_the_last_whole_step(tmp_path, rng):
 
 
 def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
-    """With all fixed but the noise, at a step size of nothing, and all rows in a batch, values differ by the draws alone."""
+    """Only the draws differ: the step size is 0, and a batch has all rows."""
     model, X, Y = problem(rng)
     hidden, last = model.layers
     wide = fs.replace(
@@ -138,7 +138,7 @@ def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
     assert fs.fit(model, X, Y, rng=0, num_samples=200, **still)[1].values.std() < 0.3 * values.std()
 
 
-def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monkeypatch):
+def test_step_is_the_closed_form_then_one_gradient_for_the_rest(rng, monkeypatch):
     model, X, Y = problem(rng)
     calls = []
 
@@ -170,7 +170,7 @@ def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monke
 
 
 def test_natural_steps_climb_faster(rng):
-    """At all rows and few draws: after as many steps the bound is higher with natural steps in all layers than without."""
+    """On all rows with few draws the bound is higher after as many steps."""
     model, X, Y = problem(rng)
     reached = [
         fs.elbo(

@@ -160,7 +160,7 @@ def test_the_first_ctrl_c_waits_for_the_end_of_the_step(
 
 
 def test_an_interrupted_validation_is_made_up_for(tmp_path, rng):
-    """The step before it counts; a training resumed from there knows of all validations, and of no other."""
+    """The step before it counts; a resumed training repeats exactly this validation."""
     model, X, Y = problem(rng)
     options = {"batch_size": 16, "rng": 0, "validate_every": 4}
 
@@ -192,7 +192,7 @@ def test_an_interrupted_validation_is_made_up_for(tmp_path, rng):
 
 
 @pytest.mark.parametrize("signals", [0, 1, 2])
-def test_an_interrupt_in_the_last_validation_keeps_what_was_trained(tmp_path, rng, signals):
+def test_interrupt_in_last_validation_keeps_the_trained_model(tmp_path, rng, signals):
     model, X, Y = problem(rng)
 
     def validate(m):
@@ -215,9 +215,7 @@ def test_an_interrupt_in_the_last_validation_keeps_what_was_trained(tmp_path, rn
 
 
 @pytest.mark.parametrize("start", ["svgp", "sgpr"])
-def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(
-    tmp_path, rng, monkeypatch, start
-):
+def test_interrupt_before_first_step_keeps_an_older_checkpoint(tmp_path, rng, monkeypatch, start):
     model, X, Y = problem(rng)
     model, options = (
         (model, {"batch_size": 16})
@@ -240,7 +238,7 @@ def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_python_drops_ends_the_training_all_the_same(rng):
+def test_interrupt_that_python_drops_still_ends_the_training(rng):
     def in_the_callback_of_a_weak_reference(step, value, info):
         if step == 3:
             thing = type("Thing", (), {})()

@@ -1,4 +1,4 @@
-"""Trainings for an amount of time, and schedules that last as long as the training."""
+"""Trainings with a time limit, and schedules that last as long as the training."""
 
 import itertools
 
@@ -21,13 +21,13 @@ def problem(rng):
 
 @pytest.fixture
 def ticking(monkeypatch):
-    """Each look at the clock takes a hundredth of a second."""
+    """A clock that advances by 0.01 s per reading."""
     clock = itertools.count()
     for module in (by_time, loop):
         monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock) / 100)
 
 
-def test_it_ends_when_the_time_is_over(problem, ticking):
+def test_training_ends_when_the_time_is_over(problem, ticking):
     seen = []
     model, info = fs.fit(
         *problem, seconds=2.0, batch_size=20, rng=0, callback=lambda step, *_: seen.append(step)
