@@ -1,4 +1,4 @@
-"""Signals that ask for the end: what is watched, what is left alone, and that all is as it was afterwards."""
+"""Signal handlers: which signals are collected, which are not, and that handlers are restored."""
 
 import os
 import pathlib
@@ -10,14 +10,14 @@ import threading
 import pytest
 
 from fastsvgp.runtime import signals
-from fastsvgp.runtime.signals import obeyed, remembered
+from fastsvgp.runtime.signals import collect_signals, stop_after_step
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def usual():
-    """The handlers of a program that sets none."""
+    """Return the handlers of a program that sets none."""
     before = {number: signal.getsignal(number) for number in ALL}
     for number in ALL:
         signal.signal(
@@ -33,20 +33,20 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_raises_is_remembered_and_the_handlers_come_back(usual, number):
-    with pytest.raises(KeyboardInterrupt), remembered(ending=True) as asked:
+def test_signal_raises_and_is_collected_and_handlers_return(usual, number):
+    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
         signal.raise_signal(number)
     assert asked == [number] and handlers() == usual
 
 
 def test_without_ending_only_ctrl_c_is_watched(usual):
-    with remembered():
+    with collect_signals():
         assert signal.getsignal(signal.SIGINT) != usual[signal.SIGINT]
         assert handlers() | {signal.SIGINT: None} == usual | {signal.SIGINT: None}
 
 
 def test_after_the_first_only_ctrl_c_raises_again(usual):
-    with remembered(ending=True) as asked:
+    with collect_signals(ending=True) as asked:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
@@ -59,18 +59,16 @@ def test_what_others_handle_or_ignore_is_left_to_them(usual):
     seen = []
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-    with remembered(ending=True) as asked:
+    with collect_signals(ending=True) as asked:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
     assert seen == [signal.SIGTERM] and asked == []
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(
-    usual, monkeypatch, number
-):
+def test_first_signal_waits_in_a_training_and_second_raises(usual, monkeypatch, number):
     delivered = []
-    with obeyed(ending=True) as asked:
+    with stop_after_step(ending=True) as asked:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -82,11 +80,11 @@ def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(
     assert delivered == [n for n in (number, signal.SIGTERM) if n != signal.SIGINT]
 
 
-def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, monkeypatch):
+def test_nested_collector_shares_the_list_of_the_outer_one(usual, monkeypatch):
     delivered = []
-    with remembered(ending=True) as outer:
+    with collect_signals(ending=True) as outer:
         monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
-        with obeyed(ending=True) as inner:
+        with stop_after_step(ending=True) as inner:
             os.kill(os.getpid(), signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -98,10 +96,10 @@ def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, mon
     )
 
 
-def test_after_a_training_inside_another_the_first_signal_raises_again(usual):
-    with pytest.raises(KeyboardInterrupt), remembered(ending=True) as asked:
-        with obeyed(ending=True):
-            with obeyed(ending=True):  # a callback that trains another model
+def test_first_signal_raises_again_after_a_nested_training(usual):
+    with pytest.raises(KeyboardInterrupt), collect_signals(ending=True) as asked:
+        with stop_after_step(ending=True):
+            with stop_after_step(ending=True):  # a callback that trains another model
                 pass
             waited = signal.getsignal(signal.SIGTERM).waits
         assert waited and asked == []
@@ -123,18 +121,18 @@ def test_in_another_thread_nothing_is_touched(usual):
         thread.join()
 
     waits = []
-    elsewhere(remembered)
-    elsewhere(obeyed)
+    elsewhere(collect_signals)
+    elsewhere(stop_after_step)
     assert found == [([], usual)] * 2 and waits == [None, None]
-    with remembered():
-        elsewhere(obeyed)
+    with collect_signals():
+        elsewhere(stop_after_step)
     # signals come to the main thread, which does not train: they do not wait
     assert waits[-1] is False
 
 
 def test_a_terminal_that_goes_is_told_first(usual):
     told = []
-    with remembered(ending=True, hung_up=lambda: told.append("gone")):
+    with collect_signals(ending=True, hung_up=lambda: told.append("gone")):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGTERM)
@@ -143,12 +141,12 @@ def test_a_terminal_that_goes_is_told_first(usual):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_training_obeys_when_it_is_done(number):
-    """The process is ended by the signal, as its parent expects, and not before what had to be done was done."""
+    """The signal ends the process, as its parent expects, but only after the work is done."""
     program = f"""
 import os, signal
-from fastsvgp.runtime.signals import obeyed
+from fastsvgp.runtime.signals import stop_after_step
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with obeyed(ending=True) as asked:
+with stop_after_step(ending=True) as asked:
     os.kill(os.getpid(), {int(number)})
     while not asked:
         pass

@@ -151,7 +151,9 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
         ),
     ):
         fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
-    with pytest.raises(TypeError, match="register: 'elboo' is not a public function.*elbo_and_grad"):
+    with pytest.raises(
+        TypeError, match="register: 'elboo' is not a public function.*elbo_and_grad"
+    ):
         fs.models.register(Kind, elboo=fs.elbo)
     with pytest.raises(TypeError, match="register: `kind` must be the class of a model, got"):
         fs.models.register(Kind(), elbo=fs.elbo)

@@ -9,7 +9,7 @@ from support.readme import ROOT
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "fastsvgp").rglob("*.py"))
 # caught inside the package, so users never see them; a ``NewerFile`` is a ``DataFileError``
-WITHIN = {"CheckFailed", "Ended", "Fault", "NewerFile", "Stopped"}
+WITHIN = {"CheckFailed", "StopTraining", "Fault", "NewerFile", "Stopped"}
 HEADINGS = set(re.findall(r"^#{2,3} (.+)$", PAGE, re.M))
 QUOTED = re.findall(r"(?<!`)`([^`\n]{11,})`(?!`)", PAGE)
 

@@ -13,7 +13,7 @@ import stat
 import sys
 import traceback
 
-from ..runtime.signals import remembered
+from ..runtime.signals import collect_signals
 from .arguments import parser
 from .errors import UsageError
 from .progress import notes
@@ -41,7 +41,7 @@ def main(argv=None):
         args = parser().parse_args(arguments, argparse.Namespace(words=arguments))
     except UsageError as error:
         return _fail("", error)
-    with remembered(ending=True, hung_up=_mute) as asked:
+    with collect_signals(ending=True, hung_up=_mute) as asked:
         code = _run(args)
     return 128 + (asked[0] if asked else signal.SIGINT) if code == INTERRUPTED else code
 

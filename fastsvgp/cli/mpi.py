@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
 from ..distributed.groups.mpi import library
-from ..distributed.protocol import Team, known, told
+from ..distributed.protocol import Communicator, mark_reported, reported
 from .data.source import STANDARD_INPUT
 from .errors import UsageError
 from .report.outputs import CHECKPOINT, default_folder
@@ -50,9 +50,9 @@ def on_ranks(run, args):
         try:
             return run(_own_place(stack, group, args), group)
         except Exception as error:
-            if not told(error):
+            if not reported(error):
                 try:
-                    Team.of(group).agree(None, error)
+                    Communicator.of(group).agree(None, error)
                 except RemoteError as other:
                     error = other
                 except Exception as own:
@@ -73,7 +73,7 @@ def ranks_apart():
     try:
         yield
     except Exception as error:
-        known(error)
+        mark_reported(error)
         raise
 
 
@@ -101,7 +101,7 @@ def _own_place(stack, group, args):
             length[0] = len(content)
     except OSError as failure:
         error = failure
-    Team.of(group).agree({}, error)
+    Communicator.of(group).agree({}, error)
     if not args.resume:
         return args
     group.broadcast(length)

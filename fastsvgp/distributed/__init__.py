@@ -1,13 +1,13 @@
-"""Groups of ranks: several processes, machines or threads that train one model, each on some of the rows.
+"""Groups of ranks: processes, machines or threads that train one model, each on some of the rows.
 
-A group is anything with ``rank``, ``size``, ``rows`` ("all": X and Y of a call are all rows on
-every rank, which takes its part of them; "own": they are this rank's), and two functions on flat
-float64 arrays, in place: ``sum(buffer)`` over the ranks, and ``broadcast(buffer)`` from rank 0.
-Bounds and ``fit`` take one as ``group=``.
+A group is any object with ``rank``, ``size``, ``rows`` ("all": X and Y of a call are all rows, and
+each rank takes its part of them; "own": they are this rank's rows), and two in-place functions of
+flat float64 arrays: ``sum(buffer)``, an all-reduce, and ``broadcast(buffer)`` from rank 0. Bounds
+and ``fit`` take a group as ``group=``.
 
-One whose two functions take arrays on devices as well, in the order of the current stream, says so
-by an attribute ``sums_on_device`` that is true. Others get the numbers of a model on a device in
-pinned memory of the host.
+A group whose two functions also take arrays on devices, in the order of the current stream, has an
+attribute ``sums_on_device`` that is true. For other groups the numbers of a model on a device go
+through pinned host memory.
 """
 
 from .groups.leaving import tell_at_exit

@@ -1,4 +1,4 @@
-"""What rank 0 of a group decides, or has computed, on all ranks."""
+"""Broadcast of a result from rank 0 to all ranks."""
 
 import numpy as np
 
@@ -6,15 +6,17 @@ from .. import check
 from ..records import is_record, leaves, replaced
 from . import reduce
 from .packing import Packing
-from .protocol import Team
+from .protocol import Communicator
 
 
-def chosen(group, choose, X, rng, rows, **same):
-    """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks.
+def from_root(group, choose, X, rng, rows, **same):
+    """Return ``choose(X, rng)``, an array or a record, of rank 0 on all ranks.
 
-    same : what ranks must have given alike
+    If each rank has its own rows, about ``rows`` of them are drawn from all ranks for X.
+
+    same : arguments that must agree on all ranks
     """
-    team, facts, found, error = Team.of(group), {}, None, None
+    communicator, facts, found, error = Communicator.of(group), {}, None, None
     try:
         facts = {"function": choose.__qualname__.split(".")[0], "rng": reduce.seed_of(rng)}
         facts |= {name: repr(value) for name, value in same.items()}
@@ -23,15 +25,17 @@ def chosen(group, choose, X, rng, rows, **same):
             raise ValueError(f"`X` must have shape (N, D), got {np.shape(X)}")
     except Exception as failure:
         error = failure
-    team.agree(facts, error)
-    seed = reduce.common_seed(team, rng)
+    communicator.agree(facts, error)
+    seed = reduce.common_seed(communicator, rng)
     own, sizes, share = None, np.zeros(group.size), None
     if group.rows == "own":
         try:
             sizes[group.rank], width = len(X), np.shape(X)[1]
         except Exception as failure:
             error, width = failure, 0
-        team.agree({"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error)
+        communicator.agree(
+            {"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error
+        )
         group.sum(sizes)
         share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
         ends, own = np.cumsum([0, *share]), np.zeros((share.sum(), width))
@@ -44,7 +48,7 @@ def chosen(group, choose, X, rng, rows, **same):
             own[ends[group.rank] : ends[group.rank + 1]] = X[picked]
         except Exception as failure:
             error = failure
-        team.agree({}, error)
+        communicator.agree({}, error)
         flat = own.reshape(-1)
         group.sum(flat)
         X = own.astype(X.dtype if X.dtype.kind == "f" else float)
@@ -52,12 +56,12 @@ def chosen(group, choose, X, rng, rows, **same):
         found = choose(X, seed)
     except Exception as failure:
         error = failure
-    team.agree({}, error)
-    return sent(group, found)
+    communicator.agree({}, error)
+    return broadcast_record(group, found)
 
 
-def sent(group, tree):
-    """A record, or an array, with the numbers of rank 0; what is neither stays."""
+def broadcast_record(group, tree):
+    """Return a record or an array with the numbers of rank 0; None stays None."""
     if not is_record(tree):
         if tree is None:
             return None

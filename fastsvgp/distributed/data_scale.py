@@ -1,7 +1,7 @@
-"""What a bound is scaled and summed by: made once at the edge, from ``num_data`` or from a group.
+"""Scaling and all-reduce of a bound: one object, made from ``num_data`` or from a group.
 
-The bound of a process, or of one rank, is the data term of its rows times a factor, less its part
-of the KL term. Summed over the ranks that is the bound of all rows.
+The bound of a process, or of one rank, is the data term of its rows times a factor, minus its part
+of the KL term. The sum over the ranks is the bound of all rows.
 """
 
 from .. import check
@@ -9,61 +9,62 @@ from ..records import leaves, replaced
 
 
 class DataScale:
-    """That of a process that has all rows of the call.
+    """The scale of a process that has all rows of the call.
 
-    kl : how much of the KL term is taken here; place : a ``Place``, which rows of those of all
-    ranks these are, or None; repeatable : whether a call can be run again after its first sum
+    kl : fraction of the KL term that is subtracted here
+    partition : a ``RowPartition``, the rows of this rank among those of all ranks, or None
+    repeatable : whether a call can be repeated after its first all-reduce
     """
 
-    kl, place, repeatable = 1.0, None, True
+    kl, partition, repeatable = 1.0, None, True
 
     def __init__(self, num_data=None):
         self._num_data = num_data
 
     def factor(self, batch):
-        """The factor of the data term of a batch of so many rows."""
+        """Return the factor of the data term for a batch of this number of rows."""
         return check.data_scale(self._num_data, batch)
 
     def number(self, value):
-        """A number as ``all_reduce`` takes it."""
+        """Convert a number to the type that ``all_reduce`` takes."""
         return value
 
     def all_reduce(self, *values):
-        """The sums of these over the ranks, in a list."""
+        """Return the sums of these values over the ranks, as a list."""
         return list(values)
 
     def all_reduce_gradient(self, value, grad):
-        """Value and gradient, summed over the ranks."""
+        """Return value and gradient, summed over the ranks."""
         return value, grad
 
     def all_reduce_natural(self, layer, value, negative):
-        """The bound and a count, summed over the ranks; the sums of the pass take in those of the others."""
+        """Return the bound and a count, summed over the ranks; sum the pass's sums in place."""
         return value, negative
 
     def expect(self, packing):
-        """Announce one more sum, before those that are due."""
+        """Announce one more all-reduce, before those already expected."""
 
 
 ALL_ROWS = DataScale()
 
 
 class RankScale(DataScale):
-    """That of one rank, which sums by a ``Share`` of the call."""
+    """The scale of one rank, which all-reduces by a ``Share`` of the call."""
 
     repeatable = False
 
-    def __init__(self, share, factor, place):
-        self.share, self._factor, self.place = share, factor, place
-        self.kl = 1.0 / share.team.size
+    def __init__(self, share, factor, partition):
+        self.share, self._factor, self.partition = share, factor, partition
+        self.kl = 1.0 / share.communicator.size
 
     def factor(self, batch):
         return self._factor
 
     def number(self, value):
-        return float(value)  # on the host it is copied with the header of the sum
+        return float(value)  # a number of the host travels with the header
 
     def all_reduce(self, *values):
-        return self.share.exchange(list(values))
+        return self.share.all_reduce(list(values))
 
     def all_reduce_gradient(self, value, grad):
         found = [(path, leaf) for path, _, leaf in leaves(grad) if leaf is not None]
@@ -79,4 +80,4 @@ class RankScale(DataScale):
         return value, int(negative)
 
     def expect(self, packing):
-        self.share.due.insert(0, packing)
+        self.share.expected.insert(0, packing)

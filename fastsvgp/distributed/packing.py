@@ -1,4 +1,4 @@
-"""Numbers of several leaves as one flat float64 buffer, triangles packed."""
+"""Packing of several leaves into one flat float64 buffer, triangles packed."""
 
 import math
 
@@ -9,9 +9,9 @@ from ..runtime.deferred_checks import on_device
 
 
 class Packing:
-    """How leaves lie in a buffer: ``items`` are pairs of a kind and a shape.
+    """Layout of leaves in a buffer: ``items`` are pairs of a kind and a shape.
 
-    ``size`` is the number of float64.
+    ``size`` is the length of the buffer in float64.
     """
 
     def __init__(self, items):
@@ -28,11 +28,11 @@ class Packing:
 
     @property
     def single(self):
-        """Whether it is of single numbers alone."""
+        """Whether all items are single numbers."""
         return all(shape == () for _, shape, _ in self._items)
 
     def end_on_host(self, values):
-        """How many of the numbers lie before the end of the last one that is on the host."""
+        """Return the length of the buffer up to the last value that is on the host."""
         return max(
             (
                 at.stop
@@ -43,13 +43,18 @@ class Packing:
         )
 
     def pack(self, values, out):
-        """Write ``values`` to ``out`` (size,). Those on a device are packed there; to the host is one copy for all of them."""
-        home = next((value for value in values if on_device(value)), None)
-        there = out if home is None or on_device(out) else np.empty(self.size, like=home)
+        """Write ``values`` to ``out`` (size,).
+
+        Values on a device are packed there, and copied to a host buffer in one copy.
+        """
+        device_like = next((value for value in values if on_device(value)), None)
+        there = (
+            out if device_like is None or on_device(out) else np.empty(self.size, like=device_like)
+        )
         for (kind, shape, at), value in zip(self._items, values, strict=True):
             if np.shape(value) != shape:
                 raise ValueError(
-                    f"a leaf of shape {np.shape(value)} came where one of shape {shape} is due"
+                    f"a leaf of shape {np.shape(value)} came where one of shape {shape} is expected"
                 )
             if kind in ("tril", "symmetric"):
                 packed = there[at].reshape(*shape[:-2], -1)
@@ -62,12 +67,16 @@ class Packing:
             out[:] = there.get()
 
     def unpack(self, buffer, like, near=None):
-        """New leaves from ``buffer``, each of the type, the dtype and the place of its fellow in ``like``.
+        """Return new leaves from ``buffer``, with the types, dtypes and devices of ``like``.
 
-        near : a copy on the host of the first numbers of a buffer on a device, ``end_on_host`` of them
+        near : a host copy of the first ``end_on_host`` numbers of a buffer on a device
         """
-        home = next((value for value in like if on_device(value)), None)
-        there = buffer if home is None or on_device(buffer) else np.asarray(buffer, like=home)
+        device_like = next((value for value in like if on_device(value)), None)
+        there = (
+            buffer
+            if device_like is None or on_device(buffer)
+            else np.asarray(buffer, like=device_like)
+        )
         near = buffer if near is None else near
         return [_as(value, kind, (there if on_device(value) else near)[at], shape)
                 for (kind, shape, at), value in zip(self._items, like, strict=True)]  # fmt: skip

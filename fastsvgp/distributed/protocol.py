@@ -1,15 +1,15 @@
-"""What the ranks of a group tell each other: facts that must agree, sums, and failures.
+"""Protocol of a group of ranks: comparison of arguments, all-reduces, and reports of failures.
 
-Numbers travel in one flat buffer, triangular factors packed, behind five words: how many ranks
-failed, how many of them for want of positive definiteness, how many want to stop, and a 16-bit
-fingerprint c of parameters and arguments with c^2: sum c^2 = (sum c)^2 / R says, exactly, that all
-agree.
+Values travel in one flat buffer, triangular factors packed, behind a header of five numbers: the
+number of ranks that failed, the number of these that met a matrix that is not positive definite,
+the number that want to stop, and a 16-bit fingerprint c of parameters and arguments with c^2.
+sum c^2 = (sum c)^2 / R holds, exactly, if and only if all fingerprints agree.
 
-A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know,
-tell each other what it was, and raise: no rank is left waiting. It must know how long the others'
-next sum is. Within a call it does. Whatever begins, a call or a training, begins with five words of
-the same form, so that ranks which begin different things find out. In a training, ``training_group.Placed``
-keeps count. A rank whose program ends takes part in the same way, once, with a count of its own:
+A failing rank still joins the next all-reduce, contributing zeros and an error count, so every rank
+learns of the failure and raises. It must know the shape of that all-reduce. Within a call the
+shapes are fixed. Every call and every training begins with a header of the same form, so ranks that
+begin different calls detect this. In a training ``training_group.TrainingGroup`` counts the
+all-reduces. A rank whose program ends joins once in the same way, with a separate count:
 ``leaving``.
 """
 
@@ -24,78 +24,81 @@ from ..errors import InvalidSites, NotPositiveDefinite, RemoteError
 from ..runtime import deferred_checks
 from .buffers import buffer_of, on_current_device, sums_on_device
 
-LONGEST = 4000  # letters of an error that others are told
-LEAVING = 2.0**20  # in the place of one failure: the program of this rank ends
-NUMBERS = "digest of "  # begins the name of a fact that is a digest of an argument
-# of the ``id`` of a group, which may be neither hashable nor alike with itself alone
-_TEAMS: dict = {}
+LONGEST = 4000  # characters of an error that is sent to other ranks
+LEAVING = 2.0**20  # error count of a rank whose program ends
+NUMBERS = "digest of "  # prefix of the name of a fact that is a digest of an argument
+# by the ``id`` of a group, because a group may not be hashable, or may equal other groups
+_COMMUNICATORS: dict = {}
 
 
 class Stopped(Exception):
-    """Some rank wants the training to end; ``words`` is the sum of what they said."""
+    """Some rank wants the training to end; ``reasons`` is the sum of the reasons of all ranks."""
 
-    def __init__(self, words):
-        super().__init__(words)
-        self.words = words
+    def __init__(self, reasons):
+        super().__init__(reasons)
+        self.reasons = reasons
 
 
 class Disagreement(ValueError):
-    """The ranks hold different parameters, or gave different arguments."""
+    """The ranks hold different parameters, or were given different arguments."""
 
 
 class RemoteNotPositiveDefinite(RemoteError, NotPositiveDefinite):
-    """All ranks that failed met a matrix that is not positive definite, and this one did not: it has to try again with them."""
+    """Every rank that failed met a matrix that is not positive definite; this rank did not.
+
+    It must repeat the call together with them.
+    """
 
     batch, pivot, jitter, size = (), -1, float("nan"), 0
 
 
-def told(error):
-    """Whether all ranks know of an error, or of what caused it."""
-    while error is not None and not getattr(error, "_told_to_all_ranks", False):
+def reported(error):
+    """Return whether all ranks know of an error or of one of its causes."""
+    while error is not None and not getattr(error, "_reported_to_all_ranks", False):
         error = error.__cause__
     return error is not None
 
 
-def known(error):
-    """The error, marked as one that all ranks know of."""
-    error._told_to_all_ranks = True
+def mark_reported(error):
+    """Mark an error as known to all ranks, and return it."""
+    error._reported_to_all_ranks = True
     return error
 
 
-def unheard(error):
-    """The error, which nobody has heard of, though it, or what it was caused by, may have been known in an earlier call."""
+def mark_unreported(error):
+    """Mark an error and its causes, possibly known from an earlier call, as unknown; return it."""
     part = error
     while part is not None:
-        part._told_to_all_ranks, part = False, part.__cause__
+        part._reported_to_all_ranks, part = False, part.__cause__
     return error
 
 
 def leaving(group, why):
-    """``Team.leaving``, whether or not the group has been used."""
-    return (_TEAMS.get(id(group)) or Team(group)).leaving(why)
+    """Call ``Communicator.leaving``, whether or not the group has been used."""
+    return (_COMMUNICATORS.get(id(group)) or Communicator(group)).leaving(why)
 
 
-class Team:
-    """A group, and what its ranks have agreed on.
+class Communicator:
+    """Communicator of a group: compares arguments, sums, and reports failures.
 
-    One for each group, and for as long as that lives.
+    There is one for each group, with the lifetime of the group.
     """
 
     def __init__(self, group):
-        # the team must not keep it alive
+        # a weak reference, so that the group can be freed
         self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size
         self.training, self._buffers = False, {}
-        # a ``Share`` with a sum that the others wait in; who left, and why
+        # a ``Share`` whose sum the others wait for; the rank that left, and its message
         self.owed, self.gone = None, None
 
     @property
     def group(self):
-        """Whose team it is; who calls has it: held here, neither would ever be freed."""
+        """The group. The caller holds it; a reference here would keep both alive."""
         return self._group()
 
     @classmethod
     def of(cls, group):
-        """The team of a group, whose ``sum`` and ``broadcast`` are tried the first time."""
+        """Return the communicator of a group; test its ``sum`` and ``broadcast`` on first use."""
         lacking = [
             name
             for name in ("rank", "size", "rows", "sum", "broadcast")
@@ -112,47 +115,46 @@ class Team:
             raise TypeError(
                 f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"'
             ) from None
-        if id(group) not in _TEAMS:
+        if id(group) not in _COMMUNICATORS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
-            team = _TEAMS[id(group)] = cls(group)
-            # ``leaving`` needs it then
-            weakref.finalize(group, _TEAMS.pop, id(group), None).atexit = False
+            communicator = _COMMUNICATORS[id(group)] = cls(group)
+            # not at exit, when ``leaving`` needs it
+            weakref.finalize(group, _COMMUNICATORS.pop, id(group), None).atexit = False
             try:
-                team._try_out(np.array)
+                communicator._try_out(np.array)
                 if sums_on_device(group):
-                    team._try_out(on_current_device)
+                    communicator._try_out(on_current_device)
             except BaseException:
-                if team.gone is None:
-                    del _TEAMS[id(group)]
+                if communicator.gone is None:
+                    del _COMMUNICATORS[id(group)]
                 raise
-        team = _TEAMS[id(group)]
-        if team.gone is not None:
-            raise known(RemoteError(*team.gone))
-        if team.training:
+        communicator = _COMMUNICATORS[id(group)]
+        if communicator.gone is not None:
+            raise mark_reported(RemoteError(*communicator.gone))
+        if communicator.training:
             raise RuntimeError(
-                "this group is amid a training: what `callback` and `validate` do, rank 0 does"
-                " alone, so a call with `group` would wait there for ranks that never come; leave"
-                " `group` out"
+                "this group is in a training: callbacks and validation run on rank 0 only, so a"
+                " call with `group` inside them would deadlock; leave `group` out"
             )
-        return team
+        return communicator
 
     def _try_out(self, made):
-        """Refuse a group whose ``sum`` does not sum, or whose ``broadcast`` is not of rank 0: numbers of the ranks tell.
+        """Refuse a group whose ``sum`` or ``broadcast`` gives wrong results for known numbers.
 
-        made : function of a list, which makes the buffers
+        made : function that makes a buffer of a list
         """
         n, r = self.size, self.rank
-        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as many numbers as whatever begins
+        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as long as the header with which any call begins
         self.group.sum(buffer)
-        found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        found, expected = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
         if found[0] >= LEAVING:
-            self.judge((found[0], 0, 0, 0, 0))
-        if found != due:
+            self.raise_reported((found[0], 0, 0, 0, 0))
+        if found != expected:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it"
-                f" made {found}, where {due} is right. It must add float64 buffers in place, on"
-                " every rank"
+                f" made {found}, where {expected} is right. It must add float64 buffers in"
+                " place, on every rank"
             )
         buffer = made([r + 1.0])
         self.group.broadcast(buffer)
@@ -163,7 +165,7 @@ class Team:
             )
 
     def texts(self, own):
-        """What all ranks say, in their order."""
+        """Return the texts of all ranks, in their order."""
         own = own.encode("utf-8", "replace")
         lengths = np.zeros(self.size)
         lengths[self.rank] = len(own)
@@ -177,18 +179,18 @@ class Team:
         return [part.tobytes().decode("utf-8", "replace") for part in parts]
 
     def agree(self, facts, error=None):
-        """Compare facts by name, which JSON can hold: all raise where some rank has an ``error``, or other facts than rank 0.
+        """Compare facts by name; all ranks raise if one has an ``error`` or differs from rank 0.
 
-        Names that begin with "_" may differ. Five words are enough where all is well: how many
-        failed, and 32 bits of facts.
+        Facts are JSON values; those whose names begin with "_" are not compared. One header is
+        enough if all is well: the number of failures, and 32 bits of a checksum of the facts.
         """
         self.owed = None
         public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
         code = zlib.crc32(json.dumps(public).encode())
         low, high = code & 0xFFFF, code >> 16
-        words = np.array([error is not None, low, low**2, high, high**2], float)
-        self.group.sum(words)
-        failed, *bits = words
+        header = np.array([error is not None, low, low**2, high, high**2], float)
+        self.group.sum(header)
+        failed, *bits = header
         if not failed and all(
             self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)
         ):
@@ -196,7 +198,7 @@ class Team:
         said = self._said({"facts": public} if error is None else {"error": described(error)})
         for rank, one in enumerate(said):
             if "error" in one:
-                raise known(
+                raise mark_reported(
                     error if error is not None else RemoteError(rank, one["error"])
                 ) from None
         first = said[0]["facts"]
@@ -211,7 +213,7 @@ class Team:
                     raise disagreement(name, others, one["facts"].get(name), first.get(name))
 
     def _said(self, own):
-        """What all ranks say, as JSON; it is kept if one of them has left."""
+        """Return the JSON values of all ranks; remember a rank that has left."""
         said = [json.loads(text) for text in self.texts(json.dumps(own))]
         for rank, one in enumerate(said):
             if "left" in one and self.gone is None:
@@ -219,78 +221,81 @@ class Team:
         return said
 
     def leaving(self, why):
-        """Take part in one more sum, for ranks whose programs continue; a generator, exhausted when the sum is done.
+        """Join one more sum; a generator that is exhausted when the sum is done.
 
-        Silent if all programs end. Otherwise the other ranks learn ``why``.
+        If the programs of other ranks continue, these ranks are sent ``why``. If all programs end,
+        nothing more happens.
         """
         if self.gone is not None or self.size == 1:
             return
-        words = np.array([LEAVING, 0, 0, 0, 0])
+        header = np.array([LEAVING, 0, 0, 0, 0])
         if self.owed is not None:
-            words = self.owed.answered(words)
+            header = self.owed.answer(header)
         elif hasattr(self.group, "begin_sum"):
-            done = self.group.begin_sum(words)
+            done = self.group.begin_sum(header)
             while not done():
                 yield
         else:
-            self.group.sum(words)
-        if words[0] < self.size * LEAVING:
+            self.group.sum(header)
+        if header[0] < self.size * LEAVING:
             self._said({"error": why, "left": True})
 
     def gathered(self, facts, error=None):
-        """The facts of all ranks, in their order, once they agree."""
+        """Compare facts, as ``agree``; return those of all ranks, in their order."""
         self.agree(facts, error)
         return [json.loads(text) for text in self.texts(json.dumps(facts))]
 
     def call(self, facts, sums, compute):
-        """``compute(share)`` on each rank, where ``share`` is a ``Share``, once all have said that they make the same call.
+        """Check that all ranks make the same call; return ``compute(share)``, for a ``Share``.
 
-        facts, sums : functions without arguments: what all ranks must have alike, and the sums that are due, as in ``run``
+        facts, sums : functions without arguments, which return the facts to compare, and the
+        expected all-reduces, as in ``run``
         """
-        found, due, error = None, None, None
+        found, expected, error = None, None, None
         try:
-            found, due = facts(), sums()
-            self.reserve(*due)
+            found, expected = facts(), sums()
+            self.reserve(*expected)
         except Exception as failure:
             error = failure
         self.agree(found, error)
-        return self.run(due, compute)
+        return self.run(expected, compute)
 
-    def run(self, sums, compute, summed=lambda: None):
-        """``compute(share)``; where it raises before the last sum that is due, it takes part in the next one and tells it.
+    def run(self, sums, compute, finished=lambda: None):
+        """Return ``compute(share)``; report an error before the last all-reduce in the next one.
 
-        sums : the ``Packing`` of each, and an array on the device where they are packed, or None; summed : called after the last
+        sums : the ``Packing`` of each all-reduce, and an array on the device where values are
+        packed, or None; finished : called after the last all-reduce
         """
-        share = Share(self, *sums, summed)
+        share = Share(self, *sums, finished)
         try:
             return compute(share)
         except BaseException as failure:
-            if not told(failure) and share.due:
+            if not reported(failure) and share.expected:
                 if isinstance(failure, KeyboardInterrupt):
                     self.owed = share
                 else:
-                    share.exchange(None, failure)
+                    share.all_reduce(None, failure)
             raise
 
-    def buffer(self, packing, home):
-        """What to send numbers in that live where ``home`` does; its memory stays for the next call.
+    def buffer(self, packing, device_like):
+        """Return the buffer for values on the device of ``device_like``; its memory is reused.
 
-        Single numbers are on the host, wherever the model is: alone they are not worth a copy.
+        Single numbers use a host buffer for any model, to avoid a copy to the device.
         """
-        home = None if packing.single else home
-        place = None if home is None else home.device.id
+        device_like = None if packing.single else device_like
+        place = None if device_like is None else device_like.device.id
         if place not in self._buffers:
-            self._buffers[place] = buffer_of(self.group, home)
+            self._buffers[place] = buffer_of(self.group, device_like)
         return self._buffers[place]
 
-    def reserve(self, packings, home):
-        """Have memory for these sums: a rank that fails sends as many numbers as the others."""
+    def reserve(self, packings, device_like):
+        """Allocate memory for these all-reduces, which a failing rank needs as well."""
         for packing in packings:
-            self.buffer(packing, home).reserve(packing.size)
+            self.buffer(packing, device_like).reserve(packing.size)
 
-    def judge(self, words, error=None):
-        """Raise, on every rank, what the words of a sum say."""
-        failed, indefinite, stop, c, squares = words
+    def raise_reported(self, header, error=None):
+        """Raise, on every rank, the error that the header of a sum reports."""
+        failed, not_positive_definite, stop, c, squares = header
         if failed:
             said = self._said(
                 {} if error is None or isinstance(error, Stopped) else {"error": described(error)}
@@ -298,16 +303,18 @@ class Team:
             rank, message = next(
                 (rank, one["error"]) for rank, one in enumerate(said) if "error" in one
             )
-            again = failed == indefinite
+            again = failed == not_positive_definite
             if isinstance(error, NotPositiveDefinite) and not again:
-                raise known(RemoteError(rank, message)) from error
+                raise mark_reported(RemoteError(rank, message)) from error
             if error is not None and not isinstance(error, Stopped):
-                raise known(error)
-            raise known((RemoteNotPositiveDefinite if again else RemoteError)(rank, message))
+                raise mark_reported(error)
+            raise mark_reported(
+                (RemoteNotPositiveDefinite if again else RemoteError)(rank, message)
+            )
         if stop:
-            raise known(Stopped(int(stop)))
+            raise mark_reported(Stopped(int(stop)))
         if self.size * squares != c * c:
-            raise known(
+            raise mark_reported(
                 Disagreement(
                     "the ranks hold different parameters, or gave different arguments: each must"
                     " have the same model, and the same jitter, rng, num_data and step size. Send"
@@ -317,9 +324,9 @@ class Team:
 
 
 def disagreement(name, ranks, there=None, here=None):
-    """The error for a fact, or for digests of an argument, that these ranks have other than rank 0."""
+    """Return the error for a fact, or for a digest of an argument, that differs from rank 0."""
     if not name.startswith(NUMBERS):
-        return known(
+        return mark_reported(
             Disagreement(
                 f"rank {ranks[0]} has other arguments than rank 0: `{name}` is {there!r} there, and"
                 f" {here!r} on rank 0. All ranks must make the same call"
@@ -327,7 +334,7 @@ def disagreement(name, ranks, there=None, here=None):
         )
     *some, last = ranks if len(ranks) < 5 else (*ranks[:3], f"{len(ranks) - 3} more")
     listed = f"ranks {', '.join(map(str, some))} and {last}" if some else f"rank {last}"
-    return known(
+    return mark_reported(
         Disagreement(
             f"`{name.removeprefix(NUMBERS)}` holds other numbers on {listed} than on rank 0: give"
             " all ranks the same rows in the same order, or each its own by a group with"
@@ -337,56 +344,63 @@ def disagreement(name, ranks, there=None, here=None):
 
 
 def described(error):
-    """An error in one line."""
+    """Return an error as one line of text."""
     return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST]
 
 
 class Share:
-    """The part that a rank has in the sums of a call.
+    """The all-reduces of one rank in a call.
 
-    due : the ``Packing`` of each sum to come; home : an array on the device where they are packed, or None; summed : called when
-    none is left; fingerprint : of what all ranks must have alike
+    expected : the ``Packing`` of each all-reduce to come
+    device_like : an array on the device where values are packed, or None
+    finished : called after the last all-reduce
+    fingerprint : fingerprint of parameters and arguments that must agree
     """
 
-    def __init__(self, team, due, home=None, summed=lambda: None):
-        self.team, self.due, self.home, self.summed = team, due, home, summed
+    def __init__(self, communicator, expected, device_like=None, finished=lambda: None):
+        self.communicator, self.expected, self.device_like, self.finished = (
+            communicator,
+            expected,
+            device_like,
+            finished,
+        )
         self.fingerprint = 0
 
-    def exchange(self, values, error=None):
-        """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them.
+    def all_reduce(self, values, error=None):
+        """Return the sum of ``values`` over the ranks, as ``Packing.unpack`` does.
 
-        Zeros in place of None, and where there is an ``error``, which is told.
+        None, or an ``error``, contributes zeros; an error is reported to all ranks.
         """
-        if error is None and len(self.due) > 1 and (checks := deferred_checks.pending()):
-            # now, because a call can be run again only up to its first sum
+        if error is None and len(self.expected) > 1 and (checks := deferred_checks.pending()):
+            # now, because a call can be repeated only before its first all-reduce
             check.report_clamped(checks.read(0.0)[1])
-        packing, self.team.owed = self.due[0], None
-        buffer = self.team.buffer(packing, self.home)
+        packing, self.communicator.owed = self.expected[0], None
+        buffer = self.communicator.buffer(packing, self.device_like)
         buffer.reserve(packing.size)
-        del self.due[0]
+        del self.expected[0]
         if error is None:
             try:
-                words = 0, 0, 0, self.fingerprint, self.fingerprint**2
+                header = 0, 0, 0, self.fingerprint, self.fingerprint**2
                 (
-                    buffer.zero(packing, words)
+                    buffer.zero(packing, header)
                     if values is None
-                    else buffer.write(packing, words, values)
+                    else buffer.write(packing, header, values)
                 )
             except Exception as failure:
                 error = failure
         if error is not None:
-            stop = error.words if isinstance(error, Stopped) else 0
-            indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(
+            stop = error.reasons if isinstance(error, Stopped) else 0
+            not_positive_definite = isinstance(error, NotPositiveDefinite) and not isinstance(
                 error, InvalidSites
             )
-            buffer.zero(packing, (not stop, indefinite, stop, 0, 0))
-        self.team.judge(buffer.sum(self.team.group), error)
-        if not self.due:
-            self.summed()
+            buffer.zero(packing, (not stop, not_positive_definite, stop, 0, 0))
+        self.communicator.raise_reported(buffer.sum(self.communicator.group), error)
+        if not self.expected:
+            self.finished()
         return None if values is None else buffer.read(packing, values)
 
-    def answered(self, words):
-        """The words of the sum that is due, in which this rank has no more than these."""
-        buffer = self.team.buffer(self.due[0], self.home)
-        buffer.zero(self.due[0], words)
-        return buffer.sum(self.team.group)
+    def answer(self, header):
+        """Join the expected sum with this header and zeros; return the header of the sum."""
+        buffer = self.communicator.buffer(self.expected[0], self.device_like)
+        buffer.zero(self.expected[0], header)
+        return buffer.sum(self.communicator.group)

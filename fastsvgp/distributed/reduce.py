@@ -1,7 +1,8 @@
-"""A bound on several ranks: each takes its rows, and one sum over all of them makes value and gradient whole.
+"""A bound on several ranks: each rank takes its rows, and one all-reduce sums value and gradient.
 
-A rank runs the pass of one process on its rows, with 1 / R of the KL term, and its data term scaled
-as that of the whole batch; so value and gradient of the bound are the sums of those of the ranks.
+A rank runs the pass of a single process on its rows, with 1 / R of the KL term, and its data term
+scaled as that of the whole batch. Value and gradient of the bound are therefore sums over the
+ranks.
 """
 
 import functools
@@ -20,37 +21,40 @@ from ..runtime.edge import run as run_as_public
 from . import same_data
 from .data_scale import DataScale, RankScale
 from .packing import NUMBER as NUMBER, Packing
-from .protocol import NUMBERS, Team, told
-from .training_group import Placed
+from .protocol import NUMBERS, Communicator, reported
+from .training_group import TrainingGroup
 
 
 def bounds(count, rank, size):
-    """Which of ``count`` rows are those of a rank: ``(start, stop)``."""
+    """Return the range ``(start, stop)`` of a rank among ``count`` rows."""
     return count * rank // size, count * (rank + 1) // size
 
 
-# --- which sums are due ---------------------------------------------------------------------------
+# --- packings of the all-reduces ------------------------------------------------------------------
 
 
 def of_gradient(model, wrt):
-    """The ``Packing`` of a value and of the gradient in these fields."""
+    """Return the ``Packing`` of a value and of the gradient in these fields."""
     found = leaves(restricted(model, check.names(wrt, model)))
     shapes = ((kind, np.shape(value)) for _, kind, value in found if value is not None)
     return _packing_of((("real", ()), *shapes))
 
 
 def of_collapsed(sgpr, Y):
-    """That of the first sum of a collapsed bound: N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff.
+    """Return the ``Packing`` of the first all-reduce of a collapsed bound.
 
-    Numbers of the host come first, so that they are copied there with the words, and nothing else
-    is.
+    Its items are N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff. Numbers of the host come
+    first, so that only they are copied to the host, with the header.
     """
     M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
     return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
 
 
 def of_natural_step(q):
-    """That of what a natural step sums: the bound, a count, Lam a (P, M), and the lower triangles of G (P, M, M)."""
+    """Return the ``Packing`` of the all-reduce of a natural step.
+
+    Its items are the bound, a count, Lam a (P, M), and the lower triangles of G (P, M, M).
+    """
     fields = [np.shape(getattr(q, name)) for name in q.natural_fields]
     least = min(map(len, fields))
     M = sum(shape[-1] for shape in fields if len(shape) == least)
@@ -58,13 +62,13 @@ def of_natural_step(q):
     return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
 
 
-NOT_COMPARED = "rng", "draws", "wrt"  # by the fingerprint: otherwise, or not at all
+NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all
 
 
-class Place(NamedTuple):
-    """Which rows a rank has in a call: ``rows``, a slice or increasing numbers, among ``count`` of all ranks.
+class RowPartition(NamedTuple):
+    """The rows of a rank in a call: ``rows``, a slice or increasing numbers, of ``count`` in total.
 
-    own : whether what is given by rows is of these alone
+    own : whether per-row arguments hold only these rows
     """
 
     count: int  # type: ignore[assignment]  # a tuple's method has this name
@@ -72,55 +76,76 @@ class Place(NamedTuple):
     own: bool = False
 
 
-# --- calls with a group -------------------------------------------------------------------------------------------------
+# --- calls with a group ---------------------------------------------------------------------------
 
 
-def evaluate(
-    name, function, model, X, Y, packings, *, group=None, wrt=None, num_data=None, weights=None, drawing=False, draws=None,
-    **options,
-):  # fmt: skip
-    """``function(model, X, Y, scale, weights=..., **options)`` with a ``DataScale``: here, or on all ranks of a group.
+def evaluate(name, function, model, X, Y, packings, *, group=None, **options):
+    """Call a bound here, or on all ranks of a group.
 
-    name : of the public function
-    packings : function without arguments: those of the sums that are due
-    drawing : whether the function draws numbers for each row, unless they are given as ``draws``
-    wrt, draws : passed on where they are not None; options : ``rng`` among them, where the function takes it
+    The call is ``function(model, X, Y, scale, weights=..., **options)``, with a ``DataScale``.
+
+    name : name of the public function
+    packings : function without arguments, which returns the ``Packing`` of each all-reduce
+    options : ``num_data``, ``weights`` and ``drawing``, as of ``BoundCall``; ``wrt`` and ``draws``,
+    which are passed to the function unless None; other options of the function, including ``rng``
+    if it takes one
     """
-    for key, value in (("wrt", wrt), ("draws", draws)):
-        if value is not None:
-            options[key] = value
+    call = BoundCall.of(name, function, model, options)
     if group is None:
-        return function(model, X, Y, DataScale(num_data), weights=weights, **options)
-    call = _Call(name, function, model, wrt, num_data, drawing and draws is None, options)
-    if isinstance(group, Placed):
+        scale = DataScale(call.num_data)
+        return function(model, X, Y, scale, weights=call.weights, **call.options)
+    if isinstance(group, TrainingGroup):
         return group.call(
-            lambda: (packings(), home_of(model)),
-            lambda share: call.placed(share, group, X, Y, weights),
+            lambda: (packings(), home_of(model)), lambda share: call.placed(share, group, X, Y)
         )
-    team = Team.of(group)  # which refuses a group amid a training
-    counts = group.rows == "own" and (num_data is not None or call.drawing)
-    first = [Packing([("real", (team.size,))])] if counts else []
-    return team.call(
-        lambda: call.facts() | _of_data(group, X, Y, weights) | call.more_facts(counts),
+    communicator = Communicator.of(group)  # refuses a group in a training
+    counts = group.rows == "own" and (call.num_data is not None or call.drawing)
+    first = [Packing([("real", (communicator.size,))])] if counts else []
+    return communicator.call(
+        lambda: call.facts() | _of_data(group, X, Y, call.weights) | call.more_facts(counts),
         lambda: (first + packings(), home_of(model)),
-        lambda share: call.shared_out(share, group, X, Y, weights, counts),
+        lambda share: call.shared_out(share, group, X, Y, counts),
     )
 
 
-class _Call:
-    """The call of a bound on one rank of several."""
+class BoundCall(NamedTuple):
+    """One call of a bound, here or on one rank of a group.
 
-    def __init__(self, name, function, model, wrt, num_data, drawing, options):
-        self.name, self.function, self.model, self.wrt = name, function, model, wrt
-        self.num_data, self.drawing, self.options = num_data, drawing, options
-        self.rng = options.get("rng")
+    drawing : whether the function draws numbers for each row, which ``draws`` do not give
+    options : all other options of the function
+    """
+
+    name: str
+    function: Any
+    model: Any
+    num_data: float | None
+    weights: Any
+    drawing: bool
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, name, function, model, options):
+        """Make a call; ``wrt`` and ``draws`` are left out if None."""
+        options = {
+            key: value
+            for key, value in options.items()
+            if value is not None or key not in ("wrt", "draws")
+        }
+        num_data, weights = options.pop("num_data", None), options.pop("weights", None)
+        drawing = options.pop("drawing", False) and "draws" not in options
+        return cls(name, function, model, num_data, weights, drawing, options)
+
+    @property
+    def rng(self):
+        """The option ``rng``; None for a function that takes none."""
+        return self.options.get("rng")
 
     def facts(self):
-        """What ranks must have alike about the model."""
+        """Return the facts about the model on which ranks must agree."""
         found = {
             "function": self.name,
             "model": type(self.model).__name__,
-            "wrt": None if self.wrt is None else list(self.wrt),
+            "wrt": list(self.options["wrt"]) if "wrt" in self.options else None,
         }
         found |= {
             path: [kind, list(np.shape(value))]
@@ -132,35 +157,43 @@ class _Call:
         return found | {"place of the model": lives_on(self.model)}
 
     def more_facts(self, counts):
-        draws = self.options.get("draws") is not None
-        return {"counts": counts, "draws": draws, "rng": seed_of(self.rng)}
+        return {"counts": counts, "draws": "draws" in self.options, "rng": seed_of(self.rng)}
 
-    def placed(self, share, group, X, Y, weights):
-        """In a training: X and Y are this rank's part of a batch."""
+    def placed(self, share, group, X, Y):
+        """Run the call in a training: X and Y are this rank's part of a batch."""
         share.fingerprint = _fingerprint(group.fingerprint, self.model, self._compared(self.rng))
-        scale = RankScale(share, group.scale, group.place)
+        scale = RankScale(share, group.scale, group.partition)
         try:
-            return self._run(scale, X, Y, weights, self.rng)
+            return self._run(scale, X, Y, self.weights, self.rng)
         except BadEntry as error:
-            if group.locate is not None and not told(error):
+            if group.locate is not None and not reported(error):
                 group.locate(error)
             raise
 
-    def shared_out(self, share, group, X, Y, weights, counts):
-        """This rank takes its part of X and Y, or all if they are its own; ``counts``: ranks sum how many each has."""
-        team, seed = share.team, self._seed(share.team)
+    def shared_out(self, share, group, X, Y, counts):
+        """Run the call on this rank's part of X and Y, or on all of them with rows="own".
+
+        counts : whether the ranks exchange their numbers of rows
+        """
+        communicator, seed = share.communicator, self._seed(share.communicator)
         share.fingerprint = _fingerprint(None, self.model, self._compared(seed))
-        rows, locate, x, y, w = rows_of(group, X, Y, weights, self.options.get("inputs", False))
-        place = Place(len(X), rows, own=group.rows == "own")
+        rows, locate, x, y, w = rows_of(
+            group, X, Y, self.weights, self.options.get("inputs", False)
+        )
+        partition = RowPartition(len(X), rows, own=group.rows == "own")
         if counts:
-            numbers_of_rows = share.exchange([np.eye(team.size)[team.rank] * len(x)])[0]
+            numbers_of_rows = share.all_reduce(
+                [np.eye(communicator.size)[communicator.rank] * len(x)]
+            )[0]
             ends = np.cumsum([0, *numbers_of_rows.astype(int)])
-            place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
-        scale = RankScale(share, check.data_scale(self.num_data, int(place.count)), place)
+            partition = RowPartition(
+                ends[-1], slice(*ends[communicator.rank : communicator.rank + 2]), own=True
+            )
+        scale = RankScale(share, check.data_scale(self.num_data, int(partition.count)), partition)
         try:
             return self._run(scale, x, y, w, seed)
         except BadEntry as error:
-            if not told(error):
+            if not reported(error):
                 locate(error)
             raise
 
@@ -168,11 +201,11 @@ class _Call:
         more = {name: value for name, value in self.options.items() if name not in NOT_COMPARED}
         return self.num_data, seed, more
 
-    def _seed(self, team):
+    def _seed(self, communicator):
         quantities = getattr(getattr(self.model, "posterior", None), "random_quantities", ())
         asked = any(self.options.get(name) is not None for name in quantities)
         if self.drawing or seed_of(self.rng) == "drawn" or asked:
-            return common_seed(team, self.rng)
+            return common_seed(communicator, self.rng)
         return self.rng
 
     def _run(self, scale, X, Y, weights, seed):
@@ -181,27 +214,27 @@ class _Call:
 
 
 def seed_of(rng):
-    """What ranks must have alike of an argument ``rng``: a seed, None, or that rank 0 draws one from it."""
-    check.generator(rng)  # raises where it is none, and draws nothing
+    """Return the fact about ``rng`` to compare: a seed, None, or "drawn" if rank 0 draws one."""
+    check.generator(rng)  # raises if invalid; draws nothing
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return int(rng)
     return None if rng is None else "drawn"
 
 
-def common_seed(team, rng):
-    """A seed that all ranks have: an integer as it came, else one that rank 0 draws.
+def common_seed(communicator, rng):
+    """Return a seed common to all ranks: an integer ``rng``, else a seed drawn by rank 0.
 
-    They agree which, by ``seed_of``.
+    ``seed_of`` makes sure that all ranks take the same branch.
     """
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])
-    team.group.broadcast(seed)
+    communicator.group.broadcast(seed)
     return int(seed[0])
 
 
 def _of_data(group, X, Y, weights):
-    """What ranks must have alike about their data."""
+    """Return the facts about the data on which ranks must agree."""
     x, y = np.shape(X), np.shape(Y)
     for name, shape in (("X", x), ("Y", y)):
         if not shape:
@@ -226,11 +259,11 @@ def _of_data(group, X, Y, weights):
 
 
 def rows_of(group, X, Y, weights, inputs=False):
-    """``(rows, locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
+    """Return ``(rows, locate, X, Y, weights)`` of this rank.
 
-    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of
-    what came. Where some part holds no row that counts, and nobody wants the gradient in
-    ``inputs``, the rows that count are parted.
+    ``rows`` are a slice of the given rows, or row numbers. ``locate`` makes a ``BadEntry`` name the
+    row of the given arrays. If some rank would have no row of positive weight, and the gradient in
+    ``inputs`` is not requested, only the rows of positive weight are divided among the ranks.
     """
     if group.rows == "own":
         if len(X) == 0:
@@ -278,29 +311,31 @@ def rows_of(group, X, Y, weights, inputs=False):
 
 
 def on_host(array):
-    """A copy of what lives on a device; all else as an array."""
+    """Copy an array on a device to the host; convert anything else to an array."""
     return array.get() if on_device(array) else np.asarray(array)
 
 
 def _fingerprint(begun, model, arguments):
-    """That with which a step began, or one of a model and of arguments."""
+    """Return the fingerprint at the start of a step, if any, else that of model and arguments."""
     if begun is not None:
         return begun
     return fingerprint(model) ^ zlib.crc32(repr(arguments).encode()) & 0xFFFF
 
 
 def fingerprint(model):
-    """16 bits of all numbers of a record that count: those above the diagonals of factors do not."""
+    """Return a 16-bit fingerprint of a record, without numbers above the diagonals of factors."""
     found = [(kind, value) for _, kind, value in leaves(model) if value is not None]
     packing = _packing_of(tuple((kind, np.shape(value)) for kind, value in found))
-    home = home_of(model)
-    buffer = np.empty(packing.size) if home is None else np.empty(packing.size, like=home)
+    device_like = home_of(model)
+    buffer = (
+        np.empty(packing.size) if device_like is None else np.empty(packing.size, like=device_like)
+    )
     packing.pack([value for _, value in found], buffer)
     return zlib.crc32(kernels.fold_bits(buffer).tobytes()) & 0xFFFF
 
 
 def lives_on(model):
-    """Where the numbers of a record are, in words: on all ranks alike, for they are packed there."""
+    """Return in words where the numbers of a record are; it must agree on all ranks."""
     return "the host" if home_of(model) is None else "a device"
 
 

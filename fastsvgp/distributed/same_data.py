@@ -1,8 +1,8 @@
-"""Whether all ranks were given the same data: digests of X, Y and weights, which are compared as a call begins.
+"""Digests of X, Y and weights, by which ranks check at the start of a call that data agree.
 
-What has the weight 0 is never read and may be anything, so zeros stand in its place. A digest does
-not depend on the byte order, or on whether the array is in memory, in a file or on a device.
-Digests of all numbers are compared only if both ranks have them.
+Entries of weight 0 are never read and can be anything, so they count as zeros. A digest does not
+depend on the byte order, or on whether the array is in memory, in a file or on a device. Digests of
+all numbers are compared only if both ranks have them.
 """
 
 import zlib
@@ -15,23 +15,27 @@ from ..kernels import fold_bits
 from ..runtime import devices
 from ..runtime.deferred_checks import on_device
 
-ROWS = 256  # spread evenly, the first and the last among them
-# bytes: arrays at hand up to this size are digested as a whole where a training begins
+ROWS = 256  # evenly spread, including the first and the last
+# bytes: largest array in memory that is digested as a whole at the start of a training
 WHOLE = 2**26
 
 
 def of_rows(X, Y, weights):
-    """A digest of shape, dtype and 256 rows of each argument, by name: some microseconds.
+    """Return a digest of shape, dtype and 256 rows of each argument, by name.
 
-    No more is read. Rows on a device are copied to the host, those of all arguments together.
+    It takes some microseconds, and reads only these rows. Rows on a device are copied to the host,
+    those of all arguments in one copy.
     """
     return _of_rows(_readable(X, Y, weights))
 
 
 def of_all(X, Y, weights):
-    """``{name: {"rows": as of_rows, place: digest of all numbers}}``, the latter of arrays at hand of at most 64 MiB.
+    """Return ``{name: {"rows": as of_rows, place: digest of all numbers}}``.
 
-    place : "host" (some 20 ms for 64 MiB), or "device", where bits are folded there and a few hundred numbers are copied
+    The digest of all numbers is only for arrays in memory of at most 64 MiB.
+
+    place : "host" (some 20 ms for 64 MiB), or "device", where bits are folded on the device and a
+    few hundred numbers are copied
     """
     data, found = _readable(X, Y, weights), {}
     for name, rows in _of_rows(data).items():
@@ -49,7 +53,10 @@ def of_all(X, Y, weights):
 
 
 def differing(everyone):
-    """``(name, ranks)`` of the first argument whose digests, by ``of_all``, are not those of rank 0; None where all are."""
+    """Return ``(name, ranks)`` of the first argument that differs from rank 0, or None.
+
+    everyone : for each rank the digests by ``of_all``
+    """
     first = everyone[0]
     for name in first:
         others = [rank for rank, found in enumerate(everyone) if _differ(first[name], found[name])]
@@ -63,10 +70,10 @@ def _differ(one, other):
 
 
 def _readable(X, Y, weights):
-    """Data by name, as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays.
+    """Return data by name that can be indexed by row number.
 
-    Weights come first: where they differ, X and Y count at other rows, and would be named in their
-    place.
+    Lists are converted to arrays, and pandas objects too, because they are indexed by label.
+    Weights come first: if they differ, other rows of X and Y count, and X would be named instead.
     """
     found = {}
     for name, array in (("weights", weights), ("X", X), ("Y", Y)):
@@ -100,9 +107,9 @@ def _some_rows(name, array):
 
 
 def _counted(name, array, weights):
-    """X or Y with zeros for what counts 0 times.
+    """Return X or Y with zeros in place of entries of weight 0.
 
-    What does not fit together stays: the call refuses it.
+    Arrays whose shapes do not match are returned unchanged; the call refuses them.
     """
     fit = (
         name != "weights"
@@ -117,13 +124,13 @@ def _counted(name, array, weights):
         if name == "Y" and weights.shape == array.shape
         else weighing.rows_that_count(weights)
     )
-    if type(counts) is np.ndarray and counts.all():  # a device would be waited for
+    if type(counts) is np.ndarray and counts.all():  # on a device this would synchronise
         return array
     return np.where(counts.reshape(*counts.shape, *(1,) * (array.ndim - counts.ndim)), array, 0)
 
 
 def _on_host(parts):
-    """Their numbers as float64 on the host; from a device all come in one copy."""
+    """Convert parts to float64 on the host; those on a device in one copy."""
     numbers = {
         name: np.ascontiguousarray(part, np.float64, like=part).reshape(-1)
         for name, part in parts.items()

@@ -84,7 +84,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """
     if group is not None:
         rows = GATHERED if subset is None else subset
-        return broadcast.chosen(
+        return broadcast.from_root(
             group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M
         )
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)

@@ -61,7 +61,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     (1,)
     """
     if group is not None:
-        return broadcast.chosen(
+        return broadcast.from_root(
             group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset
         )
     rng, ard = check.generator(rng), check.flag("ard", ard)

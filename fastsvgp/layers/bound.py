@@ -91,7 +91,7 @@ class Batch(NamedTuple):
         """Check and cast the arguments, and make the draws that are not given."""
         model, X, Y, weights, dtype = weighing.svgp(model, X, Y, settings.weights, checked)
         draws = hidden_draws(
-            model, X, settings.draws, settings.num_samples, settings.rng, scale.place
+            model, X, settings.draws, settings.num_samples, settings.rng, scale.partition
         )
         jitter = check.jitter_amount(settings.jitter, dtype)
         return cls(model, X, Y, weights, draws, scale, settings.rng, jitter)

@@ -9,7 +9,7 @@ from .layer import widths
 RUN = 4096  # rows that are drawn at a time if only some are kept
 
 
-def hidden_draws(model, X, draws, num_samples, rng, place=None):
+def hidden_draws(model, X, draws, num_samples, rng, partition=None):
     """Return one array (S, B, P) per hidden layer, on the device of X: given ones, checked, or new
     ones.
 
@@ -17,27 +17,29 @@ def hidden_draws(model, X, draws, num_samples, rng, place=None):
     the negative of the first, which cancels the odd part of the noise: most of it if the factors
     are small.
 
-    ``place`` is the ``Place`` of the rows X among those of all ranks. Draws are those that one
+    ``partition`` is the ``RowPartition`` of the rows X among those of all ranks. Draws are those that one
     process makes for these rows: each rank draws those of all rows and keeps its own.
     """
     sizes = widths(model.layers)
     if draws is not None:
-        if place is None or place.own:
+        if partition is None or partition.own:
             return _given(draws, sizes, X, len(X))
-        return tuple(one[:, place.rows] for one in _given(draws, sizes, X, place.count))
+        return tuple(one[:, partition.rows] for one in _given(draws, sizes, X, partition.count))
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     return tuple(
-        np.asarray(_normal(rng, num_samples, len(X), P, place).astype(X.dtype), like=X)
+        np.asarray(_normal(rng, num_samples, len(X), P, partition).astype(X.dtype), like=X)
         for P in sizes
     )
 
 
-def _normal(rng, S, B, P, place):
+def _normal(rng, S, B, P, partition):
     drawn = S if S % 2 else S // 2
-    if place is None:
+    if partition is None:
         half = rng.standard_normal((drawn, B, P))
     else:
-        half = np.stack([_of_rows(rng, place.count, P, np.r_[place.rows]) for _ in range(drawn)])
+        half = np.stack(
+            [_of_rows(rng, partition.count, P, np.r_[partition.rows]) for _ in range(drawn)]
+        )
     return half if S % 2 else np.concatenate([half, -half])
 
 

@@ -70,7 +70,7 @@ def _nearest(text):
     )
 
 
-def begun(optimiser, model):
+def initial_state(optimiser, model):
     """Return ``optimiser.init(model)``; ``TypeError`` if that is not a record."""
     state = optimiser.init(model)
     if not is_record(state):

@@ -7,7 +7,7 @@ from .. import check
 from ..errors import names_options
 from ..records import matches, record, static
 from ..records.typed import Moves, Names, Record, RecordT
-from .base import OncePerStructure, begun, check_offered
+from .base import OncePerStructure, check_offered, initial_state
 from .first_order import adam
 from .flat import as_names, check_paths, free_paths
 from .schedules import plateau
@@ -81,7 +81,7 @@ class ByField(OncePerStructure):
                     f"by_field: field {path!r} has two optimisers, under the names"
                     f" {' and '.join(claims)}"
                 )
-        parts = tuple(begun(part.optimiser, model) for part in self._restricted(model))
+        parts = tuple(initial_state(part.optimiser, model) for part in self._restricted(model))
         return ByFieldState(parts=parts, count=0)
 
     def step(

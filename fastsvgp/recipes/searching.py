@@ -291,7 +291,9 @@ def begin(
 
         draw = int(rng.integers(2**32))
         units = (
-            relevant(X, draw) if group is None else broadcast.chosen(group, relevant, X, draw, ROWS)
+            relevant(X, draw)
+            if group is None
+            else broadcast.from_root(group, relevant, X, draw, ROWS)
         )
         covariance = replace(covariance, lengthscales=units)
     Z = (

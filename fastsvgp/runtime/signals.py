@@ -29,7 +29,7 @@ class _Watch:
 
 
 def _watch():
-    """Return the handler of the open ``remembered``, or None."""
+    """Return the handler of the open ``collect_signals``, or None."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, *ENDING)]
     return next((handler for handler in handlers if isinstance(handler, _Watch)), None)
 
@@ -39,7 +39,7 @@ def _in_main_thread():
 
 
 @contextmanager
-def remembered(ending=False, hung_up=None):
+def collect_signals(ending=False, hung_up=None):
     """Collect signals in a list: Ctrl-C and, with ``ending``, SIGTERM and SIGHUP.
 
     Each also raises ``KeyboardInterrupt``. But if that exception lands in the callback of a weak
@@ -49,7 +49,7 @@ def remembered(ending=False, hung_up=None):
     stopping a service can send two signals at once.
 
     Only signals with their default handler are watched, and only from the main thread, which
-    receives them; under ``nohup`` SIGHUP stays ignored. Inside another ``remembered`` the list is
+    receives them; under ``nohup`` SIGHUP stays ignored. Inside another ``collect_signals`` the list is
     that of the outer one. At the end all handlers are restored. ``hung_up`` is called first at a
     SIGHUP.
     """
@@ -74,16 +74,16 @@ def remembered(ending=False, hung_up=None):
 
 
 @contextmanager
-def obeyed(ending):
-    """``remembered`` for training: the first signal only waits in the list.
+def stop_after_step(ending):
+    """``collect_signals`` for training: the first signal only waits in the list.
 
     A loop that checks the list after each step thus ends with a complete step. From the second
     signal on Ctrl-C raises immediately. At the end, SIGTERM and SIGHUP are raised again with their
-    usual effect, unless this is inside a ``remembered``.
+    usual effect, unless this is inside a ``collect_signals``.
     """
     nested, asked = _watch() is not None, []
     try:
-        with remembered(ending) as asked:
+        with collect_signals(ending) as asked:
             # without effect if others handle all signals, and in threads that receive none
             watch = (_watch() if _in_main_thread() else None) or _Watch(None)
             before, watch.waits = watch.waits, True

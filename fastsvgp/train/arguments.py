@@ -1,7 +1,8 @@
-"""Arguments that every way of training takes."""
+"""Arguments common to all kinds of training."""
 
 import numbers
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypedDict
 
 from .. import check
@@ -12,7 +13,7 @@ from .info import StepInfo
 Data: TypeAlias = ArrayLike | Rows
 Callback: TypeAlias = Callable[[int, float, StepInfo], object]
 
-# of steps, and of whatever else is counted: at a microsecond each these take thirty years
+# largest count of steps, or of anything else: at a microsecond each they take thirty years
 MOST = 10**15
 
 
@@ -41,20 +42,62 @@ class FitArguments(TypedDict, total=False):
     group: Group | None
 
 
+@dataclass(frozen=True)
+class FitCall:
+    """Arguments of one call of ``fit``, beside model, data and group.
+
+    options : options of the kind of model, and numbers of random quantities
+    session : the ``Session`` of a group, or None
+    until : value of ``time.perf_counter`` at which to stop, or None
+    """
+
+    weights: Any
+    steps: int | None
+    epochs: float | None
+    batch_size: int | None
+    optimiser: Any
+    fixed: Any
+    jitter: float | None
+    rng: Any
+    callback: Callback | None
+    patience: int | None
+    tolerance: float
+    smoothing: float
+    validate: Callable[[Any], float] | None
+    validate_every: int | None
+    checkpoint: Path | None
+    checkpoint_every: int | None
+    resume: Path | None
+    note: object
+    options: dict[str, Any]
+    session: Any = None
+    until: float | None = None
+
+    def given(self):
+        """Return the arguments of the caller by name, with the options."""
+        ours = ("options", "session", "until")
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ours}
+        return named | self.options
+
+
 def count(name, value, least=1):
-    """A whole number, as ``check.whole``, or None; one that has no end in practice is refused, for it is no int of C."""
+    """Check a whole number, as ``check.whole``, or None; refuse one above 10**15."""
     if isinstance(value, numbers.Real) and value > MOST:
         raise ValueError(f"fit: `{name}` must be at most 10**15")
     return None if value is None else check.whole(name, value, least)
 
 
 def given_seed(rng):
-    """The seed that came as ``rng``; None where nothing came, or a generator to draw one from."""
+    """Return ``rng`` if it is an integer seed; None if it is None or a generator."""
     return int(rng) if isinstance(rng, numbers.Integral) else None
 
 
 def rows(name, data) -> Rows:
-    """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
+    """Return data that can be indexed by row number.
+
+    Containers with ``shape`` and ``dtype`` are returned as they are. Lists are converted to arrays,
+    and pandas objects too, because they are indexed by label.
+    """
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
     data = data if readable else check.as_array(name, data)
     if not data.shape:

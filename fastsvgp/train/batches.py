@@ -1,4 +1,4 @@
-"""Minibatches of data that may be larger than memory, or than the memory of a device."""
+"""Minibatches of data that can exceed the memory of the host or of a device."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,56 +11,55 @@ from ..runtime.deferred_checks import on_device
 
 
 class Batches:
-    """Rows of X (N, D) and Y (N, ...), and of weights where there are any, in shuffled epochs without replacement.
+    """Batches of rows of X (N, D), Y (N, ...) and optional weights, in shuffled epochs.
 
-    Epochs follow each other without a gap, so that all batches have the same size: one may hold the
-    end of one epoch and the beginning of the next. Which rows step k gets is a function of (seed,
-    k) alone, so training can resume anywhere.
+    Rows are drawn without replacement. Epochs follow each other without a gap, so all batches have
+    the same size; one batch can hold the end of one epoch and the beginning of the next. The rows
+    of step k depend only on (seed, k), so training can resume at any step.
 
-    X and Y may be ``numpy.memmap``, or anything that takes a sorted array of row numbers (h5py,
-    zarr): only the rows of a batch are read, in the order of the file. The order of one epoch takes
-    8 N bytes. A batch of all rows is the data as they are.
+    X and Y can be ``numpy.memmap``, or any container indexed by a sorted array of row numbers
+    (h5py, zarr): only the rows of a batch are read, in the order of the file. The order of one
+    epoch takes 8 N bytes. A batch of all rows is the data in their own order.
 
-    Weights (N,) or (N, P) are at hand. Rows that count nowhere are never drawn, as if they were no
-    data.
+    Weights (N,) or (N, P) are in memory. Rows without a positive weight are never drawn.
     """
 
-    group = None  # of whose ranks each has a part of the rows: see ``shares``
+    group = None  # set if each rank of a group has a part of the rows: see ``rank_batches``
 
     def __init__(self, X, Y, size, seed, weights=None):
         self._data, self.seed = (
             {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}),
             seed,
         )
-        # row numbers; None: all count
+        # row numbers with a positive weight; None: all rows
         self._counting = None if weights is None else _counting(weights)
         self.num_data = len(X) if self._counting is None else len(self._counting)
         self.size = min(size, self.num_data)
         self._orders, self._all = {}, None
 
     def reseeded(self, seed):
-        """The same data in the order of another seed."""
+        """Return the same data in the order of another seed."""
         return Batches(self._data["X"], self._data["Y"], self.size, seed, self._data.get("weights"))
 
     @property
     def on_device(self):
-        """Whether the data, or some of them, live on a device."""
+        """Whether some of the data are on a device."""
         return on_device(*self._data.values())
 
     @property
     def per_epoch(self):
-        """Steps until every row has been seen once, rounded up."""
+        """Steps per epoch, rounded up."""
         return -(-self.num_data // self.size)
 
     def at(self, step):
-        """(X, Y), or (X, Y, weights), of a step, from 0."""
+        """Return (X, Y), or (X, Y, weights), of a step, counted from 0."""
         if self.size == self.num_data:
             return self._whole()
         rows, seam = self._rows(step)
         if not seam:
             return tuple(read_rows(name, data, rows) for name, data in self._data.items())
-        # across the seam a row may come twice; h5py wants row numbers that increase, so it is read
-        # once
+        # Across the seam of two epochs a row can come twice. h5py requires increasing row numbers,
+        # so it is read once.
         rows, back = np.unique(rows, return_inverse=True)
         return tuple(
             read_rows(name, data, rows)[devices.like(back, data)]
@@ -77,23 +76,26 @@ class Batches:
         return self._all
 
     def rows(self, step):
-        """Row numbers of a step, in the order of its batch."""
+        """Return the row numbers of a step, in the order of its batch."""
         if self.size < self.num_data:
             return self._rows(step)[0]
         return np.arange(self.num_data) if self._counting is None else self._counting
 
     def inputs(self, rows):
-        """X of these increasing row numbers."""
+        """Return the rows of X with these increasing numbers."""
         return read_rows("X", self._data["X"], rows)
 
     def locate(self, error, step):
-        """Have a ``BadEntry`` about the data of a step name the row of the data, in place of the row of the batch."""
+        """Replace the row of the batch in a ``BadEntry`` by the row of the data."""
         if error.name in self._data:
             rows = self.rows(step)
             error.index = (int(rows[error.index[0]]), *error.index[1:])
 
     def _rows(self, step):
-        """Row numbers of a batch that is not all rows, in its order, and whether an epoch ends within it; else they increase."""
+        """Return the row numbers of a batch, and whether an epoch ends within it.
+
+        They increase unless an epoch ends within the batch. Not for a batch of all rows.
+        """
         epoch, position = divmod(step * self.size, self.num_data)
         rows = self._order(epoch)[position : position + self.size]
         if len(rows) == self.size:
@@ -112,73 +114,77 @@ class Batches:
 
 
 def _counting(weights):
-    """The numbers of the rows that count somewhere; None where all do."""
+    """Return the numbers of the rows with a positive weight; None if all have one."""
     counting = weighing.rows_that_count(weights)
     rows = np.flatnonzero(counting.get() if on_device(counting) else counting)
     return None if len(rows) == len(weights) else rows
 
 
 def whole(name, data) -> np.ndarray:
-    """All of the data as an array; text, objects and masked values are refused as bounds refuse them."""
-    # a container may give masked arrays, as those of netCDF4 do: ``asarray`` would drop the mask
-    # before anyone saw it
+    """Return all of the data as an array; refuse text, objects and masked values, as bounds do."""
+    # ``asanyarray``, because containers such as those of netCDF4 return masked arrays, and
+    # ``asarray`` would drop the mask before the check
     return check.as_array(name, data if on_device(data) else np.asanyarray(data))
 
 
 def locate_inputs(error, name, rows):
-    """Have a ``BadEntry`` about ``name``, which are these rows of X, say so."""
+    """Rewrite a ``BadEntry`` about ``name``, which holds these rows of X, as one about X."""
     if error.name == name:
         error.args, error.name = ("X", *error.args[1:]), "X"
         error.index = (int(rows[error.index[0]]), *error.index[1:])
 
 
 def read_rows(name, data, rows):
-    """The rows with these increasing numbers, as ``whole`` gives all of them."""
+    """Return the rows with these increasing numbers, checked as by ``whole``."""
     return whole(name, data[devices.like(rows, data)])
 
 
-NAMES = "X", "Y", "weights"  # of what a batch holds
+NAMES = "X", "Y", "weights"  # of the arrays in a batch
 
 
 class OnDevice:
-    """The batches of ``Batches`` on the device of ``home``.
+    """The batches of a ``Batches`` on the device of ``device_like``.
 
-    Data that live on the host are read one step ahead, while the device works, and copied without a
-    wait. Only a batch is on the device at a time; a batch of all rows stays there. Whatever touches
-    the device is done by the thread that asks for a batch: the current stream and the current
-    device of CuPy are those of a thread. So data that live there are not read ahead.
+    Data on the host are read one step ahead, while the device works, and copied asynchronously.
+    Only one batch is on the device at a time; a batch of all rows stays there. All work on the
+    device is done by the calling thread, because CuPy's current stream and device are per thread.
+    Data on the device are therefore not read ahead.
     """
 
-    def __init__(self, batches, home):
-        self._batches, self._home, self.seed = batches, home, batches.seed
+    def __init__(self, batches, device_like):
+        self._batches, self._device_like, self.seed = batches, device_like, batches.seed
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
         self.group = batches.group
         self._reader = None if batches.on_device else ThreadPoolExecutor(1)
-        self._step = self._ahead = self._kept = None
+        self._step = self._ahead = self._cached = None
 
     def reseeded(self, seed):
-        """The same data in the order of another seed."""
-        return OnDevice(self._batches.reseeded(seed), self._home)
+        """Return the same data in the order of another seed."""
+        return OnDevice(self._batches.reseeded(seed), self._device_like)
 
     def at(self, step):
         """As ``Batches.at``, on the device."""
-        if self._kept is not None:
-            return self._kept
-        batch = devices.all_like(self._home, **dict(zip(NAMES, self._read(step), strict=False)))
+        if self._cached is not None:
+            return self._cached
+        batch = devices.all_like(
+            self._device_like, **dict(zip(NAMES, self._read(step), strict=False))
+        )
         if self.size == self.num_data:
-            self._kept = batch
+            self._cached = batch
         return batch
 
     def rows(self, step):
         """As ``Batches.rows``, on the host."""
-        return self._asked(self._batches.rows, step)
+        return self._between_reads(self._batches.rows, step)
 
     def inputs(self, rows):
         """As ``Batches.inputs``, on the device."""
-        return devices.all_like(self._home, X=self._asked(self._batches.inputs, rows))[0]
+        return devices.all_like(
+            self._device_like, X=self._between_reads(self._batches.inputs, rows)
+        )[0]
 
-    def _asked(self, function, *args):
-        """What a function of the batches says, not while one is read."""
+    def _between_reads(self, function, *args):
+        """Call a function of the batches, after any read in progress."""
         return (
             function(*args)
             if self._reader is None
@@ -189,13 +195,13 @@ class OnDevice:
         if self._reader is None or self.size == self.num_data:
             return self._batches.at(step)
         if self._step != step:
-            # after what may still be read
+            # queued after a read in progress
             self._ahead = self._reader.submit(self._batches.at, step)
-        self._step, ahead = None, self._ahead  # where it fails, the next call reads again
+        self._step, ahead = None, self._ahead  # after a failed read the next call reads again
         data = ahead.result()
         self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
         return data
 
     def locate(self, error, step):
         """As ``Batches.locate``."""
-        self._asked(self._batches.locate, error, step)
+        self._between_reads(self._batches.locate, error, step)

@@ -1,4 +1,4 @@
-"""``fit`` for an amount of time."""
+"""``fit`` with a time limit."""
 
 import logging
 import math
@@ -6,38 +6,40 @@ import time
 
 from .. import check
 from ..optim import schedules
+from ..records import replace
 
 log = logging.getLogger("fastsvgp")
 
-TIMED = 20  # steps that foretell the others, where a schedule has to know how many there are
-PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "note"
+TIMED = 20  # steps that are timed to predict the number of steps, if a schedule needs it
+# arguments that the discarded steps do without
+PILOT = "callback", "patience", "validate", "checkpoint", "checkpoint_every", "resume", "note"
 
 
-def fitted(fit, model, X, Y, seconds, asked):
-    """``fit(model, X, Y, until=..., **asked)``, which ends ``seconds`` from now, compilation apart.
+def fitted(fit, model, X, Y, seconds, call):
+    """Run ``fit(model, X, Y, call)`` for ``seconds``, compilation not counted.
 
-    A first step, whose result is dropped, compiles what the others need. Schedules of "all" steps need
-    their number: then ``TIMED`` steps, dropped too, foretell it.
+    A first step, whose result is discarded, compiles everything that steps need. If a schedule of
+    "all" steps needs their number, it is predicted from ``TIMED`` further steps, also discarded.
     """
     seconds = check.scalar("seconds", seconds)
     if not 0 < seconds < math.inf:
         raise ValueError(f"fit: `seconds` must be positive and finite, got {seconds:g}")
     for name in ("steps", "epochs"):
-        if asked[name] is not None:
+        if getattr(call, name) is not None:
             raise ValueError(f"fit: `seconds` and `{name}` both say how long; give one of them")
-    pilot = asked | dict.fromkeys(PILOT) | {"resume": None, "until": math.inf}
-    if asked["callback"] is not None:
-        pilot["callback"] = lambda *_: None
+    pilot = replace(call, **dict.fromkeys(PILOT), until=math.inf)
+    if call.callback is not None:
+        pilot = replace(pilot, callback=lambda *_: None)
     began = time.perf_counter()
-    fit(model, X, Y, None, **pilot | {"steps": 1})
+    fit(model, X, Y, replace(pilot, steps=1))
     log.info(
         "fit: a first step, with all that had to be compiled, took %.1f s",
         time.perf_counter() - began,
     )
     began = time.perf_counter()
     steps = None
-    if schedules.last_all(asked.values()):
-        fit(model, X, Y, None, **pilot | {"steps": TIMED})
+    if schedules.last_all(call.given().values()):
+        fit(model, X, Y, replace(pilot, steps=TIMED))
         each = (time.perf_counter() - began) / TIMED
         steps = max(int((seconds - TIMED * each) / each), 1)
-    return fit(model, X, Y, None, **asked | {"steps": steps}, until=began + seconds)
+    return fit(model, X, Y, replace(call, steps=steps, until=began + seconds))

@@ -1,4 +1,4 @@
-"""When a training writes its checkpoints, and what becomes of a file that was there before."""
+"""Writing of checkpoints: when, and how an existing file at the same path is kept."""
 
 import itertools
 import json
@@ -12,8 +12,8 @@ from .. import files
 from ..records.persistence import DAMAGED, as_npz
 
 log = logging.getLogger("fastsvgp")
-SECONDS = 60.0  # between checkpoints,
-SHARE = 0.02  # or so long that writing them takes at most this part of the time
+SECONDS = 60.0  # least time between checkpoints
+SHARE = 0.02  # largest fraction of the time that writing them takes
 PREVIOUS = ".previous"
 
 
@@ -23,17 +23,17 @@ class Checkpoints:
     Parameters
     ----------
     path : path or None
-        Where; None for no checkpoints at all.
+        File to write; None for no checkpoints.
     every : int or None
-        So many steps apart; None for once a minute.
+        Steps between checkpoints; None for one per minute.
     resumed : path or None
-        The checkpoint that this training goes on from. Any other file at ``path`` is kept, under a
+        The checkpoint that this training continues. Any other file at ``path`` is kept, under a
         name that ``_spare`` finds.
 
     Attributes
     ----------
     saved : int or None
-        The step of the last one that could be written.
+        Step of the last checkpoint written.
     """
 
     clock = staticmethod(time.monotonic)
@@ -49,12 +49,15 @@ class Checkpoints:
         if os.path.isfile(self.path) and not _same(self.path, resumed):
             self._in_the_way = True
             log.warning(
-                "%s is there already: the first checkpoint of this training moves it to %s (resume=%r would go on from it)",
-                self.path, _spare(os.path.realpath(self.path), resumed), self.path,
-            )  # fmt: skip
+                "%s is there already: the first checkpoint of this training moves it to %s"
+                " (resume=%r would continue from it)",
+                self.path,
+                _spare(os.path.realpath(self.path), resumed),
+                self.path,
+            )
 
     def due(self, step):
-        """Whether it is time to write one after this step."""
+        """Return whether to write a checkpoint after this step."""
         if self.path is None:
             return False
         if self._every is not None:
@@ -62,9 +65,9 @@ class Checkpoints:
         return self.clock() - self._last >= max(SECONDS, self._cost / SHARE)
 
     def write(self, snapshot):
-        """Write the state that ``snapshot()`` returns, if there are to be checkpoints.
+        """Write the state that ``snapshot()`` returns, unless ``path`` is None.
 
-        A disk that fails does not end the training: the old file stays, and a warning is logged.
+        A write error does not end the training: the old file stays, and a warning is logged.
         """
         if self.path is None:
             return
@@ -84,14 +87,17 @@ class Checkpoints:
                 log.info("what was at %s is kept as %s", self.path, name)
         except OSError as error:
             log.warning(
-                "could not write the checkpoint %s at step %d (%s); an earlier one there is untouched, and training goes on",
-                self.path, state.step, error,
-            )  # fmt: skip
+                "could not write the checkpoint %s at step %d (%s); an earlier one there is"
+                " untouched, and training continues",
+                self.path,
+                state.step,
+                error,
+            )
         self._last = self.clock()
         self._cost = self._last - begun
 
     def whereabouts(self, unit, done, total):
-        """What an error that ends a training is told: how many steps were ``done``, and which was the last saved, if any."""
+        """Return the note for an error that ends a training: steps done and last step saved."""
         note = f"fastsvgp.fit had done {done} of {total} {unit}s"
         if self.saved is None:
             return note
@@ -102,11 +108,11 @@ class Checkpoints:
 
 
 def _spare(path, resumed):
-    """Where to keep the file at ``path``: its name with ``.previous``, or the first of ``.previous-2``, ... that may be used.
+    """Return where to move the file at ``path``: its name with ``.previous``, ``.previous-2``, ...
 
-    A name may be used if it is free, or holds a checkpoint of no more steps than the file that
-    takes its place. So a longer training is never overwritten, and a call that is made again and
-    again keeps one older file.
+    The first usable name is taken. A name is usable if it is free, or if its file is a checkpoint
+    with no more steps than the file at ``path``. A longer training is thus never overwritten, and
+    repeated calls keep only one older file.
     """
     steps = _steps(path)
     for number in itertools.count(1):
@@ -119,7 +125,7 @@ def _spare(path, resumed):
 
 
 def _steps(path):
-    """How many steps the checkpoint in a file has; None of a file that is none.
+    """Return the number of steps of the checkpoint in a file; None if it is not a checkpoint.
 
     Only the header is read.
     """
@@ -133,10 +139,7 @@ def _steps(path):
 
 
 def _checked(path):
-    """The path as text.
-
-    One that is a folder, or whose folder does not exist, is refused before any work is done.
-    """
+    """Return the path as text; refuse a folder, and a path in a folder that does not exist."""
     path = files.as_path("`checkpoint`", path)
     if os.path.isdir(path):
         raise ValueError(f"`checkpoint` {path} is a folder; name a file in it")

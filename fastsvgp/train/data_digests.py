@@ -1,4 +1,4 @@
-"""What tells the data of one training from those of another: digests of their numbers, or of some rows where all take long."""
+"""Digests of training data: of all numbers, or of some rows of large or lazily read data."""
 
 import hashlib
 
@@ -7,17 +7,17 @@ import numpy as np
 from ..runtime.deferred_checks import on_device
 from .batches import read_rows, whole
 
-WHOLE = 2**26  # bytes: arrays in memory, or on a device, up to this size are digested as a whole
-ROWS = 256  # of all data, spread evenly, the first and the last among them
+WHOLE = 2**26  # bytes: largest array in memory, or on a device, that is digested as a whole
+ROWS = 256  # evenly spread, including the first and the last
 
 
 def of(**data):
-    """Digests of arrays by name, as JSON can hold them.
+    """Return digests of arrays by name, as JSON can hold them.
 
-    Each has the shape, the dtype, a digest of 256 rows, and one of all of them for arrays in memory
-    or on a device of at most 64 MiB: that takes some 0.2 s for the largest. What is read lazily
-    (``numpy.memmap``, h5py) is not read as a whole, so that two such data sets are the same if they
-    agree in shape, dtype and those rows. The byte order, and where an array lives, do not count.
+    Each has the shape, the dtype, a digest of 256 rows, and, for arrays in memory or on a device of
+    at most 64 MiB, a digest of all rows (0.2 s for the largest). Data that are read lazily
+    (``numpy.memmap``, h5py) are not read as a whole: two such data sets compare equal if they agree
+    in shape, dtype and the 256 rows. Byte order and device do not affect a digest.
     """
     return {name: _one(name, array) for name, array in data.items()}
 
@@ -43,7 +43,7 @@ def _on_host(array):
 
 
 def hashed(array):
-    """An array's shape, dtype and digest, in words."""
+    """Return dtype, shape and digest of an array as text."""
     array = _on_host(array)
     return f"{array.dtype.name} {array.shape} {_hash(array)}"
 
@@ -54,7 +54,7 @@ def _hash(array):
 
 
 def differences(then, now):
-    """In words, what makes data of ``now`` others than those of ``then``: an empty list where nothing does."""
+    """List in words how the data of ``now`` differ from those of ``then``; empty if they agree."""
     words = [f"there were `{name}` then, there are none now" for name in then if name not in now]
     for name, new in now.items():
         if name not in then:

@@ -1,9 +1,8 @@
-"""EM: E-steps of q(u) to their end, then the other parameters with q(u), or its sites, held; round after round.
+"""EM training: E-steps of q(u) to convergence, M-steps with q(u) or its sites held fixed.
 
-With sites held the prior is free to move under them: at each value of the hyperparameters their
-M-step bound lies nearer to the optimum over q(u) than that of a held q(u) does, and two or three
-rounds do what takes dozens otherwise (Adam et al. 2021, section
-3.1).
+With fixed sites the prior can move under them. At each value of the hyperparameters their M-step
+bound is closer to the optimum over q(u) than that of a fixed q(u), and two or three rounds do what
+takes dozens otherwise (Adam et al. 2021, section 3.1).
 """
 
 import dataclasses
@@ -30,14 +29,14 @@ from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
 from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
 from ..sites.vgp import VGP
-from . import asked, data_digests
+from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
-from .loop import Plan, Recorder
+from .loop import LoopOptions, Recorder
 from .natural_steps import natural_steps
-from .state import TrainingState, settled, started
+from .state import TrainingState, cast_model, started
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -45,7 +44,7 @@ log = logging.getLogger("fastsvgp")
 
 @record
 class Rounds:
-    """What each round did: the bound after its E-step, how many natural steps that took, and how many evaluations its M-step."""
+    """Per round: the bound after the E-step, its natural steps, evaluations of the M-step."""
 
     e_values: Any = leaf()
     e_steps: Any = leaf()
@@ -54,15 +53,15 @@ class Rounds:
 
 @dataclasses.dataclass(frozen=True)
 class EMInfo(FitInfo):
-    """As ``FitInfo``, of rounds: ``values`` are the bound after each M-step.
+    """As ``FitInfo`` with rounds for steps: ``values`` are the bound after each M-step.
 
     Attributes
     ----------
     e_values : (rounds,) array
-        The bound after each E-step.
+        Bound after each E-step.
     e_steps, m_evaluations : (rounds,) arrays of int
-        Natural steps of each E-step, those that were taken back left out, evaluations of bound and
-        gradient of each M-step.
+        Natural steps of each E-step, without those that were undone; evaluations of bound and
+        gradient in each M-step.
     """
 
     e_values: Vector
@@ -77,16 +76,16 @@ class EMSiteOptions:
     Parameters
     ----------
     batch_size : int, optional
-        Rows of each batch of the E-steps. They go through the data in random batches, each moving
-        its own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound is taken
-        back, and tried again with half the step size. Default: all rows at once.
+        Rows per batch of the E-steps. An E-step passes over the data in random batches, each of
+        which updates its own sites; ``e_limit`` counts these epochs. An epoch that lowers the bound
+        is undone and repeated with half the step size. Default: all rows at once.
     """
 
     batch_size: int | None = None
 
 
 class EMArguments(TypedDict, total=False):
-    """The arguments that ``em`` has for all kinds of model."""
+    """Arguments of ``em`` for all kinds of model."""
 
     rounds: int
     e_limit: int
@@ -145,47 +144,52 @@ def em(
     resume: Path | None = None,
     **options: Any,
 ) -> tuple[RecordT, EMInfo]:
-    """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
+    """Train by EM on all data.
+
+    E-steps are natural steps of q(u) to convergence. M-steps optimise everything else, with q(u) or
+    its sites held fixed.
 
     Parameters
     ----------
     model : SVGP, SiteSVGP or VGP
-        An SVGP with an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``,
-        ``Whitened``, ``Marginal``.
+        An SVGP must have an ``AbsorbedDualSites`` posterior (the fewest rounds), or ``DualSites``,
+        ``Whitened`` or ``Marginal``.
     X : (N, D) array
     Y : (N,) or (N, P) array
     rounds : int
-        At most.
+        Largest number of rounds.
     e_limit, e_tolerance : int, float
-        An E-step ends when the bound rises by less than ``e_tolerance``, or after so many natural
-        steps.
+        An E-step ends when the bound rises by less than ``e_tolerance``, or after ``e_limit``
+        natural steps.
     m_iterations : int
-        Of L-BFGS-B in each M-step; steps where an ``optimiser`` is given.
+        Iterations of L-BFGS-B, or steps of ``optimiser``, in each M-step.
     step_size : float
-        Of natural steps, in (0, 1]; halved where the bound would fall.
+        Size of natural steps, in (0, 1]; halved if the bound would fall.
     optimiser : Optimiser, optional
-        For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
+        Optimiser of M-steps in place of L-BFGS-B, such as ``fs.adam(...)``. The bound can then
+        fall.
     fixed : str or sequence of str
-        Dotted paths of fields that M-steps leave alone.
+        Dotted paths of fields that M-steps hold fixed.
     tolerance : float
-        End when a round raises the bound by less.
+        Stop when a round raises the bound by less.
     jitter : float, optional
         As in ``elbo``.
     rng : int
-        For likelihoods that sample: the same points throughout, so that all steps climb one
+        Seed of likelihoods that sample. The points stay the same, so all steps increase one
         function.
     callback : function ``(round, value, info)``, optional
-        After each round, as in ``fit``; a true result ends the training.
+        Called after each round, as in ``fit``. Return True to stop training.
     checkpoint, resume : path, optional
         As in ``fit``.
     **options
-        Those of one kind of model: ``batch_size`` of a ``SiteSVGP`` or ``VGP``, documented in the
-        record ``EMSiteOptions`` of the reference; ``fs.models.options(fs.VGP, "em")`` lists them.
+        Options of one kind of model: ``batch_size`` for a ``SiteSVGP`` or ``VGP``, documented in
+        the record ``EMSiteOptions`` of the reference; ``fs.models.options(fs.VGP, "em")`` lists
+        them.
 
     Returns
     -------
-    model : as it came
-        After the last whole round; after Ctrl-C that of the last one done.
+    model : of the same type
+        Model after the last complete round, also after Ctrl-C.
     info : EMInfo
 
     Raises
@@ -202,11 +206,18 @@ def em(
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     batch_size = EMSiteOptions(**options).batch_size
-    rounds, settings = check.whole("rounds", rounds, 0), _Settings(
-        check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
-        check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
+    rounds = check.whole("rounds", rounds, 0)
+    settings = _Settings(
+        check.whole("e_limit", e_limit),
+        _tolerance("e_tolerance", e_tolerance),
+        check.whole("m_iterations", m_iterations, 0),
+        check.scalar("step_size", step_size),
+        optimiser,
+        as_names(fixed),
+        _tolerance("tolerance", tolerance),
+        rng,
         None if batch_size is None else check.whole("batch_size", batch_size),
-    )  # fmt: skip
+    )
     if optimiser is not None:
         check_offered("em: `optimiser`", optimiser)
     if callback is not None and not callable(callback):
@@ -231,14 +242,16 @@ def em(
         for path in free_paths(model, settings.fixed)
         if path.partition(".")[0] not in ("posterior", "sites")
     ]
-    about["settings"] = asked.settings(
+    about["settings"] = comparison.settings(
         total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
     )
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
     sizes: dict[str, Any] = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
-    state = replace(state, model=settled(state.model, dtype))
-    plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
+    state = replace(state, model=cast_model(state.model, dtype))
+    plan = LoopOptions(
+        rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume)
+    )
     steps = _Rounds(state, X, Y, settings, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
     told = {
@@ -252,12 +265,13 @@ def em(
 
 
 for kind in SITES_OF:
-    serves = models.with_options(EMSiteOptions)(partial(em.__wrapped__))  # type: ignore[attr-defined]
+    unwrapped = em.__wrapped__  # type: ignore[attr-defined]
+    serves = models.with_options(EMSiteOptions)(partial(unwrapped))
     models.register(kind, em=serves)
 
 
 def _dtype(model, X, Y):
-    """The dtype in which bounds of a model compute, which is checked."""
+    """Check the model and the data; return the dtype of the bound."""
     if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
     return check.svgp(model, X, Y)[-1]
@@ -284,18 +298,13 @@ class _Settings:
 
 
 class _Rounds(Steps):
-    """Rounds from ``state``, a ``TrainingState``; nothing is updated in place."""
+    """Rounds from ``state``, a ``TrainingState``, without updates in place."""
 
     unit = "round"
 
     def __init__(self, state, X, Y, options, jitter):
-        self._X, self._Y, self._options, self._jitter, self._seed = (
-            X,
-            Y,
-            options,
-            jitter,
-            state.seed,
-        )
+        self._X, self._Y, self._options = X, Y, options
+        self._jitter, self._seed = jitter, state.seed
         self._last = (
             None if state.values is None or not len(state.values) else float(state.values[-1])
         )
@@ -312,14 +321,8 @@ class _Rounds(Steps):
             value, size = self._round()
             rise, self._last = math.inf if self._last is None else value - self._last, value
             done = float(len(self.rounds.e_values))
-            record(
-                value,
-                False,
-                epoch=done,
-                step_size=None,
-                natural_step_size=size,
-                jitter=self._jitter,
-            )
+            step_info = {"step_size": None, "natural_step_size": size, "jitter": self._jitter}
+            record(value, False, epoch=done, **step_info)
             if rise < self._options.tolerance:
                 return
 
@@ -344,9 +347,16 @@ class _Rounds(Steps):
     def _e_step(self):
         o = self._options
         return natural_steps(
-            self._model, self._X, self._Y, steps=o.e_limit, step_size=o.step_size, jitter=self._jitter, rng=o.rng, monotone=True,
+            self._model,
+            self._X,
+            self._Y,
+            steps=o.e_limit,
+            step_size=o.step_size,
+            jitter=self._jitter,
+            rng=o.rng,
+            monotone=True,
             tolerance=o.e_tolerance,
-        )  # fmt: skip
+        )
 
     def _e_step_by_batches(self):
         o, model, size, infos = self._options, self._model, self._options.step_size, []
@@ -397,13 +407,16 @@ class _Rounds(Steps):
             return model, value, 0
 
         def loss(vector):
-            """Minus the bound; where it cannot be computed, something worse than the best, and the line search comes back."""
+            """Return minus the bound, or, if it cannot be computed, a value worse than the best.
+
+            The line search then backtracks.
+            """
             there = unravel(devices.like(vector, unravel.home))
             try:
                 value, grad = self._bound(there, unravel.paths)
                 flat = unravel.pullback(devices.like(vector, unravel.home), grad)
                 flat = -(flat.get() if on_device(flat) else flat)
-                # to interpolate 1e200 is not to move at all
+                # the line search would interpolate 1e200 to no step at all
                 worst = best["value"] - 10 * max(1.0, abs(best["value"]))
                 if math.isfinite(value) and value > worst and np.isfinite(flat).all():
                     if value > best["value"]:

@@ -1,4 +1,4 @@
-"""What training tells: to a callback after each step, and at its end."""
+"""Information on a training: for a callback after each step, and at the end."""
 
 from dataclasses import dataclass, field
 
@@ -14,20 +14,20 @@ class StepInfo:
     Attributes
     ----------
     model
-        After the step, of the kind that is trained.
+        Model after the step.
     smoothed : float
         Exponential average of the objective.
     seconds : float
-        Since the beginning, time before a resumed checkpoint included.
+        Time since the beginning, including that before a resumed checkpoint.
     epoch : float
-        How often the data have been seen.
+        Passes over the data so far.
     step_size, natural_step_size : float or None
-        Those of this step; the natural one as it was accepted.
+        Step sizes of this step; the natural one as accepted.
     jitter : float
-        What the step was computed with.
+        Jitter used in the step.
     inverse : InverseFactorInfo or None
-        How the factor of an inverse was brought up to date after the step, where the posterior has
-        one; of a deep GP a tuple of these, one for each layer, where any has one.
+        Update of the factor of an inverse after the step, if the posterior has one; for a deep GP a
+        tuple with one entry per layer, if any layer has one.
     """
 
     model: Record
@@ -42,32 +42,32 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class FitInfo:
-    """How a training went.
+    """Result of a training.
 
     Attributes
     ----------
     values : (steps,) array
-        The objective at each step: of the batch, scaled to all data, before the update of that
-        step.
+        Objective at each step: on the batch, scaled to all data, before the update of the step.
     smoothed : float
-        Its exponential average at the end.
+        Exponential average of the objective at the end.
     scores : (k, 2) array
         Step and score of each validation.
     steps : int
-        Steps taken, those before a resumed checkpoint included.
+        Steps taken, including those before a resumed checkpoint.
     seconds : float
     reason : str
-        "steps": as many as asked for; "seconds": the time is over; "converged": the line search found nothing better;
-        "patience": no improvement for too long; "callback": it returned True; "interrupted":
-        Ctrl-C, SIGTERM or SIGHUP.
+        "steps": all steps are done; "seconds": the time is over; "converged": the line search found
+        no better point; "patience": no improvement for too long; "callback": the callback returned
+        True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
     retries : int
-        Steps that needed more jitter than asked for; each was logged.
+        Steps that needed more jitter than requested; each was logged.
     svgp : SVGP or None
-        Of a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, to predict with.
-        It is what ``optimal_svgp`` makes of the same data with the jitter of the training, or with
-        more where that fails, as in a step. It is computed once, when the training ends, by a pass
-        over the data that costs less than an iteration. None for other models, if Ctrl-C
-        interrupted that pass, and if a thousand times the jitter was not enough, which is logged.
+        For a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, for
+        predictions. It is the result of ``optimal_svgp`` on the same data with the jitter of the
+        training, or with more if that fails, as in a step. It is computed once, when the training
+        ends, by a pass over the data that costs less than an iteration. None for other models, if
+        Ctrl-C interrupted that pass, or if a thousand times the jitter was not enough, which is
+        logged.
     """
 
     values: Vector

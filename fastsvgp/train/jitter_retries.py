@@ -1,4 +1,4 @@
-"""Another try with more jitter where a factorisation fails; never in silence."""
+"""Repetition of a failed factorisation with more jitter, always logged."""
 
 import logging
 
@@ -10,10 +10,10 @@ RETRIES = 3
 
 
 def with_more_jitter(compute, jitter, dtype, step):
-    """``compute(jitter)``, and where it raises ``NotPositiveDefinite`` again with ten times as much, at most three times.
+    """Call ``compute(jitter)``; after ``NotPositiveDefinite`` repeat it with ten times the jitter.
 
-    Each retry is logged as a warning. Returns ``(result, jitter that did)``; the last
-    ``NotPositiveDefinite`` is raised on. From no jitter at all the first retry takes the default of
+    Returns ``(result, jitter used)``. There are at most three retries, each logged as a warning;
+    the last ``NotPositiveDefinite`` is raised. After jitter 0 the first retry takes the default of
     the dtype.
     """
     for attempt in range(RETRIES + 1):

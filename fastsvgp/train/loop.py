@@ -1,4 +1,4 @@
-"""What every training keeps, tells and heeds, whatever its steps do."""
+"""The training loop: values, validation, checkpoints, callbacks and stopping."""
 
 import math
 import time
@@ -9,14 +9,14 @@ import numpy as np
 
 from ..errors import Diverged
 from ..records import replace
-from ..runtime.signals import obeyed
+from ..runtime.signals import stop_after_step
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to do besides stepping; the arguments of ``fit`` with the same names."""
+class LoopOptions:
+    """Options of the training loop: arguments of ``fit`` with the same names."""
 
     steps: int
     callback: Any
@@ -30,60 +30,62 @@ class Plan:
     until: float | None = None  # of ``time.perf_counter``
 
 
-class Ended(Exception):
-    """The training is to end here, for the reason that this says."""
+class StopTraining(Exception):
+    """Raised to end the training; its text is the reason."""
 
 
 class Recorder:
-    """One call of ``fit``: drives a step object, and keeps, tells and heeds the rest.
+    """The training loop of one call of ``fit``: drives a step object and does everything else.
 
-    What serves ``fit`` for a kind returns one.
+    A function that serves ``fit`` for a kind of model returns one.
 
     Parameters
     ----------
     state : TrainingState
-        What the training begins with, as ``started`` gives it.
+        State to begin with, as ``started`` returns it.
     steps : Steps
-    plan : Plan
-        What to do besides stepping, as ``fit`` hands it on.
+    plan : LoopOptions
+        Options of the loop, as ``fit`` passes them.
 
     Examples
     --------
     >>> def searching(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
-    ...     state = started(fs.TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
-    ...     return Recorder(state, Searches(state, X, Y), plan)    # Searches: a Steps, as on the page on kinds of model
+    ...     fresh = fs.TrainingState(model, num_data=len(X), batch_size=len(X), **about)
+    ...     state = started(fresh, resume)
+    ...     # Searches: a Steps, as on the page on kinds of model
+    ...     return Recorder(state, Searches(state, X, Y), plan)
     """
 
-    # What has been recorded is one attribute, replaced as a whole: an interrupt between any two
-    # instructions leaves a true record, for a step either happened or did not.
+    # All that has been recorded is one attribute, which is replaced in one assignment. After an
+    # interrupt between any two instructions a step is therefore recorded completely or not at all.
 
     def __init__(self, state, steps, plan):
         if plan.steps is None:
             raise ValueError("fit: give the length of the training as `steps`")
         self._steps, self._plan = steps, replace(plan, validate_every=plan.validate_every or 1)
-        # the model and what moves it are the step object's: here they would only take up memory
+        # the step object owns the model and the optimiser state; a reference here would hold memory
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
         self._begun, self._started = state.step, time.perf_counter() - state.seconds
-        self._asked = []
+        self._signals = []
 
     def run(self):
         """Train until the plan, the steps or a signal end it: ``(model, FitInfo)``."""
-        with obeyed(ending=self._plan.checkpoints.path is not None) as self._asked:
+        with stop_after_step(ending=self._plan.checkpoints.path is not None) as self._signals:
             reason = self._train()
-            # nothing reached is nothing to write over an older one
+            # without a new step an older checkpoint stays
             if reason != "interrupted" or self._state.step > self._begun:
                 self._save()
-            if reason != "interrupted" and not self._asked:
-                # after the checkpoint, which knows of regular ones only: where a training ends must
-                # not change a longer one
+            if reason != "interrupted" and not self._signals:
+                # After the checkpoint, which holds only the regular validations: a resumed training
+                # must not depend on where the first one ended.
                 try:
                     self._validate(at_end=True)
                 except KeyboardInterrupt:
                     reason = "interrupted"
-        end, reason = self._whole_state(), "interrupted" if self._asked else reason
+        end, reason = self._whole_state(), "interrupted" if self._signals else reason
         model, more = end.model if end.best is None else end.best, {}
-        try:  # the checkpoint is written; a signal that ends the process has done so
+        try:  # the checkpoint is written, and a signal that ends the process has ended it
             more = self._steps.at_end(model)
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -99,30 +101,29 @@ class Recorder:
         )
 
     def _train(self):
-        """Have steps taken until something ends it; returns the reason."""
+        """Take steps until the training ends; return the reason."""
         total, checkpoints = self._plan.steps, self._plan.checkpoints
         try:
-            self._validate()  # what an interrupt amid the last validation left to do
-            self._heed()
+            self._validate()  # due if an interrupt hit the last validation
+            self._check_stop()
             if self._state.step < total:
                 self._steps.run(total - self._state.step, self._record)
-        except Ended as end:
+        except StopTraining as end:
             return str(end)
         except KeyboardInterrupt:
             return "interrupted"
         except (
             BaseException
         ) as error:  # that of sys.exit() in a callback or in another's handler of a signal too
-            # a state that led to NaN is no good to go on from, and must not replace an earlier
-            # checkpoint; any other is
+            # a state that led to NaN must not replace an earlier checkpoint; any other state may
             if not isinstance(error, Diverged) and self._state.step > self._begun:
                 self._save_after(error)
             error.add_note(checkpoints.whereabouts(self._steps.unit, self._state.step, total))
             raise
         return "steps" if self._state.step >= total else "converged"
 
-    def _record(self, value, retried, **told):
-        """Take note of a step that is done, tell of it, and raise ``Ended`` where it was the last."""
+    def _record(self, value, retried, **step_info):
+        """Record a step, call back, and raise ``StopTraining`` if the training ends with it."""
         state, plan = self._state, self._plan
         self._values.append(value)
         trend = state.trend.observe(value, plan.smoothing, plan.tolerance)
@@ -136,25 +137,25 @@ class Recorder:
                 self._steps.snapshot.seen(),
                 trend.smoothed,
                 time.perf_counter() - self._started,
-                **told,
+                **step_info,
             )
             if plan.callback(state.step, value, info):
-                raise Ended("callback")
-        self._heed()
+                raise StopTraining("callback")
+        self._check_stop()
 
-    def _heed(self):
-        """End the training where a signal asks for it, or nothing has improved for too long."""
+    def _check_stop(self):
+        """Raise ``StopTraining`` after a signal, when the time is over, or when patience is."""
         state, plan = self._state, self._plan
-        if self._asked:
-            raise Ended("interrupted")
+        if self._signals:
+            raise StopTraining("interrupted")
         if plan.until is not None and time.perf_counter() > plan.until and state.step < plan.steps:
-            raise Ended("seconds")
+            raise StopTraining("seconds")
         trend = state.trend if plan.validate is None else state.validation
         if plan.patience is not None and trend.waited >= plan.patience and state.step < plan.steps:
-            raise Ended("patience")
+            raise StopTraining("patience")
 
     def _validate(self, at_end=False):
-        """Validate the model where that is due, and not done yet."""
+        """Validate the model if that is due and not done yet."""
         (state, snapshot), plan = self._recorded, self._plan
         if plan.validate is None or not (
             at_end or state.step > 0 and state.step % plan.validate_every == 0
@@ -177,7 +178,7 @@ class Recorder:
         return self._recorded[0]
 
     def _save_after(self, error):
-        """Save the last whole step; where that is lost too, the first error says so."""
+        """Save the state after the last whole step; if this fails, add a note to ``error``."""
         try:
             self._save()
         except Exception as other:

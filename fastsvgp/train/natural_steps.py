@@ -1,13 +1,15 @@
-"""Many natural-gradient steps of q(u) at one prior: the factor of Kuu and the whitened state stay, and Lam of all data too.
+"""Many natural-gradient steps of q(u) at one prior, which share the factor of Kuu.
+
+The whitened state is cached between steps, and Lam if a step takes all data.
 
 With u = L u', L = chol(Kuu), q(u') = N(m, B^-1) and B = I + A, m = B^-1 t, a step of size r is
 (``posteriors.dual_sites``)
 
     A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m),    G_2 = Lam diag(2 b) Lam'
 
-whatever the parameters of the posterior are: they become A and t in the beginning, and these become
-them in the end. What a step costs is Lam once for a batch, W' Lam and G_2 for each output, and a
-factor of B and of its successor.
+for every parameterisation of the posterior: its parameters are converted to A and t at the start,
+and back at the end. A step computes Lam once per batch, W' Lam and G_2 per output, and factors of B
+and of its successor.
 """
 
 from collections.abc import Iterable
@@ -58,7 +60,9 @@ def natural_steps(
     monotone: bool = False,
     tolerance: float | None = None,
 ) -> tuple[RecordT, list[NaturalStepInfo]]:
-    """Natural-gradient steps of q(u) that share one factor of Kuu: ``natural_step`` many times over, for less.
+    """Take natural-gradient steps of q(u) that share one factor of Kuu.
+
+    Equivalent to repeated calls of ``natural_step``, and cheaper.
 
     Parameters
     ----------
@@ -66,41 +70,42 @@ def natural_steps(
         An SVGP with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X : (N, D) array
     Y : (N,) or (N, P) array
-        All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where
-        ``rows`` are given.
+        All data. With ``rows`` also ``numpy.memmap`` or any container indexed by a sorted array of
+        row numbers.
     rows : iterable of arrays of int, optional
-        One array of row numbers for each step, of any length, no row twice; taken as a list.
-        Default: all rows, ``steps`` times.
+        Row numbers of each step: arrays of any length, no row twice in one. It is converted to a
+        list. Default: all rows, ``steps`` times.
     steps : int
-        How many, without ``rows``.
+        Number of steps, without ``rows``.
     step_size : float
-        In (0, 1].
+        Step size in (0, 1].
     num_data : float, optional
         As in ``elbo``; default N.
     jitter, rng
-        As in ``elbo``; the same random points at every step.
+        As in ``elbo``; the random points are the same at every step.
     monotone : bool
-        Halve a step while the bound on its own rows falls; the next one is 1.5 times as large
-        again, up to ``step_size``.
+        Halve a step while the bound on its rows falls. The next step is 1.5 times as large, up to
+        ``step_size``.
     tolerance : float, optional
-        Without ``rows``: end when the bound rises by less.
+        Without ``rows``: stop when the bound rises by less.
 
     Returns
     -------
-    model : as it came
+    model : of the same type
     infos : list of NaturalStepInfo
-        One a step.
+        One entry per step.
 
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
-        As ``natural_step``; step sizes outside (0, 1], rows out of range or repeated, and arguments
-        that make no sense together.
+        As ``natural_step``; step sizes outside (0, 1], rows out of range or repeated, and
+        contradictory arguments.
 
     Notes
     -----
-    (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 +
-    4 P) M^3 once. On a device two copies to the host a step, three with ``monotone``.
+    A step takes (1 + 2 P) M^2 B + P M^3 flops, after the first M^2 B fewer on all rows; the call
+    takes up to (1/3 + 4 P) M^3 more. On a device a step makes two copies to the host, three with
+    ``monotone``.
 
     Examples
     --------
@@ -129,12 +134,23 @@ def natural_steps(
 
 
 def natural_steps_of_sites(
-    model, X, Y, *, rows=None, steps=1, step_size=0.3, jitter=None, rng=None, monotone=False, tolerance=None
-):  # fmt: skip
-    """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` those whose sites move in each step, and no others.
+    model,
+    X,
+    Y,
+    *,
+    rows=None,
+    steps=1,
+    step_size=0.3,
+    jitter=None,
+    rng=None,
+    monotone=False,
+    tolerance=None,
+):
+    """Take natural steps of a ``SiteSVGP`` or a ``VGP``.
 
-    Monotone steps move all sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 a step;
-    Lam of all data is kept up to 512 MiB. ``VGP``: 4/3 N^3 a step.
+    X and Y are all data; ``rows`` are those whose sites a step updates. Monotone steps update all
+    sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 per step; Lam of all data is
+    cached up to 512 MiB. ``VGP``: 4/3 N^3 flops per step.
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     batches = _batches(rows, steps)
@@ -164,9 +180,9 @@ def _checked(rows, steps, step_size, monotone, tolerance):
 
 
 def _batches(rows, steps):
-    """A list of what each step is about; None stands for all rows.
+    """Return the row numbers of each step; None for all rows.
 
-    A second run, see ``deferred_checks``, takes the same.
+    A list, because a second run (see ``deferred_checks``) must take the same rows.
     """
     if rows is None:
         return [None] * steps
@@ -180,7 +196,7 @@ def _batches(rows, steps):
 
 
 def _go(walk, batches, largest, monotone, tolerance):
-    """Take the steps; what each tells."""
+    """Take the steps; return their infos."""
     infos, size = [], largest
     for batch in batches:
         infos.append(walk.step(batch, size, monotone))
@@ -195,9 +211,9 @@ def _go(walk, batches, largest, monotone, tolerance):
 
 
 class Walk:
-    """The state between steps, of which each has its own batch.
+    """The state between steps, each of which has its own batch.
 
-    X and Y tell the dtype: some rows, or more.
+    X and Y, of at least one row, determine the dtype.
     """
 
     def __init__(self, model, X, Y, rng, num_data, jitter, weights=None):
@@ -207,13 +223,15 @@ class Walk:
         self._prior = PriorFactor(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
-        finite_sums(self._state)  # on a device, the verdict on Kuu: each step begins anew
+        finite_sums(
+            self._state
+        )  # on a device, reads the check of Kuu, because each step begins new checks
 
-    def take(self, X, Y, weights=None, *, size, monotone=False, kept=None):
-        """A step on a batch; ``kept``, a list, keeps Lam of the batch for the next step on it."""
+    def take(self, X, Y, weights=None, *, size, monotone=False, cached=None):
+        """Take a step on a batch; the list ``cached`` holds Lam for the next step on it."""
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
-        kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
-        layer = FixedPriorPass(model, self._prior, self._state, kept)
+        cached = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else cached
+        layer = FixedPriorPass(model, self._prior, self._state, cached)
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):
             data += part.ell
@@ -226,7 +244,7 @@ class Walk:
             )
 
         def rises(state):
-            there = FixedPriorPass(model, self._prior, state, kept)
+            there = FixedPriorPass(model, self._prior, state, cached)
             parts = sweep(model, there, X, Y, self._scale, self._rng, need=False, weights=weights)
             total = sum(part.ell for part in parts)
             return non_decreasing(check.result(total - there.work.kl(), model), value, X.dtype)
@@ -246,7 +264,7 @@ class Walk:
 
 
 class _WalkOfRows(Walk):
-    """The data, and steps on rows of them."""
+    """Steps on rows of given data."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
         X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
@@ -260,7 +278,7 @@ class _WalkOfRows(Walk):
         super().__init__(
             model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter
         )
-        self._X, self._Y, self._kept = X, Y, []
+        self._X, self._Y, self._cached = X, Y, []
 
     def step(self, rows, size, monotone):
         if rows is None:
@@ -269,7 +287,7 @@ class _WalkOfRows(Walk):
                 whole("Y", self._Y),
                 size=size,
                 monotone=monotone,
-                kept=self._kept,
+                cached=self._cached,
             )
         rows = np.sort(row_numbers("rows", rows, len(self._X)))
         try:
@@ -287,7 +305,10 @@ class _WalkOfRows(Walk):
 
 @public_call()
 def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
-    """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
+    """Take a step on each batch; return ``(model, infos)``.
+
+    ``located(function, i, ...)`` makes the calls for the i-th batch.
+    """
     X, Y, *weights = batches[0]
     walk = located(Walk, 0, model, X, Y, rng, num_data, jitter, *weights)
     infos = [

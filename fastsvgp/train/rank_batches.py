@@ -1,22 +1,22 @@
-"""The rows of a step that are one rank's."""
+"""Batches of one rank of a group."""
 
 import numpy as np
 
-from ..distributed.reduce import Place, bounds
+from ..distributed.reduce import RowPartition, bounds
 from .batches import Batches, read_rows, whole
 
 
 def batches_of(session, X, Y, size, seed, weights):
-    """``Batches``, or in a session those of this rank."""
+    """Make ``Batches``, or in a session those of this rank."""
     if session is None:
         return Batches(X, Y, size, seed, weights)
     batches = (OwnBatches if session.own else PartOfBatches)(X, Y, size, seed, weights, session)
-    session.scale, session.place = batches.scale, batches.place
+    session.scale, session.partition = batches.scale, batches.partition
     return batches
 
 
 class PartOfBatches(Batches):
-    """This rank's part of the batches that one process would take; no other rows are read."""
+    """This rank's part of the batches of a single process; no other rows are read."""
 
     def __init__(self, X, Y, size, seed, weights, session):
         super().__init__(X, Y, size, seed, weights)
@@ -29,13 +29,13 @@ class PartOfBatches(Batches):
 
     @property
     def scale(self):
-        """The factor of the data term."""
+        """Factor of the data term."""
         return self.num_data / self.size
 
     @property
-    def place(self):
-        """Which rows of a batch are this rank's."""
-        return Place(self.size, self._own(self.size))
+    def partition(self):
+        """Rows of a batch that belong to this rank."""
+        return RowPartition(self.size, self._own(self.size))
 
     def reseeded(self, seed):
         data = self._data
@@ -67,7 +67,10 @@ class PartOfBatches(Batches):
 
 
 class OwnBatches:
-    """Batches of this rank's shard, which it shuffles by itself; ``size`` and ``num_data`` are those of all ranks together."""
+    """Batches of this rank's shard, which it shuffles by itself.
+
+    ``size`` and ``num_data`` are totals over all ranks.
+    """
 
     def __init__(self, X, Y, size, seed, weights, session):
         self.group, self.seed, self._given = session, seed, (X, Y, size, weights)
@@ -79,17 +82,21 @@ class OwnBatches:
                 f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank"
                 " needs at least one"
             )
-        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of the parts of a batch
+        sizes = np.maximum(
+            1, np.diff(self.size * ends // self.num_data)
+        )  # of each rank's part of a batch
         self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
         before = int(sizes[: session.rank].sum())
-        self.place = Place(int(sizes.sum()), slice(before, before + self._shard.size), own=True)
+        self.partition = RowPartition(
+            int(sizes.sum()), slice(before, before + self._shard.size), own=True
+        )
         self.at, self.rows, self.inputs, self.locate = (
             self._shard.at, self._shard.rows, self._shard.inputs, self._shard.locate,
         )  # fmt: skip
 
     @property
     def scale(self):
-        """The factor of this rank's data term: its rows, over those of its batch."""
+        """Factor of this rank's data term: rows of the shard over rows of its batch."""
         return self._shard.num_data / self._shard.size
 
     @property
@@ -106,7 +113,7 @@ class OwnBatches:
 
 
 class _Shard(Batches):
-    """Rows of one rank, in an order of its own."""
+    """Rows of one rank, shuffled with a seed that depends on the rank."""
 
     def __init__(self, X, Y, size, seed, weights, rank):
         super().__init__(X, Y, size, seed, weights)

@@ -1,10 +1,10 @@
-"""``fit`` on several ranks: the step of one process, shared out; what only rank 0 does; how all of them end together.
+"""``fit`` on several ranks: each takes its part of every step, and all end together.
 
-Model and optimiser are the same on every rank, bit by bit, for they move by summed numbers. Rank 0
-alone calls back, validates, logs and writes checkpoints. What a rank decides by itself, such as an
-interrupt, an error in a callback, or patience with a score, it tells in the words of the next sum,
-in place of computing; all ranks then end with the step before. After the last step one sum of words
-alone says that all is well.
+Model and optimiser are bitwise the same on every rank, because they are updated by all-reduced
+numbers. Only rank 0 calls back, validates, logs and writes checkpoints. A decision of a single rank
+(an interrupt, an error in a callback, patience with a score) is reported in the header of the next
+all-reduce, in place of a computation; all ranks then end with the step before. After the last step
+an all-reduce of a header alone confirms that every rank has finished.
 """
 
 import contextlib
@@ -20,40 +20,41 @@ from .. import files, models
 from ..distributed import broadcast, reduce, same_data
 from ..distributed.protocol import (
     NUMBERS,
+    Communicator,
     Disagreement,
     Stopped,
-    Team,
     disagreement,
-    known,
-    told,
-    unheard,
+    mark_reported,
+    mark_unreported,
+    reported,
 )
-from ..distributed.training_group import Placed
+from ..distributed.training_group import TrainingGroup
 from ..errors import Diverged, warn
 from ..records import leaves, replace
-from ..runtime.signals import obeyed
+from ..runtime.signals import stop_after_step
 from .arguments import rows as data_rows
 from .info import FitInfo
-from .loop import Ended, Recorder
+from .loop import Recorder, StopTraining
 
 log = logging.getLogger("fastsvgp")
-# as words of sums: so many ranks have each
+# reasons to stop, as numbers in a header: their sum counts the ranks for each
 REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}
 KINDS = "SVGP, DeepGP, SGPR and OrthogonalSGPR"
 ALONE = {
     "QSGP": (
-        "a step takes some hundred rows and a sample of the basis, however many there are, so that"
+        "a step takes some hundred rows and a sample of the basis, for any size of data, so that"
         " there is little to share"
     )
 }
 ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
 
 
-class Session(Placed):
+class Session(TrainingGroup):
     """A group during one call of ``fit``.
 
-    num_rows : of all ranks together; counts : rows that count somewhere, of each rank; validates, ending : whether rank 0
-    validates, and writes checkpoints; unheard : function by which an error is told that nobody has heard of yet
+    num_rows : number of rows of all ranks; counts : rows of positive weight per rank;
+    validates, ending : whether rank 0 validates, and writes checkpoints;
+    report_new : function that reports an error that the other ranks do not know yet
     """
 
     def __init__(self, group, facts, validates, ending):
@@ -62,53 +63,50 @@ class Session(Placed):
         self.counts = [one["_rows"][1] for one in facts]
         self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
         self.validates, self.ending, self.replicating = validates, ending, False
-        self.unheard = lambda error: self.team.agree(None, error)
+        self.report_new = lambda error: self.communicator.agree(None, error)
 
     def rows_of(self, X, Y, weights):
-        """``(X, Y, weights)`` of this rank."""
+        """Return ``(X, Y, weights)`` of this rank."""
         _, self.locate, *own = reduce.rows_of(self.group, X, Y, weights)
         return own
 
 
-def fitted(fit, group, model, X, Y, options):
-    """``fit(model, X, Y, session, **options)`` with a ``Session``, on all ranks of a group."""
-    team, facts, error = Team.of(group), None, None
+def fitted(fit, group, model, X, Y, call):
+    """Run ``fit(model, X, Y, call)`` with a ``Session`` on all ranks of a group."""
+    communicator, facts, error = Communicator.of(group), None, None
     try:
-        facts = _facts(group, model, X, Y, options)
+        facts = _facts(group, model, X, Y, call)
     except Exception as failure:
         error = failure
-    everyone = team.gathered(facts, error)
+    everyone = communicator.gathered(facts, error)
     if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
         raise disagreement(NUMBERS + other[0], other[1])
-    options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
-        # no seed that was given
-        options["rng"] = np.random.default_rng(reduce.common_seed(team, options["rng"]))
-    session = Session(
-        group, everyone, options["validate"] is not None, options["checkpoint"] is not None
-    )
+        # no seed was given: rank 0 draws one
+        seed = reduce.common_seed(communicator, call.rng)
+        call = replace(call, rng=np.random.default_rng(seed))
+    session = Session(group, everyone, call.validate is not None, call.checkpoint is not None)
     with contextlib.ExitStack() as stack:
         if group.rank:
-            options |= dict.fromkeys(("callback", "validate", "checkpoint"))
+            call = replace(call, callback=None, validate=None, checkpoint=None)
             stack.enter_context(_quiet())
-        team.training = True
+        communicator.training = True
         try:
             if everyone[0]["_resume"] is not None:
-                options["resume"] = stack.enter_context(
-                    _resumed(team, group, options["resume"], everyone[0]["_resume"])
-                )
-            return fit(model, X, Y, session, **options)
+                copy = _resumed(communicator, group, call.resume, everyone[0]["_resume"])
+                call = replace(call, resume=stack.enter_context(copy))
+            return fit(model, X, Y, replace(call, session=session))
         except Exception as failure:
-            if not told(failure):
-                session.unheard(failure)
+            if not reported(failure):
+                session.report_new(failure)
             raise
         finally:
-            team.training = False
+            communicator.training = False
 
 
-def _facts(group, model, X, Y, options):
-    """What ranks must have alike; names that begin with "_" may differ."""
-    X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
+def _facts(group, model, X, Y, call):
+    """Return the arguments on which ranks must agree; names that begin with "_" can differ."""
+    X, Y, weights = data_rows("X", X), data_rows("Y", Y), call.weights
     _refuse_kind(model)
     counted = _counted_rows(group, X, Y, weights)
     found = {
@@ -130,13 +128,12 @@ def _facts(group, model, X, Y, options):
         )
     found["place of the model"] = reduce.lives_on(model)
     found["numbers of the model"] = reduce.fingerprint(model)
-    resume = options["resume"]
-    found |= _facts_of_options(options)
-    return found | {"_resume": None if resume is None else _length(group, resume)}
+    found |= _facts_of_options(call)
+    return found | {"_resume": None if call.resume is None else _length(group, call.resume)}
 
 
 def _refuse_kind(model):
-    """``TypeError`` for a kind of model that several ranks cannot train."""
+    """Raise ``TypeError`` for a kind of model that a group cannot train."""
     models.serving("fit", model)
     if not any(
         models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")
@@ -150,7 +147,7 @@ def _refuse_kind(model):
 
 
 def _counted_rows(group, X, Y, weights):
-    """How many rows have a weight above 0; ``ValueError`` for data that are none of a rank."""
+    """Count the rows of positive weight; ``ValueError`` for data that a rank cannot have."""
     if len(X) != len(Y):
         raise ValueError(
             f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
@@ -171,9 +168,9 @@ def _counted_rows(group, X, Y, weights):
     return counted
 
 
-def _facts_of_options(options):
-    found = {"seed": reduce.seed_of(options["rng"])}
-    for name, value in options.items():
+def _facts_of_options(call):
+    found = {"seed": reduce.seed_of(call.rng)}
+    for name, value in call.given().items():
         if name in ON_RANK_0 or name == "weights":
             found[name] = value is not None
         elif name != "rng":
@@ -184,14 +181,14 @@ def _facts_of_options(options):
 
 
 def _length(group, path):
-    """Bytes of a file that rank 0 alone has to see."""
+    """Return the size in bytes of a file on rank 0; 0 on other ranks, which need not see it."""
     path = files.as_path("fit: `resume`", path)
     return os.path.getsize(path) if group.rank == 0 else 0
 
 
 @contextlib.contextmanager
-def _resumed(team, group, path, length):
-    """The checkpoint of rank 0, as a file that this rank can read."""
+def _resumed(communicator, group, path, length):
+    """Copy the checkpoint of rank 0 to a file that this rank can read."""
     content, error = np.zeros(length), None
     try:
         if group.rank == 0:
@@ -199,7 +196,7 @@ def _resumed(team, group, path, length):
                 content[:] = np.frombuffer(file.read(length), np.uint8)
     except Exception as failure:
         error = failure
-    team.agree({}, error)
+    communicator.agree({}, error)
     group.broadcast(content)
     if group.rank == 0:
         yield path
@@ -215,7 +212,7 @@ def _resumed(team, group, path, length):
 
 @contextlib.contextmanager
 def _quiet():
-    """Nothing is logged by this thread: rank 0 says it."""
+    """Suppress the log of this thread; rank 0 logs."""
     here = threading.get_ident()
 
     def others(record):
@@ -229,12 +226,12 @@ def _quiet():
 
 
 def recording(state, steps, plan):
-    """The ``Recorder`` of a training, on one rank or several."""
+    """Make the ``Recorder`` of a training, on one rank or several."""
     return (Recorder if plan.group is None else RankRecorder)(state, steps, plan)
 
 
 class RankRecorder(Recorder):
-    """That of one rank; ``plan.group`` is a ``Session``."""
+    """The ``Recorder`` on one rank of a group; ``plan.group`` is a ``Session``."""
 
     def __init__(self, state, steps, plan):
         super().__init__(state, steps, plan)
@@ -242,15 +239,15 @@ class RankRecorder(Recorder):
 
     def run(self):
         session = self._session
-        session.team.agree({"function": "fit"})  # all have come as far as this
-        session.unheard = session.tell
+        session.communicator.agree({"function": "fit"})  # all ranks are ready
+        session.report_new = session.report
         self._compile()
-        with obeyed(ending=session.ending) as self._asked:
+        with stop_after_step(ending=session.ending) as self._signals:
             reason, error = self._train(), None
             try:
                 if reason != "interrupted" or self._state.step > self._begun:
                     self._save()
-                if reason != "interrupted" and not self._asked and session.pending is None:
+                if reason != "interrupted" and not self._signals and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
                 error = _of_our_own(failure)
@@ -272,16 +269,16 @@ class RankRecorder(Recorder):
         )
 
     def _compile(self):
-        """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""
+        """Compile what a step needs on the first rank of each host; others then use the cache."""
         group = self._session.group
         if not hasattr(group, "wait_on_host") or group.local_size == 1:
             return
         try:
             if group.local_rank == 0:
-                # what is wrong the first step tells, on all ranks
+                # the first step reports an error, on all ranks
                 with contextlib.suppress(Exception):
                     self._steps.rehearse()
-        finally:  # Ctrl-C and SystemExit leave here; the others wait for nothing else
+        finally:  # also after Ctrl-C and SystemExit, because the other ranks wait here
             group.wait_on_host()
 
     def _train(self):
@@ -294,13 +291,13 @@ class RankRecorder(Recorder):
             try:
                 self._steps.run(total - self._state.step, self._record)
                 break
-            except Ended as end:
+            except StopTraining as end:
                 return str(end)
             except Stopped as stop:
                 session.pending = None
-                return _reason(stop.words)
+                return _reason(stop.reasons)
             except Disagreement as error:
-                if not told(error):
+                if not reported(error):
                     raise
                 warn(
                     f"step {self._state.step + 1}: the ranks hold different parameters, as rounding"
@@ -313,19 +310,20 @@ class RankRecorder(Recorder):
         return "steps" if self._state.step >= total else "converged"
 
     def _shared(self, error):
-        """The error of this rank, when all know of it: it is told in place of the next step."""
+        """Report the error of this rank in place of the next step; return the error to raise."""
         session = self._session
-        if told(error):
-            return known(error)  # itself too: its cause will be gone
-        session.unheard = _heard
+        if reported(error):
+            # mark the error itself, because ``from None`` drops its cause
+            return mark_reported(error)
+        session.report_new = _heard
         try:
-            session.tell(error)
+            session.report(error)
         except BaseException as shared:
             return shared
         return error
 
     def _after(self, error):
-        """The error that ends a training, the last whole step saved where it can be gone on from."""
+        """Save the last complete step, if training can resume from it; return the error."""
         if not isinstance(error, Diverged) and self._state.step > self._begun:
             self._save_after(error)
         error.add_note(
@@ -333,48 +331,48 @@ class RankRecorder(Recorder):
         )
         return error
 
-    def _record(self, value, retried, **told):
+    def _record(self, value, retried, **step_info):
         session = self._session
         try:
-            super()._record(value, retried, **told)
-        except Ended as end:
+            super()._record(value, retried, **step_info)
+        except StopTraining as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
             session.pending = _of_our_own(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:
-            raise Ended("patience")  # of summed numbers: on all ranks alike
+            raise StopTraining("patience")  # a function of all-reduced numbers, so all ranks stop
 
-    def _heed(self):
-        """Only what this rank knows by itself."""
+    def _check_stop(self):
+        """Stop for reasons that only this rank knows."""
         state, plan = self._state, self._plan
-        if self._asked:
-            raise Ended("interrupted")
+        if self._signals:
+            raise StopTraining("interrupted")
         if (
             plan.validate is not None
             and plan.patience is not None
             and state.validation.waited >= plan.patience
         ):
-            raise Ended("patience")
+            raise StopTraining("patience")
 
     def _closed(self, reason, error):
-        """The reason why all ranks end, once all know of it; raises where one failed after the last step."""
+        """Agree on the reason why all ranks end; raise if one failed after the last step."""
         session = self._session
         pending = error or session.pending
-        if pending is None and self._asked:
+        if pending is None and self._signals:
             pending = Stopped(REASONS["interrupted"])
-        session.pending, session.unheard = None, _heard
+        session.pending, session.report_new = None, _heard
         try:
-            session.tell(pending)
+            session.report(pending)
         except Stopped as stop:
-            return _reason(stop.words)
+            return _reason(stop.reasons)
         except BaseException as failure:
             raise self._after(failure) from None
         return reason
 
     def _best_of_rank_0(self, end):
-        """The state at the end with the scores and the best model of rank 0."""
+        """Return the final state with the scores and the best model of rank 0."""
         group, scores = self._session.group, end.scores
         count = np.array([float(len(scores))])
         group.broadcast(count)
@@ -383,20 +381,22 @@ class RankRecorder(Recorder):
         )
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
-        return replace(end, scores=flat.reshape(-1, 2), best=broadcast.sent(group, best))
+        return replace(
+            end, scores=flat.reshape(-1, 2), best=broadcast.broadcast_record(group, best)
+        )
 
 
 def _of_our_own(error):
-    """What a callback, or what follows a step, raised, to be told: Ctrl-C there ends a training as it does elsewhere."""
-    return (
-        Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
-    )
+    """Return an error raised between steps as one to report; Ctrl-C becomes a request to stop."""
+    if isinstance(error, KeyboardInterrupt):
+        return Stopped(REASONS["interrupted"])
+    return mark_unreported(error)
 
 
 def _heard(error):
-    """Nothing is left to be told: the others have heard of it, or have gone."""
+    """Do nothing: the other ranks know of the error, or have left."""
 
 
-def _reason(words):
-    """The first of the reasons, of some rank."""
-    return next(name for name, unit in REASONS.items() if words // unit % 2**16)
+def _reason(reasons):
+    """Return the first reason that some rank has."""
+    return next(name for name, unit in REASONS.items() if reasons // unit % 2**16)

@@ -1,4 +1,4 @@
-"""Everything that training must remember, as one record; a checkpoint is this record in a file."""
+"""The state of a training as one record, which a checkpoint file holds."""
 
 import logging
 
@@ -11,17 +11,18 @@ from ..records import is_record, leaf, leaves, record, replace, static, tree_map
 from ..records.persistence import load_with_extra
 from ..records.typed import Array, Record, Vector
 from ..runtime import devices
-from . import asked, data_digests
+from . import comparison, data_digests
 
 log = logging.getLogger("fastsvgp")
 
 
 @record
 class TrainingState:
-    """The state after ``step`` steps; a checkpoint file is this record, so ``fastsvgp.load(path).model`` is the model.
+    """The state after ``step`` steps, as a checkpoint file holds it.
 
-    Shuffling and sampling are functions of (``seed``, step), so the seed and the step stand for all
-    random state and for the position in the data.
+    ``fastsvgp.load(path).model`` is the model of a checkpoint. Shuffling and sampling are functions
+    of (``seed``, step), so these two numbers are the whole random state and the position in the
+    data.
 
     Parameters
     ----------
@@ -33,23 +34,25 @@ class TrainingState:
     control : record, optional
         The control variate of a sampled bound.
     spread : (N,), optional
-        Running variances of f at the data, 0 where not seen yet.
+        Running variances of f at the data; 0 at rows not seen yet.
     trend, validation : Trend
-        Of the objective, and of the validation score.
+        Moving averages of the objective and of the validation score.
     best : record, optional
         The model with the best validation score.
     values : (step,), optional
         The objective at each step.
     scores : (k, 2), optional
         Step and score of each validation.
-    step, seed, seconds, retries, num_data, batch_size, basis_size, e_steps, m_steps, num_samples : int or float
+    step, seed, retries, num_data, batch_size, basis_size, e_steps, m_steps, num_samples : int
         Settings and counts of the training.
+    seconds : float
+        Time of training.
     data : dict, optional
         Digests of X and Y.
     settings : dict, optional
-        The optimiser's settings, the jitter and others, by dotted names: ``resume`` compares them.
+        Settings of the optimiser, the jitter and others, by dotted names; ``resume`` compares them.
     note : optional
-        The caller's.
+        Note of the caller.
 
     Examples
     --------
@@ -64,7 +67,7 @@ class TrainingState:
     optimiser: Record | None = None  # the optimiser's own state
     natural: Record | None = None  # state of the schedule of natural steps
     control: Record | None = None  # the control variate of a sampled bound
-    # (N,) running variances of f at the data, 0 where not seen yet
+    # (N,) running variances of f at the data, 0 at rows not seen yet
     spread: Array | None = leaf(default=None)
     trend: Trend = Trend()  # of the objective
     validation: Trend = Trend()  # of the validation score
@@ -77,17 +80,19 @@ class TrainingState:
     retries: int = static(default=0)
     num_data: int = static(default=0)
     batch_size: int = static(default=0)
-    basis_size: int = static(default=0)  # functions a step
-    e_steps: int = static(default=1)  # in a step of ``fit``
+    basis_size: int = static(default=0)  # functions per step
+    e_steps: int = static(default=1)  # per step of ``fit``
     m_steps: int = static(default=1)
     num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
     data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
-    settings: dict[str, object] | None = static(default=None)  # as ``asked.settings`` tells them
+    settings: dict[str, object] | None = static(
+        default=None
+    )  # as ``comparison.settings`` returns them
     note: object = static(default=None)  # the caller's
 
 
 class OtherTraining(ValueError):
-    """A checkpoint belongs to a training that was asked for other things; ``differences`` are these, in words."""
+    """A checkpoint belongs to a training with other arguments: ``differences``, in words."""
 
     def __init__(self, message, differences):
         super().__init__(message)
@@ -98,19 +103,19 @@ class OtherTraining(ValueError):
 
 
 def started(fresh, resume):
-    """The state that a training begins with: a fresh one, or that of a checkpoint.
+    """Return the state to begin a training with: a fresh one, or that of a checkpoint.
 
     Parameters
     ----------
     fresh : TrainingState
-        Of this call.
+        State made from the arguments of this call.
     resume : str, path or None
-        A checkpoint, which must be of the same data, kind of model and optimiser.
+        A checkpoint, which must have the same data, kind of model and optimiser.
 
     Returns
     -------
     TrainingState
-        ``fresh``, or what the checkpoint holds, on the device where the model of ``fresh`` lives.
+        ``fresh``, or the state in the checkpoint, on the device of the model of ``fresh``.
 
     Examples
     --------
@@ -121,23 +126,25 @@ def started(fresh, resume):
     if resume is None:
         return fresh
     state = read(resume, fresh)
-    home = devices.home_of(fresh.model)
-    if home is None:
+    device_like = devices.home_of(fresh.model)
+    if device_like is None:
         return state
     parts = {name: getattr(state, name) for name in ("model", "optimiser", "best", "control")}
     moved = {name: devices.to_device(part) for name, part in parts.items() if part is not None}
     return replace(
-        state, **moved, spread=None if state.spread is None else devices.like(state.spread, home)
+        state,
+        **moved,
+        spread=None if state.spread is None else devices.like(state.spread, device_like),
     )
 
 
-def settled(model, dtype):
-    """The arrays of a model as each step leaves them: in the dtype of the bound, in the layout that a checkpoint gives back."""
+def cast_model(model, dtype):
+    """Cast a model to the dtype of the bound, and to the layout of a loaded checkpoint."""
 
     def leaf(value):
         if type(value) in (int, float):
             return value
-        if isinstance(value, (list, tuple)):  # which ``tree_map`` may leave
+        if isinstance(value, (list, tuple)):  # ``tree_map`` can return these
             return np.asarray(value, dtype)
         if np.ndim(value):
             return np.ascontiguousarray(value, dtype, like=value)
@@ -147,16 +154,16 @@ def settled(model, dtype):
 
 
 def read(path, fresh):
-    """The state in a checkpoint, to go on from in place of the ``fresh`` one of the same call.
+    """Read the state in a checkpoint, which must match the ``fresh`` state of the same call.
 
     Raises
     ------
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
     OtherTraining
-        It belongs to other data, another kind of model, other settings, or another seed. Earlier
-        versions kept no settings: only model, optimiser and seed are compared then. They kept no
-        digest of the data either: that these cannot be compared is logged.
+        It belongs to other data, another kind of model, other settings, or another seed. Files of
+        earlier versions have no settings: then only model, optimiser and seed are compared. They
+        have no digest of the data either, which is logged.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
@@ -188,7 +195,9 @@ def read(path, fresh):
     if not is_record(state.model):
         raise DataFileError(f"{path} holds no model; it is damaged")
     held, wanted = _dtype(state.model), _dtype(fresh.model)
-    others = asked.differences(asked.structure(state.model), asked.structure(fresh.model))
+    others = comparison.differences(
+        comparison.structure(state.model), comparison.structure(fresh.model)
+    )
     if np.promote_types(held, wanted) != held:
         others.append(f"{held} then, {wanted} now")
     if others:
@@ -198,7 +207,7 @@ def read(path, fresh):
             others,
         )
     then, now = _settings(state, held), _settings(fresh, held)
-    if others := asked.differences(then | {"rng": state.seed}, now):
+    if others := comparison.differences(then | {"rng": state.seed}, now):
         raise OtherTraining(
             f"`resume`: {path} was made with other settings: {'; '.join(others)}. Resume with"
             " those, or leave `resume` out and start from its model, fs.load(path).model",
@@ -218,7 +227,7 @@ def read(path, fresh):
 
 
 def _settings(state, dtype):
-    """The settings of a state with the jitter that they come to, and without a seed that was not given."""
+    """Return the settings of a state with the resolved jitter, and without a missing seed."""
     found = {
         name: value
         for name, value in (state.settings or {}).items()
@@ -230,7 +239,7 @@ def _settings(state, dtype):
 
 
 def _dtype(model):
-    """The widest dtype of a model's arrays; that of NumPy's floats where it has none."""
+    """Return the widest dtype of the arrays of a model; float64 for a model without arrays."""
     found = {
         value.dtype
         for _, _, value in leaves(model)
@@ -240,7 +249,7 @@ def _dtype(model):
 
 
 def _shape(tree):
-    """What must agree between the states of one optimiser: the kinds of records in it, and the shapes of their arrays."""
+    """Return the types and array shapes in an optimiser state, which ``resume`` compares."""
     if isinstance(tree, tuple):
         return tuple(map(_shape, tree))
     if is_record(tree):

@@ -112,7 +112,7 @@ def test_other_ranks_hear_of_an_error_only_before_they_part(monkeypatch, apart):
         if not apart:
             if group.rank == 0:
                 raise ValueError("no such rows")
-            mpi.Team.of(group).agree({}, None)
+            mpi.Communicator.of(group).agree({}, None)
         with mpi.ranks_apart():
             if group.rank == 0:
                 raise ValueError("no such rows")

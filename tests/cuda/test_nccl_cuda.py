@@ -16,7 +16,7 @@ import fastsvgp as fs
 from fastsvgp.distributed import same_data
 from fastsvgp.distributed.groups import leaving, mpi
 from fastsvgp.distributed.packing import Packing
-from fastsvgp.distributed.protocol import Share, Team
+from fastsvgp.distributed.protocol import Communicator, Share
 from fastsvgp.optim.natural import svgp as natural
 from fastsvgp.runtime import cuda_devices, deferred_checks
 
@@ -147,7 +147,7 @@ def test_sum_of_host_and_device_numbers(gpu, way):
 
     def work(group):
         here, there = np.arange(3.0) + group.rank, gpu.there(triangle)
-        return Share(Team.of(group), [Packing(items)], there).exchange(
+        return Share(Communicator.of(group), [Packing(items)], there).all_reduce(
             [2.0, here, there, gpu.there(np.array(5.0))]
         )
 
@@ -342,12 +342,14 @@ def test_failing_rank_is_reported(gpu, way, name):
     options = {"steps": 5, "batch_size": N, "rng": 3, "natural_step_size": 0.1}
 
     def work(group):
-        team, count = Team.of(group), [0]
+        communicator, count = Communicator.of(group), [0]
 
         def run(sums, compute, summed):
             count[0] += 1
             fails = name != "nan" and group.rank == 1 and count[0] == 3
-            return Team.run(team, sums, (lambda share: broken()) if fails else compute, summed)
+            return Communicator.run(
+                communicator, sums, (lambda share: broken()) if fails else compute, summed
+            )
 
         def broken():
             raise (
@@ -356,14 +358,14 @@ def test_failing_rank_is_reported(gpu, way, name):
                 else fs.NotPositiveDefinite((), 3, 1e-6, M, float)
             )
 
-        team.run = run
+        communicator.run = run
         try:
             end = fs.fit(model, gpu.there(hole) if name == "nan" else X, Y, group=group, **options)[
                 1
             ].retries
         except Exception as error:
             end = error
-        del team.run
+        del communicator.run
         return end, fs.elbo(model, X, Y, group=group)
 
     (first, value), (second, same) = on_ranks(gpu, way, 2, work)
@@ -483,7 +485,7 @@ def test_lack_of_memory_for_the_buffer_is_reported(gpu, way, training):
 
     def work(group):
         if group.rank == 1:
-            Team.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
+            Communicator.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
         try:
             call(*here, group=group)
         except Exception as error:

@@ -1,6 +1,6 @@
-"""Ranks that end while others call: ``mpiexec -n 3 python leaving_program.py WAY``.
+"""Programs of ranks that end while others call: ``mpiexec -n 3 python leaving_program.py WAY``.
 
-One goes; the others say what they learn.
+One rank leaves; the others print what they learn.
 """
 
 import os
@@ -15,7 +15,7 @@ model, X, Y = problem()
 
 
 class Engine:
-    """A group of somebody's own, with no more than a group must have."""
+    """A user-defined group with the minimal interface."""
 
     rows = "all"
 
@@ -46,7 +46,7 @@ def interrupted(*_, **__):
 
 
 def used(call, goes):
-    """One call by all, then rank 1 goes."""
+    """One call by all ranks, then rank 1 leaves."""
 
     def work(group):
         call(group)
@@ -64,14 +64,14 @@ def unused(group):
 
 
 def of_two_groups(group):
-    """The first one of which nobody uses, and rank 1 not the second either."""
+    """No rank uses the first group, and rank 1 does not use the second one."""
     own = fs.distributed.mpi(rows="own")
     if group.rank != 1:
         train(own)
 
 
 def amid_a_call(group):
-    """Ctrl-C on one rank, between the words and the sum of a bound, and its program ends by it."""
+    """Ctrl-C ends the program of one rank between the header and the all-reduce of a bound."""
     bound(group)
     if group.rank == 1:
         fs.Gaussian.expected_log_prob = interrupted
@@ -82,7 +82,7 @@ def amid_a_call(group):
 
 
 def amid_a_callback(group):
-    """That of rank 0, which is told within the training; its program then ends before the next call."""
+    """An error in a callback of rank 0 is reported; its program ends before the next call."""
     fs.fit(model, X, Y, steps=5, group=group, callback=lambda step, *_: step == 3 and sys.exit(0))
 
 

@@ -1,4 +1,7 @@
-"""What the tests on processes run on every rank: ``mpiexec -n 2 python -m mpi4py program.py SCENARIO [FOLDER]``."""
+"""Program of the tests on processes, run on every rank.
+
+``mpiexec -n 2 python -m mpi4py program.py SCENARIO [FOLDER]``
+"""
 
 import errno
 import hashlib
@@ -10,7 +13,7 @@ import sys
 import numpy as np
 
 import fastsvgp as fs
-from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.protocol import Communicator
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6
@@ -40,12 +43,12 @@ def digest(model):
 
 
 def tell(group, **said):
-    """One line, whole, from each rank."""
+    """Print one line per rank, as a whole."""
     os.write(1, (json.dumps({"rank": group.rank} | said) + "\n").encode())
 
 
 def equal(group, folder):
-    """The numbers of one process; sizes of arrays from one number on."""
+    """Compare with one process, for buffers of one number and more."""
     model, X, Y = problem()
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
     two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:4].copy(), X[4:6].copy()), 0.3)
@@ -89,8 +92,8 @@ def broken(*_):
 
 
 def broken_call(ranks):
-    """A ``Team.run`` whose third call finds no positive definite matrix on these ranks."""
-    plain, count = Team.run, [0]
+    """Return a ``Communicator.run`` whose third call raises on these ranks."""
+    plain, count = Communicator.run, [0]
 
     def run(self, due, compute, summed):
         count[0] += 1
@@ -116,7 +119,7 @@ def hungry(plain):
 
 
 def breaking(plain, at):
-    """A step of an optimiser that fails at this count."""
+    """Return a step of an optimiser that fails at this count."""
     count = [0]
 
     def step(self, *arguments, **options):
@@ -127,13 +130,13 @@ def breaking(plain, at):
 
 
 def failures(group, folder):
-    """One after the other: each ends on all ranks, and the group goes on to be used."""
+    """Failures one after the other: each ends on all ranks, and the group stays usable."""
     model, X, Y = problem()
     rank, second = group.rank, group.rank == 1
     hole = X.copy()
     hole[30] = np.nan
     run, step, expected, write = (
-        Team.run,
+        Communicator.run,
         Adam.step,
         fs.Gaussian.expected_log_prob,
         checkpoints.files.write_atomically,
@@ -150,7 +153,7 @@ def failures(group, folder):
         return fit(checkpoint=os.path.join(folder, "full.npz"))
 
     def with_broken(ranks):
-        Team.run = broken_call(ranks)
+        Communicator.run = broken_call(ranks)
         return fit()
 
     def with_little_memory():
@@ -159,7 +162,7 @@ def failures(group, folder):
         return fit()
 
     def with_broken_steps(at, **options):
-        """An error after all sums of a step, on one rank: the others are in the next step, or at the end."""
+        """One rank fails after all sums of a step: others are in the next step, or at the end."""
         if second:
             Adam.step = breaking(step, at)
         return fit(**options)
@@ -207,7 +210,12 @@ def failures(group, folder):
             )
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
-        Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = (
+        (
+            Communicator.run,
+            Adam.step,
+            fs.Gaussian.expected_log_prob,
+            checkpoints.files.write_atomically,
+        ) = (
             run,
             step,
             expected,
@@ -216,7 +224,7 @@ def failures(group, folder):
 
 
 def escape(group, folder):
-    """An error in a program, between two calls."""
+    """An uncaught error in a program, between two calls."""
     model, X, Y = problem()
     fs.fit(model, X, Y, steps=3, group=group)
     if group.rank == 1:
@@ -225,7 +233,7 @@ def escape(group, folder):
 
 
 def long(group, folder):
-    """Until somebody ends it; a checkpoint every few steps, from which it goes on."""
+    """Train until a signal, with a checkpoint every few steps, and resume from it."""
     model, X, Y = problem()
     path = os.path.join(folder, "state.npz")
     tell(group, pid=os.getpid())

@@ -1,4 +1,4 @@
-"""Ends of a training on several ranks that come from Ctrl-C, from errors of users, and from checkpoints: all ranks have them."""
+"""Ends of a training on several ranks: Ctrl-C, errors of callers, checkpoints."""
 
 import errno
 import tempfile
@@ -13,7 +13,7 @@ from tests.distributed.program import distance, problem
 
 @pytest.mark.parametrize("failure", [SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])
 def test_an_error_that_ranks_have_known_before_is_told_again(failure):
-    """The same object, and one that it caused: in each call nobody has heard of it yet."""
+    """The same error object, and one that it caused, count as unreported in each call."""
     model, X, Y = problem()
     errors = [failure, failure, ValueError("gave up")]
     errors[2].__cause__ = failure

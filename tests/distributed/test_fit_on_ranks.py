@@ -1,4 +1,4 @@
-"""Training on several ranks: the trajectory of one process, and one end for all, whatever happens."""
+"""Training on several ranks: data, checkpoints, and one end for all ranks."""
 
 import contextlib
 import errno
@@ -9,66 +9,16 @@ import threading
 
 import numpy as np
 import pytest
+from support.rank_models import TRAINING_ROWS as N, M, training_problem as problem
 from support.rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.collapsed import sgpr as collapsed
 from fastsvgp.distributed.data_scale import RankScale
-from fastsvgp.distributed.protocol import Team
-from fastsvgp.distributed.training_group import Placed
+from fastsvgp.distributed.protocol import Communicator
+from fastsvgp.distributed.training_group import TrainingGroup
 from fastsvgp.train import checkpoints
 from fastsvgp.train.steps.minibatch import MinibatchSteps
-
-N, D, M = 53, 2, 6
-
-
-def problem(rng, likelihood=None, outputs=()):
-    """``(model, X, Y)``.
-
-    The posterior is not the prior: there no marginal depends on inducing inputs and lengthscales,
-    whose gradients are rounding alone, and a first step of Adam, g / (|g| + 1e-8), makes a million
-    times as much of it (4e-10 of 2e-16).
-    """
-    X = rng.uniform(-2, 2, (N, D))
-    Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
-    mean = (
-        np.linspace(-0.5, 0.5, M) * np.linspace(0.5, 1, outputs[0])[:, None]
-        if outputs
-        else np.linspace(-0.5, 0.5, M)
-    )
-    q = fs.Whitened(mean, np.broadcast_to(0.8 * np.eye(M), (*outputs, M, M)).copy())
-    return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, likelihood or fs.Gaussian(0.1)), X, Y
-
-
-def classes(rng):
-    model, X, _ = problem(rng, fs.Softmax(num_classes=3, num_samples=16), (3,))
-    return model, X, rng.integers(0, 3, N)
-
-
-WAYS = {
-    "adam": {},
-    "natural": {"natural_step_size": 0.1},
-    "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
-}
-
-
-@pytest.mark.parametrize("make", [problem, classes])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_trajectory_is_that_of_one_process(rng, make, way, size):
-    model, X, Y = make(rng)
-    options = {
-        "steps": 200 if size == 3 and way != "rounds" else 40,
-        "batch_size": 17,
-        "rng": 5,
-        **WAYS[way],
-    }
-    expected, info = fs.fit(model, X, Y, **options)
-    found = on_ranks(size, lambda group: fs.fit(model, X, Y, group=group, **options))
-    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
-    assert distance(found[0][0], expected) < 1e-11
-    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-11)
-    assert {one[1].reason for one in found} == {"steps"}
 
 
 def test_weights_whole_batches_and_lazily_read_rows(rng, tmp_path):
@@ -111,7 +61,7 @@ def test_a_rank_reads_its_part_of_the_rows_alone(rng):
         assert 300 <= read <= 310
 
 
-def test_shards_of_their_own(rng):
+def test_batches_of_shards_raise_the_bound(rng):
     model, X, Y = problem(rng)
     cuts = [0, 1, 20, N]  # one row on a rank
 
@@ -119,9 +69,6 @@ def test_shards_of_their_own(rng):
         own = slice(cuts[group.rank], cuts[group.rank + 1])
         return fs.fit(model, X[own], Y[own], rng=3, group=group, **options)
 
-    expected, _ = fs.fit(model, X, Y, steps=20, batch_size=N, rng=3)
-    found = on_ranks(3, lambda group: train(group, steps=20, batch_size=N), "own")
-    assert distance(found[0][0], expected) < 1e-12
     found = on_ranks(3, lambda group: train(group, epochs=30, batch_size=12), "own")
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
     assert fs.elbo(found[0][0], X, Y) > fs.elbo(model, X, Y)
@@ -184,7 +131,7 @@ def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, k
 
     def forward(model, X, Y, jitter, weights, scale, **keep):
         last = sys._getframe(1).f_code.co_name == "_optimum"
-        on_rank_1 = isinstance(scale, RankScale) and scale.share.team.rank == 1
+        on_rank_1 = isinstance(scale, RankScale) and scale.share.communicator.rank == 1
         if last and kind is not None and on_rank_1 and not failed:
             failed.append(1)
             raise kind("no disk") if kind is OSError else kind((), 1, jitter, M, np.float64)
@@ -272,7 +219,7 @@ def test_patience_with_the_objective_is_decided_alike(rng):
 
 @pytest.mark.parametrize("at", [4, 10])
 def test_a_callback_ends_all_after_the_same_step(rng, at):
-    """At the last step too, where there is no sum of another one to say so."""
+    """Also at the last step, after which there is no all-reduce of another step."""
     model, X, Y = problem(rng)
     found = on_ranks(
         3,
@@ -353,18 +300,18 @@ def test_a_rank_without_memory(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("where", [{0, 1, 2}, {1}])
-def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, caplog, where):
-    """On all ranks, or on one, as rounding decides. Rank 0 alone tells of it."""
+def test_not_positive_definite_is_repeated_on_all_ranks(rng, monkeypatch, caplog, where):
+    """It fails on all ranks, or on one, as rounding decides. Only rank 0 logs it."""
     model, X, Y = problem(rng)
-    plain = Placed.__init__
+    plain = TrainingGroup.__init__
     failing, begun = set(where), []
 
     def noting(self, group):
         plain(self, group)
         begun.append(group)
 
-    monkeypatch.setattr(Placed, "__init__", noting)
-    run = Team.run
+    monkeypatch.setattr(TrainingGroup, "__init__", noting)
+    run = Communicator.run
 
     def broken_once(self, due, compute, summed):
         def other(share):
@@ -375,7 +322,7 @@ def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, c
 
         return run(self, due, other, summed)
 
-    monkeypatch.setattr(Team, "run", broken_once)
+    monkeypatch.setattr(Communicator, "run", broken_once)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         found = on_ranks(
             3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group)
@@ -399,7 +346,7 @@ def test_a_full_disk_is_no_end(rng, tmp_path, monkeypatch, caplog):
 
 
 def test_ranks_that_drift_apart_are_brought_together(rng):
-    """As different processors round differently: a warning, and from then on rank 0's numbers."""
+    """Processors can round differently: a warning, and then the numbers of rank 0."""
     model, X, Y = problem(rng)
 
     class Drifting:
@@ -430,89 +377,6 @@ def test_ranks_that_drift_apart_are_brought_together(rng):
     assert distance(found[0][0], expected) < 1e-9 and distance(*(one[0] for one in found)) < 1e-9
 
 
-def weights():
-    """A QSGP."""
-    basis = fs.InducingBasis(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)))
-    return fs.QSGP(
-        basis, fs.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1)
-    )
-
-
-def sites():
-    """A SiteSVGP."""
-    return fs.SiteSVGP(
-        fs.RBF(1.0, np.ones(D)),
-        np.zeros((M, D)),
-        fs.Sites(np.zeros(N), np.ones(N)),
-        fs.Gaussian(0.1),
-    )
-
-
-@fs.record
-class Solitary:
-    """Of somebody's own, who has not thought of ranks."""
-
-    covariance: object
-
-
-fs.models.register(
-    Solitary,
-    fit=fs.train.minibatch_training,
-    elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model),
-)
-
-BAD = {
-    "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
-    "dtype": (lambda r, c: c | {"X": c["X"].astype(np.float32)} if r else c, "dtype of X"),
-    "rows": (lambda r, c: c | {"X": c["X"][:-1], "Y": c["Y"][:-1]} if r else c, "rows of X"),
-    "model": (
-        lambda r, c: (
-            c | {"model": fs.SGPR(c["model"].covariance, c["model"].inducing, 0.1)} if r else c
-        ),
-        "`model`",
-    ),
-    "numbers": (
-        lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.ConstantMean(0.1 * r))},
-        "numbers of the model",
-    ),
-    "seed": (lambda r, c: c | {"rng": 7 + r}, "seed"),
-    "steps": (lambda r, c: c | {"steps": 10 + r}, "`steps`"),
-    "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
-    "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
-    "features": (lambda r, c: c | {"model": weights()}, "a QSGP is trained by one process"),
-    "own": (
-        lambda r, c: c | {"model": Solitary(c["model"].covariance)},
-        "a Solitary is trained by one process, for its bound",
-    ),
-    "sites": (lambda r, c: c | {"model": sites()}, "got SiteSVGP: em trains it"),
-    "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_other_arguments_are_named_at_the_start(rng, bad):
-    model, X, Y = problem(rng)
-    change, message = BAD[bad]
-
-    def train(group):
-        call = change(group.rank, {"model": model, "X": X, "Y": Y, "steps": 10, "rng": 0})
-        return fs.fit(call.pop("model"), call.pop("X"), call.pop("Y"), group=group, **call)
-
-    for error in ends(3, train):
-        assert isinstance(error, (ValueError, TypeError)) and message in str(error), error
-
-
-def test_an_empty_shard_is_refused(rng):
-    model, X, Y = problem(rng)
-    errors = ends(
-        2,
-        lambda group: fs.fit(model, X[: N * group.rank], Y[: N * group.rank], steps=3, group=group),
-        "own",
-    )
-    assert isinstance(errors[0], ValueError) and "rank 0 has no rows" in str(errors[0])
-    assert isinstance(errors[1], fs.RemoteError) and errors[1].rank == 0
-
-
 def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     model, X, Y = problem(rng)
@@ -523,7 +387,7 @@ def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["state.npz"]
 
 
-def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypatch):
+def test_first_rank_of_a_host_compiles_before_the_others(rng, monkeypatch):
     model, X, Y = problem(rng)
     seen, plain, here = [], MinibatchSteps.rehearse, threading.Barrier(3)
 

@@ -1,4 +1,4 @@
-"""Ranks of a host share its cores, unless somebody says how many threads there shall be."""
+"""Ranks of a host share its cores, unless a number of threads is configured."""
 
 import pytest
 

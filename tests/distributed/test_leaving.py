@@ -1,4 +1,4 @@
-"""A rank that ends between two calls, or before the first: the others learn who, and none waits for ever."""
+"""A rank that ends between two calls, or before the first: others learn which, and none hangs."""
 
 import importlib.util
 import sys
@@ -21,7 +21,7 @@ needs_mpi = pytest.mark.skipif(
 
 
 def in_time(function):
-    """What it returns or raises, in a thread of its own: one that hangs fails the test."""
+    """Return the result or the error of a function in a thread; a hanging one fails the test."""
     found = []
 
     def work():
@@ -74,7 +74,7 @@ def test_a_thread_that_exits():
 
 
 def test_threads_that_end_at_different_times_are_no_failure(rng):
-    """The first may be gone before the others wake from the last sum; and the groups serve again, in threads of any kind."""
+    """A rank can end before others wake from the last sum. The groups can be used again."""
     groups, pauses = fs.distributed.threads(4), rng.uniform(0, 2e-3, (30, 4))
 
     def work(group):
@@ -100,7 +100,7 @@ def test_threads_that_end_at_different_times_are_no_failure(rng):
 
 
 class OnThreads:
-    """Ranks that are threads, as processes whose programs end in ``leave``."""
+    """Ranks on threads, like processes whose programs end in ``leave``."""
 
     def __init__(self, group):
         self.group, self.rank, self.size, self.rows = group, group.rank, group.size, group.rows
@@ -114,8 +114,8 @@ def leave(group):
 
 @pytest.mark.parametrize("call", [bound, train])
 @pytest.mark.parametrize("calls", [0, 1])
-def test_what_leaving_tells(call, calls):
-    """Also who calls again learns it, at once; and its own end then tells nothing, for nobody would hear it."""
+def test_leaving_rank_is_named_to_all_that_call(call, calls):
+    """A repeated call learns it immediately, and its own end then reports nothing."""
 
     def work(group):
         group = OnThreads(group)
@@ -147,8 +147,8 @@ def test_all_that_leave_are_silent(size):
     assert in_time(lambda: on_ranks(size, lambda group: leave(OnThreads(group)))) == [None] * size
 
 
-def test_a_forked_process_and_one_that_can_tell_nothing_leave_nothing(monkeypatch):
-    """Neither may call the engine of its parent, or MPI after its end."""
+def test_forked_and_finalised_processes_do_not_report(monkeypatch):
+    """Neither can call the engine of its parent, or MPI after its end."""
 
     class Deaf:
         rank, size, rows = 0, 2, "all"
@@ -201,7 +201,7 @@ def test_processes_of_an_engine_of_your_own(way):
 
 @needs_mpi
 def test_an_exit_in_a_callback():
-    """All know of it at once, and of the end of that program in the next call."""
+    """All ranks learn of it immediately, and of the end of that program in the next call."""
     code, said, err = ended(started(3, "amid a callback", script="leaving_program.py", runner=()))
     assert (code, err) == (0, "")
     assert [
@@ -233,6 +233,6 @@ def test_processes_that_have_done_all_end_silently(way, runner):
 
 @needs_mpi
 def test_mpi4py_ends_the_job_at_once():
-    """Where it is about to abort, no rank is told, and none waited for."""
+    """If it is about to abort the job, no rank is notified or waited for."""
     code, _, err = ended(started(3, "fails", script="leaving_program.py"))
     assert code == 1 and err.count("ZeroDivisionError: of our own") == 1

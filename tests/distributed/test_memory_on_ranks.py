@@ -1,4 +1,4 @@
-"""A rank takes the memory of a step on its rows, and two buffers; nothing of all the data is copied."""
+"""A rank takes the memory of a step on its rows, and two buffers; data are not copied."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ M, N, D = 150, 6000, 4
 
 
 class First:
-    """Rank 0 of two, and the other has the same: for what one rank does, without the memory of another."""
+    """Rank 0 of two ranks with equal data, without the memory of the other rank."""
 
     rank, size = 0, 2
 
@@ -35,7 +35,7 @@ class First:
 
 @pytest.mark.parametrize("rows", ["all", "own"])
 @pytest.mark.parametrize("kind", ["svgp", "sgpr", "two sets", "deep"])
-def test_of_a_step(rng, rows, kind):
+def test_step_takes_memory_of_its_rows_and_two_buffers(rng, rows, kind):
     X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
     covariance, Z, q = (
         fs.RBF(1.0, np.ones(D)),
@@ -67,8 +67,8 @@ def test_of_a_step(rng, rows, kind):
     assert found < alone + 2 * sum(packing.size for packing in packings) + 4000
 
 
-def test_a_group_goes_when_nobody_holds_it(rng):
-    """With the buffers that its sums went through."""
+def test_group_is_freed_with_its_last_reference(rng):
+    """Its buffers are freed with it."""
     model = fs.SVGP(
         fs.RBF(1.0, 1.0),
         rng.standard_normal((5, D)),

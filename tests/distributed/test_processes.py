@@ -1,4 +1,4 @@
-"""The same on processes, started by an MPI: equal numbers, and failures of which none hangs."""
+"""Groups of processes started by MPI: equal numbers, and failures without hanging ranks."""
 
 import importlib.util
 import json
@@ -51,7 +51,7 @@ def started(size, *arguments, runner=("-m", "mpi4py"), script="program.py", **en
 
 
 def ended(process):
-    """``(code, lines of JSON, stderr)``; a program that hangs is ended, and fails the test."""
+    """Return ``(code, lines of JSON, stderr)``; a program that hangs fails the test."""
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -107,7 +107,7 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
         "Disagreement",
         "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0",
     ),
-    "group in a callback": ("RuntimeError", "RemoteError", "this group is amid a training"),
+    "group in a callback": ("RuntimeError", "RemoteError", "this group is in a training"),
     "first step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "middle step": ("RemoteError", "ZeroDivisionError", "of our own"),
     "last step": ("RemoteError", "ZeroDivisionError", "of our own"),
@@ -144,7 +144,7 @@ def test_an_error_between_calls_ends_the_job():
 
 
 def running(process, folder):
-    """The pids of the ranks, by rank, once they train."""
+    """Return the pids of the ranks, by rank, once they train."""
     deadline = time.monotonic() + SECONDS
     while not (folder / "begun").exists():
         assert process.poll() is None and time.monotonic() < deadline, ended(process)
@@ -155,7 +155,7 @@ def running(process, folder):
 
 @pytest.mark.parametrize("who", ["all", "one"])
 def test_ctrl_c_ends_all_after_the_same_step(tmp_path, who):
-    """``mpiexec`` hands it to every rank; or somebody sends it to one."""
+    """``mpiexec`` forwards it to every rank, or only one rank gets it."""
     process = started(2, "long", tmp_path)
     pids = running(process, tmp_path)
     if who == "all":
@@ -171,15 +171,15 @@ def test_ctrl_c_ends_all_after_the_same_step(tmp_path, who):
 
 
 def test_what_ends_a_job_leaves_time_for_the_checkpoint(tmp_path):
-    """SIGTERM to one rank: all end after the same step, rank 0 saves it, then the signal does what it is for."""
+    """SIGTERM to one rank: all end after the same step, rank 0 saves it, then the process ends."""
     process = started(2, "long", tmp_path, EVERY=str(10**6))
     os.kill(running(process, tmp_path)[1], signal.SIGTERM)
     code, *_ = ended(process)
     assert code != 0 and fs.load(tmp_path / "state.npz").step >= 60
 
 
-def test_killed_at_any_moment_the_checkpoint_is_what_is_left(tmp_path):
-    """Five times; what goes on from there ends as if nothing had been."""
+def test_killed_training_resumes_from_its_checkpoint(tmp_path):
+    """Killed five times; the resumed training ends as an uninterrupted one."""
     rng, pauses = np.random.default_rng(), []
     for _ in range(5):
         (tmp_path / "begun").unlink(missing_ok=True)
@@ -204,7 +204,7 @@ def test_killed_at_any_moment_the_checkpoint_is_what_is_left(tmp_path):
 
 
 def command(size, *arguments, **environment):
-    """The command line on ranks; ``(code, out, err)``."""
+    """Run the command line on ranks; return ``(code, out, err)``."""
     inherited = (
         os.environ
         | {"PYTHONPATH": str(HERE.parent.parent), "OPENBLAS_NUM_THREADS": "1"}

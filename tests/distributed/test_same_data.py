@@ -1,4 +1,4 @@
-"""Ranks with other data of the same shape are told which argument and which ranks; what does not count may differ."""
+"""Data that differ between ranks: argument and ranks are named; unused numbers can differ."""
 
 import json
 
@@ -14,14 +14,16 @@ from fastsvgp.errors import RemoteError
 N, D, M = 700, 3, 6  # more rows than a digest at each call reads
 CALLS = {
     "elbo": lambda model, X, Y, weights, group: fs.elbo(model, X, Y, weights=weights, group=group),
-    "step": lambda model, X, Y, weights, group: fs.natural_step(model, X, Y, weights=weights, group=group),
+    "step": lambda model, X, Y, weights, group: fs.natural_step(
+        model, X, Y, weights=weights, group=group
+    ),
     "collapsed": lambda model, X, Y, weights, group: fs.collapsed_bound_and_grad(
         fs.SGPR(model.covariance, model.inducing, 0.3), X, Y, weights=weights, group=group
     ),
     "fit": lambda model, X, Y, weights, group: fs.fit(
         model, X, Y, weights=weights, steps=2, batch_size=100, rng=0, group=group
     ),
-}  # fmt: skip
+}
 every_call = pytest.mark.parametrize("call", CALLS)
 
 
@@ -34,8 +36,8 @@ def problem(rng):
 
 @every_call
 @pytest.mark.parametrize("name", ["X", "Y", "weights"])
-def test_other_numbers_of_the_same_shape(rng, call, name):
-    """Each rank had a shuffle of its own; or ranks 1 and 3 differ from the others."""
+def test_differing_numbers_name_the_argument_and_the_ranks(rng, call, name):
+    """Each rank has its own shuffle; or ranks 1 and 3 differ from the others."""
     model, data = problem(rng)
 
     def shuffled(group):
@@ -61,7 +63,7 @@ def test_other_numbers_of_the_same_shape(rng, call, name):
 @every_call
 @pytest.mark.parametrize("here, there", [(0, 0.5), (0.5, 0)])
 def test_weights_that_are_zero_elsewhere_are_named_themselves(rng, call, here, there):
-    """X and Y count at other rows then, and are the same."""
+    """Other rows of X and Y count then, although X and Y are the same."""
     model, data = problem(rng)
 
     def work(group):
@@ -77,7 +79,7 @@ def test_weights_that_are_zero_elsewhere_are_named_themselves(rng, call, here, t
 
 @every_call
 def test_the_same_data_are_taken_wherever_they_lie(rng, tmp_path, call):
-    """In memory, in a file, in several; in strides; a list; and every rank has its own."""
+    """In memory, in one file or one per rank, with strides, as a list."""
     model, data = problem(rng)
     np.save(tmp_path / "x0.npy", data["X"][:300])
     np.save(tmp_path / "x1.npy", data["X"][300:])
@@ -107,7 +109,7 @@ def test_the_same_data_are_taken_wherever_they_lie(rng, tmp_path, call):
 @every_call
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_what_counts_nowhere_may_differ(rng, call, outputs):
-    """NaN, or whatever memory held, at rows and at targets of weight 0."""
+    """NaN or uninitialised memory at rows and targets of weight 0."""
     model, data = problem(rng)
     Y = np.sin(data["X"][:, :2] if outputs else data["X"][:, 0])
     weights = rng.integers(0, 2, N if call == "collapsed" else Y.shape).astype(float)
@@ -141,7 +143,7 @@ def test_shards_are_not_compared(rng, call):
 
 
 def test_a_cell_is_seen_as_a_training_begins(rng):
-    """Of all numbers where they are at hand; a bound sees 256 rows."""
+    """A training compares all numbers in memory; a bound compares 256 rows."""
     model, data = problem(rng)
     other = data["X"].copy()
     rows = np.arange(same_data.ROWS) * (N - 1) // (same_data.ROWS - 1)
@@ -163,8 +165,8 @@ def test_a_cell_is_seen_as_a_training_begins(rng):
     )
 
 
-def test_the_words_are_those_that_travel_anyway(rng):
-    """As many sums as before, of the same lengths: the facts of a bound are 32 bits, whatever they hold."""
+def test_digests_add_no_sum_and_no_number(rng):
+    """The facts of a bound are 32 bits, whatever they contain."""
     model, data = problem(rng)
 
     class Counting:
@@ -219,7 +221,7 @@ def test_no_more_rows_are_read_than_said():
 
 @pytest.mark.parametrize("rows", [1, 2, 255, 256, 257, 1000])
 def test_a_digest_tells_shape_dtype_order_and_names(rng, rows):
-    """Any number of rows; and JSON can hold it."""
+    """For any number of rows; and JSON can hold it."""
     X, Y = rng.standard_normal((rows, 2)), rng.standard_normal(rows)
     plain = same_data.of_all(X, Y, None)
     assert (
@@ -246,7 +248,7 @@ def test_arrays_beyond_64_mib_are_not_read_as_a_whole(rng, monkeypatch):
 
 
 def test_bad_arguments_keep_their_messages(rng):
-    """Digests come first, and refuse nothing that the call itself would name better."""
+    """Digests come first, and refuse nothing that the call itself names better."""
     model, data = problem(rng)
     bad = [
         ({"weights": data["weights"][:-1]}, "same number of rows"),

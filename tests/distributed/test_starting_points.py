@@ -1,4 +1,4 @@
-"""Inducing inputs and lengthscales on ranks, and groups that are none."""
+"""Inducing inputs and lengthscales on ranks, and invalid groups."""
 
 import dataclasses
 import gc
@@ -11,7 +11,7 @@ import pytest
 from support.rank_problems import ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.protocol import Communicator
 
 N, M = 61, 7
 
@@ -30,7 +30,7 @@ def test_of_all_rows_it_is_what_one_process_chooses(rng, choose):
 
 
 def test_of_rows_of_their_own_ranks_choose_together(rng):
-    """Each rank sees a cluster of its own; all get the centres of all of them, and distances between them."""
+    """Each rank has its own cluster; all get the centres and the distances of all clusters."""
     clusters = [rng.uniform(-1, 1, (20, 2)) + [10 * r, 0] for r in range(3)]
 
     def choose(group):
@@ -64,7 +64,7 @@ def test_what_rank_0_can_not_choose_ends_all(rng):
 
 
 class Broken:
-    """A group in which something is wrong."""
+    """A group with one defect."""
 
     def __init__(self, group, **changes):
         self.rank, self.size, self.rows, self.sum, self.broadcast = (
@@ -180,7 +180,7 @@ def test_what_one_process_does_says_so(rng):
 
 
 @pytest.mark.parametrize("seeds", [(3, None), (None, 3), (3, 4), (None, "three"), ("three", 3)])
-def test_seeds_that_differ_are_named_before_anybody_waits_for_one(rng, seeds):
+def test_differing_seeds_are_named_without_a_deadlock(rng, seeds):
     X = rng.standard_normal((30, 2))
     q = fs.Whitened(np.zeros(5), np.eye(5))
     model = fs.SVGP(fs.RBF(1.0, np.ones(2)), X[:5].copy(), q, fs.Gaussian(0.1))
@@ -200,7 +200,7 @@ def test_seeds_that_differ_are_named_before_anybody_waits_for_one(rng, seeds):
 
 
 def of_two(function, rows="all"):
-    """What each of two ranks ends in."""
+    """Return the end of each of two ranks."""
 
     def end(group):
         try:
@@ -218,7 +218,7 @@ def of_two(function, rows="all"):
     ({"M": 3}, "`M` is '3' there, and '2' on rank 0"),
 ])  # fmt: skip
 def test_other_arguments_are_named(rng, changes, message):
-    """Before anything is exchanged that is of another length, or that some rank would wait for."""
+    """Before any exchange of another length, and before any rank waits."""
     X = rng.standard_normal((N, 2))
     for error in of_two(
         lambda group: fs.kmeans_inducing(
@@ -240,7 +240,7 @@ def test_shards_may_be_lists_and_have_two_axes(rng):
 
 
 def test_generators_of_ranks_are_no_disagreement(rng):
-    """Rank 0 draws the seed, where a bound draws nothing too."""
+    """Rank 0 draws the seed, also for a bound that draws nothing."""
     X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
     model = fs.SVGP(
         fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1)
@@ -254,13 +254,15 @@ def test_generators_of_ranks_are_no_disagreement(rng):
 
 
 def test_long_facts_and_messages_arrive():
-    """Those of a deep GP of twelve layers are longer than any message should be."""
+    """The facts of a deep GP of twelve layers are longer than a message can be."""
     assert (
-        on_ranks(2, lambda group: Team.of(group).gathered({"long": "x" * 9000}))[1]
+        on_ranks(2, lambda group: Communicator.of(group).gathered({"long": "x" * 9000}))[1]
         == [{"long": "x" * 9000}] * 2
     )
     own, other = of_two(
-        lambda group: Team.of(group).agree({}, None if group.rank else ValueError("y" * 9000))
+        lambda group: Communicator.of(group).agree(
+            {}, None if group.rank else ValueError("y" * 9000)
+        )
     )
     assert (
         isinstance(own, ValueError)
@@ -271,7 +273,7 @@ def test_long_facts_and_messages_arrive():
 
 @dataclasses.dataclass
 class Alike:
-    """A group that is equal to others, and so has no hash."""
+    """A group that equals other groups, and therefore has no hash."""
 
     group: object
     rows: str = "all"
@@ -291,14 +293,14 @@ def test_a_group_of_any_class_is_freed_with_its_memory(rng):
     def call(group):
         mine = Alike(group)
         Z = fs.kmeans_inducing(X, 3, rng=0, group=mine)
-        team = weakref.ref(Team.of(mine))
-        assert team() is Team.of(mine)
-        return Z, weakref.ref(mine), team
+        communicator = weakref.ref(Communicator.of(mine))
+        assert communicator() is Communicator.of(mine)
+        return Z, weakref.ref(mine), communicator
 
-    for Z, group, team in on_ranks(2, call):
+    for Z, group, communicator in on_ranks(2, call):
         np.testing.assert_array_equal(Z, fs.kmeans_inducing(X, 3, rng=0))
         gc.collect()
-        assert group() is None and team() is None
+        assert group() is None and communicator() is None
 
     class Closed:
         __slots__ = "rank", "size", "rows", "sum", "broadcast"

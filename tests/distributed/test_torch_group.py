@@ -1,4 +1,4 @@
-"""Another engine behind a group: the recipe of docs/distributed.md, on torch.distributed, and on threads in its place."""
+"""A user-defined engine: the recipe of docs/distributed.md on torch.distributed and on threads."""
 
 import importlib.util
 import multiprocessing
@@ -44,7 +44,7 @@ def assert_trained(found):
 
 
 def test_the_recipe_over_calls_of_the_same_names():
-    """What it asks of torch, answered by threads."""
+    """Threads stand in for the functions of torch."""
 
     def work(group):
         calls = types.SimpleNamespace(

@@ -1,8 +1,12 @@
-"""Run several ranks in one process, and compare their results."""
+"""Groups of ranks in one process, and comparisons of their results."""
+
+from functools import partial
 
 import numpy as np
+import pytest
 
 import fastsvgp as fs
+from fastsvgp.optim.natural.backtracking import NaturalStepInfo
 
 
 def on_ranks(size, function, rows="all"):
@@ -48,12 +52,12 @@ def numbers(found):
 
 
 def assert_same_on_all_and_close(results, expected, rtol):
-    """Assert that results are bitwise equal on all ranks, and close to ``expected``.
+    """Check that results are bitwise equal on all ranks, and close to the expected ones.
 
-    The tolerance is ``rtol`` of the size of an array, or of a hundredth of the largest gradient,
-    because sums can cancel.
+    Each array is compared to ``rtol`` times its largest entry, or times a hundredth of the largest
+    gradient, because sums can cancel.
     """
-    # the first array is the value
+    # the first number is the value
     least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])
     for other in results[1:]:
         for one, two in zip(numbers(results[0]), numbers(other), strict=True):
@@ -66,3 +70,92 @@ def assert_same_on_all_and_close(results, expected, rtol):
 def uneven(size, rows):
     """Return the starts of the shares: each rank except the last has one row."""
     return [*range(size), rows]
+
+
+def without_infos(found):
+    """Split a result into the rest and its ``NaturalStepInfo``, or None."""
+    if not isinstance(found, tuple):
+        return found, None
+    infos = [part for part in found if isinstance(part, NaturalStepInfo)]
+    rest = tuple(part for part in found if not isinstance(part, NaturalStepInfo))
+    return (rest[0] if len(rest) == 1 else rest), (infos[0] if infos else None)
+
+
+def same_leaves(rtol):
+    """A comparison by ``assert_same_on_all_and_close``; of single numbers relative to their size."""
+
+    def compare(found, expected):
+        if isinstance(expected, float):
+            assert len(set(found)) == 1 and found[0] == pytest.approx(expected, rel=rtol)
+        else:
+            assert_same_on_all_and_close(found, expected, rtol)
+
+    return compare
+
+
+def same_model(rtol):
+    """A comparison of models by ``distance``, relative to the largest entry of all leaves."""
+
+    def compare(found, expected):
+        assert all(distance(one, found[0]) == 0 for one in found)
+        size = max(np.max(np.abs(leaf)) for _, _, leaf in fs.leaves(expected))
+        assert distance(found[0], expected) < rtol * max(size, 1.0)
+
+    return compare
+
+
+def on_shards(call, data, size, rows):
+    """``call(*data, group=group)`` on all ranks, with rows "own" on shards of uneven sizes."""
+    starts = uneven(size, len(data[0]))
+
+    def work(group):
+        at = slice(*starts[group.rank : group.rank + 2]) if rows == "own" else slice(None)
+        return call(*(array[at] for array in data), group=group)
+
+    return on_ranks(size, work, rows)
+
+
+def assert_group_equals_one(call, data, size, rows, compare):
+    """Check that a group gives what ``call(*data)`` gives in one process."""
+    expected, info = without_infos(call(*data))
+    found, infos = zip(*map(without_infos, on_shards(call, data, size, rows)), strict=True)
+    compare(found, expected)
+    assert all(one == infos[0] for one in infos)
+    if info is not None:
+        assert infos[0].value == pytest.approx(info.value, rel=1e-12)
+        assert infos[0][1:] == info[1:]  # step size, whether it was backed off, and a count
+
+
+def assert_trajectory_of_one(model, data, size, rows="all", tolerance=1e-11, **options):
+    """Check that ``fit`` in a group makes the steps that it makes in one process."""
+    updates = [], []
+
+    def train(*data, noted, **group):
+        def note(step, value, info):
+            noted.append(info.inverse)
+
+        return fs.fit(model, *data, callback=note, **options, **group)
+
+    expected, info = train(*data, noted=updates[0])
+    found = on_shards(partial(train, noted=updates[1]), data, size, rows)
+    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+    assert distance(found[0][0], expected) < tolerance
+    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=tolerance)
+    assert {one.reason for _, one in found} == {"steps"}
+    assert_same_updates(*updates, rtol=10 * tolerance)
+
+
+def assert_same_updates(expected, found, rtol):
+    """Check updates of factors of inverses, of each step: their numbers, and the gaps to ``nats``."""
+    expected, found = (
+        [one for step in steps for one in (step if type(step) is tuple else (step,))]
+        for steps in (expected, found)
+    )
+    assert [one is None for one in found] == [one is None for one in expected]
+    expected, found = ([one for one in ones if one is not None] for ones in (expected, found))
+    if expected:
+        assert [one.steps for one in found] == [one.steps for one in expected]
+        assert max(one.steps for one in found) > 0
+        np.testing.assert_allclose(
+            [one.gap for one in found], [one.gap for one in expected], rtol=rtol
+        )

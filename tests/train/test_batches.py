@@ -1,4 +1,4 @@
-"""Minibatches: every row once an epoch, a function of (seed, step), never more than the rows asked for."""
+"""Minibatches: every row once per epoch, a function of (seed, step), and no other rows read."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_a_function_of_seed_and_step():
 
 
 class OnDisk:
-    """Rows that are read by increasing numbers only, as in h5py, and counted."""
+    """Rows indexed only by increasing numbers, as in h5py, and counted."""
 
     def __init__(self, array):
         self._array, self.shape, self.dtype, self.most = array, array.shape, array.dtype, 0

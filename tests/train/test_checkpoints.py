@@ -1,4 +1,4 @@
-"""When checkpoints are written, what becomes of older files, and that a training goes on with its own data only."""
+"""Checkpoints: when they are written, how older files are kept, and resuming with the same data."""
 
 import json
 import logging
@@ -7,27 +7,27 @@ import signal
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, problem
 
 import fastsvgp as fs
 from fastsvgp.runtime import signals
 from fastsvgp.train import checkpoints, data_digests
 from tests.train.test_batches import OnDisk
-from tests.train.test_fit import assert_same, problem
 
 OPTIONS = {"batch_size": 16, "rng": 0}
 
 
 def both(rng):
-    """A model for minibatches and one for all data at once, with options for each."""
+    """Return a model for minibatches and one for all data at once, with options for each."""
     model, X, Y = problem(rng)
     return ((model, OPTIONS), (fs.SGPR(model.covariance, model.inducing, 0.1), {})), X, Y
 
 
-# --- when ---------------------------------------------------------------------------------------------------------------
+# --- when -----------------------------------------------------------------------------------------
 
 
 class Clock:
-    """Each step takes 25 seconds, each checkpoint as long as asked."""
+    """A clock: each step takes 25 seconds, each checkpoint a given time."""
 
     def __init__(self, monkeypatch, path, writing=0.0):
         self.now, self.written = 0.0, []
@@ -73,7 +73,7 @@ def test_writing_takes_little_of_the_time(tmp_path, rng, monkeypatch):
     assert clock.written == [4, 24, 44, 60]  # 500 s between them: 2 %
 
 
-# --- an older file ------------------------------------------------------------------------------------------------------
+# --- an older file --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
@@ -91,10 +91,10 @@ def test_another_file_there_is_kept_and_said_so(tmp_path, rng, caplog, which):
         f"c.npz is there already: the first checkpoint of this training moves it to {path}.previous"
         in caplog.text
     )
-    assert f"(resume={str(path)!r} would go on from it)" in caplog.text
+    assert f"(resume={str(path)!r} would continue from it)" in caplog.text
 
 
-def test_a_file_is_kept_only_when_there_is_something_to_write_over_it(tmp_path, rng, monkeypatch):
+def test_file_is_kept_only_if_a_checkpoint_replaces_it(tmp_path, rng, monkeypatch):
     (start, _), X, Y = both(rng)
     (tmp_path / "c.npz").write_text("of the user")
     with pytest.raises(ValueError, match="`X` contains nan"):
@@ -121,12 +121,12 @@ def test_paths_are_no_numbers(tmp_path, rng):
             fs.fit(start[0], X, Y, steps=1, **{name: 1})
 
 
-# --- the end by a signal, or by others ----------------------------------------------------------------------------------
+# --- the end by a signal, or by others ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
-def test_a_signal_that_ends_the_process_finds_a_checkpoint_written(
+def test_checkpoint_is_written_before_a_signal_ends_the_process(
     tmp_path, rng, monkeypatch, number, which
 ):
     starts, X, Y = both(rng)
@@ -169,7 +169,7 @@ def test_without_a_checkpoint_the_signals_are_left_alone(rng):
 
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
 def test_a_program_that_exits_leaves_a_checkpoint(tmp_path, rng, which):
-    """As one does that handles SIGTERM by ``sys.exit``."""
+    """A program can also handle SIGTERM by ``sys.exit``."""
     starts, X, Y = both(rng)
     model, options = starts[which]
 
@@ -182,7 +182,7 @@ def test_a_program_that_exits_leaves_a_checkpoint(tmp_path, rng, which):
     assert fs.load(tmp_path / "c.npz").step == 2
 
 
-# --- with the same data -------------------------------------------------------------------------------------------------
+# --- with the same data ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["svgp", "sgpr"])
@@ -220,7 +220,7 @@ def test_other_data_are_refused_and_named(tmp_path, rng, which):
 
 
 def without_digest(path):
-    """As an earlier version wrote it."""
+    """Rewrite a checkpoint as an earlier version wrote it."""
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(str(arrays["__fastsvgp__"]))
@@ -229,9 +229,7 @@ def without_digest(path):
     np.savez(path, **arrays | {"__fastsvgp__": np.array(json.dumps(header))})
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(
-    tmp_path, rng, caplog
-):
+def test_checkpoint_of_an_earlier_version_resumes_with_a_warning(tmp_path, rng, caplog):
     (start, _), X, Y = both(rng)
     path = tmp_path / "c.npz"
     fs.fit(start[0], X, Y, steps=2, checkpoint=path, **start[1])

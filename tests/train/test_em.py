@@ -1,4 +1,4 @@
-"""EM: rounds that never lower the bound, sites beside a held q(u), files, interrupts, what is refused."""
+"""EM: rounds never lower the bound; fixed sites or q(u), files, interrupts, and refusals."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,11 @@ def bound_of(model, X, y):
     return (fs.site_bound if isinstance(model, fs.SiteSVGP | fs.VGP) else fs.elbo)(model, X, y)
 
 
-@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
-                         ids=lambda v: type(v).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "likelihood",
+    [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
+    ids=lambda v: type(v).__name__,
+)
 @each_kind
 def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
     model, X, y = problem(rng, kind, likelihood)
@@ -61,14 +64,14 @@ def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
 
 
 def test_a_line_search_that_overflows_comes_back():
-    """exp of a Poisson rate: a trial step finds 1e200 and more, finite, and must not end the M-step where it began."""
+    """A trial step of a Poisson rate reaches 1e200, still finite; the M-step must not end there."""
     model, X, y = problem(np.random.default_rng(4242), fs.Marginal, fs.Poisson())
     _, info = fs.em(model, X, y, rounds=1, m_iterations=8)
     assert info.values[0] > info.e_values[0] + 1e-3
 
 
 def test_absorbed_sites_need_three_rounds(rng):
-    """To within 0.01 nats of the best there is; q(u) itself, whitened, does not in as many."""
+    """They come within 0.01 nats of the optimum; whitened q(u) does not in three rounds."""
     ahead = []
     for likelihood in (fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
         held, ends = (
@@ -134,7 +137,7 @@ def test_what_is_fixed_is_held(rng, kind):
     "likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__
 )
 def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
-    """Without noise: a batch moves its own sites alone."""
+    """Without noise: a batch updates only its own sites."""
     model, X, y = problem(rng, kind, likelihood)
     whole, _ = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=0.5)
     found, info = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=1.0, batch_size=13)
@@ -150,7 +153,7 @@ def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
 @pytest.mark.filterwarnings("ignore::fastsvgp.VarianceClampWarning")
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
 def test_an_epoch_that_goes_too_far_is_taken_back(rng, kind):
-    """Poisson with large rates: a batch overshoots, and the next one finds a bound of minus infinity, or a lower one."""
+    """Large Poisson rates: a batch overshoots, and the next bound is lower, or minus infinity."""
     model, X, _ = problem(rng, kind, fs.Poisson(), variance=4.0)
     y = rng.poisson(np.exp(5 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
     found, info = fs.em(model, X, y, rounds=2, m_iterations=3, batch_size=13)

@@ -1,4 +1,4 @@
-"""Training of posteriors that keep a factor of an inverse: alternation, heuristics, resuming, and L-SVGP as the limit."""
+"""Training with a factor of an inverse: updates, resuming, and L-SVGP as the limit."""
 
 import logging
 
@@ -92,8 +92,8 @@ def test_a_step_is_a_refreshed_factor_and_an_adam_step(rng, kind):
     assert residual(got) < 1.1e-4
 
 
-def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
-    """Proposition 2: the same gradients at the exact inverse, so the same trajectory."""
+def test_converged_inner_loop_gives_the_trajectory_of_l_svgp(rng):
+    """Proposition 2: equal gradients at the exact inverse, and therefore the same trajectory."""
     model, X, Y = problem(rng, "LikelihoodForm")
     options = {"steps": 15, "batch_size": 20, "rng": 1, "optimiser": fs.adam(0.02)}
     exact, info = fs.fit(model, X, Y, **options)
@@ -114,7 +114,7 @@ def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
     assert errors["likelihood", 1e-3] < errors["exact", 1e-3] < 0.05
 
 
-def test_inducing_inputs_rest_at_first_and_are_not_differentiated(rng, monkeypatch):
+def test_inducing_inputs_are_fixed_at_first_without_gradients(rng, monkeypatch):
     model, X, Y = problem(rng)
     asked, real = [], minibatch.elbo_and_grad
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Training of deep GPs: resuming bitwise, draws, natural steps of all layers by one gradient, factors of inverses, refusals."""
+"""Training of deep GPs: bitwise resuming, draws, natural steps, factors of inverses, refusals."""
 
 import numpy as np
 import pytest
@@ -40,21 +40,35 @@ def sites(rng):
     )
 
 
-# --- resuming ---------------------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 RUNS = {
     "adam": (problem, {}),
     "natural": (problem, {"natural_step_size": fs.schedules.log_linear(0.01, 0.2, 5)}),
     "rounds": (problem, {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2, "num_samples": 1}),
-    "plateau": (lambda rng: problem(rng, fs.LikelihoodForm, 3, 1),
-                {"optimiser": fs.adam(fs.schedules.plateau(0.05, patience=2, smoothing=0.5)), "num_samples": 3}),
-    "inverses": (lambda rng: problem(rng, fs.Relaxed), {
-        "optimiser": fs.gentle_inducing(fs.adam(0.02), after=2, fields=["layers.0.inducing", "layers.1.inducing"]),
-        "validate": lambda m: -float(m.likelihood.variance), "validate_every": 2,
-    }),
-    "two sets, float32": (lambda rng: problem(rng, fs.WhitenedOrthogonal, dtype=np.float32), {"natural_step_size": 0.1}),
+    "plateau": (
+        lambda rng: problem(rng, fs.LikelihoodForm, 3, 1),
+        {
+            "optimiser": fs.adam(fs.schedules.plateau(0.05, patience=2, smoothing=0.5)),
+            "num_samples": 3,
+        },
+    ),
+    "inverses": (
+        lambda rng: problem(rng, fs.Relaxed),
+        {
+            "optimiser": fs.gentle_inducing(
+                fs.adam(0.02), after=2, fields=["layers.0.inducing", "layers.1.inducing"]
+            ),
+            "validate": lambda m: -float(m.likelihood.variance),
+            "validate_every": 2,
+        },
+    ),
+    "two sets, float32": (
+        lambda rng: problem(rng, fs.WhitenedOrthogonal, dtype=np.float32),
+        {"natural_step_size": 0.1},
+    ),
     "sites": (sites, {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -102,11 +116,11 @@ def test_an_interrupt_keeps_the_last_whole_step(tmp_path, rng):
     )
 
 
-# --- a step -------------------------------------------------------------------------------------------------------------------
+# --- a step ---------------------------------------------------------------------------------------
 
 
 def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
-    """With all fixed but the noise, at a step size of nothing, and all rows in a batch, values differ by the draws alone."""
+    """Only the draws differ: the step size is 0, and a batch has all rows."""
     model, X, Y = problem(rng)
     hidden, last = model.layers
     wide = fs.replace(
@@ -124,7 +138,7 @@ def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
     assert fs.fit(model, X, Y, rng=0, num_samples=200, **still)[1].values.std() < 0.3 * values.std()
 
 
-def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monkeypatch):
+def test_step_is_the_closed_form_then_one_gradient_for_the_rest(rng, monkeypatch):
     model, X, Y = problem(rng)
     calls = []
 
@@ -156,7 +170,7 @@ def test_a_step_is_the_closed_form_then_one_gradient_for_all_the_rest(rng, monke
 
 
 def test_natural_steps_climb_faster(rng):
-    """At all rows and few draws: after as many steps the bound is higher with natural steps in all layers than without."""
+    """On all rows with few draws the bound is higher after as many steps."""
     model, X, Y = problem(rng)
     reached = [
         fs.elbo(
@@ -196,8 +210,22 @@ def test_what_is_fixed_stays(rng):
     )
     assert_same(found.layers[0], model.layers[0])
     assert_same(found.likelihood, model.likelihood)
-    only, _ = fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0, fixed=[
-        "layers.0.covariance", "layers.1.covariance", "layers.0.inducing", "layers.1.inducing", "likelihood"])  # fmt: skip
+    only, _ = fs.fit(
+        model,
+        X,
+        Y,
+        steps=2,
+        batch_size=16,
+        natural_step_size=0.1,
+        rng=0,
+        fixed=[
+            "layers.0.covariance",
+            "layers.1.covariance",
+            "layers.0.inducing",
+            "layers.1.inducing",
+            "likelihood",
+        ],
+    )
     assert_same(only.layers[0].covariance, model.layers[0].covariance)
     for layer, before in zip(only.layers, model.layers, strict=True):
         assert (layer.posterior.mean != before.posterior.mean).all()
@@ -221,7 +249,7 @@ def test_one_layer_trains_as_an_svgp(rng):
     assert_same(found[0].layers[0].posterior, expected.posterior, 1e-9)
 
 
-# --- factors of inverses ----------------------------------------------------------------------------------------------------
+# --- factors of inverses --------------------------------------------------------------------------
 
 
 def residuals(model):
@@ -262,7 +290,7 @@ def test_every_factor_of_an_inverse_is_kept(rng):
     assert first <= 1e-8 < last
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def hidden_sites(rng):
@@ -282,26 +310,72 @@ def diagonal_below(rng):
 
 
 REFUSED = {
-    "diagonal": (lambda rng: problem(rng, fs.LikelihoodForm), {"natural_step_size": 0.1}, TypeError,
-                 r"`layers\[1\]`: .*LikelihoodForm.*S~ diagonal.*use a Whitened"),
-    "relaxed": (lambda rng: problem(rng, fs.Relaxed), {"natural_step_size": 0.1}, TypeError, r"`layers\[1\]`: .*Relaxed"),
-    "diagonal below": (diagonal_below, {"natural_step_size": 0.1}, TypeError,
-                       r"`layers\[0\]` a LikelihoodForm .*diagonal.*or name .layers.0.posterior. in"),
-    "hidden sites": (hidden_sites, {}, TypeError, r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden"),
-    "probes": (lambda rng: problem(rng, fs.Relaxed), {"probes": 3}, ValueError, "`probes` would have no effect"),
-    "basis": (problem, {"basis_size": 3}, TypeError, "`basis_size` is an option of QSGP, not of DeepGP"),
+    "diagonal": (
+        lambda rng: problem(rng, fs.LikelihoodForm),
+        {"natural_step_size": 0.1},
+        TypeError,
+        r"`layers\[1\]`: .*LikelihoodForm.*S~ diagonal.*use a Whitened",
+    ),
+    "relaxed": (
+        lambda rng: problem(rng, fs.Relaxed),
+        {"natural_step_size": 0.1},
+        TypeError,
+        r"`layers\[1\]`: .*Relaxed",
+    ),
+    "diagonal below": (
+        diagonal_below,
+        {"natural_step_size": 0.1},
+        TypeError,
+        r"`layers\[0\]` a LikelihoodForm .*diagonal.*or name .layers.0.posterior. in",
+    ),
+    "hidden sites": (
+        hidden_sites,
+        {},
+        TypeError,
+        r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden",
+    ),
+    "probes": (
+        lambda rng: problem(rng, fs.Relaxed),
+        {"probes": 3},
+        ValueError,
+        "`probes` would have no effect",
+    ),
+    "basis": (
+        problem,
+        {"basis_size": 3},
+        TypeError,
+        "`basis_size` is an option of QSGP, not of DeepGP",
+    ),
     "rounds": (problem, {"e_steps": 2}, ValueError, "`e_steps` of 2 are natural steps"),
-    "fixed": (problem, {"natural_step_size": 0.1, "fixed": "layers.1.posterior"}, ValueError, "is fixed, but `natural_step_size"),
+    "fixed": (
+        problem,
+        {"natural_step_size": 0.1, "fixed": "layers.1.posterior"},
+        ValueError,
+        "is fixed, but `natural_step_size",
+    ),
     "no such field": (problem, {"fixed": "layers.7"}, ValueError, "layers.7"),
     "all": (problem, {"fixed": ["layers", "likelihood"]}, ValueError, "all fields are fixed"),
     "draws": (problem, {"num_samples": 0}, ValueError, "`num_samples` must be .*at least 1"),
-    "no factor": (problem, {"inverse_updates": fs.inverse_updates()}, ValueError, "no layer has a factor of an inverse"),
-    "nats": (lambda rng: problem(rng, fs.Relaxed), {"inverse_updates": fs.inverse_updates(nats=0.1)}, ValueError,
-             "`nats` is for an SVGP; give `tolerance`"),
-    "direction": (lambda rng: problem(rng, fs.Relaxed), {"inverse_updates": fs.inverse_updates(direction="likelihood")},
-                  ValueError, "'likelihood' is for an SVGP"),
+    "no factor": (
+        problem,
+        {"inverse_updates": fs.inverse_updates()},
+        ValueError,
+        "no layer has a factor of an inverse",
+    ),
+    "nats": (
+        lambda rng: problem(rng, fs.Relaxed),
+        {"inverse_updates": fs.inverse_updates(nats=0.1)},
+        ValueError,
+        "`nats` is for an SVGP; give `tolerance`",
+    ),
+    "direction": (
+        lambda rng: problem(rng, fs.Relaxed),
+        {"inverse_updates": fs.inverse_updates(direction="likelihood")},
+        ValueError,
+        "'likelihood' is for an SVGP",
+    ),
     "kind": (problem, {"inverse_updates": True}, TypeError, "must be made by fs.inverse_updates"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,4 +1,4 @@
-"""Quadruply stochastic training: what a step is, in place, resumed bitwise, and what fit refuses."""
+"""Quadruply stochastic training: steps in place, bitwise resuming, and refusals."""
 
 import logging
 import tracemalloc
@@ -98,9 +98,7 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     "name, k, jitter",
     [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)],
 )
-def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(
-    rng, name, k, jitter, monkeypatch
-):
+def test_step_is_sampled_gradient_adagrad_and_control_update(rng, name, k, jitter, monkeypatch):
     # taken anew, with the jitter of the steps, or moved with the posterior
     monkeypatch.setattr(qsgp, "RENEWAL", 2)
     monkeypatch.setattr(qsgp, "SHARE", 0)
@@ -135,7 +133,7 @@ def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(
     assert [one.epoch for one in seen] == [1, 2, 3, 4] and seen[0].step_size == 0.1
 
 
-def test_a_paired_control_learns_its_coefficient_and_is_kept_in_the_checkpoint(rng, tmp_path):
+def test_checkpoint_holds_the_coefficient_of_a_paired_control(rng, tmp_path):
     model, X, Y = problem(rng, "relevance", k=1)
     control = fs.paired_control(model, X[:7], "running", targets=Y[:7])
     options = {"control": control, "batch_size": 16, "basis_size": 10, "rng": 3}
@@ -158,7 +156,7 @@ def test_data_in_a_file_and_batches_across_the_seam(rng, tmp_path):
     assert_same(found, fs.fit(model, X, Y, **options)[0])
 
 
-def test_callbacks_and_validations_see_a_view_and_the_best_model_is_a_copy(rng):
+def test_callbacks_see_a_view_and_the_best_model_is_a_copy(rng):
     model, X, Y = problem(rng)
     options = {"batch_size": 16, "basis_size": 10, "rng": 3}
     third, _ = fs.fit(model, X, Y, steps=3, **options)
@@ -172,9 +170,7 @@ def test_callbacks_and_validations_see_a_view_and_the_best_model_is_a_copy(rng):
     assert not np.shares_memory(best.posterior.mean, views[0])
 
 
-def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_checkpoint_too(
-    rng, tmp_path
-):
+def test_memory_is_one_copy_of_model_and_optimiser_state(rng, tmp_path):
     _, X, Y = problem(rng)
     m = 10**6
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
@@ -192,7 +188,7 @@ def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_che
     assert info.steps == 3 and peak < 5.5 * 8 * m
 
 
-def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
+def test_default_diagonal_is_the_closed_form_and_bound_rises(rng):
     model, X, Y = problem(rng)
     found, _ = fs.fit(model, X, Y, steps=150, batch_size=N, basis_size=M, rng=0)
     np.testing.assert_allclose(
@@ -230,7 +226,7 @@ def test_closed_forms_of_precisions_too(rng):
     np.testing.assert_array_equal(held.basis.precision, model.basis.precision)
 
 
-def test_the_spread_of_f_is_followed_where_the_tangent_bound_needs_it(rng, tmp_path):
+def test_spread_of_f_is_updated_for_the_tangent_bound(rng, tmp_path):
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     path = tmp_path / "state.npz"
     fs.fit(
@@ -264,9 +260,7 @@ def test_learning_hyperparameters_is_warned_of(rng, caplog):
     )
 
 
-def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(
-    rng, tmp_path, monkeypatch
-):
+def test_torn_step_raises_and_a_failed_step_is_saved(rng, tmp_path, monkeypatch):
     model, X, Y = problem(rng)
     options = {"steps": 5, "batch_size": 16, "basis_size": 10, "rng": 0}
     path, taken = tmp_path / "state.npz", []
@@ -280,7 +274,7 @@ def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(
         return step(self, model, grad, state, value)
 
     monkeypatch.setattr(type(optimiser), "step", torn)
-    with pytest.raises(RuntimeError, match="amid a step that works in place"):
+    with pytest.raises(RuntimeError, match="during an in-place step"):
         fs.fit(model, X, Y, checkpoint=path, checkpoint_every=2, **options)
     assert fs.load(path).step == 2
 
@@ -332,7 +326,7 @@ def test_bad_arguments(rng, options, error, said):
 
 @pytest.mark.parametrize("control", [0, N - 5])
 def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch):
-    """Whether a batch, a closed form or a control sees it first."""
+    """A batch, a closed form or a control variate sees it first."""
     monkeypatch.setattr(qsgp, "ROWS", N - 5)
     model, X, Y = problem(rng)
     X[-1, 1] = np.nan
@@ -341,14 +335,14 @@ def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch)
             fs.fit(model, X, Y, epochs=1, batch_size=7, basis_size=10, rng=seed, control=control)
 
 
-def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_path):
+def test_options_of_other_kinds_and_changed_settings_are_refused(rng, tmp_path):
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     with pytest.raises(ValueError, match="not known for a BernoulliLogit"):
         fs.fit(model, X, Y, steps=1, closed_form_every=5)
     model, X, Y = problem(rng, "inducing")
     for fixed in ((), "posterior.mean", ("basis.covariance", "likelihood")):
         with pytest.raises(
-            ValueError, match=r"samples do not tell log\|S\|.*name 'basis' in `fixed`"
+            ValueError, match=r"samples do not determine log\|S\|.*name 'basis' in `fixed`"
         ):
             fs.fit(model, X, Y, steps=1, fixed=fixed)
     model, X, Y = problem(rng)

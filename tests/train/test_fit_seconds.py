@@ -1,4 +1,4 @@
-"""Trainings for an amount of time, and schedules that last as long as the training."""
+"""Trainings with a time limit, and schedules that last as long as the training."""
 
 import itertools
 
@@ -21,13 +21,13 @@ def problem(rng):
 
 @pytest.fixture
 def ticking(monkeypatch):
-    """Each look at the clock takes a hundredth of a second."""
+    """A clock that advances by 0.01 s per reading."""
     clock = itertools.count()
     for module in (by_time, loop):
         monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock) / 100)
 
 
-def test_it_ends_when_the_time_is_over(problem, ticking):
+def test_training_ends_when_the_time_is_over(problem, ticking):
     seen = []
     model, info = fs.fit(
         *problem, seconds=2.0, batch_size=20, rng=0, callback=lambda step, *_: seen.append(step)
@@ -42,9 +42,13 @@ def test_schedules_get_the_number_of_steps(problem, ticking):
     sizes = []
     falling = fs.adam(fs.schedules.log_linear(0.1, 0.001, "all"))
     _, info = fs.fit(
-        *problem, seconds=3.0, optimiser=falling, natural_step_size=fs.schedules.cosine(0.1, 0.5, "all"), rng=0,
+        *problem,
+        seconds=3.0,
+        optimiser=falling,
+        natural_step_size=fs.schedules.cosine(0.1, 0.5, "all"),
+        rng=0,
         callback=lambda step, value, info: sizes.append((info.step_size, info.natural_step_size)),
-    )  # fmt: skip
+    )
     assert info.reason in ("steps", "seconds") and sizes[0] == (0.1, pytest.approx(0.1))
     assert sizes[-1][0] < 0.01 and sizes[-1][1] > 0.3
 
@@ -57,8 +61,12 @@ def test_of_a_known_number_they_end_at_the_last_step(problem, length):
         step_sizes={"likelihood": fs.schedules.cosine(0.3, 0.1, "all")},
     )
     given, _ = fs.fit(
-        *problem, optimiser=optimiser, rng=0, callback=lambda step, value, info: sizes.append(info.step_size), **length
-    )  # fmt: skip
+        *problem,
+        optimiser=optimiser,
+        rng=0,
+        callback=lambda step, value, info: sizes.append(info.step_size),
+        **length,
+    )
     assert len(sizes) == 8 and sizes[0] == 0.1 and sizes[-1] == pytest.approx(0.001)
     known = fs.adam(
         fs.schedules.log_linear(0.1, 0.001, 8),

@@ -1,18 +1,18 @@
-"""Training with weights: they go with their rows, rows that count nowhere are no data, and a checkpoint knows them."""
+"""Training with weights: batches, rows of weight 0, and checkpoints."""
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, problem
 
 import fastsvgp as fs
 from fastsvgp.train.batches import Batches, OnDevice
 from tests.train.test_batches import OnDisk
-from tests.train.test_fit import assert_same, problem
 
 N = 60
 
 
 def weighted(rng, outputs=(), **fields):
-    """``(model, X, Y, weights, the rows that count as often)``; what does not count is missing."""
+    """Return ``(model, X, Y, weights, equivalent repeated rows)``; entries of weight 0 are NaN."""
     model, X, Y = problem(rng, N, outputs=outputs, **fields)
     w = rng.permutation(np.arange(N) % 4)
     Y[w == 0] = np.nan
@@ -62,7 +62,7 @@ def test_an_sgpr(rng):
 
 @pytest.mark.parametrize("moves", MOVES[:3], ids=ids[:3])
 def test_rows_that_count_nowhere_are_no_data(rng, moves):
-    """On minibatches too: the same trajectory as without them, bitwise."""
+    """Also on minibatches: the trajectory is bitwise that without these rows."""
     model, X, Y, w, _ = weighted(rng)
     left, options = w > 0, {"steps": 25, "batch_size": 16, "rng": 3, **moves}
     ours, info = fs.fit(model, X, Y, weights=w, **options)
@@ -72,7 +72,7 @@ def test_rows_that_count_nowhere_are_no_data(rng, moves):
 
 
 def test_a_weight_for_each_target(rng):
-    """Missing outputs of some rows: a batch may have one whose column counts nowhere in it."""
+    """Some rows lack outputs: a batch can have an output without any positive weight."""
     model, X, Y = problem(rng, N, outputs=(2,))
     W = (rng.uniform(size=Y.shape) < 0.3).astype(float)
     W[:3] = 0

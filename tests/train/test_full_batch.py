@@ -5,15 +5,15 @@ import signal
 
 import numpy as np
 import pytest
-
-import fastsvgp as fs
-from fastsvgp.train.steps import lbfgs
-from tests.train.test_fit import (
+from support.fit_problems import (
     assert_mixed_dtypes_train_in_the_wide_one,
     assert_same,
     failing,
     signalling,
 )
+
+import fastsvgp as fs
+from fastsvgp.train.steps import lbfgs
 
 
 def problem(rng, dtype=np.float64):
@@ -22,7 +22,7 @@ def problem(rng, dtype=np.float64):
     return fs.SGPR(fs.RBF(1.0, np.ones(1, dtype)), X[:6].copy(), 0.5), X, Y
 
 
-def test_it_converges_and_every_iteration_is_better(rng):
+def test_lbfgs_converges_and_every_iteration_improves(rng):
     model, X, Y = problem(rng)
     start = fs.collapsed_bound(model, X, Y)
     got, info = fs.fit(model, X, Y)
@@ -79,9 +79,7 @@ def test_only_a_collapsed_bound_has_an_svgp_beside_its_model(tmp_path, rng):
     assert_same(again.svgp, info.svgp)
 
 
-def test_the_last_pass_takes_more_jitter_too_and_loses_nothing_where_it_fails(
-    rng, monkeypatch, caplog
-):
+def test_last_pass_takes_more_jitter_and_may_fail_without_loss(rng, monkeypatch, caplog):
     model, X, Y = problem(rng)
     plain = lbfgs.optimal_svgp
     monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 0.9e-4))
@@ -204,8 +202,8 @@ def test_an_error_keeps_what_was_reached(tmp_path, rng):
     assert fs.load(path).step == 4
 
 
-def test_the_line_search_comes_back_from_where_nothing_can_be_computed(rng, monkeypatch, caplog):
-    """A wall at noise 0.1: beyond it the factorisation fails whatever the jitter."""
+def test_line_search_backtracks_from_points_without_a_bound(rng, monkeypatch, caplog):
+    """Beyond noise 0.1 the factorisation fails for any jitter."""
     model, X, Y = problem(rng)
     real = lbfgs.collapsed_bound_and_grad
 

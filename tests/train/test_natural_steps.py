@@ -1,4 +1,4 @@
-"""Many natural steps at one prior: the same as one by one, for batches of any rows, and steps that never lower the bound."""
+"""Many natural steps at one prior equal single steps, for batches of any rows; monotone steps."""
 
 import numpy as np
 import pytest
@@ -31,12 +31,18 @@ def assert_same_posterior(a, b, rtol=1e-9):
         )
 
 
-@pytest.mark.parametrize("P, likelihood, mean", [
-    (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)), (3, fs.Gaussian(0.3), None), (None, fs.StudentT(0.3, df=3.0), None),
-], ids=["mean", "three", "student"])  # fmt: skip
+@pytest.mark.parametrize(
+    "P, likelihood, mean",
+    [
+        (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)),
+        (3, fs.Gaussian(0.3), None),
+        (None, fs.StudentT(0.3, df=3.0), None),
+    ],
+    ids=["mean", "three", "student"],
+)
 @pytest.mark.parametrize("name", KINDS)
-def test_they_are_the_steps_one_by_one(rng, monkeypatch, name, P, likelihood, mean):
-    """On all data, in parts too, and on batches of several lengths."""
+def test_many_steps_equal_single_steps(rng, monkeypatch, name, P, likelihood, mean):
+    """On all data, also in chunks, and on batches of several lengths."""
     model, X, Y = problem(rng, name, P, likelihood, mean)
     batches = [rng.permutation(N)[:size] for size in (7, 19, 7, 1)]
     one = model
@@ -94,7 +100,7 @@ def test_monotone_steps_never_lower_the_bound(rng, likelihood):
     assert not isinstance(likelihood, fs.StudentT) or any(info.negative for info in infos)
 
 
-def test_it_ends_where_the_bound_rises_no_more(rng):
+def test_steps_end_when_the_bound_rises_less_than_tolerance(rng):
     model, X, Y = problem(rng, "whitened")
     _, infos = fs.natural_steps(model, X, Y, steps=50, step_size=1.0, tolerance=1e-9)
     assert len(infos) == 3  # the optimum after the first step
@@ -160,7 +166,7 @@ def test_bad_input(rng):
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
 def test_sites_of_data_step_by_step(rng, kind, P):
-    """Many in one call are as many single ones; rows in any order, of any length."""
+    """Many steps in one call equal single ones, for rows in any order, of any length."""
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal((40, *(() if P is None else (P,))))
     sites = fs.Sites(*np.zeros((2, *Y.T.shape)))
     inducing = () if kind is fs.VGP else (np.linspace(-2, 2, 6)[:, None],)
@@ -201,7 +207,7 @@ def test_a_bad_row_is_named_and_rows_must_be_arrays(rng):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_sites_in_float32_that_were_strong_leave_no_rounding_behind(rng, batched):
+def test_strong_sites_in_float32_leave_no_rounding_behind(rng, batched):
     X, Y = (
         rng.uniform(-2, 2, (200, 1)).astype(np.float32),
         rng.standard_normal(200).astype(np.float32),

@@ -1,4 +1,4 @@
-"""What is recorded of steps of any kind: here of a model whose one array is updated in place."""
+"""Recording of steps of any kind, for a model whose one array is updated in place."""
 
 import signal
 from typing import Any
@@ -10,24 +10,24 @@ import fastsvgp as fs
 from fastsvgp import models
 from fastsvgp.records import leaf, record, replace
 from fastsvgp.train.checkpoints import Checkpoints
-from fastsvgp.train.loop import Plan, Recorder
+from fastsvgp.train.loop import LoopOptions, Recorder
 from fastsvgp.train.state import TrainingState, started
 from fastsvgp.train.steps import Snapshot, Steps
 
 
 @record
 class Tally:
-    """A model that counts."""
+    """A model that counts steps."""
 
     count: Any = leaf()
 
 
 class Torn(Exception):
-    """A step was left in the middle."""
+    """The error of a step that was interrupted in the middle."""
 
 
 class InPlace(Steps):
-    """Adds one to each number of its only array, one after another; at step ``limit`` nothing is left to gain."""
+    """Steps that add one to each number of their array in turn; converged at step ``limit``."""
 
     unit = "round"
 
@@ -72,8 +72,16 @@ def recorder(
 ):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
-    plan = Plan(steps=9, callback=None, patience=None, tolerance=0.0, smoothing=0.0, validate=None, validate_every=2,
-                checkpoints=checkpoints)  # fmt: skip
+    plan = LoopOptions(
+        steps=9,
+        callback=None,
+        patience=None,
+        tolerance=0.0,
+        smoothing=0.0,
+        validate=None,
+        validate_every=2,
+        checkpoints=checkpoints,
+    )
     steps = InPlace(state, limit, amid)
     return Recorder(state, steps, replace(plan, **changes)), steps
 
@@ -152,7 +160,7 @@ def test_errors_name_the_unit(tmp_path):
             raise RuntimeError("no more")
 
     class Mended(InPlace):
-        """One that takes back what was half done."""
+        """Steps that undo a half-done update."""
 
         def _model(self):
             if not self._whole:
@@ -171,7 +179,7 @@ def test_errors_name_the_unit(tmp_path):
 
 @record
 class Registered(Tally):
-    """A kind of its own."""
+    """A user-defined kind of model."""
 
 
 def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):

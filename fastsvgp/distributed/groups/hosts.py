@@ -1,4 +1,4 @@
-"""Ranks that share a host: its cores, what is compiled, and its devices."""
+"""Ranks that share a host: its cores and its devices."""
 
 import os
 
@@ -6,15 +6,15 @@ from ...runtime import cuda_devices, num_threads
 
 
 def share_cores(affinities, own):
-    """Let the threads of this rank be its part of the cores, unless somebody says how many.
+    """Set the number of threads of this rank to its part of the cores, unless one is configured.
 
-    affinities : those of all ranks of the host, this one's among them; own : this one's
+    affinities : core sets of all ranks of the host, including this one's; own : this rank's
     """
     num_threads.share_cores(max(1, len(own) // affinities.count(own)))
 
 
 def affinity():
-    """The cores that this process may use, as a sorted tuple."""
+    """Return the cores available to this process, as a sorted tuple."""
     try:
         return tuple(sorted(os.sched_getaffinity(0)))
     except AttributeError:  # not on every platform
@@ -22,12 +22,12 @@ def affinity():
 
 
 def use_device(group):
-    """Have this process use a device of its own, ``cuda:{local_rank}``, and give its number.
+    """Assign a separate device to this process, ``cuda:{local_rank}``, and return its number.
 
-    Ranks that see the same devices take one after the other; where a launcher shows each rank one,
-    or some, that is how many there are for it. Raises on all ranks: ``ImportError`` or
-    ``RuntimeError`` where some rank has no CuPy or no device, or where ranks of a host outnumber
-    its devices.
+    Ranks that see the same devices take them in their order. A launcher can show each rank only one
+    or some devices; then the rank takes one of these. Raises on all ranks: ``ImportError`` or
+    ``RuntimeError`` if some rank has no CuPy or no device, or if a host has more ranks than
+    devices.
     """
     names, error = [], None
     try:

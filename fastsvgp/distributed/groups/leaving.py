@@ -1,8 +1,8 @@
-"""A rank whose program ends: it tells the others, who would wait for it in their next call.
+"""Notice to the other ranks when the program of a rank ends, so that they do not wait for it.
 
-It takes part in one more sum of each of its groups. Where the others end too, that is all; where
-they make a call, they learn who left. It cannot know in which group they will call, so that it
-begins the sums of all groups before it waits for one.
+A leaving rank joins one more all-reduce of each of its groups. If the other ranks end too, nothing
+else happens; if they make a call, they learn which rank left. A rank cannot know in which group the
+others call next, so it begins the all-reduces of all groups before it waits for one.
 """
 
 import atexit
@@ -14,29 +14,29 @@ import time
 from .. import protocol
 
 POLL = 0.01  # seconds
-# in order of creation, each with its process; kept, for a program that returns has let go of its
-# groups
+# in order of creation, each with its process; references are kept because the program has dropped
+# its own when it returns
 _GROUPS: list = []
 
 
 def tell_at_exit(group, over=lambda: False):
-    """Have this process, if its program ends, tell the other ranks of a group that it is gone: ``RemoteError`` there.
+    """Notify the other ranks of a group when this process ends: ``RemoteError`` in their next call.
 
     Parameters
     ----------
-    group : group of an engine of your own
-        Its ranks are processes. It is kept until this one ends. If it offers ``begin_sum(buffer)``,
-        which begins ``sum(buffer)`` for five float64 on the host and returns a function that says
-        whether it is done, ranks may leave several groups at once.
+    group : group of a user-defined engine
+        Its ranks are processes. A reference is kept until this process ends. If the group offers
+        ``begin_sum(buffer)``, which begins ``sum(buffer)`` for five float64 on the host and returns
+        a function that returns whether it is done, ranks can leave several groups at once.
     over : function without arguments
-        Whether its ``sum`` can no longer be called as the process ends.
+        Return True if ``sum`` can no longer be called at exit.
 
     Notes
     -----
-    All ranks must call this, each as soon as it has the group; ``mpi`` and ``nccl`` do it. A
-    process then ends when the others end as well, or when they have learnt that it is gone; MPI
-    itself has that rule. What ends a process without ``atexit``, such as ``os._exit`` or a signal,
-    tells nothing.
+    All ranks must call this, each as soon as it has the group; ``mpi`` and ``nccl`` call it
+    themselves. A process then ends when the others end as well, or when they have been notified;
+    MPI itself has this rule. ``os._exit`` and signals end a process without ``atexit``, and notify
+    no rank.
     """
     _GROUPS.append((os.getpid(), group, over))
 
@@ -61,7 +61,7 @@ def _leave():
 
 
 def _under_way(end):
-    """Advance one of them. An error ends it silently, because this process can no longer report it."""
+    """Advance a leaving group; ignore errors, because this process can no longer report them."""
     with contextlib.suppress(Exception):
         return next(end, "done") != "done"
     return False

@@ -1,4 +1,4 @@
-"""Ranks that are processes with a device each: the sums are made on the devices by NCCL, all else goes by MPI."""
+"""Groups of processes with a device each: sums on the devices by NCCL, all else by MPI."""
 
 import ctypes
 
@@ -9,9 +9,9 @@ from .mpi import MPIGroup, library
 
 
 class NCCLGroup(MPIGroup):
-    """This process in an MPI communicator, and its device in one of NCCL.
+    """This process in an MPI communicator, and its device in an NCCL communicator.
 
-    device : the number of the device that it uses
+    device : number of the device of this process
     """
 
     def __init__(self, MPI, comm, rows):
@@ -30,7 +30,7 @@ class NCCLGroup(MPIGroup):
         self.sums_on_device = True
 
     def sum(self, buffer):
-        """The sum over the ranks, in place: on a device in the order of the current stream, for which nobody waits here."""
+        """Sum over the ranks, in place; on a device asynchronously, on the current stream."""
         if not on_device(buffer):
             super().sum(buffer)
             return
@@ -41,7 +41,7 @@ class NCCLGroup(MPIGroup):
         )
 
     def broadcast(self, buffer):
-        """The buffer of rank 0, in place, as ``sum``."""
+        """Broadcast the buffer of rank 0, in place, as ``sum``."""
         if not on_device(buffer):
             super().broadcast(buffer)
             return
@@ -51,7 +51,7 @@ class NCCLGroup(MPIGroup):
 
 
 def _check_dtype(buffer):
-    """NCCL is told of numbers, and knows nothing of arrays."""
+    """Require float64, because NCCL takes a pointer and a count, not an array."""
     if buffer.dtype != "float64":
         raise TypeError(
             f"`buffer` must be float64, got {buffer.dtype}: other numbers would be read as such,"
@@ -60,47 +60,50 @@ def _check_dtype(buffer):
 
 
 def _kept(communicator):
-    """The same, never to be destroyed: that waits for the other ranks of the host.
+    """Return the communicator with a reference that is never released.
 
-    Where this rank ends by an error they wait for it in a sum, and MPI ends them after the last
-    Python object is gone.
+    Destroying it would wait for the other ranks of the host. If this rank ends by an error, the
+    others wait for it in a sum, and MPI ends them only after the last Python object is destroyed.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(communicator))
     return communicator
 
 
 def nccl(comm=None, rows="all"):
-    """The ranks of an MPI program with a device each: ``mpiexec -n 4 python -m mpi4py script.py``.
+    """Return the group of an MPI program with one device per rank.
+
+    Start the program by ``mpiexec -n 4 python -m mpi4py script.py``.
 
     Parameters
     ----------
     comm : mpi4py communicator, optional
-        Default ``MPI.COMM_WORLD``. All of its ranks must call this.
+        All of its ranks must make this call. Default ``MPI.COMM_WORLD``.
     rows : {"all", "own"}
-        Whether X and Y of a call are all rows, on every rank, or this rank's.
+        "all": X and Y of a call are all rows, on every rank; "own": they are this rank's rows.
 
     Returns
     -------
     group
-        Its ``device`` is the number of the device that this process uses from here on: that of its
-        rank among those of the host, counted among the devices that it sees.
+        Its ``device`` is the number of the device that this process uses from now on: that of its
+        rank among those of the host, counted among the visible devices.
 
     Raises
     ------
     ImportError
-        No MPI, no CuPy, no NCCL library: says what to install.
+        MPI, CuPy or the NCCL library is missing; the message names the package to install.
     RuntimeError
-        No device, or more ranks on a host than devices: on all ranks.
+        No device, or more ranks on a host than devices. Raised on all ranks.
     RemoteError
         Another rank raised one of these.
 
     Notes
     -----
-    Place arrays once the group is there: ``fs.to_device(model)`` and ``cupy.asarray`` then put them
-    on the device of the rank. With a model on the device the numbers of a step are packed and
-    summed there; five words come to the host. With a model on the host this is ``mpi``.
+    Create the group before placing arrays: ``fs.to_device(model)`` and ``cupy.asarray`` then put
+    them on the device of the rank. With a model on the device the numbers of a step are packed and
+    summed there, and a header of five numbers is copied to the host. With a model on the host this
+    is ``mpi``.
 
-    No GPU has run this.
+    This has never been run on a GPU.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process: without MPI, for tests and teaching."""
+"""Groups of threads of one process: without MPI, for tests and teaching."""
 
 import threading
 
@@ -13,7 +13,7 @@ ENDED = (
 
 
 class _Shared:
-    """What the ranks of one group have together."""
+    """State shared by the ranks of one group."""
 
     def __init__(self, size):
         self.size, self.changed, self.buffers, self.result = (
@@ -25,7 +25,10 @@ class _Shared:
         self.turn, self.came, self.failure = 0, 0, None
 
     def meet(self):
-        """Wait for all, and say how many were here before; ``RemoteError`` if one will not come."""
+        """Wait for all ranks, and return how many came before this one.
+
+        Raises ``RemoteError`` if a rank has left.
+        """
         with self.changed:
             if self.failure is not None:
                 raise RemoteError(*self.failure)
@@ -40,12 +43,12 @@ class _Shared:
             return before
 
     def begin(self):
-        """Have all ranks come again, also if one has left."""
+        """Reset, so that all ranks can meet again, also if one has left."""
         with self.changed:
             self.came, self.failure = 0, None
 
     def leave(self, rank, why):
-        """Let whoever waits, or will wait, for this rank raise ``RemoteError``."""
+        """Make all ranks that wait, or will wait, for this rank raise ``RemoteError``."""
         with self.changed:
             self.failure = self.failure or (rank, why)
             self.changed.notify_all()
@@ -59,21 +62,21 @@ class ThreadGroup:
 
     @property
     def size(self):
-        """How many ranks there are."""
+        """Number of ranks."""
         return self._shared.size
 
     def sum(self, buffer):
-        """The sum over the ranks, in their order, in place: bits are equal on all of them."""
+        """Sum over the ranks, in their order, in place; all ranks get the same bits."""
         self._exchange(buffer, self._add)
 
     def broadcast(self, buffer):
-        """The buffer of rank 0, in place."""
+        """Broadcast the buffer of rank 0, in place."""
         self._exchange(buffer, lambda buffers: buffers[0].copy())
 
     def _exchange(self, buffer, make):
         shared = self._shared
         shared.buffers[self.rank] = buffer
-        if shared.meet() == 0:  # one of them, whichever
+        if shared.meet() == 0:  # exactly one rank, any of them
             sizes = [len(one) for one in shared.buffers]
             shared.result = make(shared.buffers) if len(set(sizes)) == 1 else sizes
         shared.meet()
@@ -93,23 +96,23 @@ class ThreadGroup:
         return total
 
     def begin(self):
-        """Have all ranks come again, also if one has left."""
+        """Reset, so that all ranks can meet again, also if one has left."""
         self._shared.begin()
 
     def leave(self, error=None):
-        """This rank has ended: whoever waits, or will wait, for it raises ``RemoteError``."""
+        """Leave: ranks that wait, or will wait, for this one raise ``RemoteError``."""
         self._shared.leave(
             self.rank, ENDED if error is None else f"{type(error).__name__}: {error}"
         )
 
 
 class ThreadGroups(list):
-    """The groups of all ranks, each for a thread of its own."""
+    """The groups of all ranks, one per thread."""
 
     def run(self, function):
-        """``function(group)`` on all ranks, each in a thread; the list of results.
+        """Call ``function(group)`` on all ranks, each in its own thread; return the results.
 
-        Where ranks raise, the error of the first that failed by itself is raised here, when all
+        If ranks fail, the first error that is not a ``RemoteError`` is raised here, after all ranks
         have ended.
         """
         results, errors = [None] * len(self), {}
@@ -129,14 +132,15 @@ class ThreadGroups(list):
                 worker.start()
             for worker in workers:
                 worker.join()
-        except BaseException as error:  # Ctrl-C comes to this thread alone: ranks end at their next sum, and none goes on unseen
+        except BaseException as error:
+            # Ctrl-C reaches only this thread: ranks end at their next sum, and none keeps running
             self[0].leave(error)
             for worker in workers:
                 if worker.ident is not None:
                     worker.join()
             raise
         for group in self[:1]:
-            group.begin()  # ranks may also meet in threads that are not ours
+            group.begin()  # ranks can also meet in threads of the caller
         if errors:
             raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[
                 1
@@ -145,23 +149,23 @@ class ThreadGroups(list):
 
 
 def threads(n, rows="all"):
-    """A group of ``n`` ranks in one process.
+    """Return a group of ``n`` ranks in one process.
 
     Parameters
     ----------
     n : int
     rows : {"all", "own"}
-        Whether X and Y of a call are all rows, on every rank, or this rank's.
+        "all": X and Y of a call are all rows, on every rank; "own": they are this rank's rows.
 
     Returns
     -------
     list of n groups
-        One for each rank, to be used in a thread of its own. Its ``run(function)`` calls
-        ``function(group)`` on all of them, and returns the list of what they return.
+        One per rank, each for use in its own thread. ``run(function)`` of the list calls
+        ``function(group)`` on all ranks, and returns the list of results.
 
     Notes
     -----
-    It shows what several processes do, and shares the cores of one: it is no way to be faster.
+    The ranks share the cores of one process, so this is not faster than a single rank.
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"threads: `n` must be a whole number of at least 1, got {n!r}")
@@ -170,7 +174,7 @@ def threads(n, rows="all"):
 
 
 def checked_rows(rows):
-    """Refuse anything but the two ways in which ranks have rows."""
+    """Check that ``rows`` is "all" or "own"."""
     if rows not in ("all", "own"):
         raise ValueError(
             '`rows` must be "all", every rank sees all rows, or "own", X and Y are this rank\'s;'

@@ -68,7 +68,7 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
         del part  # the next part reuses its memory
     value = check.result(less_kl(data, chain, scale), model)
     value, negative = scale.all_reduce_natural(chain.passes[-1], value, negative)
-    scale.place = None  # from here on the draws are those of these rows
+    scale.partition = None  # from here on the draws are those of these rows
     settings["draws"] = batch.draws
     check_value("natural_step", value)
 

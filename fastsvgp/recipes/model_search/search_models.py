@@ -12,7 +12,7 @@ import numpy as np
 from ... import check
 from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
-from ...runtime.signals import remembered
+from ...runtime.signals import collect_signals
 from ..names import MULTICLASS
 from ..routine import seed_of
 from ..scaling import Scale
@@ -150,7 +150,7 @@ def search(
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
     plan = Plan(seconds, by_work, given)
-    with remembered() as asked:
+    with collect_signals() as asked:
         stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
         interrupted = _run(stages, asked)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)

@@ -1,1 +1,1 @@
-"""What the arguments of ``fit`` mean for each kind of model."""
+"""How ``fit`` interprets its arguments for each kind of model."""

@@ -1,4 +1,4 @@
-"""How ``fit`` trains a deep GP: what its arguments mean there."""
+"""``fit`` for a deep GP."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,23 +13,22 @@ from ...optim.schedules import Size
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
+from .request import request_of
 from .svgp import (
-    Movers,
-    Request,
-    begun_with,
+    Optimisers,
     check_moving,
-    held_of,
-    natural_of,
-    own_options,
+    fixed_among,
+    natural_schedule,
     paths,
     recorder,
+    with_default,
 )
 
-SAMPLES = 2  # draws of each row: one and its negative
+SAMPLES = 2  # draws per row: one and its negative
 
 
 class LayerUpdates(NamedTuple):
-    """How to keep factors of inverses up to date, and in which layers."""
+    """Updates of factors of inverses, and the layers that take them."""
 
     updates: InverseUpdates
     layers: tuple[int, ...]
@@ -44,20 +43,20 @@ class DeepGPOptions:
     ----------
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Size of the natural-gradient steps of the posteriors of all layers. The last layer takes its
-        step first, in closed form; then one gradient serves ``natural_update`` of the hidden
-        layers' posteriors, by the same size, and ``optimiser``, which moves everything else. All
-        layers need posteriors with a mean and a factor. 0.1 is a fair choice; with a likelihood
-        that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+        step first, in closed form. Then one gradient serves both ``natural_update`` of the
+        posteriors of the hidden layers, with the same size, and ``optimiser``, which updates
+        everything else. All layers need posteriors with a mean and a factor. 0.1 is a reasonable
+        choice; for a likelihood that is not Gaussian try ``schedules.log_linear(1e-4, 0.1, 100)``.
     inverse_updates : InverseUpdates or False, optional
         Updates of factors of inverses after each step, for layers with ``Relaxed`` or
-        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)``, of
-        which ``tolerance`` alone may be given; with False ``optimiser`` moves the factors.
+        ``InverseFreeWhitened`` posteriors, as for an SVGP. Made by ``fs.inverse_updates(...)`` with
+        no other argument than ``tolerance``. With False ``optimiser`` updates the factors.
     e_steps, m_steps : int, optional
-        Natural steps, and steps of ``optimiser``, in each step of the training, as for an SVGP.
-        Default 1 and 1.
+        Natural steps, and steps of ``optimiser``, per step of the training, as for an SVGP. Default
+        1 and 1.
     num_samples : int, optional
-        Draws of the hidden layers for each row, new ones at each step. Even numbers are pairs of a
-        draw and its negative. Default 2.
+        Draws of the hidden layers per row, new at each step. An even number makes pairs of a draw
+        and its negative. Default 2.
     """
 
     natural_step_size: Size | None = None
@@ -68,34 +67,29 @@ class DeepGPOptions:
 
 
 @models.with_options(DeepGPOptions)
-def deep_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, weights=None, **options,
-):  # fmt: skip
-    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
+def deep_training(*arguments, weights=None, **options):
+    """Make the ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``."""
+    request = request_of(DeepGPOptions, arguments, options, weights)
+    model, own = request.model, request.options
     checked(model)
-    own, others = own_options(DeepGPOptions, options)
-    if others:
+    if request.others:
         raise ValueError(
-            f"fit: a DeepGP has no random quantities beside its draws; `{next(iter(others))}` would"
-            " have no effect"
+            "fit: a DeepGP has no random quantities beside its draws;"
+            f" `{next(iter(request.others))}` would have no effect"
         )
-    fixed = hidden_means(model) if fixed is None else fixed
-    movers, hidden = _movers(
-        model, begun_with(optimiser, fixed), own.natural_step_size, own.inverse_updates
+    fixed = hidden_means(model) if request.fixed is None else request.fixed
+    optimisers, hidden = _assign_leaves(
+        model, with_default(request.optimiser, fixed), own.natural_step_size, own.inverse_updates
     )
     random = {"num_samples": count("num_samples", own.num_samples) or SAMPLES}
-    request = Request(
-        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
-    )
-    return recorder(request, partial(LayeredSteps, hidden=hidden), movers, random, checked)
+    return recorder(request, partial(LayeredSteps, hidden=hidden), optimisers, random, checked)
 
 
 models.register(DeepGP, fit=deep_training)
 
 
 def hidden_means(model):
-    """The mean functions of hidden layers that have numbers to learn: what stays fixed unless ``fixed`` says otherwise."""
+    """Return the paths of parametric mean functions of hidden layers: the default of ``fixed``."""
     means, found = (
         (f"layers.{number}.mean" for number in range(len(model.layers) - 1)),
         free_paths(model),
@@ -103,19 +97,19 @@ def hidden_means(model):
     return tuple(mean for mean in means if any(matches(path, (mean,)) for path in found))
 
 
-def _movers(model, optimiser, natural_step_size, inverse_updates):
-    """What moves which fields, and the hidden layers whose posteriors take natural updates."""
+def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
+    """Return the ``Optimisers``, and the hidden layers whose posteriors take natural updates."""
     *below, last = model.layers
     top = f"layers.{len(below)}.posterior"
     if natural_step_size is not None:
         with naming_layer(len(below)):
             check_natural("fit", last.posterior, 1.0)
-    natural, optimiser = natural_of(model, last.posterior, top, natural_step_size, optimiser)
+    natural, optimiser = natural_schedule(model, last.posterior, top, natural_step_size, optimiser)
     hidden = []
     for number, layer in enumerate(below):
         q, path = layer.posterior, f"layers.{number}.posterior"
         sites = paths(path, q.held_fields)
-        if sites and not held_of(optimiser, sites):
+        if sites and not fixed_among(optimiser, sites):
             kind = type(q).__name__
             raise TypeError(
                 f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and"
@@ -136,33 +130,33 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
                 f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]`"
                 f" {why}; leave `natural_step_size` out, or name {path!r} in `fixed`"
             ) from error
-        if not held_of(optimiser, moved):
+        if not fixed_among(optimiser, moved):
             hidden.append(number)
             optimiser = optimiser.fixing(moved)
     inverse = _updates(model, optimiser, inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(_factors(model, inverse.layers))
     check_moving(model, optimiser, natural)
-    return Movers(optimiser, natural, inverse), tuple(hidden)
+    return Optimisers(optimiser, natural, inverse), tuple(hidden)
 
 
-def _updates(model, optimiser, asked):
-    """How to keep factors of inverses up to date; None where no layer has one, or all are held or moved by others."""
-    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+def _updates(model, optimiser, requested):
+    """Return the updates of factors of inverses; None if no layer has one that takes updates."""
+    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
         raise TypeError(
             "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {asked!r}"
+            f" {requested!r}"
         )
-    if asked is False:
+    if requested is False:
         return None
     moved = optimiser.paths(model)
     with_factor = [
         number for number, layer in enumerate(model.layers) if layer.posterior.inverse_field
     ]
     layers = tuple(number for number in with_factor if _factors(model, (number,))[0] in moved)
-    if asked is None and not layers:
+    if requested is None and not layers:
         return None
-    updates = default_updates() if asked is None else asked
+    updates = default_updates() if requested is None else requested
     if updates.nats is not None or updates.direction != "exact":
         what = "`nats`" if updates.nats is not None else f"direction {updates.direction!r}"
         raise ValueError(

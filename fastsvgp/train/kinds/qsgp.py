@@ -1,4 +1,4 @@
-"""How ``fit`` trains a QSGP: what its arguments mean there."""
+"""``fit`` for a QSGP."""
 
 import logging
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ... import check, models
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
 from ...optim.adagrad import adagrad
-from ...optim.base import begun, check_offered
+from ...optim.base import check_offered, initial_state
 from ...optim.schedules import lasting
 from ...records import is_record, leaves, matches, replace
 from ...records.typed import Record
@@ -18,20 +18,21 @@ from ...weight_space import qsgp
 from ...weight_space.bases.samples import num_units
 from ...weight_space.control_variates import kriged_control
 from ...weight_space.qsgp import QSGP
-from .. import asked
+from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import Batches, OnDevice, locate_inputs
 from ..loop import Recorder
-from ..state import OtherTraining, TrainingState, settled, started
+from ..state import OtherTraining, TrainingState, cast_model, started
 from ..steps.qsgp import Choices, SampledSteps, renewal
-from .svgp import own_options, seed_of, total_steps
+from .request import request_of
+from .svgp import seed_of, total_steps
 
 log = logging.getLogger("fastsvgp")
 
-FUNCTIONS = 10_000  # a step on each side,
-ROWS = 500  # and data
-POINTS = 500  # of the kriged control
-HELD = "basis.covariance", "basis.inducing", "likelihood"  # unless ``fixed`` says otherwise
+FUNCTIONS = 10_000  # basis functions per step on each side
+ROWS = 500  # rows of data per step
+POINTS = 500  # points of the kriged control variate
+HELD = "basis.covariance", "basis.inducing", "likelihood"  # default of ``fixed``
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ class QSGPOptions:
     basis_size : int, optional
         Basis functions per step on each side. Default 10,000, or all.
     control : int, KrigedControl or PairedControl, optional
-        Control variate: a kriged one at this many rows of the data, drawn at random, or one of your
-        own for this model. Default min(500, N) with Gaussian noise, else none (0).
+        Control variate: a kriged one at this number of random rows, or an object for this model. 0
+        is none. Default min(500, N) for Gaussian noise, else 0.
     closed_form_every : int, optional
-        Steps from one closed form of the diagonal to the next, for Gaussian noise. Before the first
-        step and every so many, the diagonal of the factor beyond its dense columns is set to its
+        Steps between closed forms of the diagonal, for Gaussian noise. Before the first step
+        and at this interval, the diagonal of the factor beyond its dense columns is set to its
         optimum (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a
-        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``); the optimiser leaves them
-        alone. Default: before the first step, if nothing but the posterior moves; else, and with 0,
-        the optimiser moves them.
+        ``RelevanceBasis`` that are not fixed (``fs.optimal_precision``). The optimiser holds both
+        fixed. With 0 the optimiser updates them instead. Default: once, before the first step, if
+        only the posterior is trained; else 0.
     """
 
     basis_size: int | None = None
@@ -60,19 +61,21 @@ class QSGPOptions:
 
 
 @models.with_options(QSGPOptions)
-def sampled_training(
-    model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs=None, batch_size=None, optimiser=None, **options,
-):  # fmt: skip
-    """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
-    own = _own(options)
+def sampled_training(*arguments, **options):
+    """Make the ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``."""
+    request = request_of(QSGPOptions, arguments, options)
+    _refuse_others(request.others)
+    model, X, own, jitter = request.model, request.X, request.options, request.jitter
     qsgp.checked_parts(model)
-    batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
+    size = count("batch_size", request.batch_size) or ROWS
+    batches = Batches(X, request.Y, size, seed_of(request.rng))
+    plan = request.plan
     steps, every = (
-        total_steps(plan, epochs, batches, 1),
+        total_steps(plan, request.epochs, batches, 1),
         plan.validate_every or batches.per_epoch,
     )
     plan = replace(plan, steps=steps, validate_every=every)
-    optimiser = lasting(_optimiser(model, optimiser, fixed), steps)
+    optimiser = lasting(_optimiser(model, request.optimiser, request.fixed), steps)
     closed_form_every, precision, optimiser = _closed_forms(
         model, optimiser, count("closed_form_every", own.closed_form_every, 0)
     )
@@ -80,24 +83,6 @@ def sampled_training(
     units = _num_units(model, own.basis_size)
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(own.control, gaussian, len(X))
-    home = devices.home_of(model)
-    settings = asked.settings(
-        total=steps, optimiser=optimiser, moved=optimiser.paths(model), closed_form_every=closed_form_every, jitter=jitter,
-        rng=given_seed(rng),
-    )  # fmt: skip
-    fresh = TrainingState(
-        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X), like=home), seed=batches.seed,
-        num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, settings=settings,
-        **about,
-    )  # fmt: skip
-    state = started(fresh, resume)
-    batches = (
-        batches.reseeded(state.seed)
-        if home is None
-        else OnDevice(batches.reseeded(state.seed), home)
-    )
-    state, jitter = _settled(state, batches, jitter)
-    state = _with_control(state, own.control, points, batches, resume, jitter)
     choices = Choices(
         units,
         _two_sides(model, own.control, gaussian, points),
@@ -105,47 +90,77 @@ def sampled_training(
         precision,
         renewal(model.basis.num_functions(), units * model.basis.width),
     )
+    state = started(_fresh(request, optimiser, choices, batches, steps), request.resume)
+    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
+    if device_like is not None:
+        batches = OnDevice(batches, device_like)
+    state, jitter = _cast(state, batches, jitter)
+    state = _with_control(state, own.control, points, batches, request.resume, jitter)
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
 models.register(QSGP, fit=sampled_training)
 
 
-def _own(options):
-    """The ``QSGPOptions`` among the options that came; others are refused."""
-    own, others = own_options(QSGPOptions, options)
+def _refuse_others(others):
+    """Raise ``ValueError`` for options that are not of a QSGP."""
     if others:
         listed = ", ".join(f"`{name}`" for name in others)
         raise ValueError(
             f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect"
         )
-    return own
+
+
+def _fresh(request, optimiser, choices, batches, steps):
+    """Return the state at the beginning of a training, before its first control variate."""
+    model = request.model
+    gaussian = isinstance(model.likelihood, Gaussian)
+    settings = comparison.settings(
+        total=steps,
+        optimiser=optimiser,
+        moved=optimiser.paths(model),
+        closed_form_every=choices.closed_form_every,
+        jitter=request.jitter,
+        rng=given_seed(request.rng),
+    )
+    return TrainingState(
+        model,
+        initial_state(optimiser, model),
+        None,
+        spread=None if gaussian else np.zeros(len(request.X), like=devices.home_of(model)),
+        seed=batches.seed,
+        num_data=batches.num_data,
+        batch_size=batches.size,
+        basis_size=choices.units * model.basis.width,
+        settings=settings,
+        **request.about,
+    )
 
 
 def _num_units(model, basis_size):
-    """How many units of the basis a step samples on each side."""
+    """Return the number of units of the basis that a step samples on each side."""
     units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
     return min(units, num_units(model.basis))
 
 
 def _two_sides(model, control, gaussian, points):
-    """Whether a step needs two samples of the basis."""
+    """Return whether a step needs two samples of the basis."""
     dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
     return gaussian or dense or points > 0 or is_record(control)
 
 
-def _settled(state, batches, jitter):
-    """``(state, jitter)`` in the dtype of the bound, by the first batch, which is checked."""
+def _cast(state, batches, jitter):
+    """Check the first batch; return ``(state, jitter)`` in the dtype of the bound."""
     try:
         checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
-    return replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
+    return replace(state, model=cast_model(checked, dtype)), check.jitter_amount(jitter, dtype)
 
 
 def _with_control(state, control, points, batches, resume, jitter):
-    """The state with the control variate to begin with: after ``resume`` its own, else as ``control`` asks."""
+    """Return the state with its first control variate: the saved one after ``resume``."""
     if resume is not None:
         now = len(control.points) if is_record(control) else points
         if (0 if state.control is None else len(state.control.points)) != now:
@@ -169,7 +184,7 @@ def _with_control(state, control, points, batches, resume, jitter):
 
 
 def _optimiser(model, optimiser, fixed):
-    """What moves the parameters."""
+    """Return the optimiser, with the fixed fields."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     held = [name for name in HELD if any(matches(path, (name,)) for path, _, _ in leaves(model))]
@@ -181,7 +196,7 @@ def _optimiser(model, optimiser, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     if model.basis.dense_precision and any(path.startswith("basis.") for path in moved):
         raise ValueError(
-            f"fit: samples do not tell log|S| of a dense S, so that an {type(model.basis).__name__}"
+            f"fit: samples do not determine log|S| of a dense S, so an {type(model.basis).__name__}"
             " cannot be trained on them; name 'basis' in `fixed` too, or learn it by"
             " weight_bound_and_grad"
         )
@@ -189,7 +204,11 @@ def _optimiser(model, optimiser, fixed):
 
 
 def _closed_forms(model, optimiser, every):
-    """``(steps between closed forms or None, whether of precisions too, the optimiser of the rest)``; ``MOST`` apart is once."""
+    """Return ``(every, precision, optimiser)``: when closed forms are taken, and of what.
+
+    every : steps between closed forms, None for never, ``MOST`` for once; precision : whether they
+    include precisions; optimiser : that of all other fields
+    """
     moved = optimiser.paths(model)
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
@@ -214,19 +233,22 @@ def _closed_forms(model, optimiser, every):
 
 
 def _warn_of_hyperparameters(model, moved):
-    """The bound of a chevron with few dense columns is no guide to hyperparameters; who learns them shall know."""
+    """Warn if hyperparameters are learned from the bound of a chevron with few dense columns."""
     learned = [path for path in moved if matches(path, HELD)]
     m, k = np.shape(model.posterior.columns)
     if learned and k < m:
         log.warning(
-            "%s are learned from a bound that has %d of %d columns of its factor dense: unless there are far fewer functions "
-            "than data, it tends to call structure noise. Hyperparameters of an exact GP on some rows are the safer choice",
-            ", ".join(learned), k, m,
-        )  # fmt: skip
+            "%s are learned from a bound that has %d of %d columns of its factor dense: unless"
+            " there are far fewer functions than data, it tends to attribute structure to noise."
+            " Hyperparameters of an exact GP on some rows are the safer choice",
+            ", ".join(learned),
+            k,
+            m,
+        )
 
 
 def _points(control, gaussian, num_data):
-    """How many points the kriged control has that is to be made."""
+    """Return the number of points of the kriged control variate to make; 0 for none."""
     if control is None:
         return min(POINTS, num_data) if gaussian else 0
     if is_record(control):

@@ -1,4 +1,4 @@
-"""How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
+"""``fit`` for an SGPR: L-BFGS-B on all data."""
 
 from ... import check, models
 from ...check import weights as weighing
@@ -8,18 +8,24 @@ from ...errors import BadEntry
 from ...optim.flat import free_paths
 from ...records import replace
 from ...runtime import devices
-from .. import asked
+from .. import comparison
 from ..batches import whole
 from ..ranks import recording
-from ..state import TrainingState, settled, started
+from ..state import TrainingState, cast_model, started
 from ..steps.lbfgs import CollapsedSteps
+from .request import Request
 
 ITERATIONS = 1000
 
 
 @models.with_options(models.NoOptions)
-def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
-    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+def sgpr_training(*arguments, weights=None, **others):
+    """Make the ``Recorder`` of a training of an SGPR.
+
+    Arguments as of ``minibatch_training``; any ``others`` are refused.
+    """
+    request = Request(*arguments, weights=weights)
+    model, X, Y, plan = request.model, request.X, request.Y, request.plan
     given = [
         *others,
         *(name for name in ("patience", "validate") if getattr(plan, name) is not None),
@@ -30,41 +36,42 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
         raise ValueError(
             f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect"
         )
-    # its values are not noisy: they need no average
+    # its values have no noise, so they are not averaged
     most = ITERATIONS if plan.until is None else 10**6
     plan = replace(plan, steps=most if plan.steps is None else plan.steps, smoothing=0.0)
-    fixed = fixed or ()
+    fixed, jitter = request.fixed or (), request.jitter
     moved = free_paths(model, fixed)
     if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)
     num_data = len(X) if plan.group is None else plan.group.num_rows
-    settings = asked.settings(total=plan.steps, moved=moved, jitter=jitter)
+    settings = comparison.settings(total=plan.steps, moved=moved, jitter=jitter)
     state = started(
-        TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about),
-        resume,
+        TrainingState(
+            model, num_data=num_data, batch_size=num_data, settings=settings, **request.about
+        ),
+        request.resume,
     )
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
-    home = devices.home_of(model)
-    X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
+    device_like = devices.home_of(model)
+    X, Y = devices.all_like(device_like, X=whole("X", X), Y=whole("Y", Y))
 
     def checked(X, Y):
         return check.parameters(
             state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ())
         )
 
-    weights = None if weights is None else devices.like(weights, home)
+    weights = None if weights is None else devices.like(weights, device_like)
     try:
         _, dtype = checked(X, Y) if weights is None else weighing.through(checked, X, Y, weights)[0]
     except BadEntry as error:
         if plan.group is not None:
             plan.group.locate(error)
         raise
-    state = replace(state, model=settled(state.model, dtype))
-    steps = CollapsedSteps(
-        state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group
-    )
+    state = replace(state, model=cast_model(state.model, dtype))
+    jitter = check.jitter_amount(jitter, dtype)
+    steps = CollapsedSteps(state, (X, Y, weights), fixed, jitter, dtype, plan.group)
     return recording(state, steps, plan)
 
 

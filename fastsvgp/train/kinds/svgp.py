@@ -1,10 +1,10 @@
-"""How ``fit`` trains an SVGP, and any kind of model whose bound takes minibatches: what its arguments mean there."""
+"""``fit`` for an SVGP, and for any kind of model whose bound takes minibatches."""
 
 import logging
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -13,53 +13,55 @@ from ...bounds.elbo import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
 from ...likelihoods import Gaussian
-from ...optim.base import begun, check_offered
+from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
 from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
 from ...records import matches, replace
 from ...runtime import deferred_checks, devices
-from .. import asked
+from .. import comparison
 from ..arguments import MOST, count, given_seed
 from ..batches import OnDevice
 from ..rank_batches import batches_of
 from ..ranks import recording
-from ..state import TrainingState, settled, started
+from ..state import TrainingState, cast_model, started
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
+from .request import Request, own_options
 
 log = logging.getLogger("fastsvgp")
-NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
-RAMP = 100  # reached after so many where the noise is not Gaussian
+NATURAL_STEP = 0.1  # step size of posteriors that take natural steps by default
+RAMP = 100  # steps until it is reached if the likelihood is not Gaussian
 
 
 @dataclass(frozen=True)
 class SVGPOptions:
-    """Options of ``fit`` for an ``SVGP``, and for a kind of your own that ``minibatch_training`` serves.
+    """Options of ``fit`` for an ``SVGP``, and for kinds of model served by ``minibatch_training``.
 
     Parameters
     ----------
     natural_step_size : float, schedule, or function ``step -> size``, optional
-        Size of the natural-gradient step of q(u) before each step of ``optimiser``, which moves
-        everything else. 0.1 is a fair choice; with a likelihood that is not Gaussian start with
-        ``schedules.log_linear(1e-4, 0.1, 100)`` or so. Sites (``AbsorbedDualSites``, ``DualSites``)
-        are moved by nothing else, and take such steps unless they are ``fixed``.
+        Size of the natural-gradient step of q(u) before each step of ``optimiser``, which updates
+        everything else. 0.1 is a reasonable choice; for a likelihood that is not Gaussian try
+        ``schedules.log_linear(1e-4, 0.1, 100)``. Sites (``AbsorbedDualSites``, ``DualSites``) are
+        updated only by natural steps, and take them by default unless they are ``fixed``.
     inverse_updates : InverseUpdates or False, optional
         Updates of the factor of an inverse after each step, for ``Relaxed`` and
         ``InverseFreeWhitened`` posteriors. Made by ``fs.inverse_updates(...)``, which is also the
-        default; ``optimiser`` then leaves the factor alone. With False ``optimiser`` moves it.
+        default; ``optimiser`` then holds the factor fixed. With False ``optimiser`` updates it.
     e_steps, m_steps : int, optional
-        Natural steps, and steps of ``optimiser``, in each step of the training. Each natural step
-        has a batch of its own; the first step of ``optimiser`` takes the last of these batches,
+        Natural steps, and steps of ``optimiser``, per step of the training. Each natural step has
+        its own batch. The first step of ``optimiser`` reuses the last of these batches, and the
         others take new ones (algorithm E of Adam et al. 2021). Default 1 and 1.
     graph : "auto" or bool
-        Whether steps on a device are captured into a CUDA graph, each then a single launch for the
-        host. "auto" does so for an SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in
-        its bound, and logs at level INFO why not; covariances, likelihoods and posteriors of your
-        own are not captured, since they may copy numbers to the device that a graph would never
-        read again. True captures those too, and refuses what cannot be captured.
+        Whether to capture steps on a device into a CUDA graph, so that the host makes one launch
+        per step. "auto" captures an SVGP updated only by ``adam`` or ``sgd``, with nothing random
+        in its bound, and otherwise logs the reason at level INFO. It does not capture user-defined
+        covariances, likelihoods and posteriors, because they can copy numbers to the device that a
+        replayed graph would not read again. True captures these too, and raises an error for a
+        model that cannot be captured. Default "auto".
     """
 
     natural_step_size: Size | None = None
@@ -69,61 +71,34 @@ class SVGPOptions:
     graph: Literal["auto"] | bool = "auto"
 
 
-@dataclass(frozen=True)
-class Request:
-    """One call of ``fit`` for a kind that is trained on minibatches, as it came.
-
-    ``options``: the record of the kind.
-    """
-
-    model: Any
-    X: Any
-    Y: Any
-    plan: Any
-    about: dict
-    resume: Any
-    jitter: float | None
-    rng: Any
-    epochs: float | None
-    batch_size: int | None
-    weights: Any
-    options: Any
-
-
-def own_options(record, options):
-    """``(record, others)``: the options that are fields of a record, and those that are not."""
-    names = {field.name for field in fields(record)}
-    own = {name: value for name, value in options.items() if name in names}
-    return record(**own), {name: value for name, value in options.items() if name not in names}
-
-
 @models.with_options(SVGPOptions)
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs=None, batch_size=None, optimiser=None, weights=None, checked=None, **options,
 ):  # fmt: skip
-    """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
+    """Make the ``Recorder`` of a training on minibatches.
 
-    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and
-    random quantities are there where the model has a ``posterior`` that has them.
+    Serves any kind of model: ``models.register(Kind, ..., fit=minibatch_training)``. Steps follow
+    ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are
+    available if the ``posterior`` of the model has them.
 
     Parameters
     ----------
     model, X, Y, resume, jitter, rng
-        As they came to ``fit``.
-    plan : Plan
-        What to do besides stepping; its ``steps`` and ``validate_every`` may be None.
+        As passed to ``fit``.
+    plan : LoopOptions
+        Options of the training loop; its ``steps`` and ``validate_every`` can be None.
     about : dict
         Fields of ``TrainingState``.
     fixed : tuple of str, or None
     epochs, batch_size, optimiser, weights
-        As they came to ``fit``, where they were given.
+        As passed to ``fit``, if given.
     checked : function, optional
-        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns
-        last the dtype in which the bound computes. Default: rows, numbers and devices are checked.
+        ``checked(model, X, Y)`` refuses an invalid model or first batch. The last item of its
+        result is the dtype of the bound. Default: check rows, numbers and devices.
     **options
-        Those of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the posterior,
-        as they came to ``fit``.
+        Options of an SVGP (``fs.models.options(fs.SVGP)``), and random quantities of the
+        posterior, as passed to ``fit``.
 
     Returns
     -------
@@ -149,17 +124,18 @@ def minibatch_training(
     q = getattr(model, "posterior", Posterior)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
-    movers = _movers(model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates)
-    _check_inverse(movers.inverse, weights, random)
+    optimisers = _assign_leaves(
+        model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates
+    )
+    _check_inverse(optimisers.inverse, weights, random)
     steps = (
         MinibatchSteps
         if plan.group is not None
-        else _captured(own.graph, model, movers, random, own.m_steps)
+        else _captured(own.graph, model, optimisers, random, own.m_steps)
     )
-    request = Request(
-        model, X, Y, plan, about, resume, jitter, rng, epochs, batch_size, weights, own
-    )
-    return recorder(request, steps, movers, random, checked or _checked)
+    shared = epochs, batch_size, optimiser, weights
+    request = Request(model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, own)
+    return recorder(request, steps, optimisers, random, checked or _checked)
 
 
 def _check_weights(weights, model):
@@ -171,7 +147,7 @@ def _check_weights(weights, model):
 
 
 def _check_inverse(inverse, weights, random):
-    """Refuse updates of an inverse that do not go with weights, or with random quantities."""
+    """Refuse updates of an inverse that do not support weights or random quantities."""
     if inverse is None:
         return
     if weights is not None and inverse.nats is not None:
@@ -188,7 +164,7 @@ def _check_inverse(inverse, weights, random):
 
 
 def _check_graph(graph, model, plan):
-    """Whether to capture steps: only of an SVGP, and of several ranks none captures its own."""
+    """Check ``graph``: only steps of an SVGP can be captured, and none in a group."""
     if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
         raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
     if graph is True and not issubclass(type(model), SVGP):
@@ -203,34 +179,37 @@ def _check_graph(graph, model, plan):
         )
 
 
-def _captured(graph, model, movers, random, m_steps):
-    """``CapturedSteps`` where steps shall and can be captured into a graph, else ``MinibatchSteps``."""
+def _captured(graph, model, optimisers, random, m_steps):
+    """Return ``CapturedSteps`` if steps are to be captured and can be, else ``MinibatchSteps``."""
     if graph is False:
         return MinibatchSteps
     reason = reason_against(
-        model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
+        model, optimisers, random, count("m_steps", m_steps) or 1, ours=graph == "auto"
     )
     if reason is None:
         return CapturedSteps
     if graph is True:
-        raise ValueError(f"fit: `graph=True` cannot be: {reason}")
+        raise ValueError(f"fit: cannot capture a CUDA graph (`graph=True`): {reason}")
     if devices.home_of(model) is not None:
         log.info("fit: steps are not captured into a graph: %s", reason)
     return MinibatchSteps
 
 
-class Movers(NamedTuple):
-    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of inverses, or None."""
+class Optimisers(NamedTuple):
+    """The optimiser of fields that the others leave; natural steps and inverse updates, or None."""
 
     optimiser: Any
     natural: Any
     inverse: Any
 
 
-def recorder(request, steps: Callable[..., Steps], movers, random, checked):
-    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``.
+def recorder(request, steps: Callable[..., Steps], optimisers, random, checked):
+    """Make the ``Recorder`` of a training by ``steps``, a subclass of ``MinibatchSteps``.
 
-    request : Request; movers : Movers; random : dict of int; checked : as of ``minibatch_training``
+    request : Request
+    optimisers : Optimisers
+    random : dict of int
+    checked : see ``minibatch_training``
     """
     model, X, plan, own = request.model, request.X, request.plan, request.options
     size = count("batch_size", request.batch_size) or 1024
@@ -242,38 +221,53 @@ def recorder(request, steps: Callable[..., Steps], movers, random, checked):
         plan.validate_every or -(-batches.per_epoch // per_round),
     )
     plan = replace(plan, steps=total, validate_every=every)
-    movers = Movers(*(lasting(mover, total) for mover in movers))
-    optimiser, natural, inverse = movers
+    optimisers = Optimisers(*(lasting(one, total) for one in optimisers))
+    optimiser, natural, inverse = optimisers
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     num_rows = len(X) if plan.group is None else plan.group.num_rows
-    moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
-    settings = asked.settings(
-        total=total, optimiser=optimiser, natural_step_size=natural, inverse_updates=inverse, moved=optimiser.paths(model),
-        jitter=request.jitter, rng=given_seed(request.rng), **random,
-    )  # fmt: skip
+    moments, schedule = initial_state(optimiser, model), None if natural is None else natural.init()
+    settings = comparison.settings(
+        total=total,
+        optimiser=optimiser,
+        natural_step_size=natural,
+        inverse_updates=inverse,
+        moved=optimiser.paths(model),
+        jitter=request.jitter,
+        rng=given_seed(request.rng),
+        **random,
+    )
     fresh = TrainingState(
-        model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
-        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **request.about,
-    )  # fmt: skip
+        model,
+        moments,
+        schedule,
+        seed=batches.seed,
+        num_data=num_rows,
+        batch_size=batches.size,
+        e_steps=e_steps,
+        m_steps=m_steps,
+        num_samples=random.get("num_samples", 0),
+        settings=settings,
+        **request.about,
+    )
     state = started(fresh, request.resume)
-    batches, home = batches.reseeded(state.seed), devices.home_of(model)
-    if home is not None:
-        batches = OnDevice(batches, home)
+    batches, device_like = batches.reseeded(state.seed), devices.home_of(model)
+    if device_like is not None:
+        batches = OnDevice(batches, device_like)
     try:
         with deferred_checks.synchronous():
             dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
     except BadEntry as error:
         batches.locate(error, state.step * per_round)
         raise
-    state = replace(state, model=settled(state.model, dtype))
+    state = replace(state, model=cast_model(state.model, dtype))
     jitter = check.jitter_amount(request.jitter, dtype)
-    return recording(state, steps(state, batches, movers, random, jitter, dtype), plan)
+    return recording(state, steps(state, batches, optimisers, random, jitter, dtype), plan)
 
 
 def _dtype(checked, model, X, Y, weights=None):
-    """What ``checked`` says of the first batch, of those targets that count."""
+    """Return the dtype that ``checked`` finds on the first batch, without targets of weight 0."""
     if weights is None:
         return checked(model, X, Y)[-1]
     return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights)[0][-1]
@@ -283,32 +277,32 @@ models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
 
 
 def _checked(model, X, Y):
-    """What any kind of model has to stand: rows, numbers, devices."""
+    """Check rows, numbers and devices, for any kind of model."""
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
-def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
-    optimiser = begun_with(optimiser, fixed or ())
-    natural, optimiser = natural_of(model, q, "posterior", natural_step_size, optimiser)
+def _assign_leaves(model, q, optimiser, fixed, natural_step_size, inverse_updates):
+    optimiser = with_default(optimiser, fixed or ())
+    natural, optimiser = natural_schedule(model, q, "posterior", natural_step_size, optimiser)
     inverse = _updates(model, q, optimiser, inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
     check_moving(model, optimiser, natural)
-    return Movers(optimiser, natural, inverse)
+    return Optimisers(optimiser, natural, inverse)
 
 
-def begun_with(optimiser, fixed):
-    """The optimiser that came as an argument, or the default one, with these fields fixed too."""
+def with_default(optimiser, fixed):
+    """Return the given or the default optimiser, with these fields fixed too."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
     return (adam() if optimiser is None else optimiser).fixing(fixed)
 
 
-def natural_of(model, q, path, natural_step_size, optimiser):
-    """``(natural steps of the posterior q at this path or None, the optimiser of the rest)``."""
+def natural_schedule(model, q, path, natural_step_size, optimiser):
+    """Return the schedule of natural steps of q at this path, or None, and the other optimiser."""
     moved = paths(path, q.natural_fields)
-    held = held_of(optimiser, moved)
+    held = fixed_among(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
         natural_step_size = (
             NATURAL_STEP
@@ -332,30 +326,30 @@ def natural_of(model, q, path, natural_step_size, optimiser):
     return natural, optimiser.fixing(moved)
 
 
-def held_of(optimiser, moved):
-    """The names that an optimiser holds fixed among, or above, these paths."""
+def fixed_among(optimiser, moved):
+    """Return the fixed names of an optimiser that cover some of these paths."""
     return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
 
 
 def check_moving(model, optimiser, others):
-    """``ValueError`` where nothing is left to the optimiser, and there are no ``others``."""
+    """Raise ``ValueError`` if the optimiser has no field left, and there are no ``others``."""
     if not others and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
 
 
-def _updates(model, q, optimiser, asked):
-    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
+def _updates(model, q, optimiser, requested):
+    """Return the updates of the factor of an inverse, or None without a factor to update."""
     field = q.inverse_field
-    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
         raise TypeError(
             "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {asked!r}"
+            f" {requested!r}"
         )
-    if asked is False or (
-        asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
+    if requested is False or (
+        requested is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
     ):
         return None
-    updates = default_updates() if asked is None else asked
+    updates = default_updates() if requested is None else requested
     updates.check_model(model)
     if f"posterior.{field}" not in optimiser.paths(model):
         raise ValueError(
@@ -391,7 +385,7 @@ def total_steps(plan, epochs, batches, per_round):
 
 
 def seed_of(rng):
-    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
+    """Return an integer seed; shuffling and sampling are functions of it and of the step."""
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         if rng < 0:
             raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")

@@ -1,4 +1,4 @@
-"""The steps of each way of training; what a loop asks of them."""
+"""Step objects of each kind of training, and their interface."""
 
 from .base import (
     Snapshot as Snapshot,

@@ -1,21 +1,21 @@
-"""What a kind of training has to provide: steps, and a snapshot after each."""
+"""Interface of a kind of training: steps, and a snapshot after each."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Snapshot(NamedTuple):
-    """Where a step object stands between two steps, as functions without arguments.
+    """State of a step object between two steps, as functions without arguments.
 
     Parameters
     ----------
     model : function
-        Gives the model, which stays as it is, whatever steps follow.
+        Returns the model; later steps must not change it.
     fields : function, optional
-        Gives a dict of the other fields of ``TrainingState`` that are the step object's, true until
-        the next step.
+        Returns a dict of the other fields of ``TrainingState`` that the step object owns, valid
+        until the next step.
     view : function, optional
-        Gives the model until the next step, to be looked at only. Default: ``model``.
+        Returns the model as a read-only view, valid until the next step. Default: ``model``.
 
     Examples
     --------
@@ -28,44 +28,43 @@ class Snapshot(NamedTuple):
     view: Callable[[], Any] | None = None
 
     def seen(self):
-        """The model, for a look at it before the next step."""
+        """Return a view of the model, valid until the next step."""
         return (self.view or self.model)()
 
 
 class Steps:
     """A kind of training.
 
-    ``Recorder`` drives it and does the rest: values, validation, patience, checkpoints, callbacks.
+    ``Recorder`` drives it and does everything else: values, validation, patience, checkpoints and
+    callbacks.
 
-    ``fit`` trains models of a kind that registers, as ``fit=``, a function with the arguments of
-    ``minibatch_training``: it makes a step object, and returns a ``Recorder`` of it.
+    To train a kind of model by ``fit``, register as ``fit=`` a function with the arguments of
+    ``minibatch_training`` that makes a step object and returns a ``Recorder`` of it.
 
-    A step object owns its state, and may update it in place. The recorder calls the functions of
-    ``snapshot`` after a step and before the next one. It keeps what ``model`` returns for the best
-    model of a validation: a copy, then, of whatever the next step writes over. Callbacks,
-    validations and checkpoints are shown a view, and the result is the last one. It holds no
-    snapshot but the last, and calls nothing that nobody asked for.
+    A step object owns its state, and can update it in place. The recorder calls the functions of
+    ``snapshot`` between a step and the next one. It keeps the result of ``model`` as the best model
+    of a validation, so this must be a copy of arrays that a step overwrites. Callbacks, validations
+    and checkpoints get a view, and so does the caller at the end. The recorder keeps only the last
+    snapshot, and calls only the functions that it needs.
 
     Attributes
     ----------
     unit : str
-        What messages call a step.
+        Name of a step in messages.
     snapshot : Snapshot
-        Where it stands: at what it starts from, and after each step at what that has reached. Set
-        when all of the step is done.
+        State at the start, and after each step. Set when the step is complete.
 
     Notes
     -----
-    A second Ctrl-C raises ``KeyboardInterrupt`` amid a step. The training then ends with the
-    snapshot after the last whole step, which is true as long as its functions hold what no step
-    writes to. A step object that was torn while it worked in place says so by letting these
-    functions raise: ``fit`` ends in that error, and the last checkpoint stays what there is to go
-    on from. After errors of its own it has to stand where the last whole step left it, for ``fit``
-    saves that before it raises them.
+    A second Ctrl-C raises ``KeyboardInterrupt`` in the middle of a step. The training then ends
+    with the snapshot of the last complete step, which is valid if no step writes to its arrays. If
+    interrupted during an in-place update, the snapshot functions must raise: ``fit`` then ends with
+    this error, and the last checkpoint stays. After an error of its own a step object must be in
+    the state of the last complete step, because ``fit`` saves it before it raises the error.
 
     Examples
     --------
-    Natural steps on all data. docs/model.md registers another for ``fit``.
+    Natural steps on all data. docs/model.md registers another step object for ``fit``.
 
     >>> class Natural(Steps):
     ...     unit = "natural step"
@@ -75,9 +74,10 @@ class Steps:
     ...         for _ in range(count):
     ...             self.model, info = fs.natural_step(self.model, X, Y, step_size=0.3)
     ...             self.snapshot = Snapshot(lambda model=self.model: model)
-    ...             record(info.value, False, epoch=1.0, step_size=None, natural_step_size=0.3, jitter=1e-6)
+    ...             step_info = dict(epoch=1.0, step_size=None, natural_step_size=0.3, jitter=1e-6)
+    ...             record(info.value, False, **step_info)
     >>> steps = Natural(model)
-    >>> steps.run(5, lambda value, retried, **told: None)
+    >>> steps.run(5, lambda value, retried, **step_info: None)
     >>> fs.elbo(steps.snapshot.seen(), X, Y) > fs.elbo(model, X, Y)
     True
     """
@@ -86,14 +86,17 @@ class Steps:
     snapshot: Snapshot
 
     def at_end(self, model):
-        """Fields of ``FitInfo`` beside those of all trainings, by name, of the ``model`` that ``fit`` returns: none."""
+        """Return extra fields of ``FitInfo``, by name, for the ``model`` that ``fit`` returns.
+
+        Default: none.
+        """
         return {}
 
     def run(self, count, record):
-        """Take ``count`` steps, or fewer where there is nothing left to gain.
+        """Take ``count`` steps, or fewer if they have converged.
 
-        After each call ``record(value, retried, **told)``: the objective, whether the step needed
-        more jitter than asked for, and those fields of ``StepInfo`` that the recorder cannot know.
-        To end the training it raises; let that through.
+        After each step call ``record(value, retried, **step_info)`` with the objective, whether the
+        step needed more jitter than requested, and the fields of ``StepInfo`` that the recorder
+        does not know. ``record`` raises an exception to end the training; do not catch it.
         """
         raise NotImplementedError

@@ -1,9 +1,9 @@
-"""Steps on a device of which each is one launch of a graph, and one copy of three numbers to the host.
+"""Steps on a device by CUDA graphs: one launch and one copy of three numbers to the host per step.
 
-A graph reads and writes the same addresses each time. So there are two places for the model and the
-moments of the optimiser, and two graphs, from the one to the other and back: while a step runs,
-what it began with stays as it was. Where a check of the step has failed, ``MinibatchSteps`` takes
-the same step again from there, and finds out why.
+A graph reads and writes the same addresses each time. There are therefore two copies of the model
+and of the moments of the optimiser, and two graphs, from each copy to the other, so that a step
+leaves its starting point unchanged. If a check of the step fails, ``MinibatchSteps`` repeats the
+step from there, and raises the error.
 """
 
 import logging
@@ -24,18 +24,18 @@ from .minibatch import MinibatchSteps
 log = logging.getLogger("fastsvgp")
 
 
-def reason_against(model, movers, random, m_steps, ours=True):
-    """Why steps cannot be captured, in words; None where they can.
+def reason_against(model, optimisers, random, m_steps, ours=True):
+    """Return the reason why steps cannot be captured; None if they can.
 
-    ``ours``: only of code of this package.
+    ``ours`` : refuse classes from outside this package
     """
-    optimiser, natural, inverse = movers
+    optimiser, natural, inverse = optimisers
     if devices.home_of(model) is None:
         return "the model is on the host"
     if type(model) is not SVGP:
         return f"they are not for a {type(model).__name__}"
     if natural is not None or inverse is not None:
-        return "natural steps, and updates of an inverse, decide on the host how to go on"
+        return "natural steps, and updates of an inverse, branch on the host"
     if random or model.likelihood.samples:
         return "each step draws its own random numbers"
     if m_steps > 1:
@@ -60,7 +60,7 @@ def reason_against(model, movers, random, m_steps, ours=True):
 
 
 def _records(model, optimiser):
-    """The optimiser, and every record of the model."""
+    """Return the optimiser, and every record of the model."""
     found, todo = [optimiser], [model]
     while todo:
         part = todo.pop()
@@ -73,16 +73,16 @@ def _records(model, optimiser):
 
 
 class Place(NamedTuple):
-    """Where a model and the moments of its optimiser stand on the device, always."""
+    """Fixed device memory of a model and of the moments of its optimiser."""
 
     model: Any
     moments: tuple
 
 
 class CapturedSteps(MinibatchSteps):
-    """As ``MinibatchSteps``, for models without a ``reason_against``.
+    """``MinibatchSteps`` by CUDA graphs, for models without a ``reason_against``.
 
-    The graphs work in place, in two places by turns.
+    The graphs write to two places in turn.
     """
 
     _places = _graphs = _inputs = None
@@ -96,10 +96,10 @@ class CapturedSteps(MinibatchSteps):
             )
         else:
             self._write(self._places[1 - self._here], model, *_moments(optimised))
-        self._stand_at(1 - self._here, optimised)
+        self._finish_at(1 - self._here, optimised)
 
-    def _stand_at(self, here, optimised):
-        """A step is done that led to this place; of the optimiser's state what is no array counts."""
+    def _finish_at(self, here, optimised):
+        """Finish a step to this place; of ``optimised`` only what is not an array is used."""
         place = self._places[here]
         optimised = _with_moments(optimised, place.moments)
         self._here, self._model, self._optimised, self._scheduled = (
@@ -112,7 +112,7 @@ class CapturedSteps(MinibatchSteps):
         self.snapshot = Snapshot(lambda: _copied(place.model), lambda: fields, lambda: place.model)
 
     def _write(self, place, model, *moments):
-        """Put what moves of a model, and moments, into a place."""
+        """Copy the trained fields of a model, and moments, into a place."""
         moved = self._optimiser.paths(model)
         for (path, _, to), (_, _, new) in zip(leaves(place.model), leaves(model), strict=True):
             if path in moved:
@@ -121,7 +121,7 @@ class CapturedSteps(MinibatchSteps):
             to[...] = new
 
     def _take(self):
-        if self._graphs == ():  # tried, in vain
+        if self._graphs == ():  # capture has failed
             return super()._take()
         state = self._optimised
         try:
@@ -130,18 +130,20 @@ class CapturedSteps(MinibatchSteps):
             )
             value, clamped = deferred_checks.outcome(self._graphs[self._here]().get())
         except graphs.NotCaptured as error:
-            log.warning("fit: steps cannot be captured into a graph (%s); going on without", error)
+            log.warning(
+                "fit: steps cannot be captured into a graph (%s); continuing without", error
+            )
             self._graphs = ()
-            return self._again()
+            return self._repeat_synchronously()
         except MemoryError:
             raise
         except Exception:
-            return self._again()
+            return self._repeat_synchronously()
         if not math.isfinite(value):
-            return self._again()
+            return self._repeat_synchronously()
         check.report_clamped(clamped)
         step_size = self._optimiser.step_size_at(state)
-        self._stand_at(1 - self._here, self._optimiser.observed(state, value))
+        self._finish_at(1 - self._here, self._optimiser.observed(state, value))
         return value, {
             "step_size": step_size,
             "natural_step_size": None,
@@ -150,7 +152,7 @@ class CapturedSteps(MinibatchSteps):
         }
 
     def _fill(self, batch, numbers):
-        """Put a batch and the numbers of a step where the graphs read them."""
+        """Copy a batch and the numbers of a step to the inputs of the graphs."""
         if self._graphs is None:
             whole = self._batches.size == self._batches.num_data
             self._inputs = batch if whole else tuple(a.copy() for a in batch)
@@ -164,7 +166,7 @@ class CapturedSteps(MinibatchSteps):
         self._numbers[...] = devices.like(np.array(numbers, np.float64), self._numbers)
 
     def _body(self, source, target):
-        """A step from one place to the other, as a function without arguments that waits for nothing."""
+        """Return a function that takes a step from one place to the other without synchronising."""
         state, (X, Y, *weights) = _with_moments(self._optimised, source.moments), self._inputs
         weights = {"weights": weights[0]} if weights else {}
 

@@ -1,4 +1,4 @@
-"""Steps of a deep GP: the last layer's natural step in closed form, then one gradient for all the rest."""
+"""Steps of a deep GP: a closed-form natural step of the last layer, then one gradient."""
 
 from ...errors import BadEntry, Diverged
 from ...optim.natural.from_gradient import factor_pairs, natural_update
@@ -7,12 +7,12 @@ from .minibatch import MinibatchSteps
 
 
 class LayeredSteps(MinibatchSteps):
-    """As ``MinibatchSteps``.
+    """``MinibatchSteps`` for layers.
 
-    What a step draws of hidden layers is a function of the seed and of its batch.
+    The draws of hidden layers depend only on the seed and the batch.
 
-    ``hidden``: the numbers of the layers whose posteriors take natural updates along the gradient
-    that moves the rest.
+    ``hidden`` : the numbers of the layers whose posteriors take natural updates, along the same
+    gradient as the optimiser
     """
 
     def __init__(self, *args, hidden):
@@ -40,27 +40,30 @@ class LayeredSteps(MinibatchSteps):
         return replace(model, layers=tuple(layers))
 
     @staticmethod
-    def _taken(model, stepped):
+    def _with_posterior(model, stepped):
         *below, last = model.layers
         return replace(
             model, layers=(*below, replace(last, posterior=stepped.layers[-1].posterior))
         )
 
     def _refreshed(self, model, X):
-        """As of one layer, for each that has a factor to keep up to date; a tuple, None for the others."""
+        """Update each factor of an inverse; the outcomes are a tuple, None for other layers."""
         if self._inverse is None:
             return model, None
-        layers, told = list(model.layers), [None] * len(model.layers)
+        layers, outcomes = list(model.layers), [None] * len(model.layers)
         for number in self._inverse.layers:
-            layers[number], told[number] = self._inverse.updates.refreshed(
+            layers[number], outcomes[number] = self._inverse.updates.refreshed(
                 layers[number], self._jitter
             )
-            self._tell(told[number])
-        return replace(model, layers=tuple(layers)), tuple(told)
+            self._log_update(outcomes[number])
+        return replace(model, layers=tuple(layers)), tuple(outcomes)
 
 
 def updated_paths(model, number):
-    """What a natural update moves of one layer. ``TypeError`` where its posterior takes none."""
+    """Return the paths that a natural update changes in one layer.
+
+    Raises ``TypeError`` if its posterior takes no natural updates.
+    """
     return [
         f"layers.{number}.posterior.{name}"
         for pair in factor_pairs(model.layers[number].posterior)

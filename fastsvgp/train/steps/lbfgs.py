@@ -1,4 +1,4 @@
-"""Steps of an SGPR on all data at once: iterations of L-BFGS-B on the collapsed bound."""
+"""Steps of an SGPR: iterations of L-BFGS-B on the collapsed bound of all data."""
 
 import logging
 import math
@@ -6,31 +6,31 @@ import math
 import numpy as np
 
 from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
-from ...distributed.protocol import told
+from ...distributed.protocol import reported
 from ...errors import Diverged, NotPositiveDefinite
 from ...optim.flat import ravel
 from ...runtime import devices
 from ...runtime.blas_scope import blas_threads_for
 from ...runtime.deferred_checks import on_device
 from ..jitter_retries import with_more_jitter
-from ..loop import Ended
+from ..loop import StopTraining
 from .base import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
-# what rank 0 says to others: the search is over, compute here, this point was accepted
+# commands of rank 0 to the others: end, evaluate a trial point, accept a point
 END, TRIAL, ACCEPTED = 0, 1, 2
 
 
 class CollapsedSteps(Steps):
-    """Iterations from ``state``, a ``TrainingState``.
+    """Iterations from ``state``, a ``TrainingState``, on ``data``, which are (X, Y, weights).
 
-    What they reach is the last point that the line search accepted.
+    The result is the last point that the line search accepted.
     """
 
     unit = "iteration"
 
-    def __init__(self, state, X, Y, weights, fixed, jitter, dtype, group=None):
-        self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
+    def __init__(self, state, data, fixed, jitter, dtype, group=None):
+        (self._X, self._Y, self._weights), self._jitter, self._dtype = data, jitter, dtype
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
         self.snapshot = Snapshot(lambda: state.model)
@@ -44,17 +44,17 @@ class CollapsedSteps(Steps):
         try:
             self._minimise(count, record)
         except BaseException as error:
-            if not told(error):
+            if not reported(error):
                 self._say(END)
             raise
         self._say(END)
 
     def at_end(self, model):
-        """The SVGP at the optimal q, by one more pass over the data.
+        """Return the SVGP at the optimal q, by one more pass over the data.
 
-        Ranks, which all are here, sum as in a step.
+        In a group all ranks make this call and sum as in a step.
         """
-        more = {} if self._group is None else {"group": self._group.afresh()}
+        more = {} if self._group is None else {"group": self._group.restarted()}
 
         def compute(jitter):
             return optimal_svgp(
@@ -73,7 +73,7 @@ class CollapsedSteps(Steps):
             return {}
 
     def rehearse(self):
-        """The bound of a single row: what an iteration needs is compiled then."""
+        """Compute the bound of a single row, to compile what an iteration needs."""
         collapsed_bound_and_grad(
             self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths
         )
@@ -82,14 +82,14 @@ class CollapsedSteps(Steps):
         from scipy.optimize import minimize
 
         def accepted(intermediate_result):
-            """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
+            """Record an iteration; SciPy passes an OptimizeResult to an argument of this name."""
             value, vector = -float(intermediate_result.fun), intermediate_result.x
             if self._group is not None:
                 self._say(ACCEPTED, value, vector)
             self._accept(value, vector, record)
 
         options = {"maxiter": count, "maxfun": 100 * count, "maxcor": 20}
-        with blas_threads_for((self._start, self._X)):  # SciPy's optimiser has products too
+        with blas_threads_for((self._start, self._X)):  # SciPy's optimiser calls BLAS too
             start = self._host(self._vector)
             loss = self._loss if self._group is None else self._loss_of_all
             found = minimize(
@@ -98,7 +98,7 @@ class CollapsedSteps(Steps):
         log.info("L-BFGS-B: %s", found.message)
 
     def _accept(self, value, vector, record):
-        """Note a point that the line search accepted."""
+        """Record a point that the line search accepted."""
         model = self._at(vector)
         self._reference, self._step, retried, self._retried = (
             -value,
@@ -117,9 +117,9 @@ class CollapsedSteps(Steps):
         )
 
     def _say(self, *said):
-        """Send a command of rank 0 to all: what to do, a value, a vector.
+        """Broadcast a command of rank 0: what to do, a value, a vector.
 
-        Other ranks say nothing, and get that of rank 0.
+        Other ranks call this without arguments, and receive the command.
         """
         message = np.zeros(2 + self._vector.size)
         for part, at in zip(said, (0, 1, slice(2, None)), strict=False):
@@ -128,24 +128,27 @@ class CollapsedSteps(Steps):
         return message[0], float(message[1]), message[2:]
 
     def _loss_of_all(self, vector):
-        """``_loss`` on rank 0, where all others compute it too."""
+        """Evaluate ``_loss`` on rank 0, together with all other ranks."""
         self._say(TRIAL, 0.0, vector)
         return self._together(vector)
 
     def _together(self, vector):
-        """``_loss`` on all ranks; what one of them meets before the first sum of it, it tells there."""
+        """Evaluate ``_loss`` on all ranks.
+
+        An error before the first all-reduce is reported in it.
+        """
         self._group.begin_step()
         try:
             return self._loss(vector)
         except BaseException as error:
-            if self._group.awaited and not told(error):
-                self._group.tell(error)
+            if self._group.awaits_first_sum and not reported(error):
+                self._group.report(error)
             raise
 
     def _follow(self, record):
-        """What other ranks than 0 do: as it says, to the end.
+        """Follow the commands of rank 0 on another rank, until the end.
 
-        An error of their own they tell at the next sum.
+        An error of this rank is reported in the next all-reduce.
         """
         ended = None
         while True:
@@ -159,10 +162,10 @@ class CollapsedSteps(Steps):
                     self._together(vector)
                 else:
                     self._accept(value, vector, record)
-            except Ended as end:
+            except StopTraining as end:
                 ended = end
             except BaseException as error:
-                if told(error):
+                if reported(error):
                     raise
                 self._group.pending = error
 
@@ -171,22 +174,21 @@ class CollapsedSteps(Steps):
 
     @staticmethod
     def _host(vector):
-        """SciPy's line search runs on the host."""
+        """Copy to the host, where SciPy's line search runs."""
         return vector.get() if on_device(vector) else vector
 
     def _loss(self, vector):
-        """Minus the bound, and its gradient.
+        """Return minus the bound, and its gradient.
 
-        A trial point of the line search where the bound cannot be computed, even with more jitter,
-        gets a value that is worse than the best so far by as much as that is worth: the line search
-        then comes back.
+        If the bound cannot be computed at a trial point, even with more jitter, the value is that
+        of the last accepted point plus its magnitude (at least 1), and the line search backtracks.
         """
         model = self._at(vector)
 
         def compute(jitter):
             weights, wrt = self._weights, self._unravel.paths
             more = {} if self._group is None else {"group": self._group}
-            # a gradient beyond the range of floats sends the line search back, below
+            # a gradient that overflows makes the line search backtrack, below
             with np.errstate(over="ignore", invalid="ignore"):
                 return collapsed_bound_and_grad(
                     model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more

@@ -1,4 +1,4 @@
-"""Steps of stochastic training: a first-order optimiser on minibatches, with natural-gradient steps for q(u) where asked."""
+"""Minibatch steps of a first-order optimiser, optionally with natural-gradient steps of q(u)."""
 
 import functools
 import logging
@@ -22,21 +22,22 @@ log = logging.getLogger("fastsvgp")
 
 
 class MinibatchSteps(Steps):
-    """Steps from ``state``, a ``TrainingState``, by ``movers``. Nothing is updated in place.
+    """Steps from ``state``, a ``TrainingState``, by ``optimisers``, without updates in place.
 
-    A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and
-    ``state.m_steps`` of the optimiser: the first on the last of these batches, others on new ones.
+    A step is a round of ``state.e_steps`` natural steps, each on its own batch, and
+    ``state.m_steps`` steps of the optimiser: the first on the last of these batches, others on new
+    ones.
     """
 
-    def __init__(self, state, batches, movers, random, jitter, dtype):
+    def __init__(self, state, batches, optimisers, random, jitter, dtype):
         self._e_steps, self._m_steps = state.e_steps, state.m_steps
-        self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
+        self._batches, (self._optimiser, self._natural, self._inverse) = batches, optimisers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
-        self._drawn = None, None  # what ``_draws`` said last, and of which epoch
+        self._drawn = None, None  # epoch and seed that ``_draws`` returned last
         self._group = batches.group
         alone_on_device = self._group is None and devices.home_of(state.model) is not None
-        self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
+        self._defers_checks = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
     def _move_to(self, model, optimised, scheduled):
@@ -51,13 +52,13 @@ class MinibatchSteps(Steps):
 
     def run(self, count, record):
         for _ in range(count):
-            value, told = self._take()
+            value, step_info = self._take()
             self._step += 1
             epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
-            record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
+            record(value, step_info["jitter"] > self._jitter, epoch=epoch, **step_info)
 
     def rehearse(self):
-        """A step on a single row, of which nothing stays: what it needs is compiled then."""
+        """Compute the bound of a single row and discard it, to compile what a step needs."""
         X, Y, *_ = self._batches.at(self._step * self._per_round)
         wrt = self._moving(self._model, self._optimised)
         if self._natural is not None and models.offers("natural_step_and_grad", self._model):
@@ -68,31 +69,37 @@ class MinibatchSteps(Steps):
             elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
 
     def _take(self):
-        """One step: its objective, and what ``StepInfo`` tells of it."""
+        """Take one step; return its objective, and its fields of ``StepInfo``."""
         if self._group is not None:
             self._group.begin_step()
             if self._group.replicating:
-                self._group.tell()
+                self._group.report()
                 state = self._model, self._optimised, self._scheduled
-                self._move_to(*(broadcast.sent(self._group.group, part) for part in state))
+                self._move_to(
+                    *(broadcast.broadcast_record(self._group.group, part) for part in state)
+                )
             self._group.fingerprint = reduce.fingerprint(self._model)
-        if not self._patient:
+        if not self._defers_checks:
             return self._attempt()
         try:
             with deferred_checks.until_end() as checks:
                 return self._attempt(checks)
         except MemoryError:
             raise
-        except Exception:  # perhaps in place of what a check would have said, had it waited
-            return self._again()
+        except Exception:  # can hide the error of a check that has not been read yet
+            return self._repeat_synchronously()
 
-    def _again(self):
-        """The same step with checks that wait: the first that fails raises, else what the step itself raises."""
+    def _repeat_synchronously(self):
+        """Repeat the step with synchronous checks, so that the first failed check raises."""
         with deferred_checks.synchronous():
             return self._attempt()
 
     def _attempt(self, checks=None):
-        """As ``_take``; with ``checks`` the objective and the checks of the gradient are read in one copy, when all is done."""
+        """Do the work of ``_take``.
+
+        With ``checks`` the objective and the checks of the gradient are read in one copy at the
+        end.
+        """
         model, optimised, scheduled, step = (
             self._model,
             self._optimised,
@@ -101,25 +108,25 @@ class MinibatchSteps(Steps):
         )
         at = step * self._per_round
         batch = self._batches.at(at)
-        value = asked = natural_size = step_size = inverse = None
+        value = requested = natural_size = step_size = inverse = None
         if step == 0:
             model, _ = self._refreshed(model, batch[0])
         used, grad = self._jitter, None
         if self._natural is not None:
-            asked = self._natural.size(step, scheduled)
+            requested = self._natural.size(step, scheduled)
             batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
             natural = functools.partial(
-                self._natural_steps, model, batches, at, asked, self._moving(model, optimised)
+                self._natural_steps, model, batches, at, requested, self._moving(model, optimised)
             )
             (model, taken, value, grad), used = self._safely(natural)
             natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
-            self._say_backed_off(taken, asked)
+            self._log_backtracking(taken, requested)
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
             paths = self._moving(model, optimised)
             if (i or grad is None) and (paths or value is None):
-                (value, grad), also_used = self._uphill(at + i, model, batch, paths)
+                (value, grad), also_used = self._gradient(at + i, model, batch, paths)
                 used = max(used, also_used)
             self._refuse_infinite(value)
             if self._optimiser.paths(model):
@@ -129,7 +136,7 @@ class MinibatchSteps(Steps):
                 value, clamped = deferred_checks.outcome(checks.report_all().get())
                 check.report_clamped(clamped)
                 self._refuse_infinite(value)
-            model = self._updated(model, grad, asked)
+            model = self._updated(model, grad, requested)
             model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
@@ -141,23 +148,25 @@ class MinibatchSteps(Steps):
             "inverse": inverse,
         }
 
-    def _uphill(self, at, model, batch, paths):
-        """``((value, grad), jitter)`` of a batch, with respect to these paths."""
+    def _gradient(self, at, model, batch, paths):
+        """Return ``((value, grad), jitter)`` of a batch, with respect to these paths."""
         exact = self._inverse is None or self._inverse.direction == "exact"
-        uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+        bound_and_grad = (
+            functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+        )
         return self._safely(
             functools.partial(
-                self._on_batch, uphill, at, model, batch, wrt=paths, **self._shared(at)
+                self._on_batch, bound_and_grad, at, model, batch, wrt=paths, **self._shared(at)
             )
         )
 
-    def _say_backed_off(self, taken, asked):
+    def _log_backtracking(self, taken, requested):
         for one in taken:
             if one.backed_off:
                 log.info(
                     "step %d: the natural step of %g would leave the cone; took %g",
                     self._step + 1,
-                    asked,
+                    requested,
                     one.step_size,
                 )
 
@@ -170,18 +179,18 @@ class MinibatchSteps(Steps):
             )
 
     def _moving(self, model, optimised):
-        """The leaves that the next step along a gradient moves."""
+        """Return the leaves that the next gradient step updates."""
         return self._optimiser.moving(model, optimised)
 
     def _updated(self, model, grad, natural_size):
-        """The model after whatever moves along the gradient beside the optimiser: nothing here."""
+        """Return the model after gradient steps other than the optimiser's: here unchanged."""
         return model
 
     def _natural_steps(self, model, batches, at, size, paths, *, jitter):
-        """``(model, infos, value, gradient)`` after one on each of the batches, the first of which has the number ``at``.
+        """Take a natural step on each batch; return ``(model, infos, value, gradient)``.
 
-        The value is the last that is known. The gradient, in ``paths`` and on the last batch, is
-        None where it takes a pass of its own.
+        ``at`` is the number of the first batch. The value is the last one computed. The gradient,
+        in ``paths`` and on the last batch, is None if it needs a separate pass.
         """
         exact = self._inverse is None or self._inverse.direction == "exact"
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
@@ -193,17 +202,17 @@ class MinibatchSteps(Steps):
             stepped, info, value, grad = self._on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return self._taken(model, stepped), [info], value, grad
+            return self._with_posterior(model, stepped), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
             for i, batch in enumerate(batches):
-                # as ``steps_on`` has it
+                # as in ``steps_on``
                 more = self._shared(at if walks else at + i) | self._random
                 stepped, info = self._on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
-                model = self._taken(model, stepped)
+                model = self._with_posterior(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -212,22 +221,22 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, batches, **options)
-        return self._taken(model, stepped), infos, infos[-1].value, None
+        return self._with_posterior(model, stepped), infos, infos[-1].value, None
 
     @staticmethod
-    def _taken(model, stepped):
-        """A model with the posterior that a natural step has made; all else as it was, casts apart."""
+    def _with_posterior(model, stepped):
+        """Return the model with the posterior of a natural step, all else without casts."""
         return replace(model, posterior=stepped.posterior)
 
     def _shared(self, at):
-        """What all bounds of the batch with this number take."""
+        """Return the common options of all bounds of the batch with this number."""
         group = {} if self._group is None else {"group": self._group}
         return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
 
     def _draws(self, step):
-        """The seed of what the bound samples at a step."""
-        # likelihoods that sample get new points every 16 steps: to make them costs more than a
-        # small step; others are cheap
+        """Return the seed of the random draws of the bound at a step."""
+        # likelihoods that sample get new points every 16 steps, because making them costs more
+        # than a small step; other draws are cheap
         epoch_of_draws = step // (1 if self._random else 16)
         epoch, seed = self._drawn
         if epoch != epoch_of_draws:
@@ -236,24 +245,28 @@ class MinibatchSteps(Steps):
         return seed
 
     def _refreshed(self, model, X):
-        """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""
+        """Update the factor of an inverse, if any; return the model and the outcome or None."""
         if self._inverse is None:
             return model, None
         model, outcome = self._inverse.refreshed(
             model, self._jitter, X, self._batches.num_data, self._group
         )
-        self._tell(outcome)
+        self._log_update(outcome)
         return model, outcome
 
-    def _tell(self, outcome):
-        """Log where an update of an inverse has not come as near as asked for."""
+    def _log_update(self, outcome):
+        """Log an update of an inverse that has not reached its tolerance."""
         if not outcome.converged:
             log.log(
                 logging.DEBUG if self._warned else logging.WARNING,
-                "step %d: the factor of the inverse is not as near as asked for: %s after %d updates, normalised residual %.2g%s",
-                self._step + 1, outcome.reason, outcome.steps, outcome.residual,
+                "step %d: the factor of the inverse is not as near as asked for: %s after %d"
+                " updates, normalised residual %.2g%s",
+                self._step + 1,
+                outcome.reason,
+                outcome.steps,
+                outcome.residual,
                 "" if self._warned else " (further such steps are logged at level DEBUG)",
-            )  # fmt: skip
+            )
             self._warned = True
 
     def _safely(self, function):
@@ -262,16 +275,16 @@ class MinibatchSteps(Steps):
         )
 
     def _on_batch(self, function, at, model, batch, **kwargs):
-        """A bound, or a step, on the batch with this number."""
+        """Call a bound, or a step, on the batch with this number."""
         X, Y, *weights = batch
         return self._located(
             function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {})
         )
 
     def _located(self, function, at, *args, **kwargs):
-        """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
+        """Call a function of a batch, and have a ``BadEntry`` name the row of the data."""
         if self._group is not None:
-            # before the other ranks are told
+            # called before the error is sent to the other ranks
             self._group.locate = lambda error: self._batches.locate(error, at)
             return function(*args, **kwargs)
         try:

@@ -1,4 +1,4 @@
-"""Steps of quadruply stochastic training: on samples of the data and of the basis functions, in place."""
+"""In-place steps of quadruply stochastic training, on samples of data and basis functions."""
 
 import math
 from typing import NamedTuple
@@ -18,16 +18,20 @@ from ...weight_space.sampled_bound import sampled_bound_and_grad
 from ..batches import locate_inputs
 from .base import Snapshot, Steps
 
-ROWS, LOOKS = 4096, 2**32  # data that closed forms look at, or fewer: so many features are enough
-NEWEST = 0.5  # weight of the last look at a variance in its running mean
-LEAST = 1e-6  # of the prior's variance: what a running mean may fall to
-RENEWAL = 1000  # steps after which a control is taken anew, or more,
-SHARE = 20  # so that it costs this part of a step
+# closed forms take this number of rows, or fewer, to compute at most this number of features
+ROWS, LOOKS = 4096, 2**32
+NEWEST = 0.5  # weight of the newest variance in its running mean
+LEAST = 1e-6  # smallest running mean, relative to the prior variance
+RENEWAL = 1000  # least number of steps after which a control variate is recomputed
+SHARE = 20  # recomputing costs at most 1 / SHARE of the steps
 
 
 class Choices(NamedTuple):
-    """What does not change: ``units`` of the basis on each side of a step, whether there are two sides, how many steps there are
-    from one closed form, and one exact control, to the next, and whether a ``precision`` has one.
+    """Constants of a training.
+
+    units : units of the basis on each side of a step; pair : whether there are two sides;
+    closed_form_every, renewal : steps between closed forms, and between exact control variates;
+    precision : whether precisions have a closed form
     """
 
     units: int
@@ -38,10 +42,10 @@ class Choices(NamedTuple):
 
 
 class SampledSteps(Steps):
-    """Steps from ``state``, a ``TrainingState``, whose arrays they write to from the second one on.
+    """Steps from ``state``, a ``TrainingState``; from the second step on they write to its arrays.
 
-    A step takes a batch, draws functions, moves along the sampled gradient, and has the control
-    take in what has moved. What a step draws is a function of the seed and of its number.
+    A step takes a batch, draws basis functions, moves along the sampled gradient, and updates the
+    control variate by what has moved. The draws depend only on the seed and the step.
     """
 
     def __init__(self, state, batches, optimiser, choices, jitter):
@@ -66,8 +70,7 @@ class SampledSteps(Steps):
         def view():
             if torn:
                 raise RuntimeError(
-                    "fit: interrupted amid a step that works in place; go on from the last"
-                    " checkpoint"
+                    "fit: interrupted during an in-place step; resume from the last checkpoint"
                 )
             return model
 
@@ -92,7 +95,7 @@ class SampledSteps(Steps):
             )
 
     def _take(self):
-        """One step: its objective, and the step size."""
+        """Take one step; return its objective, and the step size."""
         step, choices, num_data = self._step, self._choices, self._batches.num_data
         model, control = self._renewed()
         rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
@@ -143,7 +146,10 @@ class SampledSteps(Steps):
         return value, step_size
 
     def _renewed(self):
-        """``(model, control)`` at the beginning of a step: closed forms, and a control without the rounding of many steps."""
+        """Return ``(model, control)`` for the next step, after closed forms and renewals.
+
+        A renewed control variate is free of the rounding of many updates.
+        """
         model, control, every = self._model, self._control, self._choices.closed_form_every
         if every is not None and self._step % every == 0:
             few = max(1, min(ROWS, LOOKS // model.basis.num_functions()))
@@ -170,9 +176,9 @@ class SampledSteps(Steps):
 
 
 def _put(array, rows, values):
-    """``array[rows] = values``.
+    """Set ``array[rows] = values``.
 
-    Where an epoch ends within a batch a row may come twice: its last value stays.
+    If an epoch ends within a batch a row can come twice; the last value is kept.
     """
     if on_device(array):
         last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
@@ -181,13 +187,16 @@ def _put(array, rows, values):
 
 
 def renewal(functions, sampled):
-    """Steps from one control to the next that is taken anew, which costs what ``functions / sampled`` changes of it do."""
+    """Return the steps between exact control variates.
+
+    Computing one costs as much as ``functions / sampled`` updates of it.
+    """
     return max(RENEWAL, SHARE * functions // sampled)
 
 
 def _sampled_rows(q, q_bar):
-    """The rows of q that a step is about to move: those of its sparse gradient."""
-    # there is no q_bar where q stays as it is
+    """Return the rows of q that a step will change: those of its sparse gradient."""
+    # there is no q_bar if q is fixed
     parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}
     return {
         name: SparseRows(bar.rows, getattr(q, name)[bar.rows])
@@ -197,7 +206,7 @@ def _sampled_rows(q, q_bar):
 
 
 def _change(before, q):
-    """What has been added to q since."""
+    """Return the change of these rows of q."""
     moved = {
         name: SparseRows(old.rows, getattr(q, name)[old.rows] - old.values)
         for name, old in before.items()

@@ -1,4 +1,4 @@
-"""A training goes on only if it is asked for what its checkpoint was made with; what does not change the course may differ."""
+"""A checkpoint resumes only with its own settings; settings without effect can differ."""
 
 import dataclasses
 import functools
@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from support.fit_problems import assert_same, failing, problem
 from support.own_optimiser import SignAscent
 
 import fastsvgp as fs
-from fastsvgp.train import asked
+from fastsvgp.train import comparison
 from fastsvgp.train.steps import minibatch
 from tests.train.test_em import problem as em_problem
-from tests.train.test_fit import assert_same, failing, problem
 from tests.train.test_fit_layers import problem as deep_problem
 from tests.train.test_fit_sampled import problem as sampled_problem
 
@@ -33,7 +33,7 @@ def refused(model, X, Y, path, said, **options):
     return str(caught.value)
 
 
-# --- the model ----------------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 def changed(name, make):
@@ -99,7 +99,7 @@ def test_parts_and_settings_of_parts_are_compared(tmp_path, rng):
 
 
 def test_a_wider_dtype_is_refused(tmp_path, rng):
-    """X and Y are float32: a model in float64 asks for float64."""
+    """X and Y are float32, and the model is float64."""
     model, X, Y = problem(rng, dtype=np.float32)
     path, wide = checkpoint(tmp_path, model, X, Y), problem(rng)[0]
     refused(wide, X, Y, path, "holds another model: float32 then, float64 now")
@@ -157,31 +157,51 @@ def test_the_course_of_em_is_compared(tmp_path, rng):
     assert fs.em(model, X, Y, rounds=2, tolerance=0.0, resume=path)[1].steps == 2
 
 
-# --- the settings ---------------------------------------------------------------------------------------------------------------
+# --- the settings ---------------------------------------------------------------------------------
 
 SETTINGS = {
     "`optimiser.step_size` 0.01 then, 0.02 now": ({}, {"optimiser": fs.adam(0.02)}),
-    "`optimiser.step_size` 0.01 then, LogLinear now": ({}, {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))}),
-    "`optimiser.step_size.end` 0.1 then, 0.2 now": (
-        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))}, {"optimiser": fs.adam(RAMP(0.01, 0.2, 5))},
+    "`optimiser.step_size` 0.01 then, LogLinear now": (
+        {},
+        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))},
     ),
-    "`optimiser.step_size` 0.01 then, Function now": ({}, {"optimiser": fs.adam(lambda count: 0.01)}),
-    "`optimiser.step_sizes` nothing then, inducing now": ({}, {"optimiser": fs.adam(step_sizes={"inducing": 0.1})}),
+    "`optimiser.step_size.end` 0.1 then, 0.2 now": (
+        {"optimiser": fs.adam(RAMP(0.01, 0.1, 5))},
+        {"optimiser": fs.adam(RAMP(0.01, 0.2, 5))},
+    ),
+    "`optimiser.step_size` 0.01 then, Function now": (
+        {},
+        {"optimiser": fs.adam(lambda count: 0.01)},
+    ),
+    "`optimiser.step_sizes` nothing then, inducing now": (
+        {},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
+    ),
     "`optimiser.step_sizes.inducing` 0.2 then, 0.1 now": (
-        {"optimiser": fs.adam(step_sizes={"inducing": 0.2})}, {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.2})},
+        {"optimiser": fs.adam(step_sizes={"inducing": 0.1})},
     ),
     "`optimiser.transform` softplus then, log now": ({}, {"optimiser": fs.adam(transform="log")}),
     "`optimiser.parts.0.optimiser.step_size` 0.1 then, 0.3 now": tuple(
         {"optimiser": fs.by_field(fs.adam(), {"inducing": fs.adam(size)})} for size in (0.1, 0.3)
     ),
     "`natural_step_size` None then, 0.1 now": ({}, {"natural_step_size": 0.1}),
-    "`natural_step_size` 0.1 then, 0.2 now": ({"natural_step_size": 0.1}, {"natural_step_size": 0.2}),
+    "`natural_step_size` 0.1 then, 0.2 now": (
+        {"natural_step_size": 0.1},
+        {"natural_step_size": 0.2},
+    ),
     "`jitter` 1e-06 then, 1e-05 now": ({}, {"jitter": 1e-5}),
     "`jitter` 0.001 then, 1e-06 now": ({"jitter": 1e-3}, {}),
     "`rng` 3 then, 4 now": ({}, {"rng": 4}),
-    "the optimiser moves covariance.variance then and not now": ({}, {"fixed": "covariance.variance"}),
-    "the optimiser moves covariance.variance now and not then": ({"fixed": "covariance.variance"}, {}),
-}  # fmt: skip
+    "the optimiser moves covariance.variance then and not now": (
+        {},
+        {"fixed": "covariance.variance"},
+    ),
+    "the optimiser moves covariance.variance now and not then": (
+        {"fixed": "covariance.variance"},
+        {},
+    ),
+}
 
 
 @pytest.mark.parametrize("said", SETTINGS)
@@ -198,7 +218,7 @@ def test_other_settings_are_refused_and_named(tmp_path, rng, said):
     assert_same(fs.fit(model, X, Y, steps=4, resume=path, **OPTIONS | then)[0], straight)
 
 
-def test_updates_of_an_inverse_and_random_quantities_are_compared(tmp_path, rng):
+def test_inverse_updates_and_random_quantities_are_compared(tmp_path, rng):
     model, X, Y = problem(rng)
     q = fs.Relaxed(mean=np.zeros(5), variance=np.ones(5), inverse_tril=0.5 * np.eye(5))
     model = fs.replace(model, posterior=q)
@@ -255,7 +275,7 @@ def test_what_does_not_change_the_course_may_differ(tmp_path, rng, case):
     assert info.steps == 4
 
 
-def test_a_longer_training_may_stretch_its_schedules_and_no_other(tmp_path, rng):
+def test_longer_training_extends_only_its_own_schedules(tmp_path, rng):
     model, X, Y = problem(rng)
 
     def options(total, length):
@@ -301,11 +321,11 @@ def test_jitter_that_retries_raised_is_not_what_was_asked_for(tmp_path, rng, mon
     assert again.retries == info.retries == 4
 
 
-# --- earlier versions ------------------------------------------------------------------------------------------------------
+# --- earlier versions -----------------------------------------------------------------------------
 
 
 def without(path, *names):
-    """As an earlier version wrote it: without these settings, or without any."""
+    """Rewrite a checkpoint as an earlier version wrote it: without these settings, or any."""
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(str(arrays["__fastsvgp__"]))
@@ -357,7 +377,7 @@ def test_a_setting_that_a_checkpoint_lacks_is_not_compared(tmp_path, rng):
     )
 
 
-# --- what is told of a setting ---------------------------------------------------------------------------------------------
+# --- what is told of a setting --------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -374,7 +394,7 @@ class Opaque:
 
 
 def told(value):
-    return json.loads(json.dumps(asked.settings(total=1, it=value)))
+    return json.loads(json.dumps(comparison.settings(total=1, it=value)))
 
 
 def test_values_are_compared_as_far_as_they_can_be():
@@ -382,18 +402,20 @@ def test_values_are_compared_as_far_as_they_can_be():
         Preconditioned(np.eye(2), cache={"a": 1}),
         Preconditioned(np.eye(2), cache={"b": 2}, fixed=("inducing",)),
     )
-    assert asked.differences(told(one), told(other)) == []
-    (words,) = asked.differences(told(one), told(Preconditioned(2 * np.eye(2))))
+    assert comparison.differences(told(one), told(other)) == []
+    (words,) = comparison.differences(told(one), told(Preconditioned(2 * np.eye(2))))
     assert words.startswith("`it.matrix` an array float64 (2, 2) ")
-    assert asked.differences(told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))) == [
-        "`it.rate` 0.1 then, 0.2 now"
+    assert comparison.differences(
+        told(one), told(dataclasses.replace(one, rate=np.float64(0.2)))
+    ) == ["`it.rate` 0.1 then, 0.2 now"]
+    assert comparison.differences(told(Opaque(1)), told(Opaque(2))) == []
+    assert comparison.differences(told(Opaque(1)), told(one)) == [
+        "`it` Opaque then, Preconditioned now"
     ]
-    assert asked.differences(told(Opaque(1)), told(Opaque(2))) == []
-    assert asked.differences(told(Opaque(1)), told(one)) == ["`it` Opaque then, Preconditioned now"]
-    assert asked.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
-    assert asked.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
-    assert asked.differences(told(float("nan")), told(float("nan"))) == []
-    assert asked.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
-    assert asked.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
+    assert comparison.differences(told(np.sin), told(len)) == ["`it` ufunc then, a function now"]
+    assert comparison.differences(told(functools.partial(max, 1)), told(lambda count: 1)) == []
+    assert comparison.differences(told(float("nan")), told(float("nan"))) == []
+    assert comparison.differences(told((1, 2)), told([1, 3])) == ["`it.1` 2 then, 3 now"]
+    assert comparison.differences(told(fs.RBF(1.0, 2.0)), told(fs.RBF(1.0, 3.0))) == [
         "`it.lengthscales` 2.0 then, 3.0 now"
     ]

@@ -1,4 +1,4 @@
-"""The settings and the model of a training as plain values by dotted names, and how they differ from those of another."""
+"""Settings and model structure of a training as plain values by dotted names; their differences."""
 
 import dataclasses
 
@@ -9,16 +9,16 @@ from ..records.persistence import as_json
 from ..runtime.deferred_checks import on_device
 from . import data_digests
 
-# of schedules and pauses: a longer training may stretch them
+# of schedules and pauses: a longer training can extend them
 LENGTHS = "steps", "after", "closed_form_every"
 
 
 def settings(*, total, **given):
-    """The settings of a training of ``total`` steps: arguments, or what became of them.
+    """Return the settings of a training of ``total`` steps: arguments as given or as resolved.
 
-    Records, dataclasses and named tuples are compared field by field, arrays by a digest. Of a
-    function only that it is one is compared, and of any other object its class. What is ``fixed``
-    is left out, for ``moved`` says it: the leaves that the optimiser moves.
+    Records, dataclasses and named tuples become one entry per field, and arrays a digest. A
+    function becomes "a function", any other object the name of its class. ``fixed`` is left out,
+    because ``moved``, the leaves that the optimiser moves, determines it.
     """
     found = {"steps": total}
     for name, value in given.items():
@@ -27,7 +27,7 @@ def settings(*, total, **given):
 
 
 def _plain(name, value):
-    """One value, and what is in it."""
+    """Return one value, and its fields or items."""
     value = value.item() if getattr(value, "shape", None) == () else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return {name: value}
@@ -65,9 +65,9 @@ def _plain(name, value):
 
 
 def structure(tree, name="model"):
-    """Of a model the kinds of its records, the shapes of its arrays, and its settings.
+    """Return the record types, the array shapes and the static settings of a model, by name.
 
-    A leaf that is None has no shape.
+    A leaf that is None has no entry.
     """
     found, prefix = {name: type(tree).__name__}, "" if name == "model" else f"{name}."
     for field, kind in tree._record_fields:
@@ -79,7 +79,7 @@ def _part(name, kind, value):
     if kind == "static":
         try:
             return {name: as_json(name, value)}
-        except TypeError:  # a setting that no file can hold
+        except TypeError:  # a setting that JSON cannot hold
             return {name: type(value).__name__}
     if is_record(value):
         return structure(value, name)
@@ -98,9 +98,9 @@ def _part(name, kind, value):
 
 
 def differences(then, now):
-    """In words, what ``now`` has other values of than ``then``.
+    """List in words where the values of ``now`` differ from those of ``then``.
 
-    What only one of them has is not compared.
+    Names in only one of them are not compared.
     """
     longer, words = then.get("steps") != now.get("steps"), []
     for name in now:
