@@ -271,7 +271,7 @@ def names(wrt: Any, model: Any) -> tuple[str, ...]:
 
 
 @functools.cache
-def _fields(kind):
+def _fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name, _ in kind._record_fields)
 
 

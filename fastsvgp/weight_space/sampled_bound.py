@@ -177,7 +177,8 @@ def sampled_bound_and_grad(
     parts = checked_sample(given, sample, units, dtype, control, tangent)
     scale, jitter = check.data_scale(num_data, len(X)), check.jitter_amount(jitter, dtype)
     if control is not None:
-        near = control.cross_covariance(X)
+        at_rows: Any = control
+        near = at_rows.cross_covariance(X)
     task = Task(given, X, Y, scale, wrt, tangent, control, near, jitter)
     value, bars, info = estimated(task, *parts)
     return check.result(value, given), restricted(QSGP(*bars), wrt), info
