@@ -78,7 +78,7 @@ def lengthscales_of(rows):
     distinct, shares = unique_rows.distinct(rows.X, rows.weights)
     if len(distinct) > FEW:
         return median_lengthscales(distinct, rng=0)
-    return lengthscales.medians(distinct, shares, True)
+    return lengthscales.all_pairs_lengthscales(distinct, shares, True)
 
 
 class LinearModel(Candidate):
