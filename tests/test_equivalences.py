@@ -1,4 +1,4 @@
-"""Different ways to the same number agree where theory says so, and bounds stay on their side of what they bound."""
+"""Identities of theory between results of different functions, and order of the bounds."""
 
 import numpy as np
 import pytest
@@ -239,7 +239,7 @@ def test_average_over_equal_minibatches_is_the_full_bound(posterior, rng):
 
 @every_posterior
 def test_multi_output_is_the_sum_of_single_outputs(posterior, rng):
-    """Fields with an axis of outputs are stacked; the gradients of those that all outputs share are sums too."""
+    """Fields with an axis of outputs are stacked; gradients of shared fields are sums."""
     P = 3
     p = problem(rng, "rbf")
     Y = rng.standard_normal((len(p.X), P))

@@ -1,8 +1,8 @@
-"""Public functions called with something odd, thousands of times: an answer, or an error that names the argument.
+"""Fuzzing of public functions: odd arguments give a result or an error naming the argument.
 
-Which calls are made is a function of ``FASTSVGP_TEST_SEED``. What a call may raise are errors of
-type, value or memory; anything else (AttributeError, OverflowError, RecursionError...) is a bug,
-and so is a message from which nobody learns what to change.
+``FASTSVGP_TEST_SEED`` determines the calls. A call can raise errors of type, value or memory. Any
+other error (AttributeError, OverflowError, RecursionError...) is a bug, and so is a message that
+does not say what to change.
 """
 
 import warnings
@@ -19,12 +19,12 @@ N, M, D = 9, 4, 2
 
 
 def enough(*_):
-    """Ends a training after its first step, however many were asked for."""
+    """Stop a training after its first step."""
     return True
 
 
 def cases():
-    """name: (function, good arguments); what belongs to a record is called by the name of the argument that holds it."""
+    """Return {name: (function, good arguments)}; fields go by the argument that holds them."""
     rng = np.random.default_rng(0)
     X, Y, Z = rng.standard_normal((N, D)), rng.standard_normal(N), rng.standard_normal((M, D))
     q = fs.Whitened(np.zeros(M), np.eye(M))
@@ -218,7 +218,7 @@ def cases():
 
 
 def odd(rng, good):
-    """Something that makes no sense, or just might."""
+    """Return an odd value, which can be valid."""
     array = np.asarray(good, float) if isinstance(good, np.ndarray) else np.ones((3, 2))
     holed = array.copy()
     holed.flat[0] = rng.choice([np.nan, np.inf, -np.inf])
@@ -238,7 +238,7 @@ def odd(rng, good):
 
 
 def inner(rng, record):
-    """A model with something odd in one of its leaves."""
+    """Return a model with an odd value in one of its leaves."""
     paths = [path for path, _, _ in fs.leaves(record)]
     path = paths[rng.integers(len(paths))]
     return (
@@ -248,7 +248,7 @@ def inner(rng, record):
 
 
 def tried(name, rng):
-    """One call: what was odd, the names that an error may call it by, and what came of it."""
+    """Make one call; return the odd value, the names an error can give it, and the outcome."""
     function, arguments = cases()[name]
     arguments = dict(arguments)
     key = list(arguments)[rng.integers(len(arguments))]

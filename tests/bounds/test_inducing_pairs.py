@@ -1,4 +1,4 @@
-"""Inducing inputs in two sets: for a posterior that stacks them all is as for one array, and every function hands on the pair."""
+"""Inducing inputs in two sets: a posterior that stacks them gives the results of one array."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_gradients_by_definition(rng):
     assert_gradient(definition, model, grad, rng)
 
 
-def test_one_set_alone_may_be_asked_for(rng):
+def test_the_gradient_of_one_set_is_available(rng):
     model, _, X, Y = problem(rng)
     _, whole = fs.elbo_and_grad(model, X, Y)
     for wrt in (("inducing.O",), ("inducing.Z", "posterior.mean"), ("inducing",)):
@@ -159,7 +159,7 @@ def test_float32_and_mixed_dtypes(rng):
     assert fs.elbo_and_grad(whole, X, Y)[1].inducing.Z.dtype == np.float64
 
 
-def test_what_is_no_pair_of_inducing_inputs(rng):
+def test_bad_pairs_are_refused(rng):
     model, _, X, Y = problem(rng)
     Z, O = model.inducing.Z, model.inducing.O  # noqa: E741
     for pair, error, message in (

@@ -101,7 +101,7 @@ def test_gradients_of_all_fields(rng, name, k):
 
 @pytest.mark.parametrize("name", BASES)
 def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
-    """k = m, Gaussian noise; and nowhere is it above."""
+    """k = m, Gaussian noise; it is never above."""
     X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
     model = model_of(rng, name, m, m)
     phi, S = model.basis.features(X), prior_precision(model.basis)
@@ -121,7 +121,7 @@ def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
 
 @pytest.mark.parametrize("name", BASES)
 def test_proposition_1(rng, name):
-    """The optimal diagonal of a mean field: C_ii^-2 = S_ii + (phi' phi)_ii / s2, where its gradient is zero."""
+    """Mean field: the gradient vanishes at C_ii^-2 = S_ii + (phi' phi)_ii / s2."""
     X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
     model = model_of(rng, name, m, 0)
     precision = (
@@ -151,7 +151,7 @@ def test_float32(rng, name, k):
 
 
 def test_flat_vectors_and_files(rng, tmp_path):
-    """The strict upper triangle of the first rows is no parameter."""
+    """The strict upper triangle of the first rows is not a parameter."""
     for k in (0, 3, 8):
         model = model_of(rng, "fourier", 8, k)
         vector, unravel = fs.ravel(model)
@@ -320,7 +320,7 @@ def test_bad_predictions(rng):
 @pytest.mark.parametrize("k", [0, 3, 8])
 @pytest.mark.parametrize("name", BASES)
 def test_optimal_weights(rng, name, k, monkeypatch):
-    """The mean of the exact posterior, a gradient of zero in the diagonal, and a bound that rises in each iteration."""
+    """Exact posterior mean, zero gradient in the diagonal, and a rising bound."""
     X, Y, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 0.2
     model = model_of(rng, name, 8, k)
     monkeypatch.setattr(optimal_weights, "ROWS", 5)
@@ -355,7 +355,7 @@ def test_optimal_weights(rng, name, k, monkeypatch):
     np.testing.assert_allclose(part.posterior.diagonal, expected[k:] ** -0.5, rtol=1e-10)
 
 
-def test_optimal_weights_end_when_they_are_told_to(rng):
+def test_optimal_weights_stop_at_the_iteration_limit(rng):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, "fourier", 8, 1)
     for stop in (1, 3):
