@@ -457,17 +457,17 @@ BAD = [
     (
         changed(3, -0.5),
         ValueError,
-        "`weights` must be zero or more, and finite; got -0.5 at index 3; a target that is",
+        "`weights` must be zero or more, and finite; got -0.5 at index 3; give the weight 0",
     ),
     (
         changed(3, np.nan),
         ValueError,
-        "`weights` must be zero or more, and finite; got nan at index 3; a target",
+        "`weights` must be zero or more, and finite; got nan at index 3; give the weight",
     ),
     (
         changed(3, np.inf),
         ValueError,
-        "`weights` must be zero or more, and finite; got inf at index 3; a target",
+        "`weights` must be zero or more, and finite; got inf at index 3; give the weight",
     ),
     (
         np.zeros(B),
@@ -529,7 +529,7 @@ def test_functions_without_weights_refuse_them(rng):
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
     with pytest.raises(
         ValueError,
-        match=r"`weights` of shape \(23, 2\): .* give \(23,\), or an SGPR for each output",
+        match=r"`weights` has shape \(23, 2\), .* give \(23,\), one SGPR per output",
     ):
         fs.collapsed_bound_and_grad(sgpr, X, Y, weights=np.ones_like(Y))
     column = fs.collapsed_bound(sgpr, X, Y[:, :1], weights=w[:, None])
