@@ -28,7 +28,7 @@ def lower(W):
     return np.tril(W)
 
 
-# --- the definitions --------------------------------------------------------------------------------------------------
+# --- the definitions ------------------------------------------------------------------------------
 
 
 @every_covariance
@@ -45,11 +45,14 @@ def test_elbo_is_its_definition_for_both_posteriors(name, rng):
 
 
 LIKELIHOODS = {
-    "bernoulli_logit": (fs.BernoulliLogit(), lambda y: lambda f: special.log_expit((2 * y - 1) * f), 20),
-    "bernoulli_probit": (fs.BernoulliProbit(), lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
+    "bernoulli_logit": (fs.BernoulliLogit(), lambda y: lambda f: special.log_expit((2 * y - 1) * f),
+                        20),
+    "bernoulli_probit": (fs.BernoulliProbit(),
+                         lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
     "student_t": (
         fs.StudentT(scale=0.7, df=4.0),
-        lambda y: lambda f: special.gammaln(2.5) - special.gammaln(2.0) - 0.5 * np.log(4 * np.pi) - np.log(0.7)
+        lambda y: lambda f: special.gammaln(2.5) - special.gammaln(2.0)
+        - 0.5 * np.log(4 * np.pi) - np.log(0.7)
         - 2.5 * np.log1p(((y - f) / 0.7) ** 2 / 4),
         20,
     ),
@@ -88,7 +91,7 @@ def test_collapsed_bound_is_its_definition(name, rng):
     )
 
 
-# --- one bound against another ----------------------------------------------------------------------------------------
+# --- one bound against another --------------------------------------------------------------------
 
 
 @every_covariance
@@ -187,7 +190,7 @@ def test_every_bound_stays_below_the_evidence(case, posterior):
     assert bound <= evidence + 1e-9 * abs(evidence)
 
 
-# --- sums over data ---------------------------------------------------------------------------------------------------
+# --- sums over data -------------------------------------------------------------------------------
 
 
 def add(records):
@@ -276,7 +279,7 @@ def test_multi_output_is_the_sum_of_single_outputs(posterior, rng):
         close(cov, np.stack([c for _, c in alone], axis=0 if full_cov else 1))
 
 
-# --- mean functions ---------------------------------------------------------------------------------------------------
+# --- mean functions -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
@@ -307,7 +310,7 @@ def test_a_mean_function_shifts_targets_and_predictions(mean, posterior, rng):
     )
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @every_posterior

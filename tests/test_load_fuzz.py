@@ -149,7 +149,9 @@ def test_headers_nested_without_end(tmp_path, members, depth):
 
 HEADERS = [{"descr": descr, "fortran_order": order, "shape": shape}
            for descr in ("<f8", "|O", "<U9", "<M8[s]", "|V0", "<c16", "no type", [("a", "<f8")])
-           for order in (False, 3) for shape in ((), (2,), (-1,), (2**62, 2), (0, 2**62), "12", (1.5,), None)]  # fmt: skip
+           for order in (False,
+                         3) for shape in ((), (2,), (-1,), (2**62, 2), (0, 2**62), "12", (1.5,),
+                                          None)]  # fmt: skip
 
 
 def test_members_of_any_kind(tmp_path, members, rng):

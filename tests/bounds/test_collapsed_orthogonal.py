@@ -1,4 +1,4 @@
-"""SOLVE-GP's collapsed bounds by their definitions, their gradients, and the SVGP that attains them."""
+"""Collapsed bounds of SOLVE-GP by definition, their gradients, and the optimal SVGP."""
 
 import numpy as np
 import pytest

@@ -298,7 +298,8 @@ def _fit_one_step(model, X, Y, **options):
     return fs.fit(model, X, Y, steps=1, **options)
 
 
-@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step, _fit_one_step, fs.predict_f,
+@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step,
+                                  _fit_one_step, fs.predict_f,
                                   fs.predict_y, _predict_joint])  # fmt: skip
 def test_the_warning_of_clamped_variances_names_the_callers_line(call):
     Z = np.array([[0.0], [1.0], [2.0]])

@@ -101,8 +101,10 @@ def test_the_gradient_of_one_set_is_available(rng):
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_predictions_and_natural_steps(rng, batch):
     model, stacked, X, Y = problem(rng, batch=batch)
-    for predict in (fs.predict_f, fs.predict_y, lambda *a, **s: fs.predict_f(*a, full_cov=True, **s),
-                    lambda *a, **s: [fs.sample_f(*a, 3, rng=1, **s), fs.predict_log_density(*a, Y, **s)]):  # fmt: skip
+    for predict in (fs.predict_f, fs.predict_y, lambda *a,
+                    **s: fs.predict_f(*a, full_cov=True, **s),
+                    lambda *a, **s: [fs.sample_f(*a, 3, rng=1, **s),
+                                     fs.predict_log_density(*a, Y, **s)]):  # fmt: skip
         for ours, theirs in zip(
             predict(model, X, jitter=JITTER), predict(stacked, X, jitter=JITTER), strict=True
         ):
@@ -164,14 +166,18 @@ def test_bad_pairs_are_refused(rng):
     Z, O = model.inducing.Z, model.inducing.O  # noqa: E741
     for pair, error, message in (
         (fs.InducingPair(Z, O[:, :1]), ValueError,
-         r"`inducing.O` must have shape \(M, D\) with M and D > 0, D the 2 columns of the first set, got \(3, 1\)"),
+         r"`inducing.O` must have shape \(M, D\) with M and D > 0, "
+         r"D the 2 columns of the first set, got \(3, 1\)"),
         (fs.InducingPair(Z, O[:0]), ValueError, r"`inducing.O` must have shape .* got \(0, 2\)"),
-        (fs.InducingPair(Z[:, 0], O), ValueError, r"`inducing.Z` must have shape \(M, D\) with M and D > 0, got \(5,\)"),
-        (fs.InducingPair(Z, None), TypeError, "`inducing.O` is None where a number or an array must be"),
+        (fs.InducingPair(Z[:, 0], O), ValueError,
+         r"`inducing.Z` must have shape \(M, D\) with M and D > 0, got \(5,\)"),
+        (fs.InducingPair(Z, None), TypeError,
+         "`inducing.O` is None where a number or an array must be"),
         (fs.InducingPair(Z, np.full((M2, D), np.nan)), ValueError, "`inducing.O` contains nan"),
         (fs.InducingPair(Z, "three"), TypeError, "`inducing.O` must hold real numbers"),
         (fs.InducingPair(Z, O[:2]), ValueError, r"`posterior` has mean \(8,\)"),
-        (np.vstack([Z, O]), TypeError, "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
+        (np.vstack([Z, O]), TypeError,
+         "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
          r"takes 2: a record such as fastsvgp.InducingPair\(Z, O\)"),
     ):  # fmt: skip
         for call in (

@@ -355,14 +355,20 @@ def test_bad_draws_and_bad_samples(rng):
         fs.replace(model, likelihood=fs.BernoulliLogit()),
     )
     for one, bad, options, error, said in (
-        (model, {"columns": np.array([6])}, {}, ValueError, "`sample.columns` names 6, but C has 6 columns, from 0"),
-        (model, {"columns": np.array([0.0])}, {}, TypeError, "`sample.columns` must hold one or more whole numbers"),
-        (model, {"weight_columns": -1.0}, {}, ValueError, "`sample.weight_columns` must be positive"),
+        (model, {"columns": np.array([6])}, {}, ValueError,
+         "`sample.columns` names 6, but C has 6 columns, from 0"),
+        (model, {"columns": np.array([0.0])}, {}, TypeError,
+         "`sample.columns` must hold one or more whole numbers"),
+        (model, {"weight_columns": -1.0}, {}, ValueError,
+         "`sample.weight_columns` must be positive"),
         (model, {"j": None}, {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
-        (fs.replace(logit, posterior=problem(rng, "fourier", 0, fs.Gaussian(0.2))[0].posterior), {"j": None}, {}, ValueError,
+        (fs.replace(logit, posterior=problem(rng, "fourier", 0, fs.Gaussian(0.2))[0].posterior),
+         {"j": None}, {}, ValueError,
          "`sample` has no j, needed for columns"),
-        (logit, {}, {"tangent": 1.0}, ValueError, "`tangent` is for the reduced estimators, and `sample` has columns"),
-        (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError, "`control` is for the reduced estimators"),
+        (logit, {}, {"tangent": 1.0}, ValueError,
+         "`tangent` is for the reduced estimators, and `sample` has columns"),
+        (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError,
+         "`control` is for the reduced estimators"),
     ):  # fmt: skip
         with pytest.raises(error, match=said):
             fs.sampled_bound_and_grad(one, X, (Y > 0) * 1.0, sample._replace(**bad), **options)

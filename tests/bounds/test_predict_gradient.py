@@ -222,7 +222,8 @@ def test_at_inducing_inputs(rng, posterior):
 
 
 @pytest.mark.parametrize("bar, P, error, said", [
-    (np.ones(6), None, ValueError, r"must have the shape \(7,\) of the `(mean|var)` whose cotangent it is, got \(6,\)"),
+    (np.ones(6), None, ValueError,
+     r"must have the shape \(7,\) of the `(mean|var)` whose cotangent it is, got \(6,\)"),
     (np.ones((7, 1)), None, ValueError, r"shape \(7,\).*got \(7, 1\)"),
     (np.ones((2, 7)), 2, ValueError, r"shape \(7, 2\).*got \(2, 7\)"),
     (1.0, None, ValueError, r"shape \(7,\).*got \(\)"),

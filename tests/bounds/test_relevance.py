@@ -188,7 +188,8 @@ def test_removed_functions_do_not_change_the_bound(rng):
 @pytest.mark.parametrize("keep, error, said", [
     ([], ValueError, "`keep` names no function"),
     (np.zeros(5, bool), ValueError, "`keep` names no function"),
-    (np.ones(4, bool), ValueError, r"`keep` is a mask of shape \(4,\), but there are 5 functions: use \(5,\)"),
+    (np.ones(4, bool), ValueError,
+     r"`keep` is a mask of shape \(4,\), but there are 5 functions: use \(5,\)"),
     ([0, 5], ValueError, "`keep` names function 5, and there are 5, from 0"),
     ([-1, 2], ValueError, "`keep` names function -1"),
     ([1, 3, 1], ValueError, "`keep` names function 1 more than once"),

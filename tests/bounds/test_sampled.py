@@ -163,8 +163,10 @@ def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
 
 
 @pytest.mark.parametrize("likelihood, k, wrt, control, sweeps", [
-    (fs.Gaussian(variance=0.2), 0, "posterior", False, 3), (fs.Gaussian(variance=0.2), 2, None, False, 3),
-    (fs.Gaussian(variance=0.2), 2, None, True, 5), (fs.Gaussian(variance=0.2), 0, "likelihood", False, 2),
+    (fs.Gaussian(variance=0.2), 0, "posterior", False, 3),
+    (fs.Gaussian(variance=0.2), 2, None, False, 3),
+    (fs.Gaussian(variance=0.2), 2, None, True, 5),
+    (fs.Gaussian(variance=0.2), 0, "likelihood", False, 2),
     (fs.BernoulliLogit(), 0, None, False, 4),
 ])  # fmt: skip
 def test_how_often_features_are_made(rng, likelihood, k, wrt, control, sweeps, monkeypatch):
@@ -577,13 +579,19 @@ def test_bad_draws(rng):
 
 
 @pytest.mark.parametrize("sample, options, error, said", [
-    (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError, "`sample.i` names 3, but the basis has 3 units"),
+    (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError,
+     "`sample.i` names 3, but the basis has 3 units"),
     (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
-    (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive, got 0$"),
-    (fs.BasisSample(FIRST, SECOND, weight_j=np.ones((1, 2))), {}, ValueError, r"`sample.weight_j` must be a number or have"),
-    (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError, "`sample.weight_j`"),
+    (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError,
+     "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(np.array([], int), SECOND), {}, TypeError,
+     "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError,
+     "`sample.weight_i` must be positive, got 0$"),
+    (fs.BasisSample(FIRST, SECOND, weight_j=np.ones((1, 2))), {}, ValueError,
+     r"`sample.weight_j` must be a number or have"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError,
+     "`sample.weight_j`"),
     (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
     (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
     (fs.BasisSample(FIRST, SECOND), {"wrt": "basis.nothing"}, ValueError, "`wrt` names"),

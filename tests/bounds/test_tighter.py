@@ -160,7 +160,7 @@ def test_small_noise_in_float32(rng, noise):
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_small_noise_in_float64(rng, ratio):
-    """The bound stays below the log marginal likelihood; both are compared with extended precision."""
+    """The bound stays below the log marginal likelihood; both against extended precision."""
     sgpr, X, Y = smooth(rng, 20, 150, 1.0, 1 / ratio)
     wide = fs.tree_map(extended, sgpr), extended(X), extended(Y)
     K = definitions.covariances.matrix(wide[0].covariance, wide[1], wide[1])

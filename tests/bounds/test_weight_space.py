@@ -176,13 +176,18 @@ X3, Y3 = np.zeros((3, 2)), np.zeros(3)
     ({"basis.num_features": 0}, "`num_features` must be an even number"),
     ({"basis.seed": -1}, "`seed` must be a whole number"),
     ({"basis.seed": 1.5}, "`seed` must be a whole number"),
-    ({"basis.covariance": fs.Linear(1.0)}, "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
+    ({"basis.covariance": fs.Linear(1.0)},
+     "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
     ({"basis.covariance": fs.RBF(1.0, np.ones(3))}, "lengthscales"),
-    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))}, r"`basis.inducing` must have shape \(m, 2\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))}, r"`basis.precision` must have shape \(8,\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))}, "`basis.precision` must be positive"),
+    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))},
+     r"`basis.inducing` must have shape \(m, 2\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))},
+     r"`basis.precision` must have shape \(8,\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))},
+     "`basis.precision` must be positive"),
     ({"basis": fs.RBF()}, "`basis` of the model must be"),
-    ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))}, "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
+    ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))},
+     "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
     ({"posterior.mean": np.zeros((2, 8))}, "one output"),
     ({"posterior.columns": np.ones((8, 9))}, "k from 0 to 8 dense columns"),
     ({"posterior.columns": np.ones(8)}, r"`posterior.columns` must have shape \(m, k\)"),
@@ -216,7 +221,8 @@ def test_inducing_inputs_twice_are_named(rng):
 def test_bad_data(rng):
     model = model_of(rng, "fourier", 8, 2)
     for X, Y, said in (
-        (X3[:, 0], Y3, "`X` must have shape"), (X3, Y3[:2], "`Y` must have one row"), (X3, np.zeros((3, 2)), "`Y` has shape"),
+        (X3[:, 0], Y3, "`X` must have shape"), (X3, Y3[:2], "`Y` must have one row"),
+        (X3, np.zeros((3, 2)), "`Y` has shape"),
         (X3 + np.nan, Y3, "`X`"), (X3, Y3 + np.inf, "`Y`"), (X3[:0], Y3[:0], "empty"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
@@ -229,7 +235,7 @@ def test_bad_data(rng):
         fs.elbo(model, X3, Y3)
 
 
-# --- predictions --------------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [0, 3, 8])
@@ -314,7 +320,7 @@ def test_bad_predictions(rng):
             call()
 
 
-# --- optimal weights ----------------------------------------------------------------------------------------------------------
+# --- optimal weights ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [0, 3, 8])
