@@ -254,7 +254,8 @@ def random_names(requested, posterior):
 
 def names(wrt: Any, model: Any) -> tuple[str, ...]:
     """Check ``wrt`` and return it as a tuple of dotted paths; ``None`` gives all fields."""
-    fields = _fields(type(model))
+    kind: Any = type(model)
+    fields = _fields(kind)
     if wrt is None:
         return fields
     wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
