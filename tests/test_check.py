@@ -5,6 +5,7 @@ import pytest
 from support.small_models import X, Y, good, relaxed
 
 import fastsvgp as fs
+from fastsvgp import check
 
 NAN = np.where(np.arange(10).reshape(5, 2) == 3, np.nan, X)
 
@@ -117,6 +118,19 @@ def test_large_finite_fields_are_accepted(rng):
     """Numbers whose sum overflows."""
     model = fs.replace_at(good(rng), "covariance.lengthscales", np.full(2, 1.7e308))
     assert np.isfinite(fs.elbo(model, X, Y))
+
+
+def test_casts_are_those_of_each_model(rng):
+    """One sequence of dtypes, as one leaf with an array and as two leaves."""
+    x, ints, lone = rng.standard_normal(3), np.arange(1, 4), np.float32(0.5)
+    for _ in range(2):
+        alone, dtype = check.parameters(fs.ConstantMean(x), ints)
+        assert alone.value is x and dtype == np.float64
+        both, dtype = check.parameters(fs.LinearMean(x, ints))
+        assert both.bias.dtype == dtype == np.float64
+        for value, expected in ((lone, np.float32), (0.5, np.float64), (np.array(0.5), np.float64)):
+            found, dtype = check.parameters(fs.ConstantMean(value))
+            assert type(found.value) is expected and dtype == expected
 
 
 LABELS = [  # likelihood, P, labels, message
