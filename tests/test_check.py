@@ -196,7 +196,7 @@ def test_empty_data_are_refused(rng):
     value, _ = fs.elbo_and_grad_from_blocks(
         empty, m.posterior, m.likelihood, Y[:0], num_data=7, jitter=0.0
     )
-    # the KL term alone
+    # only the KL term
     np.testing.assert_allclose(value, -0.5 * np.sum(m.posterior.mean**2), rtol=1e-14)
 
 

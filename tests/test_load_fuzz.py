@@ -18,7 +18,7 @@ import fastsvgp as fs
 from fastsvgp import records
 
 FILES = 300  # of each kind
-MEMORY = 2**22  # bytes, and so many for each of the file's
+MEMORY = 2**22  # bytes, in addition to eight per byte of the file
 
 
 def model():

@@ -32,7 +32,7 @@ IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/di
     if module != "distributed"
     for name in sorted(names)
 ]
-# for want of a device, and of a folder that the command line wrote
+# these need a device, or a folder written by the command line
 NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}
 
 

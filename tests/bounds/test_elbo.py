@@ -264,7 +264,7 @@ def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng, posterior):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
-def test_integer_inputs_become_float64_and_python_numbers_are_weak(rng):
+def test_integers_become_float64_and_python_numbers_are_weak(rng):
     model, X, Y, _ = full_problem(rng, dtype=np.float32)
     _, grad = fs.elbo_and_grad(model, X, Y)
     assert grad.covariance.variance.dtype == np.float32  # variance is a Python float

@@ -185,7 +185,7 @@ def test_inputs_at_inducing_inputs_are_no_trouble(rng, posterior, covariance):
 
 
 @each_posterior
-def test_dtypes(rng, posterior):
+def test_dtypes_of_the_gradient_in_the_inputs(rng, posterior):
     model, X, Y, random = full_problem(
         rng, posterior, dtype=np.float32, mean="linear", covariance="tree"
     )

@@ -191,7 +191,7 @@ def test_a_pass_is_begun_once(rng, monkeypatch):
 
 
 @each
-def test_dtypes(rng, posterior):
+def test_dtypes_of_the_pullback(rng, posterior):
     model, Xs = problem(rng, posterior, dtype=np.float32, mean="linear", covariance="tree")
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
     bars = rng.standard_normal((2, *mean.shape))
