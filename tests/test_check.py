@@ -5,6 +5,7 @@ import pytest
 from support.small_models import X, Y, good, relaxed
 
 import fastsvgp as fs
+from fastsvgp import check
 
 NAN = np.where(np.arange(10).reshape(5, 2) == 3, np.nan, X)
 
@@ -119,6 +120,19 @@ def test_large_finite_fields_are_accepted(rng):
     assert np.isfinite(fs.elbo(model, X, Y))
 
 
+def test_casts_are_those_of_each_model(rng):
+    """One sequence of dtypes, as one leaf with an array and as two leaves."""
+    x, ints, lone = rng.standard_normal(3), np.arange(1, 4), np.float32(0.5)
+    for _ in range(2):
+        alone, dtype = check.parameters(fs.ConstantMean(x), ints)
+        assert alone.value is x and dtype == np.float64
+        both, dtype = check.parameters(fs.LinearMean(x, ints))
+        assert both.bias.dtype == dtype == np.float64
+        for value, expected in ((lone, np.float32), (0.5, np.float64), (np.array(0.5), np.float64)):
+            found, dtype = check.parameters(fs.ConstantMean(value))
+            assert type(found.value) is expected and dtype == expected
+
+
 LABELS = [  # likelihood, P, labels, message
     (fs.BernoulliProbit(), None, np.array([0, 1, -1, 1, 0]), "`Y`"),
     (fs.RobustMax(num_classes=4), 4, np.array([0, 1, 4, 1, 0]), "`Y`"),
@@ -182,7 +196,7 @@ def test_empty_data_are_refused(rng):
     value, _ = fs.elbo_and_grad_from_blocks(
         empty, m.posterior, m.likelihood, Y[:0], num_data=7, jitter=0.0
     )
-    # the KL term alone
+    # only the KL term
     np.testing.assert_allclose(value, -0.5 * np.sum(m.posterior.mean**2), rtol=1e-14)
 
 

@@ -32,7 +32,7 @@ def test_near_zero_pivots_are_refused_without_jitter(rng, posterior, dtype):
             posterior(np.ones(8, dtype), np.eye(8, dtype=dtype)),
             fs.Gaussian(dtype(0.1)),
         )
-        # distinct ones are well apart
+        # distinct inputs are well separated
         assert np.isfinite(fs.elbo(model, X.astype(dtype), Y.astype(dtype), jitter=0.0))
         Z = Z.copy()
         Z[5] = Z[2]

@@ -1,4 +1,4 @@
-"""Different ways to the same number agree where theory says so, and bounds stay on their side of what they bound."""
+"""Identities of theory between results of different functions, and order of the bounds."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def lower(W):
     return np.tril(W)
 
 
-# --- the definitions --------------------------------------------------------------------------------------------------
+# --- the definitions ------------------------------------------------------------------------------
 
 
 @every_covariance
@@ -45,11 +45,14 @@ def test_elbo_is_its_definition_for_both_posteriors(name, rng):
 
 
 LIKELIHOODS = {
-    "bernoulli_logit": (fs.BernoulliLogit(), lambda y: lambda f: special.log_expit((2 * y - 1) * f), 20),
-    "bernoulli_probit": (fs.BernoulliProbit(), lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
+    "bernoulli_logit": (fs.BernoulliLogit(), lambda y: lambda f: special.log_expit((2 * y - 1) * f),
+                        20),
+    "bernoulli_probit": (fs.BernoulliProbit(),
+                         lambda y: lambda f: special.log_ndtr((2 * y - 1) * f), 20),
     "student_t": (
         fs.StudentT(scale=0.7, df=4.0),
-        lambda y: lambda f: special.gammaln(2.5) - special.gammaln(2.0) - 0.5 * np.log(4 * np.pi) - np.log(0.7)
+        lambda y: lambda f: special.gammaln(2.5) - special.gammaln(2.0)
+        - 0.5 * np.log(4 * np.pi) - np.log(0.7)
         - 2.5 * np.log1p(((y - f) / 0.7) ** 2 / 4),
         20,
     ),
@@ -88,11 +91,11 @@ def test_collapsed_bound_is_its_definition(name, rng):
     )
 
 
-# --- one bound against another ----------------------------------------------------------------------------------------
+# --- one bound against another --------------------------------------------------------------------
 
 
 @every_covariance
-def test_elbo_at_the_optimal_q_is_the_collapsed_bound_and_below_the_evidence(name, rng):
+def test_elbo_at_the_optimal_q_is_the_collapsed_bound(name, rng):
     p = problem(rng, name)
     bound, bound_grad = fs.collapsed_bound_and_grad(p.sgpr(), p.X, p.y, jitter=JITTER)
     model = fs.optimal_svgp(p.sgpr(), p.X, p.y, jitter=JITTER)
@@ -187,7 +190,7 @@ def test_every_bound_stays_below_the_evidence(case, posterior):
     assert bound <= evidence + 1e-9 * abs(evidence)
 
 
-# --- sums over data ---------------------------------------------------------------------------------------------------
+# --- sums over data -------------------------------------------------------------------------------
 
 
 def add(records):
@@ -239,7 +242,7 @@ def test_average_over_equal_minibatches_is_the_full_bound(posterior, rng):
 
 @every_posterior
 def test_multi_output_is_the_sum_of_single_outputs(posterior, rng):
-    """Fields with an axis of outputs are stacked; the gradients of those that all outputs share are sums too."""
+    """Fields with an axis of outputs are stacked; gradients of shared fields are sums."""
     P = 3
     p = problem(rng, "rbf")
     Y = rng.standard_normal((len(p.X), P))
@@ -276,7 +279,7 @@ def test_multi_output_is_the_sum_of_single_outputs(posterior, rng):
         close(cov, np.stack([c for _, c in alone], axis=0 if full_cov else 1))
 
 
-# --- mean functions ---------------------------------------------------------------------------------------------------
+# --- mean functions -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
@@ -307,7 +310,7 @@ def test_a_mean_function_shifts_targets_and_predictions(mean, posterior, rng):
     )
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @every_posterior

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, what killed processes leave behind, and locks that end with their process."""
+"""Atomic writes, leftovers of killed processes, and lock files."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def write(path, content, **options):
 
 @contextmanager
 def busy(program, path):
-    """A process that runs a program until it is killed; it has printed a line, and waits."""
+    """Start a process that prints a line and then waits until it is killed."""
     command = [
         sys.executable,
         "-c",
@@ -52,7 +52,7 @@ sys.stdin.read()
 """
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
+def test_leftovers_go_and_files_of_living_processes_stay(tmp_path):
     path = tmp_path / "c.npz"
     others = [
         ".c.npz.backup01",
@@ -72,7 +72,7 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_
     files.clear_leftovers(tmp_path / "no" / "such" / "folder")
 
 
-def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_temporary_file_removed_before_its_lock_is_made_again(tmp_path, monkeypatch):
     plain, waited = files._lock, []
 
     def slow(handle, wait=False):
@@ -90,7 +90,7 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path
     )
 
 
-def test_what_was_there_is_kept_once_the_new_file_is_whole(tmp_path, monkeypatch):
+def test_the_old_file_is_kept_once_the_new_file_is_complete(tmp_path, monkeypatch):
     path = tmp_path / "a"
 
     def kept(path):
@@ -138,7 +138,7 @@ def test_without_locks_files_are_written_and_nothing_is_removed(tmp_path, monkey
     assert sorted(os.listdir(tmp_path)) == [".a.abcdefgh.part", "a"]
 
 
-def test_numbers_are_no_paths():
+def test_numbers_are_refused_as_paths():
     for wrong in (1, True, None, 2.5, ["a"]):
         with pytest.raises(TypeError, match=r"`x` must be a path \(text or os.PathLike\), got "):
             files.as_path("`x`", wrong)

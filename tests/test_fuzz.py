@@ -1,8 +1,8 @@
-"""Public functions called with something odd, thousands of times: an answer, or an error that names the argument.
+"""Fuzzing of public functions: odd arguments give a result or an error naming the argument.
 
-Which calls are made is a function of ``FASTSVGP_TEST_SEED``. What a call may raise are errors of
-type, value or memory; anything else (AttributeError, OverflowError, RecursionError...) is a bug,
-and so is a message from which nobody learns what to change.
+``FASTSVGP_TEST_SEED`` determines the calls. A call can raise errors of type, value or memory. Any
+other error (AttributeError, OverflowError, RecursionError...) is a bug, and so is a message that
+does not say what to change.
 """
 
 import warnings
@@ -19,12 +19,12 @@ N, M, D = 9, 4, 2
 
 
 def enough(*_):
-    """Ends a training after its first step, however many were asked for."""
+    """Stop a training after its first step."""
     return True
 
 
 def cases():
-    """name: (function, good arguments); what belongs to a record is called by the name of the argument that holds it."""
+    """Return {name: (function, good arguments)}; fields go by the argument that holds them."""
     rng = np.random.default_rng(0)
     X, Y, Z = rng.standard_normal((N, D)), rng.standard_normal(N), rng.standard_normal((M, D))
     q = fs.Whitened(np.zeros(M), np.eye(M))
@@ -66,7 +66,8 @@ def cases():
     sums = dict(bound, model=relaxed, probes=2)
     A, L = np.eye(M) + 0.1, np.eye(M)
     on_patches = fs.ConvolutionalLayer(
-        fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)), fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
+        fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)),
+        fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
         image_shape=(3, 3), patch_shape=(2, 2),
     )  # fmt: skip
     maps = fs.DeepGP(
@@ -77,52 +78,76 @@ def cases():
         "elbo": (fs.elbo, sums),
         "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
         "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing", inputs=False)),
-        "likelihood_direction": (fs.likelihood_direction, dict(bound, model=relaxed, wrt="posterior")),
-        "kl_term_and_grad": (fs.kl_term_and_grad, dict(model=relaxed, jitter=1e-6, wrt=None, probes=2, rng=0)),
+        "likelihood_direction": (fs.likelihood_direction,
+                                 dict(bound, model=relaxed, wrt="posterior")),
+        "kl_term_and_grad": (fs.kl_term_and_grad,
+                             dict(model=relaxed, jitter=1e-6, wrt=None, probes=2, rng=0)),
         "elbo_and_grad_from_blocks": (
             fs.elbo_and_grad_from_blocks,
-            dict(blocks=blocks, posterior=q, likelihood=model.likelihood, Y=Y, num_data=None, jitter=None, rng=None),
+            dict(blocks=blocks, posterior=q, likelihood=model.likelihood, Y=Y, num_data=None,
+                 jitter=None, rng=None),
         ),
-        "predict_from_blocks": (fs.predict_from_blocks, dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
+        "predict_from_blocks": (fs.predict_from_blocks,
+                                dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
         "natural_update": (fs.natural_update, dict(posterior=q, posterior_bar=q, step_size=0.3)),
-        "elbo_and_grad of layers": (fs.elbo_and_grad, dict(bound, model=deep, wrt=("layers.1.covariance",), num_samples=2)),
-        "elbo of layers at draws": (fs.elbo, dict(model=deep, X=X, Y=Y, draws=draws, num_data=20.0)),
-        "natural_step of layers": (fs.natural_step, dict(bound, model=deep, step_size=0.3, monotone=False)),
+        "elbo_and_grad of layers": (fs.elbo_and_grad,
+                                    dict(bound, model=deep, wrt=("layers.1.covariance",),
+                                         num_samples=2)),
+        "elbo of layers at draws": (fs.elbo,
+                                    dict(model=deep, X=X, Y=Y, draws=draws, num_data=20.0)),
+        "natural_step of layers": (fs.natural_step,
+                                   dict(bound, model=deep, step_size=0.3, monotone=False)),
         "predict_log_density of layers": (
-            fs.predict_log_density, dict(model=deep, Xs=X, Ys=Y, num_samples=4, rng=0, chunk_size=3),
+            fs.predict_log_density, dict(model=deep, Xs=X, Ys=Y, num_samples=4, rng=0,
+                                         chunk_size=3),
         ),
-        "sample_f of layers": (fs.sample_f, dict(model=deep, Xs=X, num_samples=2, rng=0, jitter=1e-6)),
+        "sample_f of layers": (fs.sample_f,
+                               dict(model=deep, Xs=X, num_samples=2, rng=0, jitter=1e-6)),
         "deep_gp": (
             fs.deep_gp,
-            dict(X=X, likelihood=model.likelihood, num_layers=2, M=M, width=1, covariance=fs.RBF, posterior=fs.Whitened, rng=0),
+            dict(X=X, likelihood=model.likelihood, num_layers=2, M=M, width=1, covariance=fs.RBF,
+                 posterior=fs.Whitened, rng=0),
         ),
         "pca_mean": (fs.pca_mean, dict(X=X, P=1, rng=0, subset=9)),
-        "natural_step_and_grad": (fs.natural_step_and_grad, dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
+        "natural_step_and_grad": (fs.natural_step_and_grad,
+                                  dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
-        "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
+        "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad,
+                                     dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
         "optimal_svgp": (fs.optimal_svgp, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
-        "predict_f": (fs.predict_f, dict(model=model, Xs=X, full_cov=False, jitter=None, chunk_size=3)),
+        "predict_f": (fs.predict_f, dict(model=model, Xs=X, full_cov=False, jitter=None,
+                                         chunk_size=3)),
         "predict_f_and_vjp": (fs.predict_f_and_vjp, dict(model=model, Xs=X, jitter=None)),
         "predict_y": (fs.predict_y, dict(model=model, Xs=X, jitter=None, chunk_size=3)),
-        "predict_log_density": (fs.predict_log_density, dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
+        "predict_log_density": (fs.predict_log_density,
+                                dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
         "sample_f": (fs.sample_f, dict(model=model, Xs=X, num_samples=2, rng=0, jitter=None)),
-        "ravel": (fs.ravel, dict(model=model, unconstrained=True, fixed=("inducing",), transform="log")),
-        "elbo_and_grad of images": (fs.elbo_and_grad, dict(bound, model=of_images, X=images, inputs=True)),
-        "extract_patches": (fs.extract_patches, dict(X=images, image_shape=(3, 2, 1), patch_shape=(2, 2), stride=1)),
-        "patch_inducing": (fs.patch_inducing, dict(X=images, M=M, covariance=of_images.covariance, rng=0)),
+        "ravel": (fs.ravel, dict(model=model, unconstrained=True, fixed=("inducing",),
+                                 transform="log")),
+        "elbo_and_grad of images": (fs.elbo_and_grad,
+                                    dict(bound, model=of_images, X=images, inputs=True)),
+        "extract_patches": (fs.extract_patches,
+                            dict(X=images, image_shape=(3, 2, 1), patch_shape=(2, 2), stride=1)),
+        "patch_inducing": (fs.patch_inducing,
+                           dict(X=images, M=M, covariance=of_images.covariance, rng=0)),
         "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
         "greedy_variance_inducing": (
-            fs.greedy_variance_inducing, dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
+            fs.greedy_variance_inducing,
+            dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
         ),
-        "elbo_and_grad of two sets": (fs.elbo_and_grad, dict(bound, model=two, wrt=("inducing.O",))),
+        "elbo_and_grad of two sets": (fs.elbo_and_grad,
+                                      dict(bound, model=two, wrt=("inducing.O",))),
         "elbo_and_grad of weights": (fs.elbo_and_grad, dict(bound, model=wide, sampled=2)),
-        "collapsed_bound_and_grad of two sets": (fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
-        "tighter_bound_and_grad": (fs.tighter_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
+        "collapsed_bound_and_grad of two sets": (
+            fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
+        "tighter_bound_and_grad": (fs.tighter_bound_and_grad,
+                                   dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
         "convert": (fs.convert, dict(model=model, kind=fs.AbsorbedDualSites, jitter=None)),
         "em": (
             fs.em,
-            dict(shared, rounds=1, e_limit=1, m_iterations=1, e_tolerance=0.1, step_size=0.5, optimiser=None, fixed=(),
+            dict(shared, rounds=1, e_limit=1, m_iterations=1, e_tolerance=0.1, step_size=0.5,
+                 optimiser=None, fixed=(),
                  tolerance=0.1, callback=None),
         ),
         "natural_steps": (
@@ -130,115 +155,154 @@ def cases():
             dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
         ),
         "site_bound_and_grad": (fs.site_bound_and_grad, dict(shared, model=sites, wrt=("sites",))),
-        "site_bound_and_grad of all data": (fs.site_bound_and_grad, dict(shared, model=full, wrt=("covariance",))),
+        "site_bound_and_grad of all data": (fs.site_bound_and_grad,
+                                            dict(shared, model=full, wrt=("covariance",))),
         "site_bound_terms": (fs.site_bound_terms, dict(shared, model=sites)),
         "site_bound_terms of all data": (fs.site_bound_terms, dict(shared, model=full)),
         "natural_steps of all data": (
-            fs.natural_steps, dict(shared, model=full, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
+            fs.natural_steps, dict(shared, model=full, rows=None, steps=2, step_size=0.3,
+                                   monotone=True, tolerance=0.1),
         ),
         "tied of all data": (fs.tied, dict(model=full, X=X, to=fs.Whitened, jitter=None)),
         "tied": (fs.tied, dict(model=sites, X=X, to=fs.Marginal, jitter=None)),
-        "natural_step of sites": (fs.natural_step, dict(shared, model=sites, rows=[1, 3], step_size=0.5, monotone=False)),
+        "natural_step of sites": (fs.natural_step,
+                                  dict(shared, model=sites, rows=[1, 3], step_size=0.5,
+                                       monotone=False)),
         "dual_parameters": (fs.dual_parameters, dict(shared)),
-        "leave_one_out": (fs.leave_one_out, dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
+        "leave_one_out": (fs.leave_one_out,
+                          dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
         "elbo_and_grad of sites": (
-            fs.elbo_and_grad, dict(bound, model=fs.replace(model, posterior=fs.AbsorbedDualSites(np.ones(M), np.eye(M)))),
+            fs.elbo_and_grad, dict(bound,
+                model=fs.replace(model, posterior=fs.AbsorbedDualSites(np.ones(M), np.eye(M)))),
         ),
         "to_joint": (fs.to_joint, dict(model=two, jitter=None)),
         "at_prior": (
-            fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair, outputs=None, jitter=None),
+            fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair,
+                              outputs=None, jitter=None),
         ),
-        "weight_bound": (fs.weight_bound, dict(model=features, X=X, Y=Y, num_data=20.0, jitter=1e-6)),
-        "weight_bound_and_grad": (fs.weight_bound_and_grad, dict(model=weights, X=X, Y=Y, num_data=20.0, wrt=("posterior",))),
+        "weight_bound": (fs.weight_bound,
+                         dict(model=features, X=X, Y=Y, num_data=20.0, jitter=1e-6)),
+        "weight_bound_and_grad": (fs.weight_bound_and_grad,
+                                  dict(model=weights, X=X, Y=Y, num_data=20.0, wrt=("posterior",))),
         "sampled_bound_and_grad": (
-            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, num_data=20.0, wrt=("basis",), tangent=None),
+            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, num_data=20.0,
+                                            wrt=("basis",), tangent=None),
         ),
         "sampled_bound_and_grad of the paper": (
             fs.sampled_bound_and_grad,
-            dict(model=features, X=X, Y=Y, sample=fs.BasisSample(np.arange(2), np.arange(2), np.arange(3)), wrt=("posterior",)),
+            dict(model=features, X=X, Y=Y,
+                 sample=fs.BasisSample(np.arange(2), np.arange(2), np.arange(3)),
+                 wrt=("posterior",)),
         ),
         "sampled_bound_and_grad_from_features": (
             fs.sampled_bound_and_grad_from_features,
-            dict(Phi_i=X, Phi_j=X, posterior=chevron, likelihood=model.likelihood, Y=Y, sample=sample, precision=np.ones(M),
+            dict(Phi_i=X, Phi_j=X, posterior=chevron, likelihood=model.likelihood, Y=Y,
+                 sample=sample, precision=np.ones(M),
                  num_data=20.0, tangent=None),
         ),
         "sampled_bound_and_grad with a control": (
-            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, wrt="posterior", control=paired),
+            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, wrt="posterior",
+                                            control=paired),
         ),
         "sampled_bound_and_grad, kriged": (
-            fs.sampled_bound_and_grad, dict(model=features, X=X, Y=Y, sample=sample, control=kriged),
+            fs.sampled_bound_and_grad, dict(model=features, X=X, Y=Y, sample=sample,
+                                            control=kriged),
         ),
         "kriged_control": (fs.kriged_control, dict(model=features, points=X, jitter=None)),
-        "paired_control": (fs.paired_control, dict(model=features, points=X, coefficient=0.5, targets=Y, jitter=None)),
-        "advance_control": (fs.advance_control, dict(model=features, control=kriged, change=chevron_change)),
+        "paired_control": (fs.paired_control,
+                           dict(model=features, points=X, coefficient=0.5, targets=Y, jitter=None)),
+        "advance_control": (fs.advance_control,
+                            dict(model=features, control=kriged, change=chevron_change)),
         "draw_basis_sample": (
-            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True, columns=3),
+            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without",
+                                       pair=True, columns=3),
         ),
         "draw_basis_sample of a step": (
-            fs.draw_basis_sample, dict(basis=features.basis, size=2, rng=(0, 5), scheme="stratified", pair=True, columns=3),
+            fs.draw_basis_sample, dict(basis=features.basis, size=2, rng=(0, 5),
+                                       scheme="stratified", pair=True, columns=3),
         ),
         "optimal_weights": (
-            fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1, jitter=None, callback=enough),
+            fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1,
+                                     jitter=None, callback=enough),
         ),
-        "optimal_diagonal": (fs.optimal_diagonal, dict(model=weights, X=X, num_data=20.0, jitter=None)),
+        "optimal_diagonal": (fs.optimal_diagonal,
+                             dict(model=weights, X=X, num_data=20.0, jitter=None)),
         "optimal_precision": (fs.optimal_precision, dict(model=weights)),
         "relevance_vectors": (fs.relevance_vectors, dict(model=weights, threshold=10.0)),
         "prune": (fs.prune, dict(model=weights, keep=np.arange(1, 3))),
-        "predict_f of weights": (fs.predict_f, dict(model=weights, Xs=X, full_cov=True, chunk_size=3)),
-        "predict_y of weights": (fs.predict_y, dict(model=features, Xs=X, median=True, chunk_size=3)),
-        "predict_y of more weights": (fs.predict_y, dict(model=own, Xs=X, median=False, augmented=X, chunk_size=3)),
+        "predict_f of weights": (fs.predict_f,
+                                 dict(model=weights, Xs=X, full_cov=True, chunk_size=3)),
+        "predict_y of weights": (fs.predict_y,
+                                 dict(model=features, Xs=X, median=True, chunk_size=3)),
+        "predict_y of more weights": (fs.predict_y,
+                                      dict(model=own, Xs=X, median=False, augmented=X,
+                                           chunk_size=3)),
         "sample_f of weights": (fs.sample_f, dict(model=features, Xs=X, num_samples=2, rng=0)),
         "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
-        "inverse_factor": (fs.inverse_factor, dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
+        "inverse_factor": (fs.inverse_factor,
+                           dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
         "newton_schulz_step": (fs.newton_schulz_step, dict(A=A, L=L, step_size=0.5)),
         "refresh_inverse": (fs.refresh_inverse, dict(model=relaxed, jitter=None)),
-        "by_field": (fs.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)}, after={"inducing": 2})),
+        "by_field": (fs.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)},
+                                       after={"inducing": 2})),
         "gentle_inducing": (
-            fs.gentle_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9, factor=0.9, patience=3),
+            fs.gentle_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9, factor=0.9,
+                                     patience=3),
         ),
         "adam": (
             fs.adam,
-            dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1}, fixed=(), transform="log"),
+            dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1},
+                 fixed=(), transform="log"),
         ),
         "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
-        "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
+        "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing",
+                             transform="softplus")),
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
         "elbo_and_grad of feature maps": (
-            fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6, rng=0),
+            fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6,
+                                   rng=0),
         ),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
-        "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),
+        "inverse_updates": (fs.inverse_updates,
+                            dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),
         "fit": (
             fs.fit,
-            dict(shared, steps=1, batch_size=5, natural_step_size=0.1, optimiser=fs.adam(), fixed=(), tolerance=0.1,
-                 smoothing=0.9, checkpoint=None, probes=None, callback=enough, validate=None, patience=None),
+            dict(shared, steps=1, batch_size=5, natural_step_size=0.1, optimiser=fs.adam(),
+                 fixed=(), tolerance=0.1,
+                 smoothing=0.9, checkpoint=None, probes=None, callback=enough, validate=None,
+                 patience=None),
         ),
     }  # fmt: skip
 
 
 def odd(rng, good):
-    """Something that makes no sense, or just might."""
+    """Return an odd value, which can be valid."""
     array = np.asarray(good, float) if isinstance(good, np.ndarray) else np.ones((3, 2))
     holed = array.copy()
     holed.flat[0] = rng.choice([np.nan, np.inf, -np.inf])
     pool = [
-        None, True, 0, -1, 1.5, -0.0, np.nan, np.inf, -np.inf, 10**5, 2**31, 10**22, 10**400, 1e300, 1e-320, 1j,
-        "3", "covariance", "", b"x", ("inducing", 3), "posterior.nothing", [], (), {}, [1, [2]], set(), {"a": 1}, {1: 2},
+        None, True, 0, -1, 1.5, -0.0, np.nan, np.inf, -np.inf, 10**5, 2**31, 10**22, 10**400, 1e300,
+        1e-320, 1j,
+        "3", "covariance", "", b"x", ("inducing", 3), "posterior.nothing", [], (), {}, [1, [2]],
+        set(), {"a": 1}, {1: 2},
         {"inducing": 3},
-        np.longdouble(1.0), np.float32(0.5), np.array(1.0), np.array("a"), np.datetime64("2020"), np.random.default_rng(0),
+        np.longdouble(1.0), np.float32(0.5), np.array(1.0), np.array("a"), np.datetime64("2020"),
+        np.random.default_rng(0),
         object(), len, dict, fs.RBF, lambda *_: 1.0, range(3), iter([1]), slice(2),
-        array, array[:0], array[None], array.T, -array, 1e100 * array, holed, np.ma.masked_invalid(holed), array.tolist(),
+        array, array[:0], array[None], array.T, -array, 1e100 * array, holed,
+        np.ma.masked_invalid(holed), array.tolist(),
         *(array.astype(kind) for kind in (np.float32, int, complex, object, str, np.longdouble)),
         np.empty((0, 0)), np.zeros((2, 2, 2, 2)), np.zeros((N, 0)),
-        fs.RBF(), fs.Gaussian(0.1), fs.ZeroMean(), fs.Blocks(1, 2, 3), fs.Blocks(None, np.eye(2), "x"),
+        fs.RBF(), fs.Gaussian(0.1), fs.ZeroMean(), fs.Blocks(1, 2, 3),
+        fs.Blocks(None, np.eye(2), "x"),
         fs.RBF(variance=None), fs.Sum(()), fs.Whitened("a", None),
     ]  # fmt: skip
     return pool[rng.integers(len(pool))]
 
 
 def inner(rng, record):
-    """A model with something odd in one of its leaves."""
+    """Return a model with an odd value in one of its leaves."""
     paths = [path for path, _, _ in fs.leaves(record)]
     path = paths[rng.integers(len(paths))]
     return (
@@ -248,7 +312,7 @@ def inner(rng, record):
 
 
 def tried(name, rng):
-    """One call: what was odd, the names that an error may call it by, and what came of it."""
+    """Make one call; return the odd value, the names an error can give it, and the outcome."""
     function, arguments = cases()[name]
     arguments = dict(arguments)
     key = list(arguments)[rng.integers(len(arguments))]

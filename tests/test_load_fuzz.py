@@ -1,7 +1,7 @@
-"""``load`` on files that somebody made up: headers, members and sizes of any kind give a record or a ``DataFileError``.
+"""Fuzzing of ``load``: any header, member or size gives a record or a ``DataFileError``.
 
-Which files are made is a function of ``FASTSVGP_TEST_SEED``. Nothing else may be raised, nothing
-may run, and no file may claim more memory than it has bytes.
+``FASTSVGP_TEST_SEED`` determines the files. No other error is allowed, no code of a file runs, and
+no file can claim more memory than it has bytes.
 """
 
 import io
@@ -18,7 +18,7 @@ import fastsvgp as fs
 from fastsvgp import records
 
 FILES = 300  # of each kind
-MEMORY = 2**22  # bytes, and so many for each of the file's
+MEMORY = 2**22  # bytes, in addition to eight per byte of the file
 
 
 def model():
@@ -35,16 +35,16 @@ def model():
 
 @pytest.fixture
 def members(tmp_path):
-    """{name: bytes} of the members of a good file."""
+    """Return {name: bytes} of the members of a good file."""
     fs.save(tmp_path / "good.npz", model(), note=[1, "two"])
     with zipfile.ZipFile(tmp_path / "good.npz") as archive:
         return {member.filename: archive.read(member) for member in archive.infolist()}
 
 
 def load(path, content):
-    """What ``load`` makes of a file with this content: a record or None.
+    """Load a file with this content; return a record, or None after a ``DataFileError``.
 
-    Anything but a ``DataFileError`` comes through.
+    Other errors propagate.
     """
     path.write_bytes(content)
     tracemalloc.start()
@@ -149,11 +149,13 @@ def test_headers_nested_without_end(tmp_path, members, depth):
 
 HEADERS = [{"descr": descr, "fortran_order": order, "shape": shape}
            for descr in ("<f8", "|O", "<U9", "<M8[s]", "|V0", "<c16", "no type", [("a", "<f8")])
-           for order in (False, 3) for shape in ((), (2,), (-1,), (2**62, 2), (0, 2**62), "12", (1.5,), None)]  # fmt: skip
+           for order in (False,
+                         3) for shape in ((), (2,), (-1,), (2**62, 2), (0, 2**62), "12", (1.5,),
+                                          None)]  # fmt: skip
 
 
 def test_members_of_any_kind(tmp_path, members, rng):
-    """Their .npy headers: dtypes, objects among them, and shapes that are none, or claim more than there is."""
+    """.npy headers: any dtype, objects too; shapes that are invalid or claim too much."""
     names = [name for name in members if name != "__fastsvgp__.npy"]
     for _ in range(FILES):
         name, header = names[rng.integers(len(names))], HEADERS[rng.integers(len(HEADERS))]

@@ -1,4 +1,4 @@
-"""The checks that other tests rely on: what they let pass, and what not."""
+"""Tests of the numerical assertions that other tests use."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from support.numerics import assert_adjoint, exactly, five_point, generator, nin
 
 
 def one_large_one_small(rng):
-    """A function of two arguments whose cotangents differ a thousand times in size, and these."""
+    """Return a function whose two cotangents differ a thousandfold in size, and these."""
     a, b, y_bar = rng.standard_normal((3, 10))
     return (
         lambda a, b: 1e3 * np.sin(a) + np.exp(b),
@@ -35,7 +35,7 @@ def test_each_cotangent_is_judged_by_its_own_size(rng, cast):
 
 
 def test_rounding_of_differences_is_allowed_for(rng):
-    """A small slope of large values: float64 knows it to six digits only, and long double, where there is one, to nine."""
+    """A small slope of large values: six digits in float64, nine in long double if available."""
     a = rng.standard_normal(3)
     f, bars, y_bar = lambda a: 1e8 + a, [np.ones(3)], np.ones(3)
     assert_adjoint(f, (a,), bars, y_bar, rng)

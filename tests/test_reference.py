@@ -1,4 +1,4 @@
-"""The reference: every public name has its parameters, results and an example that runs, and stands on a page of docs/api."""
+"""Every public name is on a page of docs/api, with parameters, results and an example."""
 
 import doctest
 import functools
@@ -32,20 +32,20 @@ IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/di
     if module != "distributed"
     for name in sorted(names)
 ]
-# for want of a device, and of a folder that the command line wrote
+# these need a device, or a folder written by the command line
 NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}
 
 
 @functools.cache
 def setup():
-    """The names that examples begin with: those of the block on the first page of the reference."""
+    """Return the names of the block on the first page of the reference, which examples use."""
     names = {"__name__": "reference"}
     exec(*snippets(API / "index.md"), names)
     return names
 
 
 def examples(name):
-    """They begin with those names, and where they stand in ``fastsvgp.extending`` with its names."""
+    """Examples start with those names; in ``fastsvgp.extending`` also with its names."""
     known = (vars(extending) if name.startswith("extending.") else {}) | setup()
     return doctest.DocTestParser().get_doctest(
         inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0
@@ -101,7 +101,7 @@ def test_parameters_and_results_are_described(name):
 
 
 def test_elbo_and_grad_describes_each_argument_itself():
-    """It is what people read most: nothing is left to another page."""
+    """It is the most read function: no argument refers to another page."""
     text = inspect.getdoc(fs.elbo_and_grad)
     arguments = text.partition("Parameters")[2].partition("Returns")[0]
     for name in inspect.signature(fs.elbo_and_grad).parameters.values():

@@ -1,6 +1,6 @@
-"""Values and gradients that programs of other people computed (GPflow), where that folder is present.
+"""Values and gradients computed by GPflow, if that folder is present.
 
-Their conventions: ``q_mu`` (M, P), ``q_sqrt`` (P, M, M), targets (N, P), gradients in natural
+GPflow's conventions: ``q_mu`` (M, P), ``q_sqrt`` (P, M, M), targets (N, P), gradients in natural
 space.
 """
 
@@ -45,7 +45,7 @@ def close(ours, theirs):
 
 
 def single(a, axis):
-    """Drop the output axis where there is one output only, as the package does."""
+    """Drop the axis of a single output, as the package does."""
     return np.squeeze(a, axis) if a.shape[axis] == 1 else a
 
 

@@ -115,7 +115,7 @@ def inputs(name: str, X: Any, values: bool = True) -> np.ndarray:
         )
         raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
     if X.shape[0] == 0:
-        hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
+        hint = " (kl_term_and_grad computes only the KL term)" if name == "X" else ""
         raise ValueError(
             f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}"
         )

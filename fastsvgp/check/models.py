@@ -29,9 +29,8 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     """
     treedef = treedef_of(tree)
     values = treedef.values(tree)
-    key = tuple(
-        [v.dtype if type(v) is np.ndarray and v.ndim else type(v) for v in (*values, *arrays)]
-    )
+    parts = [v.dtype if type(v) is np.ndarray and v.ndim else type(v) for v in (*values, *arrays)]
+    key = (len(values), *parts)
     known = _dtypes.get(key)
     if known is None:
         values, known = _agreed(tree, treedef, values, arrays, key, prefix, names)
@@ -43,8 +42,8 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     return tree if same else tree_map(lambda v: _cast(v, dtype), tree), dtype
 
 
-# by the dtypes, or the classes, of the leaves of a model on the host and of the arrays beside it:
-# the dtype that they share, and whether the leaves have it
+# by the number of leaves of a model and the dtypes, or the classes, of these and of the arrays
+# beside it, all on the host: the dtype that they share, and whether the leaves have it
 _dtypes: dict[tuple, tuple[np.dtype, bool]] = {}
 _SCALARS = frozenset((float, np.float64, np.float32))
 _LEAST = {"positive": 0.0, "real": -math.inf}  # of a leaf, by its kind
@@ -70,9 +69,9 @@ def _agreed(tree, treedef, values, arrays, key, prefix, names):
     # by identity where it is a class: a dtype equals the class ``float``
     same = all(
         one == dtype if isinstance(one, np.dtype) else one is dtype.type or one is type(None)
-        for one in key[: len(values)]
+        for one in key[1 : 1 + len(values)]
     )
-    if all(isinstance(one, np.dtype) or one in _SCALARS for one in key):
+    if all(isinstance(one, np.dtype) or one in _SCALARS for one in key[1:]):
         if len(_dtypes) >= KNOWN:
             _dtypes.clear()
         _dtypes[key] = dtype, same

@@ -410,7 +410,7 @@ def _checked(sgpr, X, Y, jitter):
     size, batch = sgpr.covariance.num_inducing(sgpr.inducing)[1], Y.shape[:-1]
     if sgpr.mean_v is None and sgpr.scale_tril_v is not None:
         raise TypeError(
-            "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), `mean_v` alone"
+            "`scale_tril_v` is given and `mean_v` is not: give both (a fixed q(v)), only `mean_v`"
             " (v has its prior covariance), or neither (q(v) optimal)"
         )
     for name, expected in (("mean_v", (*batch, size)), ("scale_tril_v", (*batch, size, size))):

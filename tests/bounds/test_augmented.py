@@ -1,4 +1,4 @@
-"""Predictions where each test input brings a function of its own (Proposition 4): against whole matrices of m + 1 functions."""
+"""Augmented predictions (Proposition 4) against whole matrices of m + 1 functions."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def model_of(rng, m, k, name="inducing"):
 
 
 def terms_of_variance(model, X, x, c):
-    """All that equation 1 of the paper has of q's covariance for m + 1 functions: C' = diag(C, c)."""
+    """Terms of equation 1 of the paper in q's covariance for m + 1 functions: C' = diag(C, c)."""
     covariance, m = model.basis.covariance, model.basis.num_functions()
     Z = np.concatenate([model.basis.inducing, x])
     phi, S = covariance.matrix(X, Z), covariance.matrix(Z)
@@ -26,7 +26,7 @@ def terms_of_variance(model, X, x, c):
 
 @pytest.mark.parametrize("k", [0, 3, 8])
 def test_variances_are_those_of_one_more_function_at_its_best(rng, k):
-    """At the data's own inputs, near them and far; in pieces; where the data are the inducing inputs, and not."""
+    """At the inputs of the data, near them and far; in chunks; with and without inducing data."""
     model = model_of(rng, 8, k)
     X, Ys = rng.standard_normal((13, 2)), rng.standard_normal(5)
     for data, augmented in ((model.basis.inducing, True), (X, X)):
@@ -58,7 +58,7 @@ def test_variances_are_those_of_one_more_function_at_its_best(rng, k):
         )
 
 
-def test_far_away_it_is_the_priors(rng):
+def test_variances_far_away_are_those_of_the_prior(rng):
     model = model_of(rng, 8, 3)
     far = np.array([[50.0, -40.0], [80.0, 3.0]])
     assert fs.predict_f(model, far)[1].max() < 1e-12
@@ -72,8 +72,8 @@ def test_far_away_it_is_the_priors(rng):
     np.testing.assert_array_equal(fs.predict_f(nothing, np.zeros((1, 2)), augmented=True)[1], [0.0])
 
 
-def test_the_best_mean_of_the_new_weight_is_zero_where_the_data_are_the_inducing_inputs(rng):
-    """So that the mean may stay: the mean with m + 1 functions, at its best, is the one with m."""
+def test_the_optimal_mean_of_the_new_weight_is_zero_at_the_data(rng):
+    """The optimal mean of m + 1 functions equals that of m, so the mean can stay."""
     model, Y = model_of(rng, 8, 0), rng.standard_normal(8)
     Z, k = model.basis.inducing, model.basis.covariance.matrix
     best, _ = fs.optimal_weights(model, Z, Y, tolerance=1e-12, jitter=0.0)
@@ -97,7 +97,7 @@ def test_float32(rng):
         )
 
 
-def test_where_it_is_refused(rng):
+def test_unsupported_models_are_refused(rng):
     model, X = model_of(rng, 8, 2), np.zeros((3, 2))
     for name in ("fourier", "relevance"):
         other = model_of(rng, 8, 2, name)

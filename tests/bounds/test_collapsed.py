@@ -48,7 +48,7 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
     [(np.float64, 1e-300), (np.float64, 1e-160), (np.float64, 1e300), (np.float32, 1e-30)],
 )
 def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
-    """Where the derivative in the noise is beyond the dtype it is infinite, and the others are what they are."""
+    """An overflowing derivative in the noise is infinite; the others are finite and correct."""
     sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
     sgpr = fs.replace(sgpr, noise_variance=noise)
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
@@ -87,7 +87,7 @@ def test_wrt_leaves_out_the_rest(rng):
     (("inducing", "covariance.lengthscales"), {"X1", "lengthscales"}),
     ("noise_variance", None),
 ])  # fmt: skip
-def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
+def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_does):
     asked = []
     plain = kernels.stationary_vjp
     monkeypatch.setattr(
@@ -116,8 +116,8 @@ def test_bad_arguments_are_named(rng):
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["stationary", "sum", "network"])
-def test_long_data_go_by_in_parts(rng, monkeypatch, kind, weighted, outputs):
-    """The value and the optimal q hold some rows at a time; the gradient's value has all of them."""
+def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, outputs):
+    """The value and the optimal q hold some rows at a time; the gradient holds all rows."""
     X, Z = rng.standard_normal((150, 2)), rng.standard_normal((7, 2))
     Y = rng.standard_normal((150, *outputs))
     covariance = {

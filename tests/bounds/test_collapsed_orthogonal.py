@@ -1,4 +1,4 @@
-"""SOLVE-GP's collapsed bounds by their definitions, their gradients, and the SVGP that attains them."""
+"""Collapsed bounds of SOLVE-GP by definition, their gradients, and the optimal SVGP."""
 
 import numpy as np
 import pytest
@@ -72,8 +72,8 @@ def test_value_gradient_and_optimum(rng, given, M, M2, N, P, with_mean):
             assert np.abs(bar).max() <= 1e-8 * max(1.0, N), name
 
 
-def test_bounds_that_must_be_in_order_are(rng):
-    """Titsias(Z) <= (30) <= Titsias(Z and O) <= exact, (14) between the first and the last; (10) is (9) at the prior's S_v."""
+def test_bounds_are_in_their_order(rng):
+    """Titsias(Z) <= (30) <= Titsias(Z and O) <= exact; (14) is between; (10) is (9) at S_v = I."""
     for _ in range(5):
         sgpr, X, Y = problem(rng, "none", 5, 4, 40)
         pair, noise = sgpr.inducing, sgpr.noise_variance
@@ -109,7 +109,7 @@ def test_bounds_that_must_be_in_order_are(rng):
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_a_unit_natural_step_attains_them(rng, P):
-    """Of ``WhitenedOrthogonal`` equation 30; of ``Decoupled`` the best of equation 10."""
+    """``WhitenedOrthogonal`` attains equation 30, ``Decoupled`` the maximum of equation 10."""
     sgpr, X, Y = problem(rng, "none", 5, 3, 30, P)
     pair, outputs = sgpr.inducing, P
     for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled):

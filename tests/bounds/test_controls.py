@@ -1,4 +1,4 @@
-"""Controls of sampled bounds: over every sample there is, so that averages are exact."""
+"""Control variates of sampled bounds, averaged over all possible samples."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ GAUSSIAN, OTHERS = LIKELIHOODS[0], LIKELIHOODS[1:]
 
 
 def controls(rng, model, points):
-    """Of both kinds; a coefficient for each column is what earlier steps may have said."""
+    """Both kinds; earlier steps give one coefficient per column."""
     running = fs.paired_control(model, points, "running", jitter=1e-2)
     return {
         "kriged": fs.kriged_control(model, points, jitter=1e-2),
@@ -36,7 +36,7 @@ def controls(rng, model, points):
 
 
 def moved_in_place(rng, model):
-    """Other hyperparameters, and other inducing inputs in the same array."""
+    """Change hyperparameters, and inducing inputs in place."""
     basis = fs.replace(model.basis, covariance=fs.RBF(0.9, np.array([0.7, 1.9])))
     if hasattr(basis, "inducing"):
         basis.inducing[:] += 0.3 * rng.standard_normal(basis.inducing.shape)
@@ -54,7 +54,7 @@ def estimates(model, X, Y, scheme, **options):
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
 def test_what_is_unbiased_stays_so(rng, name, k, scheme):
-    """Also after hyperparameters have moved under the control."""
+    """Also after the hyperparameters changed and the control did not."""
     model, X, Y = problem(rng, name, k, GAUSSIAN)
     found, wrt = controls(rng, model, rng.standard_normal((4, 2))), fields(model)
     moved = moved_in_place(rng, model)
@@ -67,7 +67,7 @@ def test_what_is_unbiased_stays_so(rng, name, k, scheme):
 
 @pytest.mark.parametrize("name", BASES)
 def test_at_all_data_both_kinds_are_one(rng, name):
-    """The residuals are known exactly, and with k = m nothing of the data term is left to a sample."""
+    """The residuals are known exactly; with k = m no part of the data term is sampled."""
     model, X, Y = problem(rng, name, UNITS * (2 if name == "fourier" else 1), GAUSSIAN)
     kriged, paired = (
         fs.kriged_control(model, X, jitter=0.0),
@@ -95,7 +95,7 @@ def test_at_all_data_both_kinds_are_one(rng, name):
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
 def test_the_kriged_tangent_bound(rng, name, k, likelihood):
-    """Below the bound on average, and with the gradient of that average: what the points know moves with the posterior."""
+    """Below the bound on average, with the gradient of that average, in the control too."""
     model, X, Y = problem(rng, name, k, likelihood)
     points, t, wrt = rng.standard_normal((3, 2)), rng.uniform(0.5, 1.5, len(Y)), fields(model)
     control = fs.kriged_control(model, points, jitter=1e-2)
@@ -124,7 +124,7 @@ def test_the_kriged_tangent_bound(rng, name, k, likelihood):
 
 
 def test_kriging_closes_the_gap_of_the_tangent_bound(rng):
-    """All of it that the mean leaves, where the points are as many as there are functions; by enumeration."""
+    """With as many points as functions, by enumeration."""
     model, X, Y = problem(rng, "relevance", 0, fs.BernoulliLogit())
     model = fs.replace_at(model, "posterior.diagonal", np.full(UNITS, 1e-3))
     model = fs.replace_at(model, "posterior.mean", np.array([2.0, -1.5, 1.0]))
@@ -141,7 +141,7 @@ def test_kriging_closes_the_gap_of_the_tangent_bound(rng):
 
 
 def test_a_running_coefficient_is_what_earlier_steps_say(rng):
-    """-<g, h> / |h|^2, with h what the control adds to the gradient g; units that no two sides share."""
+    """-<g, h> / |h|^2, with h the control's part of the gradient g; units of disjoint sides."""
     model, X, Y = problem(rng, "fourier", 1, GAUSSIAN)
     control = fs.paired_control(model, rng.standard_normal((4, 2)), "running")
     np.testing.assert_array_equal(control.coefficient, 1.0)

@@ -1,5 +1,6 @@
-"""The relay of ``DecoupledWeights``: sampled columns of K_vv, runs of rows, sizes; its values and gradients by definition are
-tested with those of the other posteriors of two sets."""
+"""``DecoupledWeights``: sampled columns of K_vv, runs of rows, sizes.
+
+Values and gradients by definition are tested with the other posteriors of two sets."""
 
 import itertools
 
@@ -38,7 +39,7 @@ def flat(model, grad):
 @pytest.mark.parametrize("S", [1, 2, 4])
 @pytest.mark.parametrize("P", [None, 2])
 def test_sampled_columns_are_unbiased(rng, P, S):
-    """Over all sets of S columns: the value, its gradient, and both of the KL term alone."""
+    """Over all sets of S columns: value and gradient, of the bound and of the KL term."""
     model, X, Y = problem(rng, P)
     value, grad = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=JITTER)
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
@@ -61,7 +62,7 @@ def test_sampled_columns_are_unbiased(rng, P, S):
 
 @pytest.mark.parametrize("sampled", [np.array([1, 3, 1, 1]), np.array([2], np.uint8), 3], ids=str)
 def test_gradients_are_those_of_the_estimate(rng, sampled):
-    """Rows of a given array count as often as they are in it."""
+    """Repeated rows of a given array count repeatedly."""
     model, X, Y = problem(rng)
     J = sampled if np.ndim(sampled) else np.random.default_rng(5).choice(M2, sampled, replace=False)
 
@@ -96,7 +97,7 @@ def test_runs_of_rows_add_up(rng, monkeypatch, P):
         )
 
 
-def test_only_what_is_asked_for(rng):
+def test_only_gradients_in_wrt_are_returned(rng):
     model, X, Y = problem(rng)
     _, whole, X_bar = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True)
     paths = [path for path, _, _ in fs.leaves(model)]
@@ -153,8 +154,8 @@ def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, monkeypatch):
     assert max(largest) == N * size
 
 
-def test_it_is_the_decoupled_posterior_at_the_weights_of_its_mean(rng):
-    """And ``Orthogonal`` with the prior covariance of v: one bound, one set of predictions."""
+def test_bound_is_that_of_decoupled_at_the_weights_of_its_mean(rng):
+    """``Orthogonal`` with the prior covariance of v also has the same bound and predictions."""
     model, X, Y = problem(rng)
     K = model.covariance.Kuu(model.inducing) + JITTER * np.eye(M + M2)
     L, C = np.linalg.cholesky(K), K[M:, M:] - K[M:, :M] @ np.linalg.solve(K[:M, :M], K[:M, M:])
@@ -176,7 +177,7 @@ def test_it_is_the_decoupled_posterior_at_the_weights_of_its_mean(rng):
 
 
 @pytest.mark.parametrize("natural", [None, 0.3])
-def test_training_draws_columns_anew_at_each_step(rng, natural, tmp_path):
+def test_training_draws_new_columns_at_each_step(rng, natural, tmp_path):
     model, X, Y = problem(rng, M2=9)
     trained, info = fs.fit(
         model, X, Y, steps=60, batch_size=6, rng=0, sampled=3, natural_step_size=natural
@@ -209,7 +210,7 @@ def test_the_draw_is_without_replacement_and_follows_the_seed(rng):
 
 @pytest.mark.parametrize("sampled", [None, 8])
 def test_float32_is_as_accurate_as_numpy(rng, sampled):
-    """A budget from the definition in float32, at a size where solves matter."""
+    """Tolerance from the definition in float32, at a size at which solves matter."""
 
     def plain(dtype, m, X, Y):
         m, X = fs.tree_map(lambda a: np.asarray(a, dtype)[()], m), X.astype(dtype)
@@ -251,21 +252,35 @@ def test_bad_input(rng):
         model, inducing=model.inducing.Z, posterior=fs.Whitened(np.zeros(M), np.eye(M))
     )
     for call, error, message in (
-        (lambda: fs.elbo(model, X, Y, sampled=5), ValueError, "`sampled` is 5, but `inducing.O` has 4 rows; give at most that"),
-        (lambda: fs.elbo(model, X, Y, sampled=0), ValueError, "`sampled` must be a whole number of at least 1, got 0"),
+        (lambda: fs.elbo(model, X, Y, sampled=5), ValueError,
+         "`sampled` is 5, but `inducing.O` has 4 rows; give at most that"),
+        (lambda: fs.elbo(model, X, Y, sampled=0), ValueError,
+         "`sampled` must be a whole number of at least 1, got 0"),
         (lambda: fs.elbo(model, X, Y, sampled=2.5), ValueError, "`sampled` must be a whole number"),
-        (lambda: fs.elbo(model, X, Y, sampled=[0, 4]), ValueError, r"row numbers of `inducing.O`, 0 to 3, .* from 0 to 4"),
-        (lambda: fs.elbo(model, X, Y, sampled=np.zeros((2, 2), int)), ValueError, r"an array \(S,\) .* shape \(2, 2\)"),
-        (lambda: fs.elbo(model, X, Y, sampled=[0.0, 1.0]), ValueError, "got an array of shape .* and dtype float64"),
-        (lambda: fs.elbo(model, X, Y, sampled=np.zeros(0, int)), ValueError, r"got an array of shape \(0,\)"),
-        (lambda: fs.elbo(model, X, Y, probes=3), TypeError, "`probes` is no random quantity of a DecoupledWeights posterior"),
-        (lambda: fs.fit(model, X, Y, steps=2, sampled=5), ValueError, "`sampled` is 5, but `inducing.O` has 4 rows"),
-        (lambda: fs.elbo(whitened, X, Y, sampled=2), TypeError, "`sampled` is no random quantity of a Whitened posterior"),
-        (lambda: fs.natural_step(whitened, X, Y, sampled=2), TypeError, "`sampled` is no random quantity of a Whitened"),
-        (lambda: fs.fit(whitened, X, Y, steps=2, sampled=2), TypeError, "`sampled` is no random quantity of a Whitened"),
-        (lambda: fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, sampled=2), TypeError,
+        (lambda: fs.elbo(model, X, Y, sampled=[0, 4]), ValueError,
+         r"row numbers of `inducing.O`, 0 to 3, .* from 0 to 4"),
+        (lambda: fs.elbo(model, X, Y, sampled=np.zeros((2, 2), int)), ValueError,
+         r"an array \(S,\) .* shape \(2, 2\)"),
+        (lambda: fs.elbo(model, X, Y, sampled=[0.0, 1.0]), ValueError,
+         "got an array of shape .* and dtype float64"),
+        (lambda: fs.elbo(model, X, Y, sampled=np.zeros(0, int)), ValueError,
+         r"got an array of shape \(0,\)"),
+        (lambda: fs.elbo(model, X, Y, probes=3), TypeError,
+         "`probes` is no random quantity of a DecoupledWeights posterior"),
+        (lambda: fs.fit(model, X, Y, steps=2, sampled=5), ValueError,
+         "`sampled` is 5, but `inducing.O` has 4 rows"),
+        (lambda: fs.elbo(whitened, X, Y, sampled=2), TypeError,
+         "`sampled` is no random quantity of a Whitened posterior"),
+        (lambda: fs.natural_step(whitened, X, Y, sampled=2), TypeError,
+         "`sampled` is no random quantity of a Whitened"),
+        (lambda: fs.fit(whitened, X, Y, steps=2, sampled=2), TypeError,
+         "`sampled` is no random quantity of a Whitened"),
+        (lambda: fs.elbo_and_grad_from_blocks(
+            blocks, model.posterior, model.likelihood, Y, sampled=2
+         ), TypeError,
          "`sampled` avoids computing all columns of K_vv, but blocks already hold them"),
-        (lambda: fs.elbo(fs.replace_at(model, "inducing.O", model.inducing.O[:3]), X, Y), ValueError,
+        (lambda: fs.elbo(fs.replace_at(model, "inducing.O", model.inducing.O[:3]), X, Y),
+         ValueError,
          r"`posterior` has weights_v \(4,\), but that set has 3 inducing inputs"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):

@@ -1,4 +1,4 @@
-"""Every gradient of the bound against the definition: posteriors x covariances x likelihoods x odd shapes."""
+"""Gradients of the bound by definition: posteriors, covariances, likelihoods, odd shapes."""
 
 import numpy as np
 import pytest
@@ -163,7 +163,7 @@ def test_wrt_leaves_out_the_rest_and_changes_nothing(rng, posterior):
     (("posterior", "likelihood"), None),
     (None, {"X1", "variance", "lengthscales"}),
 ])  # fmt: skip
-def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
+def test_gradients_outside_wrt_are_not_computed(rng, monkeypatch, wrt, kernel_does):
     asked = []
     plain = kernels.stationary_vjp
     monkeypatch.setattr(
@@ -205,7 +205,7 @@ def test_block_level_form_is_the_same_bound(rng, posterior):
 
 @each_posterior
 @pytest.mark.parametrize("likelihood, P", [("student", 2), ("softmax", None), ("gaussian", None)])
-def test_a_long_batch_in_runs_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):
+def test_a_long_batch_in_chunks_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):
     model, X, Y, random = full_problem(
         rng, posterior, covariance="tree", likelihood=likelihood, mean="constant", B=23, P=P
     )
@@ -264,7 +264,7 @@ def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng, posterior):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
-def test_integer_inputs_become_float64_and_python_numbers_are_weak(rng):
+def test_integers_become_float64_and_python_numbers_are_weak(rng):
     model, X, Y, _ = full_problem(rng, dtype=np.float32)
     _, grad = fs.elbo_and_grad(model, X, Y)
     assert grad.covariance.variance.dtype == np.float32  # variance is a Python float
@@ -298,9 +298,10 @@ def _fit_one_step(model, X, Y, **options):
     return fs.fit(model, X, Y, steps=1, **options)
 
 
-@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step, _fit_one_step, fs.predict_f,
+@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step,
+                                  _fit_one_step, fs.predict_f,
                                   fs.predict_y, _predict_joint])  # fmt: skip
-def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package(call):
+def test_the_warning_of_clamped_variances_names_the_callers_line(call):
     Z = np.array([[0.0], [1.0], [2.0]])
     model = fs.SVGP(
         fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1)
@@ -317,7 +318,7 @@ def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package
     [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step],
     ids=lambda f: f.__name__,
 )
-def test_what_is_no_random_generator_is_refused_where_points_are_drawn(rng, bound, wrong):
+def test_a_bad_rng_is_refused_if_points_are_drawn(rng, bound, wrong):
     model, X, Y, _ = full_problem(rng, likelihood="softmax")
     with pytest.raises(
         TypeError,

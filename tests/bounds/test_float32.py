@@ -1,6 +1,6 @@
-"""The bounds in float32: in value and in every gradient as accurate as the plain formulas evaluated by NumPy in float32.
+"""The bounds in float32 are as accurate as the plain formulas evaluated by NumPy in float32.
 
-The truth is those formulas in float64, from inputs that are float32 numbers.
+Values and gradients are compared with those formulas in float64 at the same float32 inputs.
 """
 
 from functools import partial
@@ -32,7 +32,7 @@ def plain_blocks(model, X):
 
 
 def plain_inputs_bar(model, X, Kuu_bar, Kuf_bar, kff_bar):
-    """From cotangents of the blocks to the fields of the covariance and the inducing inputs, by path."""
+    """Pull cotangents of the blocks back to covariance and inducing inputs, by path."""
     k, Z = model.covariance, model.inducing
     uu, Z_bar, Z_bar_too = covariances.matrix_vjp(Kuu_bar, k, Z, Z)
     uf, Z_bar_uf, _ = covariances.matrix_vjp(Kuf_bar, k, Z, X)

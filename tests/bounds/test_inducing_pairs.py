@@ -1,4 +1,4 @@
-"""Inducing inputs in two sets: for a posterior that stacks them all is as for one array, and every function hands on the pair."""
+"""Inducing inputs in two sets: a posterior that stacks them gives the results of one array."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_gradients_by_definition(rng):
     assert_gradient(definition, model, grad, rng)
 
 
-def test_one_set_alone_may_be_asked_for(rng):
+def test_the_gradient_of_one_set_is_available(rng):
     model, _, X, Y = problem(rng)
     _, whole = fs.elbo_and_grad(model, X, Y)
     for wrt in (("inducing.O",), ("inducing.Z", "posterior.mean"), ("inducing",)):
@@ -101,8 +101,10 @@ def test_one_set_alone_may_be_asked_for(rng):
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_predictions_and_natural_steps(rng, batch):
     model, stacked, X, Y = problem(rng, batch=batch)
-    for predict in (fs.predict_f, fs.predict_y, lambda *a, **s: fs.predict_f(*a, full_cov=True, **s),
-                    lambda *a, **s: [fs.sample_f(*a, 3, rng=1, **s), fs.predict_log_density(*a, Y, **s)]):  # fmt: skip
+    for predict in (fs.predict_f, fs.predict_y, lambda *a,
+                    **s: fs.predict_f(*a, full_cov=True, **s),
+                    lambda *a, **s: [fs.sample_f(*a, 3, rng=1, **s),
+                                     fs.predict_log_density(*a, Y, **s)]):  # fmt: skip
         for ours, theirs in zip(
             predict(model, X, jitter=JITTER), predict(stacked, X, jitter=JITTER), strict=True
         ):
@@ -159,19 +161,23 @@ def test_float32_and_mixed_dtypes(rng):
     assert fs.elbo_and_grad(whole, X, Y)[1].inducing.Z.dtype == np.float64
 
 
-def test_what_is_no_pair_of_inducing_inputs(rng):
+def test_bad_pairs_are_refused(rng):
     model, _, X, Y = problem(rng)
     Z, O = model.inducing.Z, model.inducing.O  # noqa: E741
     for pair, error, message in (
         (fs.InducingPair(Z, O[:, :1]), ValueError,
-         r"`inducing.O` must have shape \(M, D\) with M and D > 0, D the 2 columns of the first set, got \(3, 1\)"),
+         r"`inducing.O` must have shape \(M, D\) with M and D > 0, "
+         r"D the 2 columns of the first set, got \(3, 1\)"),
         (fs.InducingPair(Z, O[:0]), ValueError, r"`inducing.O` must have shape .* got \(0, 2\)"),
-        (fs.InducingPair(Z[:, 0], O), ValueError, r"`inducing.Z` must have shape \(M, D\) with M and D > 0, got \(5,\)"),
-        (fs.InducingPair(Z, None), TypeError, "`inducing.O` is None where a number or an array must be"),
+        (fs.InducingPair(Z[:, 0], O), ValueError,
+         r"`inducing.Z` must have shape \(M, D\) with M and D > 0, got \(5,\)"),
+        (fs.InducingPair(Z, None), TypeError,
+         "`inducing.O` is None where a number or an array must be"),
         (fs.InducingPair(Z, np.full((M2, D), np.nan)), ValueError, "`inducing.O` contains nan"),
         (fs.InducingPair(Z, "three"), TypeError, "`inducing.O` must hold real numbers"),
         (fs.InducingPair(Z, O[:2]), ValueError, r"`posterior` has mean \(8,\)"),
-        (np.vstack([Z, O]), TypeError, "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
+        (np.vstack([Z, O]), TypeError,
+         "`inducing` is an array, one set of inducing inputs, and a StackedWhitened posterior "
          r"takes 2: a record such as fastsvgp.InducingPair\(Z, O\)"),
     ):  # fmt: skip
         for call in (

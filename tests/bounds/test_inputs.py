@@ -1,4 +1,4 @@
-"""The gradient in the inputs, for networks and layers below: every posterior, covariance, likelihood and mean function."""
+"""The gradient in the inputs: every posterior, covariance, likelihood and mean function."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_several_runs_of_rows_with_outputs(rng, monkeypatch, posterior):
 
 
 @each_posterior
-def test_the_data_term_has_the_same_one_and_needs_nothing_else(rng, posterior):
+def test_the_data_term_has_the_same_gradient_in_the_inputs(rng, posterior):
     """The KL term does not depend on X; ``wrt=()`` leaves X_bar alone."""
     model, X, Y, random = full_problem(rng, posterior, mean="linear", P=2)
     arguments = {"num_data": 40, "jitter": JITTER, **random}
@@ -94,8 +94,8 @@ def test_the_data_term_has_the_same_one_and_needs_nothing_else(rng, posterior):
             }
 
 
-def test_of_the_data_set_as_a_whole(rng):
-    """``num_data`` scales it; batches that share no row have each their own."""
+def test_num_data_scales_the_gradient_in_the_inputs(rng):
+    """``num_data`` scales it; disjoint batches have disjoint gradients."""
     model, X, Y, _ = full_problem(rng, B=12)
     X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)[2]
     np.testing.assert_allclose(
@@ -114,8 +114,8 @@ def test_of_the_data_set_as_a_whole(rng):
     ("covariance.variance", [{"X2", "variance"}, {"variance"}]),
     (None, [{"X1", "X2", "variance", "lengthscales"}, {"X1", "variance", "lengthscales"}]),
 ])  # fmt: skip
-def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_does):
-    """For X alone nothing goes back through Kuu."""
+def test_the_backward_pass_of_inputs_skips_Kuu(rng, monkeypatch, wrt, kernel_does):
+    """With only X needed, there is no backward pass through Kuu."""
     asked, plain = [], kernels.stationary_vjp
     monkeypatch.setattr(
         kernels,
@@ -128,8 +128,8 @@ def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_doe
 
 
 @each_posterior
-def test_for_inputs_alone_nothing_is_finished(rng, monkeypatch, posterior):
-    """No product of the posterior's own cotangents, nor of Kuu's."""
+def test_with_inputs_only_the_pass_is_not_finished(rng, monkeypatch, posterior):
+    """Cotangents of the posterior and of Kuu are not computed."""
     model, X, Y, random = full_problem(rng, posterior)
     Kuu, needs = model.covariance.Kuu(model.inducing), (("blocks",), ("posterior", "blocks"))
     kinds = {type(model.posterior.start(Kuu, JITTER, len(X), need, **random)) for need in needs}
@@ -148,7 +148,7 @@ def test_for_inputs_alone_nothing_is_finished(rng, monkeypatch, posterior):
 
 
 def assert_differences(bar, f, x, rng):
-    """Five points of the public bound itself."""
+    """Compare with five-point differences of the public bound."""
     d = rng.standard_normal(x.shape)
     difference = five_point(lambda s: f(x + s * d))
     assert abs(np.vdot(bar, d) - difference) <= 1e-8 * max(
@@ -157,8 +157,8 @@ def assert_differences(bar, f, x, rng):
 
 
 @each_posterior
-def test_of_points_and_probes_that_are_drawn(rng, posterior):
-    """Of the estimate that the value is: the same seed gives the same points."""
+def test_gradients_of_drawn_points_and_probes(rng, posterior):
+    """The gradient is that of the estimate: the same seed gives the same points."""
     model, X, Y, random = full_problem(rng, posterior, likelihood="softmax")
     arguments = {"jitter": JITTER, "rng": 3, **{name: 2 for name in random}}
     _, _, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
@@ -185,7 +185,7 @@ def test_inputs_at_inducing_inputs_are_no_trouble(rng, posterior, covariance):
 
 
 @each_posterior
-def test_dtypes(rng, posterior):
+def test_dtypes_of_the_gradient_in_the_inputs(rng, posterior):
     model, X, Y, random = full_problem(
         rng, posterior, dtype=np.float32, mean="linear", covariance="tree"
     )

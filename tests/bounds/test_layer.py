@@ -1,4 +1,4 @@
-"""One pass of data through a layer: by itself, in runs of rows, and layer on layer."""
+"""One pass of data through a layer: whole, in chunks of rows, and through two layers."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def definition(layer, X, random):
 @pytest.mark.parametrize("batch", [(), (2,)])
 @each_posterior
 def test_forward_and_back_by_definition(rng, name, batch):
-    """Two runs of rows, pulled the other way round."""
+    """Two chunks of rows, pulled in reverse order."""
     layer, random = layer_of(rng, name, batch=batch)
     X = rng.uniform(-2, 2, (N, 2))
     work = LayerPass(layer, JITTER, N, (*FIELDS, "inputs"), **random)
@@ -114,7 +114,7 @@ def test_joint_moments_have_the_marginals(rng, name):
 
 @each_posterior
 def test_layers_chain(rng, name):
-    """The means of one layer are the inputs of the next; both ends' gradients are those of the whole."""
+    """The means of one layer are the inputs of the next; gradients of both are correct."""
     (below, random_below), (above, random_above) = (
         layer_of(rng, name, batch=(3,)),
         layer_of(rng, name, D=3),

@@ -1,4 +1,4 @@
-"""Peak extra memory of one step, and none that stays."""
+"""Peak extra memory of one step, and no memory held after it."""
 
 import gc
 import pathlib
@@ -38,7 +38,7 @@ def test_memory_does_not_grow_with_a_long_batch(rng):
 
 
 def held_by_us():
-    """Bytes that lines of the package have asked for and that are still held; other threads of a test run have their own."""
+    """Bytes allocated by lines of the package and still held; other threads do not count."""
     gc.collect()
     ours = tracemalloc.Filter(True, str(pathlib.Path(fs.__file__).parent / "*"))
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([ours]).traces)

@@ -1,4 +1,4 @@
-"""The paper's own estimators, which draw columns of C too: against its formulas, and by every sample there is."""
+"""The paper's estimators, which sample columns of C too: by formula and by enumeration."""
 
 import itertools
 
@@ -44,7 +44,7 @@ def every_column(scheme, m):
 
 
 def every_triple(scheme, m):
-    """All of them, equally likely: two units in i, one in j, or as many as the scheme has."""
+    """All triples, equally likely: two units in i, one in j, or as many as the scheme has."""
     of_j = every_sample(scheme, 2 if scheme == "stratified" else 1)
     for (i, w_i), (j, w_j), (r, w_r) in itertools.product(
         every_sample(scheme), of_j, every_column(scheme, m)
@@ -67,7 +67,7 @@ AWKWARD = fs.BasisSample(
 
 
 def lists(basis, sample):
-    """(functions, how often each counts) of i, j and columns, repeats and all."""
+    """(functions, multiplicity) of i, j and columns, with repeats."""
     width = 2 if isinstance(basis, fs.RandomFourier) else 1
     for units, w in ((sample.i, sample.weight_i), (sample.j, sample.weight_j)):
         yield basis.functions(units), np.repeat(np.broadcast_to(w, units.shape), width)
@@ -75,7 +75,7 @@ def lists(basis, sample):
 
 
 def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
-    """Its formulas, term by term: L_mu, L_Sigma and L_const of Theorems 1, 2, Proposition 2; and Theorem 3's data term."""
+    """L_mu, L_Sigma, L_const of Theorems 1, 2 and Proposition 2; the data term of Theorem 3."""
     (i, w), (j, v), (r, u) = lists(model.basis, sample)
     phi, C, mu, m = (
         model.basis.features(X),
@@ -122,7 +122,7 @@ def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
 @pytest.mark.parametrize("k", [0, 2, 3])
 @pytest.mark.parametrize("name", BASES)
 def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
-    """With units and columns drawn twice, and weights of the caller's."""
+    """With units and columns drawn twice, and given weights."""
     model, X, Y = problem(rng, name, k, likelihood)
     value, _, info = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=())
     np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20), rtol=1e-10)
@@ -251,7 +251,7 @@ def variances(model, X, Y, samples):
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
 @pytest.mark.parametrize("name", BASES)
 def test_all_columns_vary_less_than_some(rng, name, scheme):
-    """They are the mean over the columns drawn: no entry of a gradient can vary more."""
+    """They are the mean over the drawn columns: no entry of a gradient can vary more."""
     model, X, Y = problem(rng, name, 1, fs.Gaussian(variance=0.2))
     m = len(model.posterior.mean)
     some = list(every_triple(scheme, m))
@@ -262,7 +262,7 @@ def test_all_columns_vary_less_than_some(rng, name, scheme):
 
 @pytest.mark.parametrize("name", BASES)
 def test_the_reduced_estimators_vary_less(name):
-    """Of one problem each: the data term is the mean over who is called i; who counts coincidences is not proved to vary less."""
+    """One problem each; the claim about counted coincidences is not proved."""
     model, X, Y = problem(np.random.default_rng(1), name, 1, fs.Gaussian(variance=0.2))
     draws = (
         every_sample("without"),
@@ -277,7 +277,7 @@ def test_the_reduced_estimators_vary_less(name):
     assert reduced[0] < 0.5 * paper[0] and reduced[1:].sum() < 0.5 * paper[1:].sum()
 
 
-def test_what_is_not_drawn_is_not_looked_at(rng):
+def test_entries_that_are_not_drawn_are_not_read(rng):
     # units 0 and 1: functions 0 to 3
     model, X, Y = problem(rng, "fourier", 3, fs.Gaussian(variance=0.2))
     q = fs.tree_map(np.copy, model.posterior)
@@ -325,7 +325,7 @@ def test_float32(rng, name, likelihood):
 
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
 def test_draws_of_columns(rng, scheme):
-    """Of all m columns, each as often on average as it is there; i and j are those drawn without them."""
+    """Each of m columns is drawn with its frequency; i and j equal those drawn without columns."""
     model, *_ = problem(rng, "fourier", 0, fs.Gaussian(0.2))
     counts = np.zeros(6)
     for seed in range(300):
@@ -355,14 +355,20 @@ def test_bad_draws_and_bad_samples(rng):
         fs.replace(model, likelihood=fs.BernoulliLogit()),
     )
     for one, bad, options, error, said in (
-        (model, {"columns": np.array([6])}, {}, ValueError, "`sample.columns` names 6, but C has 6 columns, from 0"),
-        (model, {"columns": np.array([0.0])}, {}, TypeError, "`sample.columns` must hold one or more whole numbers"),
-        (model, {"weight_columns": -1.0}, {}, ValueError, "`sample.weight_columns` must be positive"),
+        (model, {"columns": np.array([6])}, {}, ValueError,
+         "`sample.columns` names 6, but C has 6 columns, from 0"),
+        (model, {"columns": np.array([0.0])}, {}, TypeError,
+         "`sample.columns` must hold one or more whole numbers"),
+        (model, {"weight_columns": -1.0}, {}, ValueError,
+         "`sample.weight_columns` must be positive"),
         (model, {"j": None}, {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
-        (fs.replace(logit, posterior=problem(rng, "fourier", 0, fs.Gaussian(0.2))[0].posterior), {"j": None}, {}, ValueError,
+        (fs.replace(logit, posterior=problem(rng, "fourier", 0, fs.Gaussian(0.2))[0].posterior),
+         {"j": None}, {}, ValueError,
          "`sample` has no j, needed for columns"),
-        (logit, {}, {"tangent": 1.0}, ValueError, "`tangent` is for the reduced estimators, and `sample` has columns"),
-        (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError, "`control` is for the reduced estimators"),
+        (logit, {}, {"tangent": 1.0}, ValueError,
+         "`tangent` is for the reduced estimators, and `sample` has columns"),
+        (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError,
+         "`control` is for the reduced estimators"),
     ):  # fmt: skip
         with pytest.raises(error, match=said):
             fs.sampled_bound_and_grad(one, X, (Y > 0) * 1.0, sample._replace(**bad), **options)

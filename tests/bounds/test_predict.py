@@ -136,7 +136,7 @@ def test_bad_arguments_are_named(rng):
     "likelihood",
     [fs.BernoulliLogit(), fs.Poisson(), fs.RobustMax(num_classes=3), fs.Softmax(num_classes=3)],
 )
-def test_labels_out_of_range_are_named_as_they_came(rng, likelihood):
+def test_labels_out_of_range_are_named_by_their_input_index(rng, likelihood):
     m = model(rng, likelihood.num_latent, likelihood=likelihood)
     with pytest.raises(ValueError, match="`Ys` must hold .*; got -1"):
         fs.predict_log_density(m, np.zeros((3, 2)), np.array([0, 1, -1]))

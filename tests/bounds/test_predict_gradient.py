@@ -1,4 +1,4 @@
-"""The way back from predictions to their inputs: every posterior, covariance and mean function, outputs, runs, further calls."""
+"""Pullback of predictions: every posterior, covariance, mean function; chunks, repeated calls."""
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_adjoint_of_either_result(rng, posterior):
 @each
 @pytest.mark.parametrize("P", [None, 2])
 def test_any_number_of_calls(rng, posterior, P):
-    """Linear in the cotangents, the first call like the others; nothing that a caller does to Xs meanwhile counts."""
+    """Linear in the cotangents, in every call; changes of Xs between calls have no effect."""
     model, Xs = problem(rng, posterior, P=P)
     mean, _, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
     Xs[:] = np.nan
@@ -135,7 +135,7 @@ def test_any_number_of_calls(rng, posterior, P):
 @each
 @pytest.mark.parametrize("keep", [0, 2**24])
 @pytest.mark.parametrize("P", [None, 2])
-def test_runs_of_rows_kept_or_not(rng, monkeypatch, posterior, keep, P):
+def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P):
     model, Xs = problem(rng, posterior, P=P, N=23, mean="linear")
     whole = fs.predict_f_and_vjp(model, Xs)
     bars = rng.standard_normal((2, *whole[0].shape))
@@ -149,7 +149,7 @@ def test_runs_of_rows_kept_or_not(rng, monkeypatch, posterior, keep, P):
 
 
 @pytest.mark.parametrize("P", [None, 1, 3])
-def test_what_is_kept_is_bounded_whatever_the_outputs(rng, monkeypatch, P):
+def test_cached_residuals_are_bounded_for_any_number_of_outputs(rng, monkeypatch, P):
     model, Xs = problem(rng, P=P)
     numbers, runs, plain = 6 * 7 * (P or 1), [], LayerPass.forward
     monkeypatch.setattr(LayerPass, "forward", lambda *a: runs.append(1) or plain(*a))
@@ -162,7 +162,7 @@ def test_what_is_kept_is_bounded_whatever_the_outputs(rng, monkeypatch, P):
 
 
 def test_derivatives_of_each_row_in_two_calls(rng):
-    """A prediction depends on its own row alone."""
+    """A prediction depends only on its own row."""
     model, Xs = problem(rng, N=3)
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
     of_means = vjp(np.ones(3), None)
@@ -172,8 +172,8 @@ def test_derivatives_of_each_row_in_two_calls(rng):
         assert not alone[np.arange(3) != n].any()
 
 
-def test_what_begins_a_pass_happens_once(rng, monkeypatch):
-    """One factor of Kuu, and nothing is finished: no M^3 beyond the start."""
+def test_a_pass_is_begun_once(rng, monkeypatch):
+    """One factor of Kuu; the pass is not finished, so M^3 work is done once."""
     model, Xs = problem(rng)
     kind, factored = (
         type(model.posterior.start(model.covariance.Kuu(model.inducing), 0.1, 7, ("blocks",))),
@@ -191,7 +191,7 @@ def test_what_begins_a_pass_happens_once(rng, monkeypatch):
 
 
 @each
-def test_dtypes(rng, posterior):
+def test_dtypes_of_the_pullback(rng, posterior):
     model, Xs = problem(rng, posterior, dtype=np.float32, mean="linear", covariance="tree")
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs, jitter=JITTER)
     bars = rng.standard_normal((2, *mean.shape))
@@ -222,7 +222,8 @@ def test_at_inducing_inputs(rng, posterior):
 
 
 @pytest.mark.parametrize("bar, P, error, said", [
-    (np.ones(6), None, ValueError, r"must have the shape \(7,\) of the `(mean|var)` whose cotangent it is, got \(6,\)"),
+    (np.ones(6), None, ValueError,
+     r"must have the shape \(7,\) of the `(mean|var)` whose cotangent it is, got \(6,\)"),
     (np.ones((7, 1)), None, ValueError, r"shape \(7,\).*got \(7, 1\)"),
     (np.ones((2, 7)), 2, ValueError, r"shape \(7, 2\).*got \(2, 7\)"),
     (1.0, None, ValueError, r"shape \(7,\).*got \(\)"),

@@ -1,4 +1,4 @@
-"""Precisions in closed form, relevance vectors, and models of some functions alone."""
+"""Precisions in closed form, relevance vectors, and pruned models."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,8 @@ def test_the_optimal_precision_is_where_its_gradient_is_zero(rng, k):
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_no_turn_lowers_the_bound(rng, k):
-    """Mean, diagonal and precisions in turns; and precisions of functions that the data have no use for grow."""
+def test_no_update_lowers_the_bound(rng, k):
+    """Updates of mean, diagonal, precisions in turn; precisions of irrelevant functions grow."""
     X = rng.uniform(-4, 4, (40, 1))
     Y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(40)
     model = fs.QSGP(
@@ -86,7 +86,7 @@ def test_relevance_vectors(rng):
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
 def test_pruned_models_have_the_marginal_of_q(rng, k):
-    """Whatever goes beyond the first k rows."""
+    """For any functions removed beyond the first k rows."""
     model, Xs = model_of(rng, 8, k), rng.standard_normal((6, 2))
     C = dense(model.posterior)
     rows = np.array([*range(k), *range(k + 1, 8, 2)]) if k < 8 else np.arange(8)
@@ -115,8 +115,8 @@ def relative_entropy(A, B):
     "rows",
     [[1, 2, 4, 5, 7], [0, 2, 3, 6, 7, 8], [3, 4, 5, 6, 7, 8], [1], [0, 1], [2, 5], [1, 6, 8]],
 )
-def test_without_some_of_the_first_rows_it_is_the_nearest_chevron(rng, rows):
-    """k = 3: all variances, the covariances with the first three that stay, and no other factor is nearer."""
+def test_pruning_first_rows_gives_the_nearest_chevron(rng, rows):
+    """k = 3: variances and covariances with the first three remain; no factor is closer."""
     model = model_of(rng, 9, 3)
     rows, C = np.array(rows), dense(model.posterior)
     exact, q = (C @ C.T)[np.ix_(rows, rows)], fs.prune(model, rows).posterior
@@ -143,7 +143,7 @@ def test_without_some_of_the_first_rows_it_is_the_nearest_chevron(rng, rows):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_pruned_models_are_of_their_own_arrays_and_masks_are_row_numbers(rng):
+def test_pruned_models_own_their_arrays_and_accept_masks(rng):
     model = model_of(rng, 6, 2)
     before = fs.tree_map(np.copy, model)
     mask = np.array([True, True, False, True, False, True])
@@ -165,8 +165,8 @@ def test_pruned_models_are_of_their_own_arrays_and_masks_are_row_numbers(rng):
         np.testing.assert_array_equal(a, b, err_msg=path)
 
 
-def test_what_goes_has_no_say(rng):
-    """Functions of a precision near infinity: the bound without them is the same."""
+def test_removed_functions_do_not_change_the_bound(rng):
+    """The bound is unchanged without functions of nearly infinite precision."""
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, 8, 2)
     gone = np.array([2, 5, 6])
@@ -188,7 +188,8 @@ def test_what_goes_has_no_say(rng):
 @pytest.mark.parametrize("keep, error, said", [
     ([], ValueError, "`keep` names no function"),
     (np.zeros(5, bool), ValueError, "`keep` names no function"),
-    (np.ones(4, bool), ValueError, r"`keep` is a mask of shape \(4,\), but there are 5 functions: use \(5,\)"),
+    (np.ones(4, bool), ValueError,
+     r"`keep` is a mask of shape \(4,\), but there are 5 functions: use \(5,\)"),
     ([0, 5], ValueError, "`keep` names function 5, and there are 5, from 0"),
     ([-1, 2], ValueError, "`keep` names function -1"),
     ([1, 3, 1], ValueError, "`keep` names function 1 more than once"),

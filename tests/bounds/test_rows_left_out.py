@@ -1,4 +1,4 @@
-"""A row of which no target counts is left out whole: its inputs are not read, and may be NaN."""
+"""The inputs of a row are not read if all its targets have weight 0, and can be NaN."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ N, D, M = 29, 2, 6
 
 
 def problem(rng, outputs=()):
-    """``(model, X, Y, weights)``, with nothing in the rows of weight 0: these are among the first, and elsewhere."""
+    """``(model, X, Y, weights)``; rows of weight 0 are NaN, some of them among the first."""
     posterior = fs.Whitened(
         0.3 * rng.standard_normal((*outputs, M)), lower_factor(rng, *outputs, M, off=0.1)
     )
@@ -83,7 +83,7 @@ CALLS = {
 
 
 def numbers(found):
-    """All that a call returns, as arrays."""
+    """Return all results of a call as arrays."""
     if isinstance(found, tuple):
         return [number for part in found for number in numbers(part)]
     if not hasattr(found, "_record_fields"):
@@ -93,7 +93,7 @@ def numbers(found):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("call", CALLS)
-def test_the_rest_is_all_there_is(rng, call, outputs):
+def test_results_are_those_of_the_remaining_rows(rng, call, outputs):
     model, X, Y, w = problem(rng, outputs)
     left, rest = w > 0, X.copy()
     found = numbers(CALLS[call](model, X, Y, weights=w, jitter=1e-3))
@@ -104,7 +104,7 @@ def test_the_rest_is_all_there_is(rng, call, outputs):
     np.testing.assert_array_equal(X, rest)
 
 
-def test_the_gradient_in_the_inputs_is_zero_there(rng):
+def test_the_gradient_in_unread_inputs_is_zero(rng):
     model, X, Y, w = problem(rng, (2,))
     *_, X_bar = fs.elbo_and_grad(model, X, Y, weights=w, inputs=True)
     *_, expected = fs.elbo_and_grad(model, X[w > 0], Y[w > 0], weights=w[w > 0], inputs=True)
@@ -112,7 +112,7 @@ def test_the_gradient_in_the_inputs_is_zero_there(rng):
     assert not X_bar[w == 0].any()
 
 
-def test_a_row_counts_where_one_of_its_targets_does(rng):
+def test_a_row_counts_if_one_of_its_targets_does(rng):
     model, X, Y, w = problem(rng, (2,))
     W = np.stack([w, np.where(w == 0, 0, 1 - w % 2)], axis=1)
     assert np.isfinite(fs.elbo(model, X, Y, weights=W))
@@ -124,7 +124,7 @@ def test_a_row_counts_where_one_of_its_targets_does(rng):
 
 @pytest.mark.parametrize("at", [1, 7, N - 1])
 def test_bad_inputs_are_found_where_they_are(rng, at):
-    """Whatever stands in for those that are left out."""
+    """The index is right although other rows replace those left out."""
     model, X, Y, _ = problem(rng)
     w = np.where(np.arange(N) < at, 0, 1)
     X, Y = np.where(w[:, None] > 0, 0.5, np.nan) * np.ones((N, D)), np.zeros(N)
@@ -151,7 +151,7 @@ def test_bad_inputs_are_found_where_they_are(rng, at):
 
 @pytest.mark.parametrize("call", ["elbo", "natural_step", "collapsed", "tighter", "deep"])
 def test_no_rows_at_all(rng, call):
-    """Are told as without weights."""
+    """The message is that without weights."""
     model, X, Y, w = problem(rng)
     with pytest.raises(ValueError, match=r"`X` is an empty batch, shape \(0, 2\)"):
         CALLS[call](model, X[:0], Y[:0], weights=w[:0])

@@ -1,4 +1,4 @@
-"""Bounds from samples of basis functions: every sample there is, so that averages are exact; and the theory."""
+"""Sampled bounds, averaged over all possible samples, and the theory."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def problem(rng, name, k, likelihood, N=7):
 
 
 def every_sample(scheme, size=2):
-    """``(units, weights)`` of all draws, which are equally likely."""
+    """Return ``(units, weights)`` of all draws, which are equally likely."""
     if scheme == "with":
         return [(np.array(i), None) for i in itertools.product(range(UNITS), repeat=size)]
     if scheme == "without":
@@ -38,7 +38,7 @@ def pairs(scheme):
 
 
 def as_dense(grad, model):
-    """The same gradient with all rows."""
+    """Return the same gradient with all rows."""
     shapes = {path: np.shape(value) for path, _, value in fs.leaves(model)}
     q = grad.posterior
     if q is not None:
@@ -64,7 +64,7 @@ def fields(model):
 
 
 def log_det(model, jitter=JITTER):
-    """Half of log|S|, which a dense S leaves out."""
+    """Return half of log|S|, which a dense S leaves out."""
     if not model.basis.dense_precision:
         return 0.0
     return (
@@ -76,7 +76,7 @@ def log_det(model, jitter=JITTER):
 
 
 def assert_unbiased(found, model, X, Y, wrt, jitter=JITTER):
-    """Value and all gradients of equally likely samples, against those of the exact bound."""
+    """Compare the mean over all samples with the exact bound, in value and gradients."""
     value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=jitter, wrt=wrt)
     np.testing.assert_allclose(
         np.mean([v for v, _, _ in found]), value - log_det(model, jitter), rtol=1e-9
@@ -90,7 +90,7 @@ def assert_unbiased(found, model, X, Y, wrt, jitter=JITTER):
 
 
 def assert_gradient_at(sample, model, X, Y, grad, rng, **options):
-    """By differences along a random direction in each field alone."""
+    """Compare with differences along a random direction, field by field."""
     vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if fields(model) else ())
     bar = unravel.pullback(vector, as_dense(grad, model))
 
@@ -163,12 +163,14 @@ def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
 
 
 @pytest.mark.parametrize("likelihood, k, wrt, control, sweeps", [
-    (fs.Gaussian(variance=0.2), 0, "posterior", False, 3), (fs.Gaussian(variance=0.2), 2, None, False, 3),
-    (fs.Gaussian(variance=0.2), 2, None, True, 5), (fs.Gaussian(variance=0.2), 0, "likelihood", False, 2),
+    (fs.Gaussian(variance=0.2), 0, "posterior", False, 3),
+    (fs.Gaussian(variance=0.2), 2, None, False, 3),
+    (fs.Gaussian(variance=0.2), 2, None, True, 5),
+    (fs.Gaussian(variance=0.2), 0, "likelihood", False, 2),
     (fs.BernoulliLogit(), 0, None, False, 4),
 ])  # fmt: skip
 def test_how_often_features_are_made(rng, likelihood, k, wrt, control, sweeps, monkeypatch):
-    """With a control twice more, at its points, which go no way back."""
+    """A control adds two, at its points, without a backward pass."""
     model, X, Y = problem(rng, "fourier", k, likelihood)
     control, count = fs.kriged_control(model, X[:4]) if control else None, []
     once = kernels.fourier_sweep
@@ -180,7 +182,7 @@ def test_how_often_features_are_made(rng, likelihood, k, wrt, control, sweeps, m
 
 
 def test_kriging_shrinks_the_variance_of_smooth_functions(rng):
-    """Of value and gradient, many times, at a mean near its optimum."""
+    """Of value and gradient, by a large factor, at a mean near its optimum."""
     m, X = 2000, rng.uniform(-2, 2, (60, 1))
     Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     start = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
@@ -208,7 +210,7 @@ def test_kriging_shrinks_the_variance_of_smooth_functions(rng):
 
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
-def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
+def test_an_advanced_control_equals_a_new_one(rng, name, k):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
     control = fs.kriged_control(model, points)
@@ -293,7 +295,7 @@ each_likelihood = pytest.mark.parametrize(
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
 def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
-    """At one sample, in all fields at once and each alone; a unit drawn twice, and weights of the caller's."""
+    """One sample, all fields jointly and separately; a unit drawn twice, given weights."""
     model, X, Y = problem(rng, name, k, likelihood)
     sample = fs.BasisSample(
         np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3
@@ -366,7 +368,7 @@ def test_everything_is_the_exact_bound(rng, name):
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("jitter", [0.0, 1e-2, 0.5])
 def test_one_jitter_for_the_sampled_bound_and_the_whole_one(rng, jitter, k, control):
-    """Of S = K_zz + jitter I: over all samples on average, at all functions exactly, and in the gradient at one sample."""
+    """S = K_zz + jitter I: on average over samples, exactly at all functions, in gradients."""
     model, X, Y = problem(rng, "inducing", k, fs.Gaussian(variance=0.2))
     wrt, control = fields(model), fs.kriged_control(model, X[:4]) if control else None
     options = {"num_data": 20, "jitter": jitter, "control": control}
@@ -393,8 +395,8 @@ def test_one_jitter_for_the_sampled_bound_and_the_whole_one(rng, jitter, k, cont
         assert_gradient_at(sample, model, X, Y, grad, rng, jitter=jitter)
 
 
-def test_sampled_steps_end_at_the_optimal_weights_of_the_same_jitter(rng):
-    """The gradient in the mean and the diagonal is zero there, and is not with another jitter."""
+def test_sampled_steps_end_at_the_optimum_of_the_same_jitter(rng):
+    """Only with this jitter is the gradient in the mean and the diagonal zero."""
     model, X, Y = problem(rng, "inducing", 0, fs.Gaussian(variance=0.2))
     best, _ = fs.optimal_weights(model, X, Y, tolerance=1e-14, jitter=0.5)
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
@@ -409,7 +411,7 @@ def test_sampled_steps_end_at_the_optimal_weights_of_the_same_jitter(rng):
 @pytest.mark.parametrize(
     "jitter, error", [(-1e-6, ValueError), (np.nan, ValueError), ("much", TypeError)]
 )
-def test_a_jitter_that_is_none(rng, jitter, error):
+def test_a_jitter_of_none_is_the_default(rng, jitter, error):
     model, X, Y = problem(rng, "inducing", 0, fs.Gaussian(variance=0.2))
     with pytest.raises(error, match="`jitter`"):
         fs.sampled_bound_and_grad(
@@ -417,7 +419,7 @@ def test_a_jitter_that_is_none(rng, jitter, error):
         )
 
 
-def test_a_value_alone_goes_no_way_back(rng, monkeypatch):
+def test_a_value_needs_no_backward_pass(rng, monkeypatch):
     model, X, Y = problem(rng, "fourier", 1, fs.Gaussian(variance=0.2))
     sample = fs.BasisSample(FIRST, SECOND)
     value, whole, _ = fs.sampled_bound_and_grad(model, X, Y, sample)
@@ -455,7 +457,7 @@ def test_ten_thousand_functions_within_5_sigma(rng):
         assert abs(np.mean(values) - exact) < 5 * np.std(values) / np.sqrt(60)
 
 
-def test_what_is_not_sampled_is_not_looked_at(rng):
+def test_entries_that_are_not_sampled_are_not_read(rng):
     model, X, Y = problem(rng, "relevance", 1, fs.Gaussian(variance=0.2))
     unseen = np.array([False, False, True])
     for path in ("posterior.mean", "posterior.columns", "basis.precision", "basis.inducing"):
@@ -498,7 +500,7 @@ def test_float32(rng, name, k):
 
 @pytest.mark.parametrize("name", BASES)
 def test_draws(rng, name):
-    """Each unit counts as often on average as it is there."""
+    """The mean count of each unit is its multiplicity."""
     basis = basis_of(rng, name, 14)
     units = num_units(basis)
     assert units == (7 if name == "fourier" else 14)
@@ -520,7 +522,7 @@ def test_draws(rng, name):
 
 
 def test_draws_from_a_seed_and_a_step(rng):
-    """A stratified sample is a pure function of them: one of each block of neighbours, of i and of j by themselves."""
+    """A stratified sample is a pure function of both: one unit per block, for i and j."""
     basis = basis_of(rng, "fourier", 4000)
     first, again, later, other = (
         fs.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5))
@@ -577,13 +579,19 @@ def test_bad_draws(rng):
 
 
 @pytest.mark.parametrize("sample, options, error, said", [
-    (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError, "`sample.i` names 3, but the basis has 3 units"),
+    (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError,
+     "`sample.i` names 3, but the basis has 3 units"),
     (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
-    (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive, got 0$"),
-    (fs.BasisSample(FIRST, SECOND, weight_j=np.ones((1, 2))), {}, ValueError, r"`sample.weight_j` must be a number or have"),
-    (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError, "`sample.weight_j`"),
+    (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError,
+     "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(np.array([], int), SECOND), {}, TypeError,
+     "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError,
+     "`sample.weight_i` must be positive, got 0$"),
+    (fs.BasisSample(FIRST, SECOND, weight_j=np.ones((1, 2))), {}, ValueError,
+     r"`sample.weight_j` must be a number or have"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError,
+     "`sample.weight_j`"),
     (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
     (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
     (fs.BasisSample(FIRST, SECOND), {"wrt": "basis.nothing"}, ValueError, "`wrt` names"),
@@ -599,7 +607,7 @@ def test_bad_samples(rng, sample, options, error, said):
     "value, said",
     [(np.nan, "contains nan at"), (0.0, "must be positive, got 0"), (-1.0, "must be")],
 )
-def test_pivots_are_looked_at_whatever_is_sampled(rng, value, said):
+def test_pivots_are_checked_for_any_sample(rng, value, said):
     model, X, Y = problem(rng, "inducing", 2, fs.Gaussian(variance=0.2))
     model.posterior.columns[1, 1] = value
     with pytest.raises(ValueError, match=f"`diagonal of posterior.columns` {said}"):

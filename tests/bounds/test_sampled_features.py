@@ -1,4 +1,4 @@
-"""Bounds from samples for features of one's own: those of our bases, and by differences."""
+"""Sampled bounds of user-supplied features: against our bases, and by differences."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ each_sample = pytest.mark.parametrize(
 
 
 def own_features(model, X, sample):
-    """``(Phi_i, Phi_j, precision, the sample by functions)`` of one of our bases."""
+    """Return ``(Phi_i, Phi_j, precision, the sample by functions)`` of one of our bases."""
     basis, width = model.basis, 2 if isinstance(model.basis, fs.RandomFourier) else 1
     i, j = (None if units is None else basis.functions(units) for units in (sample.i, sample.j))
     each = {"weight_i": np.repeat(sample.weight_i, width), "weight_j": sample.weight_j}
@@ -75,7 +75,7 @@ def test_features_of_our_bases_give_what_they_give(rng, name, k, likelihood, col
 @each_likelihood
 @pytest.mark.parametrize("dense", [False, True])
 def test_bars_by_differences(rng, dense, likelihood, columns):
-    """In all that goes in: features, s, mean, dense columns, diagonal, and the noise."""
+    """In all arguments: features, s, mean, dense columns, diagonal, and the noise."""
     model, X, Y = problem(rng, "inducing" if dense else "relevance", 1, likelihood)
     Phi_i, Phi_j, s, sample = own_features(model, X, UNITS._replace(columns=columns))
     q, m = model.posterior, len(model.posterior.mean)
@@ -137,7 +137,7 @@ def test_one_sample_is_enough_for_other_likelihoods(rng):
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_float32_and_what_is_not_named(rng, dense):
-    """NaN of a function that no sample names goes unnoticed."""
+    """NaN of a function outside the sample is not read."""
     m, i, j = 5, np.array([1, 3]), np.array([3, 0, 1])
     phi, Y = rng.standard_normal((4, m)), rng.standard_normal(4)
     q = fs.ChevronWeights(rng.standard_normal(m), np.zeros((m, 0)), rng.uniform(0.5, 1, m))

@@ -1,4 +1,4 @@
-"""One site for each datum: the bound of the q(u) that they make, its gradient by definition, and steps of some of them."""
+"""SiteSVGP: the bound at the q(u) of its sites, its gradient, and steps of some sites."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def problem(rng, M=5, N=30, P=None, likelihood=None, mean=None):
 
 
 def as_tied(model, X):
-    """The SVGP by plain formulas: absorbed sites are sums over the data, k = Kuu^-1 k_un the weights of each. Analytic."""
+    """The SVGP by plain formulas: absorbed sites are sums over the data with k = Kuu^-1 k_un."""
     b = definitions.blocks(model.covariance, model.inducing, X, JITTER)
     weights = solve(b.Kuu, b.Kuf)
     first, second = model.sites.lambda1, model.sites.lambda2
@@ -58,7 +58,7 @@ def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run
 
 
 def log_Z_by_definition(Q, first, second):
-    """log of the integral of N(g | 0, Q) times the sites: N(lambda_1 / lambda_2 | g, 1 / lambda_2) where lambda_2 > 0, else bare.
+    """Log integral of N(g | 0, Q) times the sites, normalised if lambda_2 > 0.
 
     Completing the square, int N(g | 0, Q) exp(lambda_1' g - g' Lambda g / 2) = |I + Q Lambda|^-1/2
     exp(lambda_1' S lambda_1 / 2).
@@ -77,7 +77,7 @@ def log_Z_by_definition(Q, first, second):
 )
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
 def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
-    """For sites of any sign: their evidence, with no bound in it, and what is left of the bound."""
+    """For sites of any sign: their exact evidence, and the remainder of the bound."""
     model, X, Y = problem(rng, 5, 20, P, mean=mean)
     first, second = model.sites.lambda1, model.sites.lambda2.copy()
     if signs != "positive":
@@ -105,7 +105,7 @@ def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
     ids=lambda kind: kind.__name__,
 )
 @pytest.mark.parametrize("P", [None, 2])
-def test_tied_it_is_the_same_q(rng, to, P):
+def test_tied_has_the_same_q(rng, to, P):
     model, X, Y = problem(rng, P=P)
     svgp = fs.tied(model, X, to=to, jitter=JITTER)
     assert type(svgp.posterior) is to
@@ -114,8 +114,8 @@ def test_tied_it_is_the_same_q(rng, to, P):
     )
 
 
-def test_with_gaussian_noise_it_is_the_collapsed_bound_wherever_the_prior_goes(rng):
-    """After one unit step from anywhere, value and gradient; and at other hyperparameters with the same sites."""
+def test_with_gaussian_noise_the_bound_is_the_collapsed_bound(rng):
+    """After one unit step from any start, in value and gradient, for any hyperparameters."""
     model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4))
     best, info = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
     assert info.value == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-10)
@@ -146,7 +146,7 @@ def test_a_step_of_all_sites_is_that_of_tied_ones(rng, P):
 
 
 def test_steps_of_some_rows_reach_the_same_end(rng):
-    """The others' sites stay as they are: minibatches without noise."""
+    """Other sites do not change: minibatches without noise."""
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     Y = (Y > 0) * 1.0
     rows = np.array([3, 1, 7])
@@ -166,8 +166,8 @@ def test_steps_of_some_rows_reach_the_same_end(rng):
 
 
 @pytest.mark.parametrize("P", [None, 2])
-def test_an_epoch_of_steps_leaves_no_rounding_of_strong_sites_behind(rng, monkeypatch, P):
-    """A and t follow the sites by differences, and are made of all data again, once for each epoch of rows that moved."""
+def test_rounding_of_strong_sites_is_removed_each_epoch(rng, monkeypatch, P):
+    """A and t are updated by differences and recomputed once per epoch of updated rows."""
     made = []
     monkeypatch.setattr(
         site_pass,

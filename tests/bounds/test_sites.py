@@ -1,4 +1,4 @@
-"""The sites of data at any q(u), predictions of each datum without it, and q(u) in other parameters."""
+"""Sites of the data at any q(u), leave-one-out predictions, and conversions of q(u)."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_the_same_q_in_other_parameters(rng, name, kind, P):
     np.testing.assert_allclose(again.scale_tril, truth.scale_tril, rtol=1e-8, atol=1e-9)
 
 
-def test_what_is_not_converted(rng):
+def test_other_posteriors_are_not_converted(rng):
     model, X, Y = problem(rng)
     with pytest.raises(
         TypeError, match="convert: `kind` must be Whitened, .* or DualSites, got Relaxed"
@@ -69,7 +69,7 @@ def test_what_is_not_converted(rng):
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("name", list(EVERY))
 def test_sites_of_gaussian_data_are_the_data(rng, name, P):
-    """Whatever the posterior: lambda1 = (y - mean function) / noise, lambda2 = 1 / noise."""
+    """For any posterior: lambda1 = (y - mean function) / noise, lambda2 = 1 / noise."""
     model, X, Y = problem(rng, "whitened", P, mean=fs.ConstantMean(0.7))
     if name in ("WhitenedOrthogonal", "Orthogonal", "Decoupled", "DecoupledWeights"):
         model = fs.replace(model, inducing=fs.InducingPair(model.inducing[:4], model.inducing[4:]))
@@ -108,7 +108,7 @@ def test_the_optimum_is_the_prior_times_the_sites(rng, likelihood):
     "P, mean", [(None, None), (2, None), (None, fs.ConstantMean(0.7))], ids=["one", "two", "mean"]
 )
 def test_left_out_data_of_gaussian_noise_are_exact(rng, kind, P, mean):
-    """Against the optimal q(u) of the others, with the same inducing inputs and parameters."""
+    """Against the optimal q(u) of the other data, same inducing inputs and parameters."""
     model, X, Y = problem(rng, "whitened", P, mean=mean)
     best, _ = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
     found = fs.leave_one_out(fs.convert(best, kind, jitter=JITTER), X, Y, jitter=JITTER)
@@ -139,8 +139,8 @@ def test_left_out_data_of_classes_are_near_refitting(rng):
     assert abs(np.mean(found - truth)) < 2e-3 and np.abs(found - truth).max() < 0.05
 
 
-def test_a_datum_that_carries_more_than_there_is(rng):
-    """Far from the optimum a site can be stronger than all that q has."""
+def test_a_site_stronger_than_q_is_refused(rng):
+    """Far from the optimum a site can be stronger than q."""
     model, X, Y = problem(rng)
     tight = fs.replace(model, posterior=fs.Whitened(np.zeros(M), 10 * lower_factor(rng, M)))
     with pytest.raises(

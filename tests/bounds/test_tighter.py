@@ -1,4 +1,4 @@
-"""The tighter bound of an SGPR by its definition, its gradient, blocks of K_ff, and what it refuses."""
+"""The tighter bound of an SGPR by its definition, its gradient, blocks of K_ff, bad input."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
 @pytest.mark.parametrize("run", [7, 1024])
 @pytest.mark.parametrize("P", [None, 2])
 def test_whole_weights_are_repeated_rows(rng, monkeypatch, P, run):
-    """And of those that are not whole the parts of a row add up; a row of weight 0 has no target."""
+    """Fractional weights of one row add up; a row of weight 0 has no target."""
     monkeypatch.setattr(tighter, "RUN", run)
     sgpr, X, Y = problem(rng, 5, 23, P, fs.LinearMean(np.ones(2), 0.3))
     whole = rng.permutation(np.arange(23) % 4)
@@ -60,8 +60,8 @@ def test_whole_weights_are_repeated_rows(rng, monkeypatch, P, run):
             )
 
 
-def test_all_data_as_inducing_inputs_leave_nothing_over(rng):
-    """Then it is the collapsed bound, and both are exact."""
+def test_all_data_as_inducing_inputs_give_the_exact_evidence(rng):
+    """The bound then equals the collapsed bound, and both are exact."""
     sgpr, X, Y = problem(rng, 4, 15)
     sgpr = fs.replace(sgpr, inducing=X)
     np.testing.assert_allclose(
@@ -83,7 +83,7 @@ def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
 
 
 def test_float32_is_as_accurate_as_numpy(rng):
-    """By the same route: the collapsed bound, and what K_ff adds to it."""
+    """For the collapsed bound and for the term that K_ff adds."""
 
     def plain(sgpr, X, Y):
         real, (N, M) = X.dtype.type, (len(X), len(sgpr.inducing))
@@ -121,7 +121,7 @@ def test_float32_is_as_accurate_as_numpy(rng):
 
 
 def smooth(rng, M, N, variance, noise, dtype=np.float64):
-    """Of one input, with M even inducing inputs: little is left over, beside a variance that is large beside the noise."""
+    """One input, M evenly spaced inducing inputs: small residuals, variance large vs the noise."""
     X = rng.uniform(-2, 2, (N, 1))
     Y = np.sin(2 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(N)
     sgpr = fs.SGPR(
@@ -134,7 +134,7 @@ def smooth(rng, M, N, variance, noise, dtype=np.float64):
 
 @pytest.mark.parametrize("noise", [0.1, 0.01, 0.001])
 def test_small_noise_in_float32(rng, noise):
-    """What is added is right to 0.3 % by the median, to 2 % in the worst case, and the bound as accurate as the collapsed one is.
+    """The added term is right to 0.3 % (median), 2 % (worst); the bound as the collapsed one.
 
     Of 3000 draws the median was 0.14 %, one in 250 was above 1 %, and the largest 1.44 %.
     """
@@ -160,7 +160,7 @@ def test_small_noise_in_float32(rng, noise):
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_small_noise_in_float64(rng, ratio):
-    """The bound stays below the log marginal likelihood; both are compared with extended precision."""
+    """The bound stays below the log marginal likelihood; both against extended precision."""
     sgpr, X, Y = smooth(rng, 20, 150, 1.0, 1 / ratio)
     wide = fs.tree_map(extended, sgpr), extended(X), extended(Y)
     K = definitions.covariances.matrix(wide[0].covariance, wide[1], wide[1])
@@ -179,7 +179,7 @@ def test_small_noise_in_float64(rng, ratio):
     "outputs, repeated", [((), False), ((2,), False), ((), True), ((2,), True)]
 )
 def test_gradient_where_the_variance_is_large_beside_the_noise(rng, outputs, repeated):
-    """4e8 times it: each field by a complex step in extended precision."""
+    """A ratio of 4e8: each field by a complex step in extended precision."""
     sgpr, X, Y = smooth(rng, 9, 40, 4e6, 0.01)
     sgpr = fs.replace(sgpr, mean=fs.ConstantMean(0.1))
     Y = np.stack([Y, np.cos(Y)], axis=1) if outputs else Y

@@ -1,4 +1,4 @@
-"""A site for each datum and no inducing inputs: bound and gradient by definition, the exact evidence, steps, what is refused."""
+"""VGP: bound and gradient by definition, the exact evidence, steps, bad input."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_the_bound_and_its_gradient_by_definition(rng, N, P, signs):
     ids=lambda kind: kind.__name__,
 )
 @pytest.mark.parametrize("P", [None, 2])
-def test_tied_it_is_the_same_q(rng, to, P):
+def test_tied_has_the_same_q(rng, to, P):
     model, X, Y = problem(rng, P=P, signs="some negative")
     svgp = fs.tied(model, X, to=to, jitter=1e-9)
     assert type(svgp.posterior) is to
@@ -70,8 +70,8 @@ def log_marginal(model, X, Y, noise):
     return -0.5 * (residual @ np.linalg.solve(K, residual) + np.linalg.slogdet(2 * np.pi * K)[1])
 
 
-def test_with_gaussian_noise_it_is_the_exact_evidence_wherever_the_prior_goes(rng):
-    """After one unit step from anywhere, also where inputs are repeated; the other term is zero."""
+def test_with_gaussian_noise_log_Z_is_the_exact_evidence(rng):
+    """After one unit step from any start, also for repeated inputs; c is zero."""
     model, X, Y = problem(
         rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4), signs="some negative"
     )
@@ -99,8 +99,8 @@ def test_with_gaussian_noise_it_is_the_exact_evidence_wherever_the_prior_goes(rn
 @pytest.mark.parametrize(
     "likelihood", [fs.BernoulliLogit(), fs.StudentT(0.3, df=3.0)], ids=lambda v: type(v).__name__
 )
-def test_it_stays_below_the_evidence(rng, likelihood):
-    """By a sum over a grid, of three data."""
+def test_the_bound_stays_below_the_evidence(rng, likelihood):
+    """Evidence of three data, by a sum over a grid."""
     model, X, Y = problem(rng, N=3, likelihood=likelihood)
     Y = (Y > 0) * 1.0 if isinstance(likelihood, fs.BernoulliLogit) else Y
     model, _ = fs.natural_steps(
@@ -180,8 +180,8 @@ def in_float32(model):
     return fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
 
 
-def test_the_gradient_where_cotangents_are_large_beside_w(rng):
-    """In the covariance w w' beside T a' w' is lost, and must not take that with it: Poisson rates that explode, large counts."""
+def test_the_gradient_with_cotangents_large_relative_to_w(rng):
+    """w w' is lost beside T a' w' and must not spoil it: exploding Poisson rates, large counts."""
     far = fs.VGP(fs.RBF(500.0, 1.0), fs.Sites(np.array([0.5]), np.array([1e-3])), fs.Poisson())
     X, Y = np.zeros((1, 1)), np.array([3.0])
     _, grad = fs.site_bound_and_grad(far, X, Y)
@@ -217,7 +217,7 @@ def float_of(a):
     "covariance", [fs.RBF(1.0, 1.0), fs.Matern32(1.0, 0.5)], ids=lambda c: type(c).__name__
 )
 def test_strong_sites_in_float32_are_right(rng, covariance, noise):
-    """The exact log marginal, of these numbers, and its gradient; log |B| of float32 is off by up to some nats."""
+    """The exact log marginal and its gradient; log |B| in float32 has errors of some nats."""
     X = rng.uniform(-2, 2, (100, 1)).astype(np.float32)
     Y = (np.sin(3 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(100)).astype(np.float32)
     noise = np.float32(noise)
@@ -252,7 +252,7 @@ def test_strong_sites_in_float32_are_right(rng, covariance, noise):
 
 @pytest.mark.parametrize("strength, dtype", [(0.9, np.float32), (1.1, np.float64)])
 def test_the_dtype_that_sites_need(rng, strength, dtype):
-    """eps tr(r K r) against a thousandth of a nat; a step from weak sites to strong ones, and back, changes it."""
+    """eps tr(r K r) against 1e-3 nats; an update from weak to strong sites and back changes it."""
     model, X, _ = problem(rng, N=8)
     model, X = in_float32(model), X.astype(np.float32)
     lambda2 = (1e-3 * strength / np.finfo(np.float32).eps / model.covariance.kff(X) / 8).astype(
@@ -278,7 +278,7 @@ def test_terms_in_float32_add_up_where_sites_are_strong(rng):
     assert sum(terms) == pytest.approx(bound, rel=1e-6) and abs(terms[1]) < 0.05 * abs(bound)
 
 
-def test_variances_that_rounding_takes_are_raised_and_told(rng):
+def test_variances_below_the_floor_are_clipped_and_reported(rng):
     X = np.repeat(rng.standard_normal((1, 2)), 40, axis=0)
     model = fs.VGP(fs.RBF(1.0, 1.0), fs.Sites(np.zeros(40), np.full(40, 3e14)), fs.Gaussian(0.1))
     with pytest.warns(fs.VarianceClampWarning):

@@ -101,7 +101,7 @@ def test_gradients_of_all_fields(rng, name, k):
 
 @pytest.mark.parametrize("name", BASES)
 def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
-    """k = m, Gaussian noise; and nowhere is it above."""
+    """k = m, Gaussian noise; it is never above."""
     X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
     model = model_of(rng, name, m, m)
     phi, S = model.basis.features(X), prior_precision(model.basis)
@@ -121,7 +121,7 @@ def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
 
 @pytest.mark.parametrize("name", BASES)
 def test_proposition_1(rng, name):
-    """The optimal diagonal of a mean field: C_ii^-2 = S_ii + (phi' phi)_ii / s2, where its gradient is zero."""
+    """Mean field: the gradient vanishes at C_ii^-2 = S_ii + (phi' phi)_ii / s2."""
     X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
     model = model_of(rng, name, m, 0)
     precision = (
@@ -151,7 +151,7 @@ def test_float32(rng, name, k):
 
 
 def test_flat_vectors_and_files(rng, tmp_path):
-    """The strict upper triangle of the first rows is no parameter."""
+    """The strict upper triangle of the first rows is not a parameter."""
     for k in (0, 3, 8):
         model = model_of(rng, "fourier", 8, k)
         vector, unravel = fs.ravel(model)
@@ -176,13 +176,18 @@ X3, Y3 = np.zeros((3, 2)), np.zeros(3)
     ({"basis.num_features": 0}, "`num_features` must be an even number"),
     ({"basis.seed": -1}, "`seed` must be a whole number"),
     ({"basis.seed": 1.5}, "`seed` must be a whole number"),
-    ({"basis.covariance": fs.Linear(1.0)}, "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
+    ({"basis.covariance": fs.Linear(1.0)},
+     "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
     ({"basis.covariance": fs.RBF(1.0, np.ones(3))}, "lengthscales"),
-    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))}, r"`basis.inducing` must have shape \(m, 2\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))}, r"`basis.precision` must have shape \(8,\)"),
-    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))}, "`basis.precision` must be positive"),
+    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))},
+     r"`basis.inducing` must have shape \(m, 2\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))},
+     r"`basis.precision` must have shape \(8,\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))},
+     "`basis.precision` must be positive"),
     ({"basis": fs.RBF()}, "`basis` of the model must be"),
-    ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))}, "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
+    ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))},
+     "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
     ({"posterior.mean": np.zeros((2, 8))}, "one output"),
     ({"posterior.columns": np.ones((8, 9))}, "k from 0 to 8 dense columns"),
     ({"posterior.columns": np.ones(8)}, r"`posterior.columns` must have shape \(m, k\)"),
@@ -216,7 +221,8 @@ def test_inducing_inputs_twice_are_named(rng):
 def test_bad_data(rng):
     model = model_of(rng, "fourier", 8, 2)
     for X, Y, said in (
-        (X3[:, 0], Y3, "`X` must have shape"), (X3, Y3[:2], "`Y` must have one row"), (X3, np.zeros((3, 2)), "`Y` has shape"),
+        (X3[:, 0], Y3, "`X` must have shape"), (X3, Y3[:2], "`Y` must have one row"),
+        (X3, np.zeros((3, 2)), "`Y` has shape"),
         (X3 + np.nan, Y3, "`X`"), (X3, Y3 + np.inf, "`Y`"), (X3[:0], Y3[:0], "empty"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
@@ -229,7 +235,7 @@ def test_bad_data(rng):
         fs.elbo(model, X3, Y3)
 
 
-# --- predictions --------------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [0, 3, 8])
@@ -314,13 +320,13 @@ def test_bad_predictions(rng):
             call()
 
 
-# --- optimal weights ----------------------------------------------------------------------------------------------------------
+# --- optimal weights ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [0, 3, 8])
 @pytest.mark.parametrize("name", BASES)
 def test_optimal_weights(rng, name, k, monkeypatch):
-    """The mean of the exact posterior, a gradient of zero in the diagonal, and a bound that rises in each iteration."""
+    """Exact posterior mean, zero gradient in the diagonal, and a rising bound."""
     X, Y, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 0.2
     model = model_of(rng, name, 8, k)
     monkeypatch.setattr(optimal_weights, "ROWS", 5)
@@ -355,7 +361,7 @@ def test_optimal_weights(rng, name, k, monkeypatch):
     np.testing.assert_allclose(part.posterior.diagonal, expected[k:] ** -0.5, rtol=1e-10)
 
 
-def test_optimal_weights_end_when_they_are_told_to(rng):
+def test_optimal_weights_stop_at_the_iteration_limit(rng):
     X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
     model = model_of(rng, "fourier", 8, 1)
     for stop in (1, 3):

@@ -1,4 +1,4 @@
-"""Weights of data: integers are rows repeated, 0 is a row left out that nobody reads, and gradients are those of the value."""
+"""Data weights: integers repeat rows, 0 omits a row unread; gradients are those of the value."""
 
 import itertools
 
@@ -74,7 +74,7 @@ def mean_of(outputs):
 
 
 def counts(rng):
-    """Whole weights, some 0, and the rows that they stand for."""
+    """Return integer weights, some 0, and the repeated row numbers."""
     w = rng.permutation(np.arange(B) % 4)
     return w, np.repeat(np.arange(B), w)
 
@@ -101,14 +101,14 @@ def assert_close(found, expected, rtol=1e-10):
 
 
 def summed(X_bar, rows):
-    """What repeated rows have together."""
+    """Sum over repeated rows."""
     out = np.zeros((B, D))
     np.add.at(out, rows, X_bar)
     return out
 
 
 def without(Y, w, name):
-    """The same targets, with something that is none in the place of those that do not count."""
+    """Replace targets of weight 0 by invalid values."""
     Y = Y.copy()
     Y[w == 0] = TABLE[name][3]
     return Y
@@ -163,7 +163,7 @@ def test_a_weight_for_each_target(rng, name):
 
 @each
 def test_gradients_are_those_of_the_value(rng, name):
-    """For weights of any size, of parameters as optimisers see them, and of inputs."""
+    """For weights of any size, in transformed parameters and in inputs."""
     model, X, Y = problem(rng, name)
     options = {"weights": rng.gamma(1.0, 1.0, Y.shape), "num_data": 3.0 * B, "jitter": JITTER}
     vector, unravel = fs.ravel(model)
@@ -195,8 +195,8 @@ def test_a_target_of_weight_zero_is_never_read(rng, name):
     assert_close(grad, bars)
 
 
-def test_rates_beyond_the_floats_where_nobody_counts(rng):
-    """A far input, where Poisson's rate overflows, has no part in anything either."""
+def test_overflowing_rates_of_weight_zero_have_no_effect(rng):
+    """An unread far input, at which Poisson's rate overflows, has no effect."""
     model, X, Y = problem(rng, "poisson")
     model = fs.replace(model, mean=fs.LinearMean(np.full((2, D), 1e3), np.zeros(2)))
     X, w = 1e-3 * X, np.ones(B)
@@ -210,7 +210,7 @@ def test_rates_beyond_the_floats_where_nobody_counts(rng):
 
 @each
 def test_single_precision(rng, name):
-    """Weights do not choose the precision: that of the model and the data does."""
+    """The dtype is that of model and data, not of the weights."""
     model, X, Y = problem(rng, name)
     w = rng.gamma(1.0, 1.0, B)
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
@@ -242,7 +242,7 @@ def test_every_posterior(rng, name, outputs):
     assert_close((grad, X_bar), (bars, summed(exact, rows)))
 
 
-def test_a_long_batch_goes_through_in_parts(rng, monkeypatch):
+def test_a_long_batch_is_processed_in_chunks(rng, monkeypatch):
     model, X, Y = problem(rng)
     W = rng.gamma(1.0, 1.0, Y.shape)
     whole = fs.elbo_and_grad(model, X, Y, weights=W, inputs=True, jitter=JITTER)
@@ -304,7 +304,7 @@ def test_natural_steps(rng, name):
 
 
 def assert_slope(rng, model, grad, value):
-    """Of parameters as optimisers see them, all at once."""
+    """Compare with a difference in all transformed parameters at once."""
     vector, unravel = fs.ravel(model)
     exact, d = unravel.pullback(vector, grad), rng.standard_normal(unravel.size)
     assert exact @ d == pytest.approx(
@@ -396,7 +396,7 @@ def test_deep_gps(rng, name):
 
 
 def test_a_deep_gp_with_a_weight_for_each_target(rng):
-    """Of one layer it is the SVGP, its natural step too."""
+    """With one layer the results are those of the SVGP, the natural step too."""
     model, X, Y = problem(rng)
     model, W = fs.replace(model, mean=None), rng.gamma(1.0, 1.0, Y.shape)
     W[::3, 0] = W[1::3, 1] = 0
@@ -417,8 +417,8 @@ def test_a_deep_gp_with_a_weight_for_each_target(rng):
 
 
 @each
-def test_without_weights_a_likelihood_hears_of_none(rng, monkeypatch, name):
-    """So that one that somebody else wrote before there were weights goes on as it is."""
+def test_without_weights_the_likelihood_gets_no_weights_argument(rng, monkeypatch, name):
+    """User-defined likelihoods without a ``weights`` argument keep working."""
     model, X, Y = problem(rng, name)
     plain, heard = type(model.likelihood).expected_log_prob, []
 
@@ -457,17 +457,17 @@ BAD = [
     (
         changed(3, -0.5),
         ValueError,
-        "`weights` must be zero or more, and finite; got -0.5 at index 3; a target that is",
+        "`weights` must be zero or more, and finite; got -0.5 at index 3; give the weight 0",
     ),
     (
         changed(3, np.nan),
         ValueError,
-        "`weights` must be zero or more, and finite; got nan at index 3; a target",
+        "`weights` must be zero or more, and finite; got nan at index 3; give the weight",
     ),
     (
         changed(3, np.inf),
         ValueError,
-        "`weights` must be zero or more, and finite; got inf at index 3; a target",
+        "`weights` must be zero or more, and finite; got inf at index 3; give the weight",
     ),
     (
         np.zeros(B),
@@ -501,8 +501,8 @@ def test_bad_weights(rng, call, bad):
         CALLS[call](model, X, Y, w)
 
 
-def test_bad_targets_are_found_where_they_are(rng):
-    """Whatever stands in for those that do not count."""
+def test_bad_targets_are_named_by_their_index(rng):
+    """The index is right although other targets replace those of weight 0."""
     model, X, Y = problem(rng)
     for zeros, at in (((0, 0), (7, 1)), (slice(0, 5), (5, 0)), ((0, 0), (0, 1))):
         W, bad = changed(zeros, 0, Y.shape), Y.copy()
@@ -523,13 +523,13 @@ def test_bad_targets_are_found_where_they_are(rng):
         fs.elbo(model, X, Y, weights=np.ones((B, 3)))
 
 
-def test_what_has_no_weights_says_so(rng):
+def test_functions_without_weights_refuse_them(rng):
     model, X, Y = problem(rng)
     w = np.ones(B)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
     with pytest.raises(
         ValueError,
-        match=r"`weights` of shape \(23, 2\): .* give \(23,\), or an SGPR for each output",
+        match=r"`weights` has shape \(23, 2\), .* give \(23,\), one SGPR per output",
     ):
         fs.collapsed_bound_and_grad(sgpr, X, Y, weights=np.ones_like(Y))
     column = fs.collapsed_bound(sgpr, X, Y[:, :1], weights=w[:, None])
