@@ -6,8 +6,6 @@ matrix product of centred, scaled inputs, with every pair whose r^2 suffers canc
 directly.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from scipy.linalg import blas
 
@@ -133,41 +131,17 @@ def _centred(X1, X2, scale):
     return results * 2 if X2 is X1 else results
 
 
-class Contraction(NamedTuple):
-    """What the forms of the backward pass take: C-ordered arrays, parameters, ``sides``.
-
-    X2 : X1 if ``symmetric``
-    sides : as in ``low_dim.direct_vjp``
-    work : in nanoseconds, roughly
-    K : that of an RBF, or empty
-    """
-
-    K_bar: Any
-    family: int
-    X1: Any
-    X2: Any
-    variance: Any
-    lengthscales: Any
-    symmetric: bool
-    sides: int
-    work: float
-    K: Any
-
-    def scale(self):
-        return _scale(self.lengthscales, self.X1.shape[1], self.X1.dtype)
-
-
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     if X1.ndim > 2:
         return _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K)
     if X2 is not None and _is_transposed(K_bar):
         return _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
-    form, task = _plan(K_bar, family, X1, X2, variance, lengthscales, need, K)
-    total, squares, X1_bar, X2_bar, scale = form(task)
+    form, arguments = _plan(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    total, squares, X1_bar, X2_bar, scale = form(*arguments)
     variance_bar = lengthscales_bar = None
-    dtype = task.X1.dtype
+    dtype = X1.dtype
     if "variance" in need:
-        variance_bar = dtype.type(total / float(task.variance))
+        variance_bar = dtype.type(total / float(dtype.type(variance)))
     # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
     if "lengthscales" in need:
         squares = squares * scale
@@ -176,7 +150,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         )
     return (
         X1_bar if "X1" in need else None,
-        X2_bar if "X2" in need and not task.symmetric else None,
+        X2_bar if "X2" in need and X2 is not None else None,
         variance_bar,
         lengthscales_bar,
     )
@@ -195,7 +169,11 @@ def _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
 
 
 def _plan(K_bar, family, X1, X2, variance, lengthscales, need, K):
-    """Choose the form of a contraction: return its function, and the ``Contraction``."""
+    """Choose the form of a contraction: return its function and arguments.
+
+    All forms take C-ordered arrays, X2 = X1 in the symmetric case, ``sides`` as in
+    ``low_dim.direct_vjp``, the work in nanoseconds, roughly, and K of an RBF, or an empty K.
+    """
     symmetric = X2 is None
     X1, K_bar = plain(X1), plain(K_bar.T if symmetric and _is_transposed(K_bar) else K_bar)
     X2 = X1 if symmetric else plain(X2)
@@ -213,9 +191,7 @@ def _plan(K_bar, family, X1, X2, variance, lengthscales, need, K):
     else:
         form = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp
     variance, family = dtype.type(variance), FAMILIES[family]
-    return form, Contraction(
-        K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K
-    )
+    return form, (K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K)
 
 
 def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
@@ -243,8 +219,7 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
     )
 
 
-def _small_vjp(task):
-    K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, _, K = task
+def _small_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
     lengthscales = _vector(lengthscales, X1.shape[1], X1.dtype)
     smallest = _smallest[X1.dtype]
     return small.matrix_vjp(
@@ -252,9 +227,9 @@ def _small_vjp(task):
     )
 
 
-def _direct_vjp(task):
-    K_bar, family, X1, X2, variance, _, symmetric, sides, work, K = task
-    (N1, D), dtype, scale = X1.shape, X1.dtype, task.scale()
+def _direct_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
+    (N1, D), dtype = X1.shape, X1.dtype
+    scale = _scale(lengthscales, D, dtype)
     X1_bar = np.zeros((N1, D), dtype)
     # a given K needs no distances; Matern12's gradient near 0 needs all digits of the differences
     exact = K.size > 0 or family == rows.MATERN12
@@ -285,7 +260,7 @@ def _direct_vjp(task):
     return total, squares, X1_bar, other_bar, scale
 
 
-def _product_vjp(task):
+def _product_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
     """Contract one row tile of W = K_bar q at a time.
 
     With rows a of A and b of B (centred and scaled), and sums over i, j:
@@ -297,8 +272,8 @@ def _product_vjp(task):
     The last is elementwise in the features. Near pairs, for which these differences cancel, are not
     in W but added one by one. In the symmetric case only X1's side is computed, and doubled.
     """
-    K_bar, family, X1, X2, variance, _, symmetric, sides, _, K = task
-    (N1, D), N2, dtype, scale = X1.shape, X2.shape[0], X1.dtype, task.scale()
+    (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+    scale = _scale(lengthscales, D, dtype)
     gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
     A, norms1, B, norms2 = _centred(X1, X2, scale)
     by_value = family == rows.RBF and K.size > 0

@@ -58,18 +58,6 @@ class Tile(NamedTuple):
     w: Any
 
 
-class Starts(NamedTuple):
-    """Pointers to the first elements of the arrays of the backward pass."""
-
-    X1: Any
-    columns: Any
-    r2: Any
-    w: Any
-    X2_bar: Any
-    K_bar: Any
-    K: Any
-
-
 @jit
 def transpose(X, Xt):
     """Transpose in 8 x 8 tiles, whose loops of fixed length become vector shuffles.
@@ -299,31 +287,19 @@ def _memory(D, cols, by_value, like):
     )
 
 
-@jit
-def _starts(X1, tile, X2_bar, K_bar, K):
-    return Starts(
-        pointer(X1.ravel()),
-        pointer(tile.columns.ravel()),
-        pointer(tile.r2.ravel()),
-        pointer(tile.w.ravel()),
-        pointer(X2_bar.ravel()),
-        pointer(K_bar.ravel()),
-        pointer(K.ravel()),
-    )
-
-
 @inlined
-def _needed_next(i, j0, i0, i1, d, N2, cols, by_value, at):
-    """Return what rows i + 4 to i + 7 of block i0..i1, or else its next tile, need of K_bar or K.
+def _needed_next(i, j0, i0, i1, d, N2, cols, even, odd, cached):
+    """Return what rows i + 4 to i + 7 of block i0..i1, or else its next tile, need for feature d.
 
-    One part per feature d; from the ninth on all of it is cached: then return the weights.
+    It is in ``even`` or ``odd``, (N1, N2), by the parity of d; from the ninth feature on all of it
+    is cached: then return ``cached``.
     """
     if d >= 8:
-        return at.w
+        return cached
     row, first = i + 4 + d // 2, j0
     if row >= i1:
         row, first = i0 + d // 2, j0 + cols
-    return shifted(at.K if d % 2 == 1 and by_value else at.K_bar, row * N2 + first)
+    return shifted(odd if d % 2 == 1 else even, row * N2 + first)
 
 
 @jit
@@ -344,7 +320,14 @@ def direct_vjp(start, stop, family, variance, inputs, symmetric, sides, K_bar, K
     X2_bar, squares = on_lines(D * stride, X1).reshape((D, stride)), np.zeros(D)
     by_value, sum_of_all = K.size > 0, 0.0
     tile = _memory(D, cols, by_value, X1)
-    at = _starts(X1, tile, X2_bar, K_bar, K)
+    rows, columns, distances = (
+        pointer(X1.ravel()),
+        pointer(tile.columns.ravel()),
+        pointer(tile.r2.ravel()),
+    )
+    weighted, others = pointer(tile.w.ravel()), pointer(X2_bar.ravel())
+    bars, values = pointer(K_bar.ravel()), pointer(K.ravel())
+    odd = values if by_value else bars
     for u in range(start, stop):
         i0 = fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
@@ -356,21 +339,18 @@ def direct_vjp(start, stop, family, variance, inputs, symmetric, sides, K_bar, K
                 last = min(i + 4, i1) - 1
                 n = max(0, min(cols, (last if symmetric else N2) - j0))
                 covered = (n + lanes - 1) // lanes * lanes
-                x0, x1 = shifted(at.X1, i * D), shifted(at.X1, min(i + 1, last) * D)
-                x2, x3 = shifted(at.X1, min(i + 2, last) * D), shifted(at.X1, last * D)
+                x0, x1 = shifted(rows, i * D), shifted(rows, min(i + 1, last) * D)
+                x2, x3 = shifted(rows, min(i + 2, last) * D), shifted(rows, last * D)
                 if inputs.is_scaled:
-                    beyond = shifted(at.r2, 2 * cols)
-                    _squared_differences(x0, x1, D, at.columns, cols, n, lanes, at.r2)
-                    _squared_differences(x2, x3, D, at.columns, cols, n, lanes, beyond)
+                    beyond = shifted(distances, 2 * cols)
+                    _squared_differences(x0, x1, D, columns, cols, n, lanes, distances)
+                    _squared_differences(x2, x3, D, columns, cols, n, lanes, beyond)
                 for q in range(4):
-                    row, out = i + q, shifted(at.w, q * cols)
+                    row, out = i + q, shifted(weighted, q * cols)
                     m = 0 if row > last else n if not symmetric else max(0, min(n, row - j0))
                     if m > 0 and by_value:
-                        values, bars = (
-                            shifted(at.K, row * N2 + j0),
-                            shifted(at.K_bar, row * N2 + j0),
-                        )
-                        sum_of_all += _weigh_by_value(values, bars, m, lanes, out)
+                        k, k_bar = shifted(values, row * N2 + j0), shifted(bars, row * N2 + j0)
+                        sum_of_all += _weigh_by_value(k, k_bar, m, lanes, out)
                     elif m > 0:
                         if not inputs.is_scaled:
                             _exactly(X1, row, tile.columns, inputs.scale, m, tile.r2, q)
@@ -379,10 +359,10 @@ def direct_vjp(start, stop, family, variance, inputs, symmetric, sides, K_bar, K
                         )
                     _clear(out, m, covered)
                 for d in range(D if sides > 0 else 0):
-                    ahead = _needed_next(i, j0, i0, i1, d, N2, cols, by_value, at)
-                    b, c = shifted(at.columns, d * cols), shifted(at.X2_bar, d * stride + j0)
+                    ahead = _needed_next(i, j0, i0, i1, d, N2, cols, bars, odd, weighted)
+                    b, c = shifted(columns, d * cols), shifted(others, d * stride + j0)
                     pulled, square = _pull(
-                        at.w, cols, covered, lanes, b, (x0, x1, x2, x3), d, ahead, sides == 2, c
+                        weighted, cols, covered, lanes, b, (x0, x1, x2, x3), d, ahead, sides == 2, c
                     )
                     squares[d] += square
                     for q in range(last + 1 - i):
