@@ -7,6 +7,7 @@ pairs, whatever the number of images.
 """
 
 import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,6 +138,48 @@ def _row_sums(model, left, right, A, N, half=False):
     return parts
 
 
+class _Parts(NamedTuple):
+    """Partial sums of a contraction in float64; null pointers for those that are not needed."""
+
+    sides: Any
+    weights: Any
+    squares: Any
+    total: Any
+    radial: Any
+
+
+def _contract(model, left, right, A, bar, axis, need, half, each_image):
+    """Launch the contraction of ``_pull``; return its ``_Parts``."""
+    _, _, lengthscales, geometry = model
+    cp, (rows, columns), N, D = (
+        cuda_devices.cupy(),
+        A.shape,
+        bar.shape[-1],
+        int(_patch(geometry)[0]),
+    )
+    high, across = -(-rows // HEIGHT), -(-columns // WIDE)
+    most = BLOCKS_EACH * cuda_devices.multiprocessors()
+    tiles, strips = _split(across, most // (high * N) if each_image else most // high)
+    share, shares = _split(
+        N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N)
+    )
+    blocks, slots = shares * high * strips, (N, strips) if each_image else (1, shares * strips)
+    by_feature = "lengthscales" in need and np.ndim(lengthscales) > 0
+    parts = _Parts(
+        cp.zeros((*slots, D, rows)) if "sides" in need else NULL,
+        cp.zeros((shares, rows, columns)) if "A" in need else NULL,
+        cp.zeros((blocks, D)) if by_feature else NULL,
+        cp.empty(blocks),
+        cp.empty(blocks),
+    )
+    *line, step = _strides(bar)
+    steps = *(line[0] if axis == i else np.int64(0) for i in range(2)), step
+    sizes = np.int32(N), np.int32(share), np.int32(each_image)
+    arguments = *_pairs(model, left, right, A, half, tiles), bar, *steps, *sizes
+    _launch("contract", A.dtype, (shares, high, strips), *arguments, *parts)
+    return parts
+
+
 def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     """Compute cotangents of the sum over n, i, j of bar A[i, j] k(row i, column j of image n).
 
@@ -146,65 +189,22 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     None). With ``half`` A and its cotangent are symmetric.
     """
     _, variance, lengthscales, geometry = model
-    cp, (rows, columns), N, dtype, D = (
-        cuda_devices.cupy(),
-        A.shape,
-        bar.shape[-1],
-        A.dtype,
-        int(_patch(geometry)[0]),
-    )
-    high, across, most = (
-        -(-rows // HEIGHT),
-        -(-columns // WIDE),
-        BLOCKS_EACH * cuda_devices.multiprocessors(),
-    )
-    tiles, strips = _split(across, most // (high * N) if each_image else most // high)
-    share, shares = _split(
-        N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N)
-    )
-    blocks, of_all = shares * high * strips, np.ndim(lengthscales) == 0
-    sides = (
-        cp.zeros((N, strips, D, rows) if each_image else (1, shares * strips, D, rows))
-        if "sides" in need
-        else NULL
-    )
-    weights = cp.zeros((shares, rows, columns)) if "A" in need else NULL
-    squares = cp.zeros((blocks, D)) if "lengthscales" in need and not of_all else NULL
-    total, radial = cp.empty(blocks), cp.empty(blocks)
-    *line, step = _strides(bar)
-    steps = *(line[0] if axis == i else np.int64(0) for i in range(2)), step
-    sizes = np.int32(N), np.int32(share), np.int32(each_image)
-    pairs = _pairs(model, left, right, A, half, tiles)
-    _launch(
-        "contract",
-        dtype,
-        (shares, high, strips),
-        *pairs,
-        bar,
-        *steps,
-        *sizes,
-        sides,
-        weights,
-        squares,
-        total,
-        radial,
-    )
-    found = {}
+    cp, dtype, of_all, found = cuda_devices.cupy(), A.dtype, np.ndim(lengthscales) == 0, {}
+    parts = _contract(model, left, right, A, bar, axis, need, half, each_image)
     if "sides" in need:
-        found["sides"] = cp.empty((len(sides), rows, D), dtype)
-        partial_sums.sum_sides(sides, 1, lengthscales, found["sides"])
+        found["sides"] = cp.empty((len(parts.sides), len(A), int(_patch(geometry)[0])), dtype)
+        partial_sums.sum_sides(parts.sides, 1, lengthscales, found["sides"])
     if "A" in need:
-        found["A"] = weights.sum(0).astype(dtype)
+        found["A"] = parts.weights.sum(0).astype(dtype)
         if half:
             products.symmetrise(found["A"])
     if "variance" in need:
         found["variance"] = cp.empty((), dtype)
-        partial_sums.sum_parts(total, variance, False, found["variance"])
+        partial_sums.sum_parts(parts.total, variance, False, found["variance"])
     if "lengthscales" in need:
         found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
-        partial_sums.sum_parts(
-            radial if of_all else squares, lengthscales, not of_all, found["lengthscales"]
-        )
+        squares = parts.radial if of_all else parts.squares
+        partial_sums.sum_parts(squares, lengthscales, not of_all, found["lengthscales"])
     return found
 
 

@@ -85,7 +85,7 @@ def stationary(family, X1, X2, variance, lengthscales):
         )
     scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if D < DIRECT_BELOW:
-        arguments = FAMILIES[family], *_tiled(X1, X2, scale), variance, symmetric, K
+        arguments = FAMILIES[family], variance, _tiled(X1, X2, scale), symmetric, K
         over_rows(direct.direct, _blocks(N1), work, *arguments)
         return K
     if K.size == 0:
@@ -97,16 +97,16 @@ def stationary(family, X1, X2, variance, lengthscales):
         syrk(-2, A.T, trans=1, c=K.T, overwrite_c=1)
     else:
         _gemm(dtype)(-2, B.T, A.T, trans_a=1, c=K.T, overwrite_c=1)
-    arguments = FAMILIES[family], X1, X2, scale, norms1, norms2, variance, symmetric, K
+    arguments = FAMILIES[family], variance, rows.Pairs(X1, norms1, X2, norms2, scale), symmetric, K
     over_rows(rows.finish, _blocks(N1), 1.5 * N1 * N2, *arguments)
     return K
 
 
 def _tiled(X1, X2, scale):
-    """Return (A, Bt, scale, is_scaled): X1, and X2 transposed, scaled if that loses no accuracy."""
+    """Return ``low_dim.Inputs``, scaled if that loses no accuracy."""
     A, Bt = np.empty_like(X1), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     if len(X1) and direct.scaled(X1, X2, scale, A, Bt):
-        return A, Bt, scale, True
+        return direct.Inputs(A, Bt, scale, True)
     return _exactly(X1, X2, scale)
 
 
@@ -114,7 +114,7 @@ def _exactly(X1, X2, scale):
     """Return the same, unscaled."""
     Bt = np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     direct.transpose(X2, Bt)
-    return X1, Bt, scale, False
+    return direct.Inputs(X1, Bt, scale, False)
 
 
 def _centred(X1, X2, scale):
@@ -134,54 +134,14 @@ def _centred(X1, X2, scale):
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     if X1.ndim > 2:
         return _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K)
-    symmetric = X2 is None
-    if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous:
-        if symmetric:
-            K_bar = K_bar.T
-        else:
-            swap = {"X1": "X2", "X2": "X1"}
-            need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
-            X2_bar, X1_bar, *rest = stationary_vjp(
-                K_bar.T, family, X2, X1, variance, lengthscales, need, K
-            )
-            return X1_bar, X2_bar, *rest
-    X1, K_bar = plain(X1), plain(K_bar)
-    X2 = X1 if symmetric else plain(X2)
-    D, dtype = X1.shape[1], X1.dtype
-    if symmetric and K is not None and K.flags.f_contiguous:
-        K = K.T  # the same matrix, in C order
-    # recomputing k costs less than transposing K, or than dividing by the polynomial
-    if family != "rbf" or K is None or not K.flags.carray:
-        K = _none[dtype]
-    variance = dtype.type(variance)
-    one_side = "X1" in need or "lengthscales" in need
-    both_sides = symmetric and "X1" in need or not symmetric and "X2" in need
-    sides = 2 if both_sides else int(one_side)
-    work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
-    if D < DIRECT_BELOW and work < small.UP_TO:
-        total, squares, X1_bar, X2_bar, scale = small.matrix_vjp(
-            K_bar,
-            FAMILIES[family],
-            X1,
-            X2,
-            _vector(lengthscales, D, dtype),
-            _smallest[dtype],
-            variance,
-            symmetric,
-            sides,
-            K,
-        )
-    else:
-        form, scale = (
-            _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp,
-            _scale(lengthscales, D, dtype),
-        )
-        total, squares, X1_bar, X2_bar = form(
-            K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K
-        )
+    if X2 is not None and _is_transposed(K_bar):
+        return _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    form, arguments = _plan(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    total, squares, X1_bar, X2_bar, scale = form(*arguments)
     variance_bar = lengthscales_bar = None
+    dtype = X1.dtype
     if "variance" in need:
-        variance_bar = dtype.type(total / float(variance))
+        variance_bar = dtype.type(total / float(dtype.type(variance)))
     # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
     if "lengthscales" in need:
         squares = squares * scale
@@ -190,10 +150,48 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         )
     return (
         X1_bar if "X1" in need else None,
-        X2_bar if "X2" in need and not symmetric else None,
+        X2_bar if "X2" in need and X2 is not None else None,
         variance_bar,
         lengthscales_bar,
     )
+
+
+def _is_transposed(K_bar):
+    return K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous
+
+
+def _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    """Contract a Fortran-ordered cotangent with both inputs exchanged."""
+    swap = {"X1": "X2", "X2": "X1"}
+    need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
+    X2_bar, X1_bar, *rest = stationary_vjp(K_bar.T, family, X2, X1, variance, lengthscales, need, K)
+    return X1_bar, X2_bar, *rest
+
+
+def _plan(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    """Choose the form of a contraction: return its function and arguments.
+
+    All forms take C-ordered arrays, X2 = X1 in the symmetric case, ``sides`` as in
+    ``low_dim.direct_vjp``, the work in nanoseconds, roughly, and K of an RBF, or an empty K.
+    """
+    symmetric = X2 is None
+    X1, K_bar = plain(X1), plain(K_bar.T if symmetric and _is_transposed(K_bar) else K_bar)
+    X2 = X1 if symmetric else plain(X2)
+    D, dtype = X1.shape[1], X1.dtype
+    if symmetric and K is not None and K.flags.f_contiguous:
+        K = K.T  # the same matrix, in C order
+    # recomputing k costs less than transposing K, or than dividing by the polynomial
+    if family != "rbf" or K is None or not K.flags.carray:
+        K = _none[dtype]
+    both_sides = symmetric and "X1" in need or not symmetric and "X2" in need
+    sides = 2 if both_sides else int("X1" in need or "lengthscales" in need)
+    work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
+    if D < DIRECT_BELOW and work < small.UP_TO:
+        form = _small_vjp
+    else:
+        form = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp
+    variance, family = dtype.type(variance), FAMILIES[family]
+    return form, (K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K)
 
 
 def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
@@ -221,13 +219,22 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
     )
 
 
-def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
+def _small_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
+    lengthscales = _vector(lengthscales, X1.shape[1], X1.dtype)
+    smallest = _smallest[X1.dtype]
+    return small.matrix_vjp(
+        K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K
+    )
+
+
+def _direct_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
     (N1, D), dtype = X1.shape, X1.dtype
+    scale = _scale(lengthscales, D, dtype)
     X1_bar = np.zeros((N1, D), dtype)
     # a given K needs no distances; Matern12's gradient near 0 needs all digits of the differences
     exact = K.size > 0 or family == rows.MATERN12
-    *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
-    arguments = family, *tiled, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
+    inputs = (_exactly if exact else _tiled)(X1, X2, scale)
+    arguments = family, variance, inputs, symmetric, sides, K_bar, K, X1_bar
     # each range has an X2_bar of its own
     (total, squares, X2_bar), *others = over_rows(
         direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2
@@ -236,8 +243,8 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
         total += more
         squares += more_squares
         X2_bar += part
-    factors = scale if is_scaled else scale * scale
-    if not is_scaled:
+    factors = scale if inputs.is_scaled else scale * scale
+    if not inputs.is_scaled:
         squares *= factors
     # the lower triangle stands for both; on the diagonal k is the variance and differences are 0
     if symmetric:
@@ -247,15 +254,13 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, 
         if sides == 2:
             X1_bar += X2_bar.T
     X1_bar *= factors
-    return (
-        total,
-        squares,
-        X1_bar,
-        np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None,
-    )
+    other_bar = None
+    if sides == 2 and not symmetric:
+        other_bar = np.multiply(X2_bar.T, factors, order="C")
+    return total, squares, X1_bar, other_bar, scale
 
 
-def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
+def _product_vjp(K_bar, family, X1, X2, variance, lengthscales, symmetric, sides, work, K):
     """Contract one row tile of W = K_bar q at a time.
 
     With rows a of A and b of B (centred and scaled), and sums over i, j:
@@ -268,17 +273,15 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
     in W but added one by one. In the symmetric case only X1's side is computed, and doubled.
     """
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+    scale = _scale(lengthscales, D, dtype)
     gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
     A, norms1, B, norms2 = _centred(X1, X2, scale)
     by_value = family == rows.RBF and K.size > 0
     if by_value:
         norms1, norms2 = np.exp(-rows.NEAR / 2 * norms1), np.exp(-rows.NEAR / 2 * norms2)
     size = min(N1, max(32, TILE // N2))
-    tile, row_sums, column_sums = (
-        np.empty((size, N2), dtype),
-        np.empty(size, dtype),
-        np.zeros(N2, dtype),
-    )
+    tile, row_sums = np.empty((size, N2), dtype), np.empty(size, dtype)
+    column_sums = np.zeros(N2, dtype)
     other_side = sides == 2 and not symmetric
     X1_bar, X2_bar = np.zeros((N1, D), dtype), np.zeros((N2, D) if other_side else (0, D), dtype)
     squares, total = np.zeros(D), 0.0
@@ -287,19 +290,8 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
         a, bar, W = A[here], X1_bar[here], tile[: here.stop - start]
         if not by_value:
             gemm(-2, B.T, a.T, trans_a=1, c=W.T, overwrite_c=1)
-        arguments = (
-            family,
-            X1[here],
-            X2,
-            scale,
-            norms1[here],
-            norms2,
-            variance,
-            K_bar[here],
-            K[here],
-            W,
-            row_sums,
-        )
+        pairs = rows.Pairs(X1[here], norms1[here], X2, norms2, scale)
+        arguments = family, variance, pairs, K_bar[here], K[here], W, row_sums
         results = over_rows(rows.weigh, len(W), 2.0 * W.size, *arguments)
         total += sum(result[0] for result in results)
         if sides == 0:
@@ -315,16 +307,12 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work,
         for _, i, j, w in results:
             rows.add_pairs(i, j, w, X1[here], X2, scale, bar, X2_bar, squares)
     if symmetric:
-        return total, squares, np.multiply(X1_bar, 2 * scale, out=X1_bar), None
+        return total, squares, np.multiply(X1_bar, 2 * scale, out=X1_bar), None, scale
     squares += (column_sums[:, None] * B * B).sum(0, dtype=np.float64)
     if other_side:
         X2_bar -= column_sums[:, None] * B
-    return (
-        total,
-        squares,
-        np.multiply(X1_bar, scale, out=X1_bar),
-        np.multiply(X2_bar, scale, out=X2_bar),
-    )
+    X1_bar, X2_bar = (np.multiply(bar, scale, out=bar) for bar in (X1_bar, X2_bar))
+    return total, squares, X1_bar, X2_bar, scale
 
 
 def inner(X1, X2, weights):

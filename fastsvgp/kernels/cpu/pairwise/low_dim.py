@@ -8,6 +8,8 @@ reference count of a view that lives across a branch is incremented and decremen
 17 % of the time of the backward pass.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -28,7 +30,7 @@ from ..common.simd import (
     total,
     zero,
 )
-from .tiles import ROWS, fold, jit, profile, squared_distances, weights
+from .tiles import ROWS, fold, inlined, jit, profile, squared_distances, weights
 
 TILE = 1 << 14  # bytes of X2 at a time: half of the L1 cache
 # bytes of a feature of X2 at a time in the backward pass: sums over the columns of a tile take some
@@ -37,6 +39,23 @@ WIDE = 1 << 11
 LINES = 4  # processed together in a pass over the features: enough sums to hide their latency
 # largest distance from the mean, in lengthscales, of inputs that are scaled before subtraction
 REACH = 16
+
+
+class Inputs(NamedTuple):
+    """X1, and X2 with features as rows; 1 / lengthscales (D,); whether both are scaled."""
+
+    X1: Any
+    Bt: Any
+    scale: Any
+    is_scaled: bool
+
+
+class Tile(NamedTuple):
+    """Memory of the backward pass: a tile of X2 (D, cols); r^2 and weights of four rows."""
+
+    columns: Any
+    r2: Any
+    w: Any
 
 
 @jit
@@ -161,11 +180,12 @@ def _write(family, variance, r2, q, K, i, j0, n):
 
 
 @jit
-def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K):
+def direct(start, stop, family, variance, inputs, symmetric, K):
     """Compute K[i, j] = k(x_i, x_j) for block rows start..stop.
 
     ``symmetric``: compute the lower triangle and mirror it.
     """
+    A, Bt, scale, is_scaled = inputs
     (N1, D), N2 = A.shape, Bt.shape[1]
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // A.itemsize
     cols = LINES * lanes * max(2, TILE // (D * 64 * LINES))
@@ -181,30 +201,14 @@ def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K)
             for i in range(i0, i1, 2):
                 other = min(i + 1, i1 - 1)
                 if is_scaled:
-                    _squared_differences(
-                        shifted(rows, i * D),
-                        shifted(rows, other * D),
-                        D,
-                        columns,
-                        cols,
-                        n,
-                        lanes,
-                        sums,
-                    )
+                    a, b = shifted(rows, i * D), shifted(rows, other * D)
+                    _squared_differences(a, b, D, columns, cols, n, lanes, sums)
                 else:
                     _exactly(A, i, tile, scale, n, r2, 0)
                     _exactly(A, other, tile, scale, n, r2, 1)
                 for q in range(other - i + 1):
-                    _write(
-                        family,
-                        variance,
-                        r2,
-                        q,
-                        K,
-                        i + q,
-                        j0,
-                        min(n, i + q + 1 - j0) if symmetric else n,
-                    )
+                    width = min(n, i + q + 1 - j0) if symmetric else n
+                    _write(family, variance, r2, q, K, i + q, j0, width)
         if symmetric:
             mirror_rows(K, i0, i1)
 
@@ -238,7 +242,7 @@ def _clear(w, start, stop):
 
 
 @jit
-def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
+def _pull(w, cols, n, lanes, b, rows, d, ahead, both, c):
     """With e_ij = b_j - x_i[d] for four rows i: return their sums of w e, and that of all w e^2.
 
     ``both``: also c_j -= sum_i w_ij e_ij.
@@ -246,6 +250,7 @@ def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
     ``ahead`` is the memory needed next, prefetched one line per line of b: otherwise the processor
     would wait for it later.
     """
+    x0, x1, x2, x3 = rows
     a0, a1, a2, a3 = splat_line(x0, d), splat_line(x1, d), splat_line(x2, d), splat_line(x3, d)
     t0, t1, t2, t3 = line_zeros(w), line_zeros(w), line_zeros(w), line_zeros(w)
     q0, q1, q2, q3 = t0, t1, t2, t3
@@ -273,16 +278,39 @@ def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
 
 
 @jit
-def direct_vjp(
-    start, stop, family, X1, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
-):
+def _memory(D, cols, by_value, like):
+    """Return a ``Tile`` of zeros; without r^2 if weights come from given values."""
+    return Tile(
+        on_lines(D * cols, like).reshape((D, cols)),
+        on_lines(0 if by_value else 4 * cols, like).reshape((4, -1)),
+        on_lines(4 * cols, like).reshape((4, cols)),
+    )
+
+
+@inlined
+def _needed_next(i, j0, i0, i1, d, N2, cols, even, odd, cached):
+    """Return what rows i + 4 to i + 7 of block i0..i1, or else its next tile, need for feature d.
+
+    It is in ``even`` or ``odd``, (N1, N2), by the parity of d; from the ninth feature on all of it
+    is cached: then return ``cached``.
+    """
+    if d >= 8:
+        return cached
+    row, first = i + 4 + d // 2, j0
+    if row >= i1:
+        row, first = i0 + d // 2, j0 + cols
+    return shifted(odd if d % 2 == 1 else even, row * N2 + first)
+
+
+@jit
+def direct_vjp(start, stop, family, variance, inputs, symmetric, sides, K_bar, K, X1_bar):
     """Sum over block rows: K_bar K, w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i.
 
     X1_bar[i] += sum_j w e. ``symmetric``: only j < i, and half of the diagonal. ``sides``: 2
     computes everything, 1 omits the (D, N2) part, 0 computes only the first sum. K is that of an
-    RBF, or empty. Four rows share the passes over a tile's features; weights of absent rows and
-    columns are 0.
+    RBF, or empty. Four rows share the passes over a tile's features.
     """
+    X1, Bt = inputs.X1, inputs.Bt
     (N1, D), N2 = X1.shape, Bt.shape[1]
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // X1.itemsize
     cols = min(
@@ -291,71 +319,50 @@ def direct_vjp(
     stride = (N2 + lanes - 1) // lanes * lanes if sides == 2 else 0
     X2_bar, squares = on_lines(D * stride, X1).reshape((D, stride)), np.zeros(D)
     by_value, sum_of_all = K.size > 0, 0.0
-    tile = on_lines(D * cols, X1).reshape((D, cols))
-    r2 = on_lines(0 if by_value else 4 * cols, X1).reshape((4, -1))
-    w = on_lines(4 * cols, X1).reshape((4, cols))
-    rows, columns, distances, weighted = (
+    tile = _memory(D, cols, by_value, X1)
+    rows, columns, distances = (
         pointer(X1.ravel()),
-        pointer(tile.ravel()),
-        pointer(r2.ravel()),
-        pointer(w.ravel()),
+        pointer(tile.columns.ravel()),
+        pointer(tile.r2.ravel()),
     )
-    others, bars, values = pointer(X2_bar.ravel()), pointer(K_bar.ravel()), pointer(K.ravel())
+    weighted, others = pointer(tile.w.ravel()), pointer(X2_bar.ravel())
+    bars, values = pointer(K_bar.ravel()), pointer(K.ravel())
+    odd = values if by_value else bars
     for u in range(start, stop):
         i0 = fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
         for i in range(i0, i1 if symmetric else i0):
             sum_of_all += 0.5 * K_bar[i, i] * variance
         for j0 in range(0, i1 if symmetric else N2, cols):
-            _pack(Bt, j0, min(cols, N2 - j0), tile)
+            _pack(Bt, j0, min(cols, N2 - j0), tile.columns)
             for i in range(i0, i1, 4):
                 last = min(i + 4, i1) - 1
                 n = max(0, min(cols, (last if symmetric else N2) - j0))
                 covered = (n + lanes - 1) // lanes * lanes
                 x0, x1 = shifted(rows, i * D), shifted(rows, min(i + 1, last) * D)
                 x2, x3 = shifted(rows, min(i + 2, last) * D), shifted(rows, last * D)
-                if is_scaled:
+                if inputs.is_scaled:
+                    beyond = shifted(distances, 2 * cols)
                     _squared_differences(x0, x1, D, columns, cols, n, lanes, distances)
-                    _squared_differences(
-                        x2, x3, D, columns, cols, n, lanes, shifted(distances, 2 * cols)
-                    )
+                    _squared_differences(x2, x3, D, columns, cols, n, lanes, beyond)
                 for q in range(4):
                     row, out = i + q, shifted(weighted, q * cols)
                     m = 0 if row > last else n if not symmetric else max(0, min(n, row - j0))
                     if m > 0 and by_value:
-                        at = row * N2 + j0
-                        sum_of_all += _weigh_by_value(
-                            shifted(values, at), shifted(bars, at), m, lanes, out
-                        )
+                        k, k_bar = shifted(values, row * N2 + j0), shifted(bars, row * N2 + j0)
+                        sum_of_all += _weigh_by_value(k, k_bar, m, lanes, out)
                     elif m > 0:
-                        if not is_scaled:
-                            _exactly(X1, row, tile, scale, m, r2, q)
-                        sum_of_all += _weigh(family, variance, r2, K_bar, row, j0, m, w, q)
+                        if not inputs.is_scaled:
+                            _exactly(X1, row, tile.columns, inputs.scale, m, tile.r2, q)
+                        sum_of_all += _weigh(
+                            family, variance, tile.r2, K_bar, row, j0, m, tile.w, q
+                        )
                     _clear(out, m, covered)
                 for d in range(D if sides > 0 else 0):
-                    place = weighted  # from the ninth feature on everything needed next is cached
-                    if d < 8:
-                        row, first = i + 4 + d // 2, j0
-                        if row >= i1:
-                            row, first = i0 + d // 2, j0 + cols
-                        place = shifted(
-                            values if d % 2 == 1 and by_value else bars, row * N2 + first
-                        )
-                    b, there = shifted(columns, d * cols), shifted(others, d * stride + j0)
+                    ahead = _needed_next(i, j0, i0, i1, d, N2, cols, bars, odd, weighted)
+                    b, c = shifted(columns, d * cols), shifted(others, d * stride + j0)
                     pulled, square = _pull(
-                        weighted,
-                        cols,
-                        covered,
-                        lanes,
-                        b,
-                        x0,
-                        x1,
-                        x2,
-                        x3,
-                        d,
-                        place,
-                        sides == 2,
-                        there,
+                        weighted, cols, covered, lanes, b, (x0, x1, x2, x3), d, ahead, sides == 2, c
                     )
                     squares[d] += square
                     for q in range(last + 1 - i):

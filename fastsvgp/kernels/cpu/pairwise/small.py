@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .low_dim import direct, direct_vjp, scaled, transpose
+from .low_dim import Inputs, direct, direct_vjp, scaled, transpose
 from .tiles import MATERN12, ROWS, jit
 
 UP_TO = 60_000  # nanoseconds of work, roughly: less than two hand-overs to other threads cost
@@ -21,18 +21,18 @@ def _tiled(X1, X2, scale, exactly):
     """As in ``pairwise``."""
     A, Bt = np.empty(X1.shape, X1.dtype), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
     if not exactly and len(X1) > 0 and scaled(X1, X2, scale, A, Bt):
-        return A, Bt, True
+        return Inputs(A, Bt, scale, True)
     transpose(X2, Bt)
-    return X1, Bt, False
+    return Inputs(X1, Bt, scale, False)
 
 
 @jit
 def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
     """Compute k between the rows of X1 and X2; ``lengthscales`` is (D,) or (1,)."""
     scale = _scale(lengthscales, X1.shape[1], smallest, X1)
-    A, Bt, is_scaled = _tiled(X1, X2, scale, False)
+    inputs = _tiled(X1, X2, scale, False)
     K = np.empty((len(X1), len(X2)), X1.dtype)
-    direct(0, (len(X1) + ROWS - 1) // ROWS, family, A, Bt, scale, is_scaled, variance, symmetric, K)
+    direct(0, (len(X1) + ROWS - 1) // ROWS, family, variance, inputs, symmetric, K)
     return K
 
 
@@ -45,18 +45,18 @@ def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetri
     """
     (N1, D), N2 = X1.shape, len(X2)
     scale = _scale(lengthscales, D, smallest, X1)
-    A, Bt, is_scaled = _tiled(X1, X2, scale, K.size > 0 or family == MATERN12)
+    inputs = _tiled(X1, X2, scale, K.size > 0 or family == MATERN12)
     X1_bar = np.zeros((N1, D), X1.dtype)
     blocks = (N1 + ROWS - 1) // ROWS
     total, squares, other = direct_vjp(
-        0, blocks, family, A, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
+        0, blocks, family, variance, inputs, symmetric, sides, K_bar, K, X1_bar
     )
     X2_bar = np.empty((N2 if sides == 2 and not symmetric else 0, D), X1.dtype)
     # the lower triangle stands for both
     twice = X1.dtype.type(2 if symmetric else 1)
     for d in range(D):
-        factor = twice * (scale[d] if is_scaled else scale[d] * scale[d])
-        squares[d] *= twice * (X1.dtype.type(1) if is_scaled else scale[d] * scale[d])
+        factor = twice * (scale[d] if inputs.is_scaled else scale[d] * scale[d])
+        squares[d] *= twice * (X1.dtype.type(1) if inputs.is_scaled else scale[d] * scale[d])
         for i in range(N1):
             at = X1_bar[i, d]
             if symmetric and sides == 2:

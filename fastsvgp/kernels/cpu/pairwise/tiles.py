@@ -5,6 +5,7 @@ Every inner loop runs over contiguous j and is vectorised by LLVM.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,9 +22,19 @@ LOG2E = 1 / math.log(2)
 CANCELS = 0.5
 NEAR = 0.125  # and below which a pair is contracted by differences, which takes longer per pair
 
-jit = njit(
-    nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy"
-)
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+jit = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+inlined = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+
+
+class Pairs(NamedTuple):
+    """Rows of both inputs with the squared norms of their scaled forms; 1 / lengthscales (D,)."""
+
+    X1: Any
+    norms1: Any
+    X2: Any
+    norms2: Any
+    scale: Any
 
 
 @jit
@@ -238,11 +249,12 @@ def _near_by_value(k, variance, bound1, bounds2, near):
 
 
 @jit
-def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetric, K):
+def finish(start, stop, family, variance, pairs, symmetric, K):
     """Replace K = -2 A B' by k in place, for block rows start..stop.
 
     ``symmetric``: compute the lower triangle and mirror it.
     """
+    X1, norms1, X2, norms2, scale = pairs
     N1, N2 = K.shape
     blocks = (N1 + ROWS - 1) // ROWS
     near, r2s = np.empty(N2, np.int64), np.empty(N2, K.dtype)
@@ -259,7 +271,19 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
 
 
 @jit
-def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
+def _longer(ii, jj, ww, count, size):
+    """Return copies of the first ``count`` entries of three arrays, with room for ``size``."""
+    more_i, more_j, more_w = (
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, ww.dtype),
+    )
+    more_i[:count], more_j[:count], more_w[:count] = ii[:count], jj[:count], ww[:count]
+    return more_i, more_j, more_w
+
+
+@jit
+def weigh(start, stop, family, variance, pairs, K_bar, K, W, row_sums):
     """Replace W = -2 A B' by K_bar q, row by row, and compute its row sums.
 
     An RBF with non-empty K needs no distances: W is uninitialised, and the norms n are passed as
@@ -267,6 +291,7 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
     returned as a list: indices i, j and weights. Returns the sum of K_bar K, and the list, without
     pairs at distance 0 or of weight 0.
     """
+    X1, norms1, X2, norms2, scale = pairs
     N2 = W.shape[1]
     dtype = W.dtype
     near = np.empty(N2, np.int64)
@@ -284,14 +309,7 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
             low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, r2, near)
             total += weights(family, variance, r2, K_bar[i], w)
         if count + low > ii.size:
-            size = 2 * (count + low)
-            more_i, more_j, more_w = (
-                np.empty(size, np.int64),
-                np.empty(size, np.int64),
-                np.empty(size, dtype),
-            )
-            more_i[:count], more_j[:count], more_w[:count] = ii[:count], jj[:count], ww[:count]
-            ii, jj, ww = more_i, more_j, more_w
+            ii, jj, ww = _longer(ii, jj, ww, count, 2 * (count + low))
         for p in range(low):
             j = near[p]
             if r2[j] != 0 and w[j] != 0:

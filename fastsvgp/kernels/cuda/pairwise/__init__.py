@@ -122,56 +122,51 @@ def _shares(N1, N2, items):
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     symmetric = X2 is None
     if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous and K_bar.ndim == 2:
-        K_bar, K = K_bar.T, None if K is None else K.T
         if not symmetric:
-            swap = {"X1": "X2", "X2": "X1"}
-            need = tuple(swap.get(name, name) for name in need)
-            X2_bar, X1_bar, *rest = stationary_vjp(
-                K_bar, family, X2, X1, variance, lengthscales, need, K
-            )
-            return X1_bar, X2_bar, *rest
+            return _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
+        K_bar, K = K_bar.T, None if K is None else K.T
     elif symmetric and K is not None and K.ndim == 2 and not K.flags.c_contiguous:
         K = K.T
     (X1, X2), lead = _pair(X1, X2)
-    cp, (N1, D), N2, dtype = cuda_devices.cupy(), X1.shape[1:], X2.shape[1], X1.dtype
-    sides = {"X1": N1} | ({} if symmetric else {"X2": N2})
-    sides = {name: cp.empty((*lead, N, D), dtype) for name, N in sides.items() if name in need}
-    totals = {"variance": (), "lengthscales": np.shape(lengthscales)}
-    totals = {name: cp.empty(shape, dtype) for name, shape in totals.items() if name in need}
+    sides, totals = _room(X1, None if symmetric else X2, lead, lengthscales, need)
     if K_bar.size == 0:
         for bar in (*sides.values(), *totals.values()):
             bar[...] = 0
     elif sides or totals:
-        K_bar, factor = cp.ascontiguousarray(K_bar), 2 if symmetric else 1
-        if D >= DIRECT_BELOW:
-            _contract_wide(
-                K_bar,
-                family,
-                X1,
-                X1 if symmetric else X2,
-                variance,
-                lengthscales,
-                sides,
-                totals,
-                factor,
-            )
+        K_bar, factor = cuda_devices.cupy().ascontiguousarray(K_bar), 2 if symmetric else 1
+        parameters = variance, lengthscales
+        if X1.shape[2] >= DIRECT_BELOW:
+            second = X1 if symmetric else X2
+            _contract_wide(K_bar, family, X1, second, *parameters, sides, totals, factor)
         else:
             # for the other families reading K saves no more than it costs
             known = family == "rbf" and K is not None and K.flags.c_contiguous
-            _contract(
-                K_bar,
-                family,
-                X1,
-                X2,
-                variance,
-                lengthscales,
-                K if known else NULL,
-                sides,
-                totals,
-                factor,
-            )
+            K = K if known else NULL
+            _contract(K_bar, family, X1, X2, *parameters, K, sides, totals, factor)
     return *(sides.get(name) for name in ("X1", "X2")), *(
         totals.get(name) for name in ("variance", "lengthscales")
+    )
+
+
+def _transposed_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    """Contract a Fortran-ordered cotangent with both inputs exchanged."""
+    swap = {"X1": "X2", "X2": "X1"}
+    need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
+    X2_bar, X1_bar, *rest = stationary_vjp(K_bar.T, family, X2, X1, variance, lengthscales, need, K)
+    return X1_bar, X2_bar, *rest
+
+
+def _room(X1, X2, lead, lengthscales, need):
+    """Allocate the requested cotangents: of the sides, and of the parameters, as dictionaries.
+
+    ``X2`` is None in the symmetric case.
+    """
+    empty, dtype = cuda_devices.cupy().empty, X1.dtype
+    sides = {"X1": X1.shape[1:]} | ({} if X2 is None else {"X2": X2.shape[1:]})
+    totals = {"variance": (), "lengthscales": np.shape(lengthscales)}
+    return (
+        {name: empty((*lead, *shape), dtype) for name, shape in sides.items() if name in need},
+        {name: empty(shape, dtype) for name, shape in totals.items() if name in need},
     )
 
 

@@ -80,6 +80,12 @@ def matrix(family, X1, X2, variance, lengthscales, K):
     )
 
 
+def _add_near(pair, K_bar, near, turned, out, squares):
+    """Add the near pairs to the cotangent ``out`` of X1, or of X2 if ``turned``."""
+    arguments = *pair, K_bar, near, np.int32(turned), out, squares
+    _launch("add_near", out.dtype, -(-len(out) // WARPS), *arguments)
+
+
 def contract(K_bar, family, X1, X2, variance, lengthscales, names):
     """Compute the cotangents in ``names``, as a dictionary.
 
@@ -109,33 +115,13 @@ def contract(K_bar, family, X1, X2, variance, lengthscales, names):
         a, a1, k_bar = A[here], A1[here], K_bar[here]
         W, near = matmul(a, B, transpose_b=True), cp.empty((len(a), words), np.uint32)
         pair = _pair(family, X1[here], X2, variance, scale)
-        _launch(
-            "weigh",
-            dtype,
-            blocks,
-            *pair,
-            norms1[here],
-            norms2,
-            k_bar,
-            W,
-            near,
-            total[start // size],
-        )
+        given = *pair, norms1[here], norms2, k_bar
+        _launch("weigh", dtype, blocks, *given, W, near, total[start // size])
         if names == {"variance"}:
             continue
         pulled, bar, near_squares = matmul(W, B1), cp.zeros_like(a), cp.zeros_like(a)
         row_sums, pulled = pulled[:, D:], pulled[:, :D]
-        _launch(
-            "add_near",
-            dtype,
-            -(-len(a) // WARPS),
-            *pair,
-            k_bar,
-            near,
-            np.int32(0),
-            bar,
-            near_squares,
-        )
+        _add_near(pair, k_bar, near, False, bar, near_squares)
         squares += ((row_sums * (2 if symmetric else 1) * a - 2 * pulled) * a + near_squares).sum(
             0, dtype=np.float64
         )
@@ -143,9 +129,7 @@ def contract(K_bar, family, X1, X2, variance, lengthscales, names):
         if not symmetric:
             X2_sums += matmul(W, a1 if "X2" in names else a1[:, D:], transpose_a=True)
         if "X2" in names:
-            _launch(
-                "add_near", dtype, -(-N2 // WARPS), *pair, k_bar, near, np.int32(1), X2_near, NULL
-            )
+            _add_near(pair, k_bar, near, True, X2_near, NULL)
     column_sums = X2_sums[:, -1:]
     if not symmetric:
         squares += (column_sums * B * B).sum(0, dtype=np.float64)
