@@ -27,37 +27,37 @@ def from_root(group, choose, X, rng, rows, **same):
         error = failure
     communicator.agree(facts, error)
     seed = reduce.common_seed(communicator, rng)
-    own, sizes, share = None, np.zeros(group.size), None
     if group.rows == "own":
-        try:
-            sizes[group.rank], width = len(X), np.shape(X)[1]
-        except Exception as failure:
-            error, width = failure, 0
-        communicator.agree(
-            {"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error
-        )
-        group.sum(sizes)
-        share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
-        ends, own = np.cumsum([0, *share]), np.zeros((share.sum(), width))
-        try:
-            picked = np.sort(
-                np.random.default_rng([seed, group.rank]).choice(
-                    len(X), share[group.rank], replace=False
-                )
-            )
-            own[ends[group.rank] : ends[group.rank + 1]] = X[picked]
-        except Exception as failure:
-            error = failure
-        communicator.agree({}, error)
-        flat = own.reshape(-1)
-        group.sum(flat)
-        X = own.astype(X.dtype if X.dtype.kind == "f" else float)
+        X = _rows_of_all(communicator, group, X, rows, seed)
     try:
         found = choose(X, seed)
     except Exception as failure:
         error = failure
     communicator.agree({}, error)
     return broadcast_record(group, found)
+
+
+def _rows_of_all(communicator, group, X, rows, seed):
+    """Return about ``rows`` rows of X, drawn on each rank in proportion to its number of rows."""
+    sizes, width, error = np.zeros(group.size), 0, None
+    try:
+        sizes[group.rank], width = len(X), np.shape(X)[1]
+    except Exception as failure:
+        error = failure
+    facts = {"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}
+    communicator.agree(facts, error)
+    group.sum(sizes)
+    share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
+    ends, gathered = np.cumsum([0, *share]), np.zeros((share.sum(), width))
+    try:
+        rng = np.random.default_rng([seed, group.rank])
+        picked = np.sort(rng.choice(len(X), share[group.rank], replace=False))
+        gathered[ends[group.rank] : ends[group.rank + 1]] = X[picked]
+    except Exception as failure:
+        error = failure
+    communicator.agree({}, error)
+    group.sum(gathered.reshape(-1))
+    return gathered.astype(X.dtype if X.dtype.kind == "f" else float)
 
 
 def broadcast_record(group, tree):

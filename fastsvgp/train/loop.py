@@ -89,16 +89,7 @@ class Recorder:
             more = self._steps.at_end(model)
         except KeyboardInterrupt:
             reason = "interrupted"
-        return model, FitInfo(
-            end.values,
-            end.trend.smoothed,
-            end.scores,
-            end.step,
-            end.seconds,
-            reason,
-            end.retries,
-            **more,
-        )
+        return model, info_of(end, reason, more)
 
     def _train(self):
         """Take steps until the training ends; return the reason."""
@@ -202,6 +193,20 @@ class Recorder:
             scores=_scores(state),
             seconds=seconds,
         )
+
+
+def info_of(end, reason, more):
+    """Return the ``FitInfo`` of a final state; ``more`` are fields of the kind of step."""
+    return FitInfo(
+        end.values,
+        end.trend.smoothed,
+        end.scores,
+        end.step,
+        end.seconds,
+        reason,
+        end.retries,
+        **more,
+    )
 
 
 def _scores(state):

@@ -33,8 +33,7 @@ from ..errors import Diverged, warn
 from ..records import leaves, replace
 from ..runtime.signals import stop_after_step
 from .arguments import rows as data_rows
-from .info import FitInfo
-from .loop import Recorder, StopTraining
+from .loop import Recorder, StopTraining, info_of
 
 log = logging.getLogger("fastsvgp")
 # reasons to stop, as numbers in a header: their sum counts the ranks for each
@@ -257,16 +256,7 @@ class RankRecorder(Recorder):
             end = self._best_of_rank_0(end)
         model = end.model if end.best is None else end.best
         more = self._steps.at_end(model)
-        return model, FitInfo(
-            end.values,
-            end.trend.smoothed,
-            end.scores,
-            end.step,
-            end.seconds,
-            reason,
-            end.retries,
-            **more,
-        )
+        return model, info_of(end, reason, more)
 
     def _compile(self):
         """Compile what a step needs on the first rank of each host; others then use the cache."""

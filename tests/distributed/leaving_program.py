@@ -70,7 +70,7 @@ def of_two_groups(group):
         train(own)
 
 
-def amid_a_call(group):
+def during_a_call(group):
     """Ctrl-C ends the program of one rank between the header and the all-reduce of a bound."""
     bound(group)
     if group.rank == 1:
@@ -81,7 +81,7 @@ def amid_a_call(group):
         sys.exit(0)
 
 
-def amid_a_callback(group):
+def during_a_callback(group):
     """An error in a callback of rank 0 is reported; its program ends before the next call."""
     fs.fit(model, X, Y, steps=5, group=group, callback=lambda step, *_: step == 3 and sys.exit(0))
 
@@ -93,8 +93,8 @@ WAYS = {
     "fails": used(bound, broken),
     "has not begun": unused,
     "of two groups": of_two_groups,
-    "amid a call": amid_a_call,
-    "amid a callback": amid_a_callback,
+    "during a call": during_a_call,
+    "during a callback": during_a_callback,
     "all together": train,
     "all apart": lambda group: (train(group), time.sleep(0.3 * group.rank)),
     "unused by all": lambda group: None,
@@ -107,7 +107,7 @@ def main(way, engine):
         WAYS[way](group)
     except fs.RemoteError as error:
         try:
-            bound(group)  # at once, for no other rank comes
+            bound(group)  # ends immediately, because no other rank calls
         except fs.RemoteError as again:
             tell(
                 group,

@@ -183,8 +183,8 @@ def failures(group, folder):
         ),
         "bound of other data": lambda: fs.elbo(model, X[:, :1] if second else X, Y, group=group),
         "another call": lambda: (fs.elbo if second else fs.natural_step)(model, X, Y, group=group),
-        "a call amid the start": lambda: fs.elbo(model, X, Y, group=group) if second else fit(),
-        "a start amid a call": lambda: (
+        "a call during the start": lambda: fs.elbo(model, X, Y, group=group) if second else fit(),
+        "a start during a call": lambda: (
             fs.kmeans_inducing(X, M, 0, group=group)
             if second
             else fs.elbo(model, X, Y, group=group)

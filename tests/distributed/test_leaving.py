@@ -161,7 +161,7 @@ def test_forked_and_finalised_processes_do_not_report(monkeypatch):
     entered = []
     monkeypatch.setattr(leaving, "_GROUPS", [(-1, Deaf(), lambda: False)])
     fs.distributed.tell_at_exit(Deaf(), lambda: entered.append(True) or True)
-    monkeypatch.setattr(leaving.protocol, "leaving", lambda *_: pytest.fail("it tells"))
+    monkeypatch.setattr(leaving.protocol, "leaving", lambda *_: pytest.fail("a report"))
     leaving._leave()
     assert entered == [True]
 
@@ -172,7 +172,7 @@ GONE = (
     "returns",
     "has not begun",
     "of two groups",
-    "amid a call",
+    "during a call",
 )
 
 
@@ -202,7 +202,7 @@ def test_processes_of_an_engine_of_your_own(way):
 @needs_mpi
 def test_an_exit_in_a_callback():
     """All ranks learn of it immediately, and of the end of that program in the next call."""
-    code, said, err = ended(started(3, "amid a callback", script="leaving_program.py", runner=()))
+    code, said, err = ended(started(3, "during a callback", script="leaving_program.py", runner=()))
     assert (code, err) == (0, "")
     assert [
         (one["rank"], one["who"], one["messages"][0])

@@ -101,8 +101,8 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
         "Disagreement",
         "`function` is 'elbo' there, and 'natural_step' on rank 0",
     ),
-    "a call amid the start": ("Disagreement", "Disagreement", "on rank 0"),
-    "a start amid a call": (
+    "a call during the start": ("Disagreement", "Disagreement", "on rank 0"),
+    "a start during a call": (
         "Disagreement",
         "Disagreement",
         "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0",

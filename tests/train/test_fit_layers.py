@@ -170,7 +170,7 @@ def test_step_is_the_closed_form_then_one_gradient_for_the_rest(rng, monkeypatch
 
 
 def test_natural_steps_climb_faster(rng):
-    """On all rows with few draws the bound is higher after as many steps."""
+    """On all rows with few draws natural steps in all layers give a higher bound."""
     model, X, Y = problem(rng)
     reached = [
         fs.elbo(

@@ -66,7 +66,7 @@ RUNS = {
 
 @pytest.mark.parametrize("run", RUNS)
 def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(qsgp, "RENEWAL", 3)  # a control is taken anew before and after the stop
+    monkeypatch.setattr(qsgp, "RENEWAL", 3)  # a control is recomputed before and after the stop
     monkeypatch.setattr(qsgp, "SHARE", 1)
     about, options = RUNS[run]
     model, X, Y = problem(rng, **about)
@@ -99,7 +99,7 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)],
 )
 def test_step_is_sampled_gradient_adagrad_and_control_update(rng, name, k, jitter, monkeypatch):
-    # taken anew, with the jitter of the steps, or moved with the posterior
+    # recomputed with the jitter of the steps, or updated with the posterior
     monkeypatch.setattr(qsgp, "RENEWAL", 2)
     monkeypatch.setattr(qsgp, "SHARE", 0)
     model, X, Y = problem(rng, name, k=k)

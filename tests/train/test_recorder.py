@@ -31,11 +31,11 @@ class InPlace(Steps):
 
     unit = "round"
 
-    def __init__(self, state, limit=100, amid=lambda step: None):
+    def __init__(self, state, limit=100, during=lambda step: None):
         self._array, self._limit, self._amid, self._whole = (
             np.array(state.model.count),
             limit,
-            amid,
+            during,
             True,
         )
         self._kind = type(state.model)
@@ -68,7 +68,7 @@ class InPlace(Steps):
 
 
 def recorder(
-    start=None, path=None, resume=None, every=None, limit=100, amid=lambda step: None, **changes
+    start=None, path=None, resume=None, every=None, limit=100, during=lambda step: None, **changes
 ):
     state = TrainingState(Tally(np.zeros(3))) if start is None else start
     checkpoints = Checkpoints(path, every, resume)
@@ -82,7 +82,7 @@ def recorder(
         validate_every=2,
         checkpoints=checkpoints,
     )
-    steps = InPlace(state, limit, amid)
+    steps = InPlace(state, limit, during)
     return Recorder(state, steps, replace(plan, **changes)), steps
 
 
@@ -136,13 +136,13 @@ def test_steps_end_by_themselves_or_out_of_patience():
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_the_first_ctrl_c_waits_and_a_torn_state_is_no_result(tmp_path, signals):
-    def amid(step):
+    def during(step):
         if step == 4:
             for _ in range(signals):
                 signal.raise_signal(signal.SIGINT)
 
     path = tmp_path / "c.npz"
-    training, _ = recorder(path=path, every=3, amid=amid)
+    training, _ = recorder(path=path, every=3, during=during)
     if signals == 1:
         model, info = training.run()
         np.testing.assert_array_equal(model.count, [5, 5, 5])
@@ -155,7 +155,7 @@ def test_the_first_ctrl_c_waits_and_a_torn_state_is_no_result(tmp_path, signals)
 
 
 def test_errors_name_the_unit(tmp_path):
-    def amid(step):
+    def during(step):
         if step == 2:
             raise RuntimeError("no more")
 
@@ -170,7 +170,7 @@ def test_errors_name_the_unit(tmp_path):
 
     state = TrainingState(Tally(np.zeros(3)))
     training, _ = recorder(path=tmp_path / "c.npz", every=100)
-    training = Recorder(state, Mended(state, amid=amid), training._plan)
+    training = Recorder(state, Mended(state, during=during), training._plan)
     with pytest.raises(RuntimeError) as caught:
         training.run()
     assert caught.value.__notes__[0].startswith("fastsvgp.fit had done 2 of 9 rounds; ")
