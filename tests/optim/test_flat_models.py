@@ -137,7 +137,7 @@ def test_scipy_fits_an_svgp(rng, dtype):
     assert best - 0.05 * abs(best) - 0.5 < -found.fun < best + 1e-2
 
 
-def test_scipy_fits_an_sgpr(rng):
+def test_pullback_of_an_sgpr_by_differences(rng):
     model, X, Y, _ = svgp(rng)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2, model.mean)
     vector, unravel = fs.ravel(sgpr, fixed="inducing")
