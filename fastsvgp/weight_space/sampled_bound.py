@@ -171,14 +171,11 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
             " sample; leave `basis` out of `wrt`, or use weight_bound_and_grad"
         )
-    near = None
-    if control is not None:
-        control = checked_control(control, given, X, dtype)
-    parts = checked_sample(given, sample, units, dtype, control, tangent)
+    own: Any = None if control is None else checked_control(control, given, X, dtype)
+    parts = checked_sample(given, sample, units, dtype, own, tangent)
     scale, jitter = check.data_scale(num_data, len(X)), check.jitter_amount(jitter, dtype)
-    if control is not None:
-        near = control.cross_covariance(X)
-    task = Task(given, X, Y, scale, wrt, tangent, control, near, jitter)
+    near = None if own is None else own.cross_covariance(X)
+    task = Task(given, X, Y, scale, wrt, tangent, own, near, jitter)
     value, bars, info = estimated(task, *parts)
     return check.result(value, given), restricted(QSGP(*bars), wrt), info
 
