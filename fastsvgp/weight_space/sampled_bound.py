@@ -97,10 +97,10 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        From ``draw_basis_sample``. j may be None without dense columns, Gaussian noise and a
-        control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2 and
-        Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem 3,
-        corrected. They are unbiased or below the bound like the others, but less accurate.
+        From ``draw_basis_sample``. j may be None if there are no dense columns, no Gaussian noise
+        and no control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2
+        and Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem
+        3, corrected. They are unbiased or below the bound like the others, but less accurate.
     num_data : float, optional
         Size of the whole data set; default n.
     jitter : float, optional

@@ -137,7 +137,7 @@ def _two_sides(model, control, gaussian, points):
 def _settled(state, batches, jitter):
     """``(state, jitter)`` in the dtype of the bound, by the first batch, which is checked."""
     try:
-        checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
+        checked, _, _, dtype = qsgp.checked_data(state.model, *batches.at(state.step))
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
