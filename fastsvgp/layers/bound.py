@@ -214,12 +214,12 @@ def sweep(batch, chain, need=True):
     X, draws, weights, S = batch.X, batch.draws, batch.weights, num_draws(batch.draws)
     factor, likelihood = batch.scale.factor(len(X)) / S, batch.model.likelihood
     for rows in runs(len(X), S, chain, X):
-        f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
+        f, residuals = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         y = repeated(batch.Y[..., rows], S)
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
         terms = scaled(factor, *likelihood.expected_log_prob(y, f, batch.rng, need=need, **w))
-        yield Part(f, way, *terms)
-        del f, way, terms
+        yield Part(f, residuals, *terms)
+        del f, residuals, terms
     check.report_clamped(chain.clamped)
 
 

@@ -84,7 +84,7 @@ class Chain:
 
         ``X`` (B, D) is a chunk of rows, ``draws`` hold (S, B, P) per hidden layer.
         """
-        way = []
+        residuals = []
         for number, eps in enumerate(draws):
             work = self.passes[number]
             before = work.clamped
@@ -95,12 +95,12 @@ class Chain:
             h = np.multiply(root, eps, out=np.empty(eps.shape, X.dtype, like=X))
             h += mean
             pulled = number >= self._lowest
-            way.append(
+            residuals.append(
                 Hidden(rows, eps, self._half(work, before, X, f.var, root)) if pulled else None
             )
             X = h.reshape(-1, h.shape[-1])
         f, rows = self.passes[-1].forward(X)
-        return f, [*way, rows if self._lowest < len(self.passes) else None]
+        return f, [*residuals, rows if self._lowest < len(self.passes) else None]
 
     @staticmethod
     def _half(work, before, X, var, root):
@@ -114,15 +114,15 @@ class Chain:
         raised = (var <= work.floor(X)).T.reshape(root.shape)
         return np.where(raised, 0, 0.5 / np.where(raised, 1, root)).astype(root.dtype, copy=False)
 
-    def pull(self, way, f_bar):
+    def pull(self, residuals, f_bar):
         """Accumulate the cotangents of these marginals; return those of X (B, D) if "inputs" are
         needed.
 
-        Consumes ``way``.
+        Consumes ``residuals``.
         """
         bar, lowest = None, self._lowest
         for number in reversed(range(lowest, len(self.passes))):
-            work, saved = self.passes[number], way.pop()
+            work, saved = self.passes[number], residuals.pop()
             if bar is None:
                 bar = work.pull(saved, f_bar)
                 continue

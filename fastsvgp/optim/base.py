@@ -60,7 +60,7 @@ MEANT = {  # the optimisers that a text may have meant
 
 
 def _nearest(text):
-    """Suggest optimisers for a text, the nearest name first; the first three if no name is near."""
+    """Suggest optimisers for a text, the nearest name first; all of them if none is near."""
     near = difflib.get_close_matches(
         text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT)
     )

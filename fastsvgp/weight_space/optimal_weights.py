@@ -22,7 +22,7 @@ from ..records.typed import ArrayLike, RecordT
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .bases.base import Weights
-from .qsgp import QSGP, checked, checked_inputs
+from .qsgp import QSGP, checked_data, checked_inputs
 
 ROWS = 4096  # rows of data per chunk
 
@@ -108,7 +108,7 @@ def optimal_weights(
         check.whole("iterations", iterations, 0),
         check.scalar("tolerance", tolerance),
     )
-    given, X, Y, dtype = checked(model, X, Y)
+    given, X, Y, dtype = checked_data(model, X, Y)
     noise = _noise("optimal_weights", given)
     basis, jitter = given.basis, check.jitter_amount(jitter, dtype)
 

@@ -104,7 +104,7 @@ def weight_bound(
     >>> round(fs.weight_bound(weights, X, Y), 2)
     -279.18
     """
-    model, X, Y, dtype = checked(model, X, Y)
+    model, X, Y, dtype = checked_data(model, X, Y)
     terms = _Terms(model, X, Y, num_data, check.jitter_amount(jitter, dtype), need=False)
     return check.result(terms.data - terms.kl, model)
 
@@ -144,7 +144,7 @@ def weight_bound_and_grad(
     >>> grad.posterior.columns.shape
     (50, 1)
     """
-    given, X, Y, dtype = checked(model, X, Y)
+    given, X, Y, dtype = checked_data(model, X, Y)
     wrt = check.names(wrt, given)
     terms = _Terms(given, X, Y, num_data, check.jitter_amount(jitter, dtype))
     posterior_bar, basis_bar = terms.pull(wrt)
@@ -209,7 +209,7 @@ def checked_parts(model):
     return model.basis, model.posterior
 
 
-def checked(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
+def checked_data(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:
     """Return ``(model, X, Y, dtype)`` of a bound, checked and cast."""
     Y = check.as_array("Y", Y)
     model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))

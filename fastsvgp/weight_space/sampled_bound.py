@@ -97,10 +97,10 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        From ``draw_basis_sample``. j may be None without dense columns, Gaussian noise and a
-        control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2 and
-        Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem 3,
-        corrected. They are unbiased or below the bound like the others, but less accurate.
+        From ``draw_basis_sample``. j may be None if there are no dense columns, no Gaussian noise
+        and no control. With ``columns`` the estimators are those of the paper's Theorems 1 and 2
+        and Proposition 2, and likelihoods other than Gaussian ones have the bound of its Theorem
+        3, corrected. They are unbiased or below the bound like the others, but less accurate.
     num_data : float, optional
         Size of the whole data set; default n.
     jitter : float, optional
@@ -171,15 +171,11 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a"
             " sample; leave `basis` out of `wrt`, or use weight_bound_and_grad"
         )
-    near = None
-    if control is not None:
-        control = checked_control(control, given, X, dtype)
-    parts = checked_sample(given, sample, units, dtype, control, tangent)
+    own: Any = None if control is None else checked_control(control, given, X, dtype)
+    parts = checked_sample(given, sample, units, dtype, own, tangent)
     scale, jitter = check.data_scale(num_data, len(X)), check.jitter_amount(jitter, dtype)
-    if control is not None:
-        at_rows: Any = control
-        near = at_rows.cross_covariance(X)
-    task = Task(given, X, Y, scale, wrt, tangent, control, near, jitter)
+    near = None if own is None else own.cross_covariance(X)
+    task = Task(given, X, Y, scale, wrt, tangent, own, near, jitter)
     value, bars, info = estimated(task, *parts)
     return check.result(value, given), restricted(QSGP(*bars), wrt), info
 

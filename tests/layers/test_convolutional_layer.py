@@ -1,4 +1,4 @@
-"""Layers on patches: feature maps under a plain, a convolutional and another such layer, by the definition of each."""
+"""Layers on patches: feature maps under a plain, a convolutional and another patch layer."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ OPTIONS = {"num_data": 3.5 * B, "jitter": JITTER}
 
 
 @pytest.mark.parametrize("kind", CHAINS)
-def test_value_and_gradients_by_definition(rng, kind):
+def test_value_and_gradients_follow_the_definition(rng, kind):
     model, X, Y, draws = problem(rng, kind)
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
 
@@ -45,8 +45,8 @@ def assert_close(a, b, rtol=1e-12):
 
 
 @pytest.mark.parametrize("kind", CHAINS)
-def test_merged_patches_and_runs_of_rows(rng, kind, monkeypatch):
-    """Patches go through one by one where X has a gradient, else constant ones go together; and so do runs of images."""
+def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch):
+    """Patches pass one by one if X has a gradient; else constant patches are merged."""
     model, X, Y, draws = problem(rng, kind)
     value, grad, _ = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
     sizes, plain = [], convolutional.merged
@@ -67,7 +67,7 @@ def test_merged_patches_and_runs_of_rows(rng, kind, monkeypatch):
         assert_close(found[1], grad)
 
 
-def test_which_patches_are_merged(rng):
+def test_only_equal_constant_patches_are_merged(rng):
     patches = rng.standard_normal((9, 4))
     patches[[0, 3, 4]], patches[[2, 8]], patches[6] = 0.0, 0.5, -1.0
     rows, which = convolutional.merged(patches)
@@ -77,7 +77,7 @@ def test_which_patches_are_merged(rng):
 
 
 @pytest.mark.parametrize("name", ["whitened", "likelihood", "Orthogonal"])
-def test_one_window_is_a_layer(rng, name):
+def test_a_layer_of_one_window_is_a_plain_layer(rng, name):
     below = feature_map(rng, (2, 3, 2), (2, 3), 4, 3, name)
     plain = fs.Layer(below.covariance, below.inducing, below.posterior, below.mean)
     above, X, Y = top(rng, below, "plain"), rng.standard_normal((B, 12)), rng.standard_normal(B)
@@ -95,8 +95,8 @@ def test_one_window_is_a_layer(rng, name):
         )
 
 
-def test_a_last_layer_on_patches_is_an_svgp_at_them(rng):
-    """Predictions, whole functions and a natural step; outputs go channel by channel within a window."""
+def test_a_last_layer_on_patches_is_an_svgp_of_them(rng):
+    """Predictions, whole functions and a natural step; outputs go by channel within a window."""
     layer, X = feature_map(rng, (4, 5), (2, 2), 1, 3), rng.standard_normal((B, 20))
     patches = oracle.gather(X, layer.geometry).reshape(-1, 4)
     model = fs.DeepGP((layer,), fs.Gaussian(0.3))
@@ -116,7 +116,7 @@ def test_a_last_layer_on_patches_is_an_svgp_at_them(rng):
 
 
 def test_a_variance_at_its_floor_has_no_gradient(rng):
-    """Of one channel at one window of one image."""
+    """At one channel in one window of one image."""
     model, X, _, _ = problem(rng, "plain")
     layer, work = model.layers[0], Chain(model, JITTER).passes[0]
     patches = oracle.gather(X, layer.geometry)
@@ -135,8 +135,8 @@ def test_a_variance_at_its_floor_has_no_gradient(rng):
     )
 
 
-def test_training_step_by_step(rng, tmp_path):
-    """The flat vector, natural updates of a hidden layer, its inverse factor, files."""
+def test_convolutional_layers_train_and_save(rng, tmp_path):
+    """Flat vector, natural updates of a hidden layer, its inverse factor, files."""
     model, X, Y, draws = problem(rng, "plain")
     vector, unravel = fs.ravel(model)
     _, grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
@@ -168,7 +168,7 @@ def test_training_step_by_step(rng, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["convolutional", "maps"])
-def test_float32(rng, kind):
+def test_float32_is_close_to_float64(rng, kind):
     model, X, Y, draws = problem(rng, kind)
     due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
     single = fs.tree_map(np.float32, model)
@@ -194,7 +194,7 @@ def test_float32(rng, kind):
 
 
 def odd(rng):
-    """name: (model, columns of X, what the error says)."""
+    """Return {name: (model, columns of X, expected message)}."""
     below = feature_map(rng, (5, 5), (2, 3))
     above, fit = top(rng, below, "plain"), fs.Gaussian(0.3)
     other = feature_map(rng, (4, 4), (2, 2), 1, 2)
@@ -204,45 +204,67 @@ def odd(rng):
         return fs.DeepGP((first, *rest), fit)
 
     return {
-        "columns of X": (of(below, above), 24, r"`X` has 24 columns where an image \(5, 5\) has 25"),
+        "columns of X": (
+            of(below, above),
+            24,
+            r"`X` has 24 columns where an image \(5, 5\) has 25",
+        ),
         "columns of X of a plain layer": (
-            fs.DeepGP((top(rng, below, "convolutional"),), fit), 25, r"`X` has 25 columns where an image \(4, 3, 2\) has 24",
+            fs.DeepGP((top(rng, below, "convolutional"),), fit),
+            25,
+            r"`X` has 25 columns where an image \(4, 3, 2\) has 24",
         ),
         "a map of another size": (
-            of(below, other, top(rng, other, "plain")), 25,
-            r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* `layers\[1\]` are for 4 x 4 x 1 = 16 columns",
+            of(below, other, top(rng, other, "plain")),
+            25,
+            r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* `layers\[1\]` are for"
+            " 4 x 4 x 1 = 16 columns",
         ),
         "a map on its side": (
-            of(below, turned, top(rng, turned, "plain")), 25,
-            r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* `layers\[1\]` are for 3 x 4 x 2 = 24 columns",
+            of(below, turned, top(rng, turned, "plain")),
+            25,
+            r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* `layers\[1\]` are for"
+            " 3 x 4 x 2 = 24 columns",
         ),
         "a covariance of another map": (
-            of(below, top(rng, turned, "convolutional")), 25, r"`layers\[0\]` has 4 x 3 x 2 = 24 .* for 2 x 3 x 2 = 12 columns",
+            of(below, top(rng, turned, "convolutional")),
+            25,
+            r"`layers\[0\]` has 4 x 3 x 2 = 24 .* for 2 x 3 x 2 = 12 columns",
         ),
         "a plain layer of fewer columns": (
-            of(below, top(rng, other, "plain")), 25, r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* for 18 columns",
+            of(below, top(rng, other, "plain")),
+            25,
+            r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* for 18 columns",
         ),
         "patches of another size": (
-            of(fs.replace(below, patch_shape=(2, 2)), above), 25,
+            of(fs.replace(below, patch_shape=(2, 2)), above),
+            25,
             r"`layers\[0\]`: `inducing` is for 6 columns, but .* 2 x 2 x 1 = 4",
         ),
         "no channels": (
-            of(fs.replace(below, posterior=fs.Whitened(np.zeros(M), np.eye(M))), above), 25,
+            of(fs.replace(below, posterior=fs.Whitened(np.zeros(M), np.eye(M))), above),
+            25,
             r"`layers\[0\]`: .* need one leading axis, its channels, got \(\): use mean \(P, 4\)",
         ),
         "a large patch": (
-            of(fs.replace(below, patch_shape=(6, 1)), above), 25, r"`layers\[0\]`: `patch_shape` \(6, 1\) is larger",
+            of(fs.replace(below, patch_shape=(6, 1)), above),
+            25,
+            r"`layers\[0\]`: `patch_shape` \(6, 1\) is larger",
         ),
         "no stride": (
-            of(fs.replace(below, stride=0), above), 25, r"`layers\[0\]`: `stride` must be a whole number of at least 1",
+            of(fs.replace(below, stride=0), above),
+            25,
+            r"`layers\[0\]`: `stride` must be a whole number of at least 1",
         ),
         "a mean of images": (
-            of(fs.replace(below, mean=fs.IdentityMean()), above), 25, r"`layers\[0\]`: IdentityMean: the inputs have 6 columns",
+            of(fs.replace(below, mean=fs.IdentityMean()), above),
+            25,
+            r"`layers\[0\]`: IdentityMean: the inputs have 6 columns",
         ),
-    }  # fmt: skip
+    }
 
 
-def test_what_does_not_fit(rng):
+def test_shapes_that_do_not_fit_are_rejected(rng):
     for name, (model, columns, said) in odd(rng).items():
         with pytest.raises(ValueError, match=said):
             fs.elbo(model, np.zeros((B, columns)), np.zeros(B))

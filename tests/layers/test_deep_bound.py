@@ -1,4 +1,4 @@
-"""The doubly stochastic bound of a deep GP and its gradient, at given draws."""
+"""Doubly stochastic bound of a deep GP and its gradient, at given draws."""
 
 import warnings
 
@@ -25,7 +25,7 @@ each_chain = pytest.mark.parametrize("name", CHAINS)
 
 
 def assert_close(a, b, rtol=1e-12, atol=1e-12):
-    """Two gradients, leaf by leaf, and none in one of them alone."""
+    """Compare two gradients leaf by leaf; None must be None in both."""
     a, b = ({path: bar for path, _, bar in fs.leaves(tree) if bar is not None} for tree in (a, b))
     assert list(a) == list(b)
     for path, bar in b.items():
@@ -35,7 +35,7 @@ def assert_close(a, b, rtol=1e-12, atol=1e-12):
 
 
 @each_chain
-def test_value_and_gradients_by_definition(rng, name):
+def test_value_and_gradients_follow_the_definition(rng, name):
     model, X, Y = problem(rng, name)
     draws = draws_for(rng, model, 3)
     value, grad, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
@@ -53,7 +53,10 @@ def test_value_and_gradients_by_definition(rng, name):
 
 
 def unwhitened(rng, lengthscale, M=8):
-    """Three ``Marginal`` layers with a probit likelihood; a long lengthscale makes Kuu nearly singular but for its jitter."""
+    """Three ``Marginal`` layers with a probit likelihood.
+
+    A long lengthscale makes Kuu nearly singular except for its jitter.
+    """
     layers = []
     for batch in ((2,), (2,), ()):
         covariance = fs.RBF(rng.uniform(1, 5), lengthscale * rng.uniform(0.7, 1.4, 2)) + fs.Linear(
@@ -77,7 +80,7 @@ def unwhitened(rng, lengthscale, M=8):
 
 
 def rounded(matrix, rng):
-    """A function that makes matrices as one does that rounds each number by up to eps of float64."""
+    """Return a function that makes matrices with rounding errors of up to eps of float64."""
 
     def moved(covariance, X1, X2):
         K = matrix(covariance, X1, X2)
@@ -91,12 +94,12 @@ def rounded(matrix, rng):
 def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(
     rng, monkeypatch, lengthscale, jitter
 ):
-    """A complex step in extended precision, of the exact matrices and of such as are rounded to float64.
+    """A complex step in extended precision, of exact matrices and of matrices rounded to float64.
 
-    Where Kuu is well conditioned, a gradient is right to 1e-8. At a condition of 1e7 it is off by
-    up to 5e-6, which is rounding: the true gradient moves as far if the kernel matrices are rounded
-    to float64. Of 80 models none was off by more than 23 times that. Differences of fourth order,
-    step 1e-3, are no judge there: over 400 such models they were off by up to 0.2.
+    For a well conditioned Kuu a gradient is right to 1e-8. At a condition number of 1e7 its error
+    is up to 5e-6, which is rounding: rounding the kernel matrices to float64 changes the true
+    gradient as much. Of 80 models none had an error of more than 23 times that change. Differences
+    of fourth order, step 1e-3, are too inaccurate here: their error was up to 0.2 over 400 models.
     """
     model, X, Y = unwhitened(rng, lengthscale)
     draws, exact = draws_for(rng, model, 2), fs.tree_map(extended, model)
@@ -123,8 +126,8 @@ def test_unwhitened_layers_are_as_exact_as_their_matrices_allow(
         assert off <= (1e-8 if jitter == FIRM else 1e-9 + 200 * spread), (path, off, spread)
 
 
-def test_all_parameters_at_once_by_differences(rng):
-    """What an optimiser of flat vectors sees."""
+def test_flat_gradient_of_a_deep_gp_by_differences(rng):
+    """The gradient that an optimiser of flat vectors sees."""
     model, X, Y = problem(rng, "three")
     draws = draws_for(rng, model, 2)
     vector, unravel = fs.ravel(model)
@@ -135,7 +138,7 @@ def test_all_parameters_at_once_by_differences(rng):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_one_layer_is_an_svgp(rng, name):
+def test_a_deep_gp_of_one_layer_is_an_svgp(rng, name):
     layer = layer_of(rng, name, 2, None)
     X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal(B)
     deep = fs.DeepGP((layer,), fs.Gaussian(0.3))
@@ -151,23 +154,26 @@ def test_one_layer_is_an_svgp(rng, name):
     assert_close(grad.likelihood, due_grad.likelihood)
     np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-12, atol=1e-12)
     for call in (
-        fs.predict_f, fs.predict_y, lambda m, X, **kw: fs.predict_log_density(m, X, Y, **kw),
-        lambda m, X, **kw: fs.predict_cdf(m, X, Y, **kw), lambda m, X, **kw: fs.predict_quantiles(m, X, (0.1, 0.5), **kw),
+        fs.predict_f,
+        fs.predict_y,
+        lambda m, X, **kw: fs.predict_log_density(m, X, Y, **kw),
+        lambda m, X, **kw: fs.predict_cdf(m, X, Y, **kw),
+        lambda m, X, **kw: fs.predict_quantiles(m, X, (0.1, 0.5), **kw),
         lambda m, X, **kw: fs.sample_f(m, X, 3, rng=1, **kw),
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(
             call(deep, X, jitter=JITTER), call(shallow, X, jitter=JITTER), rtol=1e-12, atol=1e-12
         )
 
 
 def certain(layer):
-    """The layer at its prior, whose functions are their mean to 1e-15."""
+    """Return the layer at its prior, whose functions are their mean to 1e-15."""
     M = len(layer.inducing)
     q = fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
     return fs.replace(layer, covariance=fs.RBF(1e-30, 1.0), posterior=q, mean=fs.IdentityMean())
 
 
-def test_an_identity_layer_without_variance_is_not_there(rng):
+def test_an_identity_layer_without_variance_changes_nothing(rng):
     below, above = certain(layer_of(rng, "whitened", 2, 2)), layer_of(rng, "relaxed", 2, None)
     X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal(B)
     deep, shallow = (fs.DeepGP(layers, fs.Gaussian(0.3)) for layers in ((below, above), (above,)))
@@ -182,7 +188,7 @@ def test_an_identity_layer_without_variance_is_not_there(rng):
 
 
 @each_chain
-def test_many_draws_are_the_mean_of_single_ones(rng, name):
+def test_many_draws_give_the_mean_of_single_ones(rng, name):
     model, X, Y = problem(rng, name)
     draws = draws_for(rng, model, 3)
     value, grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
@@ -197,13 +203,23 @@ def test_many_draws_are_the_mean_of_single_ones(rng, name):
 
 
 @each_chain
-def test_runs_of_rows_and_shards_are_the_whole(rng, name, monkeypatch):
+def test_chunks_and_shards_add_up_to_the_whole(rng, name, monkeypatch):
     model, X, Y = problem(rng, name)
     draws = draws_for(rng, model, 2)
     whole = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
     shards = [slice(0, 2), slice(2, B)]
-    data = [fs.data_term_and_grad(model, X[at], Y[at], num_data=SCALE * len(X[at]), jitter=FIRM, inputs=True,
-                                  draws=[eps[:, at] for eps in draws]) for at in shards]  # fmt: skip
+    data = [
+        fs.data_term_and_grad(
+            model,
+            X[at],
+            Y[at],
+            num_data=SCALE * len(X[at]),
+            jitter=FIRM,
+            inputs=True,
+            draws=[eps[:, at] for eps in draws],
+        )
+        for at in shards
+    ]
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=FIRM)
     monkeypatch.setattr(bound, "PART_COLUMNS", 4)
     monkeypatch.setattr(bound, "PART_NUMBERS", 1)
@@ -218,13 +234,19 @@ def test_runs_of_rows_and_shards_are_the_whole(rng, name, monkeypatch):
 
 
 NAMES = [
-    ("layers.1.covariance",), ("layers.0.posterior.mean",), ("likelihood",), ("layers.2",), ("layers",), (),
-    ("layers.1.inducing", "layers.2.covariance.parts.0.variance"), ("layers.0.covariance.parts.1.variance", "likelihood"),
-]  # fmt: skip
+    ("layers.1.covariance",),
+    ("layers.0.posterior.mean",),
+    ("likelihood",),
+    ("layers.2",),
+    ("layers",),
+    (),
+    ("layers.1.inducing", "layers.2.covariance.parts.0.variance"),
+    ("layers.0.covariance.parts.1.variance", "likelihood"),
+]
 
 
 @pytest.mark.parametrize("inputs", [False, True])
-def test_only_what_is_asked_for(rng, inputs):
+def test_only_requested_gradients_are_computed(rng, inputs):
     model, X, Y = problem(rng, "three")
     draws = draws_for(rng, model, 2)
     value, whole, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
@@ -241,10 +263,10 @@ def test_only_what_is_asked_for(rng, inputs):
 
 
 def at_a_floor(rng, kind):
-    """``(model, X, Y, draws)``: the first row of X is an inducing input of a layer that is certain of its value there.
+    """Return ``(model, X, Y, draws)`` with a variance below its floor.
 
-    On which side of the floor rounding leaves its variance is luck, so problems are drawn until it
-    is below.
+    The first row of X is an inducing input of a layer without variance there. Rounding leaves its
+    variance on either side of the floor, so problems are drawn until it is below.
     """
     for _ in range(50):
         model, _, Y = problem(rng, "two")
@@ -270,7 +292,7 @@ def at_a_floor(rng, kind):
 
 @pytest.mark.parametrize("kind", [fs.LikelihoodForm, fs.DecoupledWeights])
 def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
-    """At an inducing input of a layer that is certain of its value; the way through it would divide by a number like 1e-8."""
+    """At an inducing input of a layer without variance; the gradient would divide by about 1e-8."""
     model, X, Y, draws = at_a_floor(rng, kind)
     still = (np.where(np.arange(B)[None, :, None] < 1, 0.0, draws[0]),)
     results = []
@@ -289,7 +311,7 @@ def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
 
 @pytest.mark.parametrize("kind", ["likelihood", "relaxed"])
 def test_outputs_in_the_form_of_a_likelihood_cost_nothing(rng, kind, monkeypatch):
-    """No more products of a matrix (M, M) with one of M rows, whatever the number of outputs."""
+    """The number of products of (M, M) with M rows does not depend on the number of outputs."""
     X, Y, counts = rng.uniform(-2, 2, (20, 2)), rng.standard_normal(20), []
     for name in (
         "matmul",
@@ -314,7 +336,7 @@ def test_outputs_in_the_form_of_a_likelihood_cost_nothing(rng, kind, monkeypatch
 
 
 def float32_errors(rng, name):
-    """Of the value and of each gradient, relative to the largest entry."""
+    """Return errors of the value and of each gradient, relative to the largest entry."""
     model, X, Y = problem(rng, name)
     draws, Y = draws_for(rng, model, 2), Y.astype(np.float32) if Y.dtype == float else Y
     due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
@@ -334,14 +356,14 @@ def float32_errors(rng, name):
 
 
 @each_chain
-def test_float32(rng, name):
-    """By medians: inducing inputs that fall near one another cost a problem its digits."""
+def test_float32_is_close_to_float64(rng, name):
+    """Medians, because nearby inducing inputs cost a problem its digits."""
     value, *gradients = np.median([float32_errors(rng, name) for _ in range(5)], axis=0)
     assert value < 1e-3 and max(gradients) < 1e-2
 
 
-def test_draws(rng):
-    """Standard normal, a function of the seed; even numbers of them in pairs of opposite sign, odd ones by themselves."""
+def test_draws_are_a_function_of_the_seed(rng):
+    """Standard normal, a function of the seed; an even number comes in pairs of opposite sign."""
     model, X, Y = problem(rng, "rare")
     for num in (1, 2, 3, 4):
         draws = hidden_draws(model, X, None, num, 7)

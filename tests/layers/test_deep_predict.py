@@ -1,4 +1,4 @@
-"""Predictions of a deep GP: mixtures over points that all rows share, and whole functions."""
+"""Predictions of a deep GP: mixtures over points common to all rows, and whole functions."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ OPTIONS = {"jitter": JITTER, "num_samples": S}
 
 
 def parts(model, X, S=S):
-    """Means and variances (S, N, P) of the last layer's function."""
+    """Return means and variances (S, N, P) of the last layer's function."""
     sizes = [layer.check_shapes()[1][0] for layer in model.layers[:-1]]
     points = np.split(kernels.normal_points(sum(sizes), S), np.cumsum(sizes)[:-1], axis=1)
     draws = [np.repeat(z[:, None], len(X), axis=1) for z in points]
@@ -25,7 +25,7 @@ def parts(model, X, S=S):
 
 
 @pytest.mark.parametrize("name", ["two", "three", "outputs"])
-def test_a_mixture_of_gaussians(rng, name):
+def test_predictions_are_a_mixture_of_gaussians(rng, name):
     model, X, Y = problem(rng, name)
     model = fs.replace(model, likelihood=fs.Gaussian(0.3))
     mean, var = parts(model, X)
@@ -57,7 +57,7 @@ def test_a_mixture_of_gaussians(rng, name):
     np.testing.assert_array_equal(fs.predict_quantiles(model, X, 0.8, **OPTIONS), q)
 
 
-def test_quantiles_of_counts(rng):
+def test_quantiles_of_counts_reach_their_level(rng):
     """The smallest count whose distribution function, of the mixture, reaches the level."""
     model, X, _ = problem(rng, "two")
     model = fs.replace(model, likelihood=fs.Poisson(exposure=3.0))
@@ -70,7 +70,7 @@ def test_quantiles_of_counts(rng):
         assert ((below < level) | (q == 0)).all()
 
 
-def test_classes(rng):
+def test_class_probabilities_are_those_of_the_mixture(rng):
     model, X, Y = problem(rng, "classes")
     p, spread = fs.predict_y(model, X, **OPTIONS)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
@@ -86,14 +86,15 @@ def test_classes(rng):
         fs.predict_quantiles(model, X, 0.5)
 
 
-def test_a_row_depends_on_nothing_but_itself(rng):
-    """Chunked equals unchunked, and None is one seed."""
+def test_a_prediction_depends_only_on_its_row(rng):
+    """Chunked equals unchunked, and ``rng=None`` is one seed."""
     model, X, Y = problem(rng, "three")
     calls = [
-        lambda **kw: fs.predict_f(model, X, **kw), lambda **kw: fs.predict_y(model, X, **kw),
+        lambda **kw: fs.predict_f(model, X, **kw),
+        lambda **kw: fs.predict_y(model, X, **kw),
         lambda **kw: (fs.predict_log_density(model, X, Y, **kw), fs.predict_cdf(model, X, Y, **kw)),
         lambda **kw: fs.predict_quantiles(model, X, 0.3, **kw),
-    ]  # fmt: skip
+    ]
     for call in calls:
         whole = call(jitter=JITTER)
         np.testing.assert_array_equal(call(jitter=JITTER, rng=None), whole)
@@ -106,7 +107,7 @@ def test_a_row_depends_on_nothing_but_itself(rng):
 
 
 def moments_by_points(rng):
-    """Errors of the mean by 256 and by 2 points, against a rule of 40 nodes over one hidden variable."""
+    """Errors of the mean by 256 and by 2 points, against 40 nodes over one hidden variable."""
     model, X, _ = problem(rng, "narrow")
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     draws = [np.repeat(nodes[:, None, None], B, axis=1)]
@@ -119,13 +120,13 @@ def moments_by_points(rng):
 
 
 def test_points_find_the_moments_of_many_draws(rng):
-    """By medians: how smooth a model is in its hidden variable is luck."""
+    """Medians, because the smoothness of a model in its hidden variable is random."""
     close, far = np.median([moments_by_points(rng) for _ in range(7)], axis=0)
     assert close < 0.01 and close < far / 3
 
 
-def test_whole_functions(rng):
-    """The first layer's sample at all inputs jointly, then the next one's at that."""
+def test_sample_f_draws_whole_functions_layer_by_layer(rng):
+    """The first layer's sample at all inputs jointly, then the next layer's at that sample."""
     below, above = layer_of(rng, "marginal", 2, 2), layer_of(rng, "whitened", 2, None)
     X, rng_of = rng.uniform(-2, 2, (B, 2)), np.random.default_rng
     deep = fs.DeepGP((below, above), fs.Gaussian(0.3))
@@ -143,7 +144,7 @@ def test_whole_functions(rng):
     assert fs.sample_f(outputs, X, 3, rng=0, jitter=JITTER).shape == (3, B, 2)
 
 
-def test_no_covariance(rng):
+def test_full_cov_is_rejected(rng):
     model, X, _ = problem(rng, "two")
     with pytest.raises(
         ValueError,

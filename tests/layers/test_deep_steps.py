@@ -1,4 +1,4 @@
-"""Steps and starts of deep GPs: the last layer's natural step, factors of inverses, models to begin with, and odd arguments."""
+"""Steps and starts of deep GPs: natural steps, inverse factors, initial models, bad arguments."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ OPTIONS = {"num_data": 3.5 * B, "jitter": JITTER}
     ["whitened", "marginal", "WhitenedOrthogonal", "Orthogonal", "absorbed-sites", "dual-sites"],
 )
 @pytest.mark.parametrize("P", [None, 2])
-def test_a_whole_natural_step_lands_on_the_last_layers_optimum(rng, kind, P):
+def test_a_whole_natural_step_reaches_the_last_layers_optimum(rng, kind, P):
     model = fs.DeepGP(
         (layer_of(rng, "likelihood", 2, 3), layer_of(rng, kind, 3, P)), fs.Gaussian(0.3)
     )
@@ -42,7 +42,7 @@ def test_a_whole_natural_step_lands_on_the_last_layers_optimum(rng, kind, P):
     )
 
 
-def test_natural_steps_never_fall_where_they_must_not(rng):
+def test_monotone_natural_steps_never_lower_the_bound(rng):
     model, X, Y = problem(rng, "outputs")
     model = fs.replace(model, likelihood=fs.StudentT(0.05, df=1.0))
     value = fs.elbo(model, X, Y, rng=3, **OPTIONS)
@@ -54,7 +54,7 @@ def test_natural_steps_never_fall_where_they_must_not(rng):
         fs.natural_step(problem(rng, "two")[0], X, Y[:, 0])
 
 
-def test_all_factors_of_inverses_are_brought_up_to_date(rng):
+def test_refresh_inverse_updates_the_factors_of_all_layers(rng):
     model, X, _ = problem(rng, "three")
     fresh, (below, info, above) = fs.refresh_inverse(model, tolerance=1e-8, jitter=JITTER)
     assert info.converged and below is above is None
@@ -77,8 +77,8 @@ STARTS = [
 
 @pytest.mark.parametrize("kind", STARTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("width", [None, 1, 4])
-def test_a_start(rng, kind, width):
-    """Hidden layers begin as their mean functions with little noise, and the last one gives the prior, or nearly."""
+def test_deep_gp_starts_at_its_mean_functions(rng, kind, width):
+    """Hidden layers begin as their mean functions with little noise, the last near the prior."""
     X, Y = rng.standard_normal((40, 3)), rng.standard_normal(40)
     M = (6, 4) if kind.num_sets == 2 else 10
     model = fs.deep_gp(X, fs.Gaussian(0.1), 3, M, width=width, posterior=kind, rng=0)
@@ -108,7 +108,7 @@ def test_a_start(rng, kind, width):
     )
 
 
-def test_starts_of_classes_and_in_float32(rng):
+def test_deep_gp_starts_with_classes_and_in_float32(rng):
     X = rng.standard_normal((40, 3)).astype(np.float32)
     model = fs.deep_gp(X, fs.Softmax(num_classes=4), 2, 5, covariance=fs.Matern52, rng=0)
     assert model.layers[-1].posterior.mean.shape == (4, 5) and isinstance(
@@ -119,7 +119,7 @@ def test_starts_of_classes_and_in_float32(rng):
     assert integers.layers[0].inducing.dtype == float
 
 
-def test_pca_mean(rng):
+def test_pca_mean_projects_on_the_principal_components(rng):
     X = rng.standard_normal((200, 4)) * [3.0, 0.1, 2.0, 1.0] + 5.0
     mean = fs.pca_mean(X, 2)
     np.testing.assert_allclose(mean.weights @ mean.weights.T, np.eye(2), atol=1e-12)
@@ -135,7 +135,7 @@ def test_pca_mean(rng):
 
 
 def bad(rng):
-    """What a call may get wrong, and what it is told."""
+    """Return [(call, error, expected message)]."""
     model, X, Y = problem(rng, "two")
     below, above = model.layers
     draws, three = draws_for(rng, model, 2), layer_of(rng, "whitened", 2, None)
@@ -148,47 +148,154 @@ def bad(rng):
         return lambda: fs.elbo(model, X, Y, draws=draws)
 
     return [
-        (of(below, three), ValueError, r"`layers\[0\]` has 3 outputs, but .* `layers\[1\]` are for 2 columns"),
-        (of(three, above), ValueError, r"`layers\[0\]`: .* hidden layer's `posterior` need a leading axis.* \(3, M\)"),
-        (of(below, fs.replace(above, posterior=three.posterior, mean=fs.IdentityMean())), ValueError,
-         r"`layers\[1\]`: IdentityMean: the inputs have 3 columns and the outputs are \(\); it needs \(3,\)"),
-        (of(), TypeError, "`layers` must be a tuple of at least one fastsvgp.Layer, got a tuple of 0"),
-        (lambda: fs.elbo(fs.DeepGP([below, above], model.likelihood), X, Y), TypeError, "got a list of 2"),
-        (of(below, fs.Layer), TypeError, r"`layers\[1\]` must be a fastsvgp.Layer, got Layer, a class"),
+        (
+            of(below, three),
+            ValueError,
+            r"`layers\[0\]` has 3 outputs, but .* `layers\[1\]` are for 2 columns",
+        ),
+        (
+            of(three, above),
+            ValueError,
+            r"`layers\[0\]`: .* hidden layer's `posterior` need a leading axis.* \(3, M\)",
+        ),
+        (
+            of(below, fs.replace(above, posterior=three.posterior, mean=fs.IdentityMean())),
+            ValueError,
+            r"`layers\[1\]`: IdentityMean: the inputs have 3 columns and the outputs are \(\);"
+            r" it needs \(3,\)",
+        ),
+        (
+            of(),
+            TypeError,
+            "`layers` must be a tuple of at least one fastsvgp.Layer, got a tuple of 0",
+        ),
+        (
+            lambda: fs.elbo(fs.DeepGP([below, above], model.likelihood), X, Y),
+            TypeError,
+            "got a list of 2",
+        ),
+        (
+            of(below, fs.Layer),
+            TypeError,
+            r"`layers\[1\]` must be a fastsvgp.Layer, got Layer, a class",
+        ),
         (of(below, fs.RBF()), TypeError, r"`layers\[1\]` must be a fastsvgp.Layer, got RBF"),
-        (of(below, fs.replace(above, covariance=3.0)), TypeError, r"`layers\[1\]`: `covariance` of the model must be a record"),
-        (of(below, fs.replace(above, inducing=above.inducing[0])), ValueError, r"`layers\[1\]`: `inducing` must have shape"),
-        (of(below, fs.replace(above, inducing=above.inducing[1:])), ValueError, r"`layers\[1\]`: `posterior` has mean \(4,\)"),
-        (of(below, fs.replace(above, posterior=None)), TypeError, r"`layers\[1\]`: `posterior` of the model must be a record"),
+        (
+            of(below, fs.replace(above, covariance=3.0)),
+            TypeError,
+            r"`layers\[1\]`: `covariance` of the model must be a record",
+        ),
+        (
+            of(below, fs.replace(above, inducing=above.inducing[0])),
+            ValueError,
+            r"`layers\[1\]`: `inducing` must have shape",
+        ),
+        (
+            of(below, fs.replace(above, inducing=above.inducing[1:])),
+            ValueError,
+            r"`layers\[1\]`: `posterior` has mean \(4,\)",
+        ),
+        (
+            of(below, fs.replace(above, posterior=None)),
+            TypeError,
+            r"`layers\[1\]`: `posterior` of the model must be a record",
+        ),
         (of(below, above, likelihood=3), TypeError, "`likelihood` of the model must be a record"),
-        (of(below, above, likelihood=fs.Softmax(num_classes=3)), ValueError, r"last layer have leading axes \(\), but Softmax"),
-        (lambda: fs.elbo(model, X[:, :1], Y), ValueError, "`X` has 1 columns where `inducing` has 2"),
+        (
+            of(below, above, likelihood=fs.Softmax(num_classes=3)),
+            ValueError,
+            r"last layer have leading axes \(\), but Softmax",
+        ),
+        (
+            lambda: fs.elbo(model, X[:, :1], Y),
+            ValueError,
+            "`X` has 1 columns where `inducing` has 2",
+        ),
         (lambda: fs.elbo(model, X, np.stack([Y, Y], 1)), ValueError, r"`Y` has shape \(5, 2\)"),
-        (given(draws[0]), TypeError, r"`draws` must be a tuple of one array \(S, B, P\) for each of the 1 hidden layers"),
+        (
+            given(draws[0]),
+            TypeError,
+            r"`draws` must be a tuple of one array \(S, B, P\) for each of the 1 hidden layers",
+        ),
         (given(()), TypeError, "for each of the 1 hidden layers, got 0 of them"),
-        (given((draws[0][:, 1:],)), ValueError, r"`draws\[0\]` must have shape .* B = 5 rows .* P = 3 outputs .* \(2, 4, 3\)"),
+        (
+            given((draws[0][:, 1:],)),
+            ValueError,
+            r"`draws\[0\]` must have shape .* B = 5 rows .* P = 3 outputs .* \(2, 4, 3\)",
+        ),
         (given((draws[0][:0],)), ValueError, r"`draws\[0\]` must have shape"),
         (given((np.full((2, 5, 3), np.nan),)), ValueError, r"`draws\[0\]` contains nan"),
-        (lambda: fs.elbo(model, X, Y, num_samples=0), ValueError, "`num_samples` must be a whole number of at least 1"),
-        (lambda: fs.elbo(model, X, Y, probes=3), TypeError, "elbo has no option `probes` for DeepGP; it takes .*`draws`"),
-        (lambda: fs.predict_f(model, X, num_samples=12), ValueError, "`num_samples` must be a power of two"),
+        (
+            lambda: fs.elbo(model, X, Y, num_samples=0),
+            ValueError,
+            "`num_samples` must be a whole number of at least 1",
+        ),
+        (
+            lambda: fs.elbo(model, X, Y, probes=3),
+            TypeError,
+            "elbo has no option `probes` for DeepGP; it takes .*`draws`",
+        ),
+        (
+            lambda: fs.predict_f(model, X, num_samples=12),
+            ValueError,
+            "`num_samples` must be a power of two",
+        ),
         (lambda: fs.elbo(model, X, Y, rng="x"), TypeError, "`rng` must be None, a seed"),
-        (lambda: fs.elbo_and_grad(model, X, Y, wrt="layers.2"), ValueError, "`wrt` names 'layers.2', which is not a field"),
-        (lambda: fs.elbo(fs.DeepGP((again, above), model.likelihood), X, Y, jitter=0.0), NotPositiveDefinite,
-         r"`layers\[0\]`: `inducing\[1\]` and `inducing\[0\]` are the same inputs"),
-        (lambda: fs.collapsed_bound(model, X, Y), TypeError, "collapsed_bound: .* got DeepGP, which offers"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.DualSites), TypeError, "`posterior` must be a class with"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, (2, 2)), TypeError, "`M` must be one number of .* Whitened posterior, got"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.Orthogonal), TypeError, r"`M` must be \(M, M2\)"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.Linear), TypeError, "which Linear does not take"),
-        (lambda: fs.gentle_inducing().paths(model), ValueError, "`fields` names 'inducing', which is no field"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.RBF()), TypeError, "`covariance` must be a class such as"),
+        (
+            lambda: fs.elbo_and_grad(model, X, Y, wrt="layers.2"),
+            ValueError,
+            "`wrt` names 'layers.2', which is not a field",
+        ),
+        (
+            lambda: fs.elbo(fs.DeepGP((again, above), model.likelihood), X, Y, jitter=0.0),
+            NotPositiveDefinite,
+            r"`layers\[0\]`: `inducing\[1\]` and `inducing\[0\]` are the same inputs",
+        ),
+        (
+            lambda: fs.collapsed_bound(model, X, Y),
+            TypeError,
+            "collapsed_bound: .* got DeepGP, which offers",
+        ),
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.DualSites),
+            TypeError,
+            "`posterior` must be a class with",
+        ),
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, (2, 2)),
+            TypeError,
+            "`M` must be one number of .* Whitened posterior, got",
+        ),
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, 3, posterior=fs.Orthogonal),
+            TypeError,
+            r"`M` must be \(M, M2\)",
+        ),
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.Linear),
+            TypeError,
+            "which Linear does not take",
+        ),
+        (
+            lambda: fs.gentle_inducing().paths(model),
+            ValueError,
+            "`fields` names 'inducing', which is no field",
+        ),
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, 3, covariance=fs.RBF()),
+            TypeError,
+            "`covariance` must be a class such as",
+        ),
         (lambda: fs.deep_gp(X, 3, 2, 3), TypeError, "`likelihood` of the model must be a record"),
-        (lambda: fs.deep_gp(X, model.likelihood, 2, 3, width=0), ValueError, "`width` must be a whole number of at least 1"),
-    ]  # fmt: skip
+        (
+            lambda: fs.deep_gp(X, model.likelihood, 2, 3, width=0),
+            ValueError,
+            "`width` must be a whole number of at least 1",
+        ),
+    ]
 
 
-def test_odd_arguments_are_told(rng):
+def test_bad_arguments_of_deep_gps_are_rejected(rng):
     for call, kind, message in bad(rng):
         with pytest.raises(kind, match=message):
             call()

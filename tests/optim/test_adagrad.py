@@ -1,4 +1,4 @@
-"""AdaGrad: dense and sparse gradients are one trajectory, at the cost of the rows, in place."""
+"""AdaGrad: dense and sparse gradients give one trajectory, at the cost of the rows, in place."""
 
 import numpy as np
 import pytest
@@ -13,20 +13,24 @@ def model_of(rng, k=2, name="relevance"):
 
 
 def plain(x, g, total, size, positive):
-    """One coordinate array by definition."""
+    """Update one coordinate array by the definition."""
     slope = np.where(positive, g * x, g)
     total = total + slope**2
     step = size * slope / (np.sqrt(total) + 1e-10)
     return np.where(positive, x * np.exp(step), x + step), total
 
 
-def test_steps_by_definition(rng):
+def test_adagrad_steps_follow_the_definition(rng):
     q = fs.Whitened(rng.standard_normal(4), lower_factor(rng, 4))
     model = fs.SVGP(
         fs.RBF(1.3, np.array([0.5, 2.0])), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1)
     )
-    positive = {"covariance.variance": True, "covariance.lengthscales": True, "likelihood.variance": True,
-                "posterior.scale_tril": np.eye(4, dtype=bool)}  # fmt: skip
+    positive = {
+        "covariance.variance": True,
+        "covariance.lengthscales": True,
+        "likelihood.variance": True,
+        "posterior.scale_tril": np.eye(4, dtype=bool),
+    }
     optimiser = fs.adagrad(fs.schedules.log_linear(0.1, 0.02, 3))
     state, there = optimiser.init(model), model
     expected = {path: (np.asarray(value, float), 0.0) for path, _, value in fs.leaves(model)}
@@ -65,14 +69,17 @@ def test_sparse_gradients_are_dense_ones_with_zeros(rng, k):
             optimiser.step(dense[0], whole, dense[1]),
         )
         for (path, _, a), (_, _, b) in zip(fs.leaves(sparse[0]), fs.leaves(dense[0]), strict=True):
-            np.testing.assert_array_equal(np.tril(a) if path.endswith("columns") else a,
-                                          np.tril(b) if path.endswith("columns") else b, err_msg=path)  # fmt: skip
+            np.testing.assert_array_equal(
+                np.tril(a) if path.endswith("columns") else a,
+                np.tril(b) if path.endswith("columns") else b,
+                err_msg=path,
+            )
     assert (sparse[0].posterior.diagonal > 0).all() and (
         sparse[0].posterior.columns.diagonal() > 0
     ).all()
 
 
-def test_in_place_after_one_copy_and_only_where_the_rows_are(rng):
+def test_steps_are_in_place_after_one_copy_and_only_in_the_rows(rng):
     model = model_of(rng, 0)
     kept, optimiser = (
         model.posterior.mean.copy(),
@@ -109,8 +116,8 @@ def test_in_place_after_one_copy_and_only_where_the_rows_are(rng):
         optimiser.step(second, fs.QSGP(None, fs.ChevronWeights(None, None, None), None), state)
 
 
-def test_rows_that_are_not_there(rng):
-    """And arrays that are not contiguous."""
+def test_rows_out_of_range_are_rejected(rng):
+    """Also with arrays that are not contiguous."""
     model = model_of(rng, 2)
     model = fs.replace_at(model, "posterior.columns", np.asfortranarray(model.posterior.columns))
     optimiser = fs.adagrad(
@@ -143,7 +150,7 @@ def test_rows_that_are_not_there(rng):
         )
 
 
-def test_what_the_rows_do_not_name_may_hold_anything(rng):
+def test_rows_outside_the_gradient_are_not_read(rng):
     model = model_of(rng, 0)
     optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))
     model = fs.replace_at(
@@ -156,7 +163,7 @@ def test_what_the_rows_do_not_name_may_hold_anything(rng):
     assert np.isfinite(moved.posterior.mean[[0, 7]]).all() and np.isnan(moved.posterior.mean[3])
 
 
-def test_states_are_kept_in_files(rng, tmp_path):
+def test_states_are_saved_in_files(rng, tmp_path):
     model, optimiser = model_of(rng), fs.adagrad(0.1)
     grad = fs.tree_map(np.ones_like, model)
     moved, state = optimiser.step(model, grad, optimiser.init(model))
@@ -169,7 +176,7 @@ def test_states_are_kept_in_files(rng, tmp_path):
 
 
 def test_hyperparameters_by_another_optimiser(rng):
-    """An Adam for the basis that waits, AdaGrad for the weights."""
+    """An Adam for the basis that starts late, AdaGrad for the weights."""
     model, X, Y = model_of(rng, 1, "fourier"), rng.standard_normal((9, 2)), rng.standard_normal(9)
     optimiser = fs.by_field(
         fs.adagrad(0.1), {"basis": fs.adam(0.01), "likelihood": fs.adam(0.01)}, after={"basis": 2}
@@ -215,15 +222,19 @@ def test_training_finds_the_optimum_of_the_exact_bound(rng):
     assert start < reached < optimum and optimum - reached < 0.05 * (optimum - start)
 
 
-@pytest.mark.parametrize("options, error, said", [
-    ({"epsilon": 0.0}, ValueError, "`epsilon` must be positive"), ({"step_size": -1.0}, ValueError, "step_size"),
-    ({"fixed": 3}, TypeError, "`fixed`"),
-])  # fmt: skip
-def test_bad_settings(options, error, said):
+@pytest.mark.parametrize(
+    "options, error, said",
+    [
+        ({"epsilon": 0.0}, ValueError, "`epsilon` must be positive"),
+        ({"step_size": -1.0}, ValueError, "step_size"),
+        ({"fixed": 3}, TypeError, "`fixed`"),
+    ],
+)
+def test_bad_settings_are_rejected(options, error, said):
     with pytest.raises(error, match=said):
         fs.adagrad(**options)
 
 
-def test_fixed_fields_that_do_not_exist(rng):
+def test_unknown_fixed_fields_are_rejected(rng):
     with pytest.raises(ValueError, match="`fixed` names 'nothing'"):
         fs.adagrad(fixed="nothing").init(model_of(rng))

@@ -1,4 +1,4 @@
-"""Several optimisers, each with its own fields: each does what it would do alone, and those that start late start afresh."""
+"""Several optimisers with their own fields: each acts as it would alone; late ones start fresh."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ from fastsvgp.records.persistence import load, save
 
 @record
 class Place:
-    """The top of -|east|^2/2 - |north|^2/2."""
+    """Maximum of -|east|^2/2 - |north|^2/2."""
 
     east: Any = leaf()
     north: Any = leaf()
@@ -25,7 +25,7 @@ class Place:
 
 @record
 class Slope:
-    """The top of -sum (log height)^2/2 - |place|^2/2."""
+    """Maximum of -sum (log height)^2/2 - |place|^2/2."""
 
     height: Any = leaf("positive")
     place: Any
@@ -51,7 +51,7 @@ def climb(optimiser, steps, model=None, state=None):
     return model, state
 
 
-def test_each_does_what_it_would_do_alone():
+def test_each_part_steps_as_it_would_alone():
     rest, own = fs.adam(0.05), fs.adam(plateau(0.02, 0.9, 3), beta1=0.99)
     model, state = climb(by_field(rest, {"place.east": own}), 12)
     alone, _ = climb(rest, 12)
@@ -68,7 +68,10 @@ def test_each_does_what_it_would_do_alone():
 
 
 def test_a_late_start_is_a_fresh_start():
-    """The gradient is not looked at before, so it may be None; afterwards Adam corrects its bias from its own first step."""
+    """The gradient is not read before the start, so it may be None.
+
+    Then Adam corrects its bias from its own first step.
+    """
     optimiser = by_field(fs.sgd(0.1), {"place": fs.adam(0.02)}, after={"place": 4})
     model = start()
     state = optimiser.init(model)
@@ -97,7 +100,7 @@ def test_fixed_fields_stay_and_parts_with_nothing_left_rest():
     np.testing.assert_array_equal(model.height, start().height)
 
 
-def test_the_state_can_be_saved_and_goes_on_to_the_bit(tmp_path):
+def test_a_saved_state_continues_bit_for_bit(tmp_path):
     optimiser = by_field(
         fs.adam(0.05), {"place": fs.adam(plateau(0.02, 0.5, 2), beta1=0.99)}, after={"place": 3}
     )
@@ -109,8 +112,8 @@ def test_the_state_can_be_saved_and_goes_on_to_the_bit(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_one_within_another(tmp_path):
-    """As many optimisers side by side would do; a late start within one counts from the start of that one."""
+def test_by_field_nests_in_by_field(tmp_path):
+    """Equal to the same optimisers side by side; late starts count from the inner optimiser's."""
     inner = by_field(fs.adam(0.05), {"place.east": fs.sgd(0.1)}, after={"place.east": 2})
     nested = by_field(fs.adam(0.03), {"place": inner}, after={"place": 3})
     flat = by_field(
@@ -137,7 +140,7 @@ def test_one_within_another(tmp_path):
         assert_same(held, replace(model, place=replace(model.place, north=start().place.north)))
 
 
-def test_the_outer_of_two_names_for_a_leaf_goes_first():
+def test_the_outer_of_two_names_for_a_leaf_wins():
     rest = by_field(fs.adam(0.05), {"place": fs.sgd(0.5)})
     model, _ = climb(by_field(rest, {"place.east": fs.adam(0.02)}), 6)
     np.testing.assert_array_equal(
@@ -149,7 +152,7 @@ def test_the_outer_of_two_names_for_a_leaf_goes_first():
 
 
 @pytest.mark.parametrize("which", ["rest", "fields"])
-def test_an_optimiser_of_ones_own_is_one_of_them(which):
+def test_a_user_defined_optimiser_can_be_a_part(which):
     own, ours = SignAscent(0.01), fs.adam(0.02)
     rest, named = (own, ours) if which == "rest" else (ours, own)
     model, state = climb(by_field(rest, {"place": named}, after={"place": 2}), 8)
@@ -163,7 +166,7 @@ def assert_same(a, b):
         np.testing.assert_array_equal(x, y, err_msg=path)
 
 
-def test_bad_arguments():
+def test_bad_arguments_of_by_field_are_rejected():
     with pytest.raises(ValueError, match="`fields` names 'west', which is no field"):
         by_field(fs.adam(), {"west": fs.adam()}).init(start())
     with pytest.raises(
@@ -191,8 +194,13 @@ def test_bad_arguments():
             match=r"by_field: `fields\['place'\]` must be an optimiser: .*which has no init, step",
         ):
             by_field(fs.adam(), {"place": wrong})
-    for text, first in (("adam", "fs.adam(0.01)"), ("Adam", "fs.adam(0.01)"), ("fs.sgd(0.1)", "fs.sgd(0.01)"),
-                        ("adagrd", "fs.adagrad(0.01)"), ("by-field", "fs.by_field(fs.adam(0.01), ")):  # fmt: skip
+    for text, first in (
+        ("adam", "fs.adam(0.01)"),
+        ("Adam", "fs.adam(0.01)"),
+        ("fs.sgd(0.1)", "fs.sgd(0.01)"),
+        ("adagrd", "fs.adagrad(0.01)"),
+        ("by-field", "fs.by_field(fs.adam(0.01), "),
+    ):
         with pytest.raises(
             TypeError, match=r"by_field: `rest` must be an optimiser: " + re.escape(first)
         ):
@@ -221,7 +229,7 @@ def test_bad_arguments():
         by_field(fs.adam(), {"place": Half(0.1)}).init(start())
 
 
-def test_gentle_inducing_is_what_the_paper_has(rng):
+def test_gentle_inducing_has_the_settings_of_the_paper(rng):
     M = 3
     posterior = fs.Relaxed(np.zeros(M), np.full(M, 0.1), np.eye(M))
     model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((M, 2)), posterior, fs.Gaussian(0.1))

@@ -1,4 +1,4 @@
-"""Adam and SGD: against their definitions, uphill, fixed fields, step sizes by field, state that can be saved."""
+"""Adam and SGD: definitions, ascent, fixed fields, step sizes by field, saved state."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fastsvgp.records.persistence import load, save
 
 @record
 class Hill:
-    """The top of -|location|^2/2 - (log scale)^2/2 - |tril - target|^2/2."""
+    """Maximum of -|location|^2/2 - (log scale)^2/2 - |tril - target|^2/2."""
 
     scale: Any = leaf("positive")
     location: Any = leaf()
@@ -48,7 +48,7 @@ def climb(optimiser, steps, model=None):
     return model, state
 
 
-def test_adam_is_its_definition():
+def test_adam_follows_its_definition():
     model, vector = start(), ravel(start())[0]
     unravel = ravel(model)[1]
     m, v = np.zeros(vector.size), np.zeros(vector.size)
@@ -65,7 +65,7 @@ def test_adam_is_its_definition():
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.7])
-def test_sgd_is_its_definition(momentum):
+def test_sgd_follows_its_definition(momentum):
     vector, unravel = ravel(start())
     velocity = 0
     for _ in range(4):
@@ -82,7 +82,7 @@ def test_sgd_is_its_definition(momentum):
     "optimiser", [adam(0.05), sgd(0.3), sgd(0.1, momentum=0.5), adam(0.05, transform="log")]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_they_climb(optimiser, dtype):
+def test_optimisers_climb(optimiser, dtype):
     model, _ = climb(optimiser, 800, start(dtype))
     assert type(model.scale) is dtype and model.location.dtype == model.tril.dtype == dtype
     assert value_and_grad(model)[0] > -1e-4
@@ -99,7 +99,7 @@ def test_fixed_fields_stay_and_need_no_gradient():
     assert state.first.shape == (1,)
 
 
-def test_step_sizes_by_field():
+def test_step_sizes_differ_by_field():
     optimiser = adam(0.1, step_sizes={"location": 0.01, "tril": log_linear(1e-3, 1e-2, 10)})
     before = ravel(start())[0]
     after = ravel(climb(optimiser, 1)[0])[0]
@@ -118,7 +118,7 @@ def test_the_most_specific_name_wins():
     assert optimiser._segments(unravel) == [(slice(0, 1), 2), (slice(1, 4), 1), (slice(4, 7), 2)]
 
 
-def test_pure():
+def test_steps_leave_their_arguments_unchanged():
     model, optimiser = start(), adam(0.1)
     state = optimiser.init(model)
     value, grad = value_and_grad(model)
@@ -132,7 +132,7 @@ def test_pure():
     np.testing.assert_array_equal(first[0].location, again[0].location)
 
 
-def test_state_is_saved(tmp_path):
+def test_optimiser_state_is_saved(tmp_path):
     optimiser = adam(plateau(0.1, patience=3), step_sizes={"tril": 0.02})
     straight, _ = climb(optimiser, 30)
     model, state = climb(optimiser, 13)
@@ -146,7 +146,7 @@ def test_state_is_saved(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_positive_through_a_wild_step():
+def test_positive_numbers_stay_positive_after_a_wild_step():
     model = start()
     grad = Hill(-1e12, np.zeros(3), np.array([[-1e12, np.nan], [0.0, -1e12]]))
     for transform in ("softplus", "log"):
@@ -157,7 +157,7 @@ def test_positive_through_a_wild_step():
     assert transforms.softplus.forward(-1e12) > 0
 
 
-def test_messages():
+def test_bad_arguments_of_optimisers_are_rejected():
     model = start()
     value, grad = value_and_grad(model)
     optimiser = adam(0.1)

@@ -1,4 +1,4 @@
-"""The flat-vector adapter: there and back, pullback, fixed fields, messages."""
+"""Flat-vector adapter: both directions, pullback, fixed fields, messages."""
 
 from typing import Any
 
@@ -39,9 +39,12 @@ def toy(rng, rows=3, batch=(), dtype=np.float64, python=False):
     tril[..., *np.triu_indices(rows, 1)] = np.nan
     parts = (Part(variance, rng.uniform(0.2, 2, 2).astype(dtype)), Part(1.5, 2.5))
     return Toy(
-        Parts(parts), rng.standard_normal((rows, 2)).astype(dtype), rng.standard_normal(batch + (rows,)).astype(dtype),
-        tril.astype(dtype), flavour="odd",
-    )  # fmt: skip
+        Parts(parts),
+        rng.standard_normal((rows, 2)).astype(dtype),
+        rng.standard_normal(batch + (rows,)).astype(dtype),
+        tril.astype(dtype),
+        flavour="odd",
+    )
 
 
 def same(a, b, rtol=0):
@@ -62,7 +65,7 @@ def same(a, b, rtol=0):
 @pytest.mark.parametrize("batch", [(), (1,), (3,)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("unconstrained", [True, False])
-def test_there_and_back(rng, rows, batch, dtype, unconstrained):
+def test_unravel_inverts_pack(rng, rows, batch, dtype, unconstrained):
     model = toy(rng, rows, batch, dtype)
     vector, unravel = ravel(model, unconstrained=unconstrained)
     assert (
@@ -93,13 +96,22 @@ def test_lists_and_integers_become_float64(rng):
     np.testing.assert_allclose(back.lengthscales, [1, 2])
 
 
-def test_order_and_slices(rng):
+def test_vector_has_the_order_of_the_fields(rng):
     model = toy(rng, 3)
     vector, unravel = ravel(model, unconstrained=False)
-    assert list(unravel.slices) == list(unravel.paths) == [
-        "covariance.parts.0.variance", "covariance.parts.0.lengthscales", "covariance.parts.1.variance",
-        "covariance.parts.1.lengthscales", "inducing", "mean", "scale_tril",
-    ]  # fmt: skip
+    assert (
+        list(unravel.slices)
+        == list(unravel.paths)
+        == [
+            "covariance.parts.0.variance",
+            "covariance.parts.0.lengthscales",
+            "covariance.parts.1.variance",
+            "covariance.parts.1.lengthscales",
+            "inducing",
+            "mean",
+            "scale_tril",
+        ]
+    )
     L = model.scale_tril
     rows = [L[0, 0], L[1, 0], L[1, 1], L[2, 0], L[2, 1], L[2, 2]]
     np.testing.assert_array_equal(vector[unravel.slices["scale_tril"]], rows)
@@ -122,14 +134,14 @@ def test_fixed_fields_are_left_out_and_kept(rng):
     assert ravel(model, fixed="covariance")[1].paths == ("inducing", "mean", "scale_tril")
 
 
-def test_fixed_fields_of_another_model(rng):
+def test_fixed_fields_come_from_the_model_like(rng):
     model = toy(rng, 3)
     vector, unravel = ravel(model, fixed="inducing")
     other = replace_at(model, "inducing", np.zeros((3, 2)))
     assert unravel(vector, like=other).inducing is other.inducing
 
 
-def test_everything_fixed(rng):
+def test_ravel_of_a_model_with_all_fields_fixed(rng):
     model = toy(rng)
     vector, unravel = ravel(model, fixed=("covariance", "inducing", "mean", "scale_tril"))
     assert vector.shape == (0,) and unravel.paths == ()
@@ -139,7 +151,7 @@ def test_everything_fixed(rng):
 @pytest.mark.parametrize("transform", ["softplus", "log"])
 @pytest.mark.parametrize("unconstrained", [True, False])
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_pullback(rng, transform, unconstrained, batch):
+def test_pullback_is_the_gradient_by_differences(rng, transform, unconstrained, batch):
     model = toy(rng, 5, batch)
     vector, unravel = ravel(model, unconstrained=unconstrained, transform=transform, fixed="mean")
     weights = {
@@ -182,7 +194,7 @@ def test_every_vector_is_a_valid_model(rng):
             assert (np.diag(model.scale_tril) > 0).all()
 
 
-def test_scipy(rng):
+def test_scipy_minimises_a_loss_of_a_record(rng):
     target = np.array([0.3, 4.0])
     vector, unravel = ravel(Part(1.0, np.ones(2)))
 
@@ -198,7 +210,7 @@ def test_scipy(rng):
     np.testing.assert_allclose(unravel(result.x).lengthscales, target, rtol=1e-4)
 
 
-def test_messages(rng):
+def test_bad_arguments_of_ravel_are_rejected(rng):
     model = toy(rng)
     with pytest.raises(
         ValueError,
@@ -224,5 +236,5 @@ def test_messages(rng):
         ravel(model, transform="exp")
 
 
-def test_free_paths(rng):
+def test_free_paths_leave_out_fixed_fields(rng):
     assert free_paths(toy(rng), ("covariance", "mean")) == ("inducing", "scale_tril")

@@ -1,4 +1,4 @@
-"""Every leaf of every model is seen by all that walks over leaves: the flat vector, optimisers, files, maps, `wrt`."""
+"""Every leaf of every model: seen by the flat vector, optimisers, files, maps and `wrt`."""
 
 import importlib
 from typing import Any
@@ -28,7 +28,9 @@ FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  
 
 @record
 class Anchors:
-    """A record in the place of inducing inputs, with numbers of each kind, and with some in fields that may hold records."""
+    """Record that replaces inducing inputs: numbers of each kind, some in fields that can hold
+    records.
+    """
 
     place: Any
     spread: Any = leaf("positive")
@@ -253,7 +255,9 @@ def model(request, rng):
 
 
 def values(tree):
-    """Kind and numbers of each leaf that is there, by path; of triangular and symmetric matrices those that count."""
+    """Return kind and numbers of each leaf by path; for triangles and symmetric matrices those that
+    count.
+    """
     found = (
         (path, kind, np.asarray(value))
         for path, kind, value in fs.leaves(tree)

@@ -1,4 +1,4 @@
-"""The flat vector on real models: the gradient by differences, and SciPy's optimiser."""
+"""Flat vector of real models: the gradient by differences, and SciPy's optimiser."""
 
 import numpy as np
 import pytest
@@ -12,16 +12,23 @@ each_posterior = pytest.mark.parametrize("posterior", ROWS)
 
 
 def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
-    """``(model, X, Y, random quantities)``."""
+    """Return ``(model, X, Y, random quantities)``."""
     X = rng.uniform(-2, 2, (17, 2)).astype(dtype)
     Y = np.sin(2 * X[:, 0]).astype(dtype)
     if outputs:
         Y = np.stack([Y + p for p in range(outputs[0])], axis=1)
     model = fs.SVGP(
-        covariance=fs.Sum((fs.Matern32(0.8, np.array([0.6, 1.2], dtype)), fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))))),
-        inducing=X[:M] + dtype(0.1), posterior=None,
-        likelihood=fs.StudentT(scale=0.3, df=4), mean=fs.LinearMean(np.array([0.3, -0.2], dtype), 0.1),
-    )  # fmt: skip
+        covariance=fs.Sum(
+            (
+                fs.Matern32(0.8, np.array([0.6, 1.2], dtype)),
+                fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))),
+            )
+        ),
+        inducing=X[:M] + dtype(0.1),
+        posterior=None,
+        likelihood=fs.StudentT(scale=0.3, df=4),
+        mean=fs.LinearMean(np.array([0.3, -0.2], dtype), 0.1),
+    )
     model, random = in_model(rng, posterior, model, outputs, jitter=1e-3)
     return (
         fs.replace(model, posterior=fs.tree_map(lambda a: a.astype(dtype), model.posterior)),
@@ -35,7 +42,7 @@ def svgp(rng, posterior="whitened", M=5, outputs=(), dtype=np.float64):
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("transform", ["softplus", "log"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_there_and_back_and_every_leaf_moves(rng, posterior, outputs, transform, dtype):
+def test_unravel_inverts_pack_and_every_leaf_moves(rng, posterior, outputs, transform, dtype):
     model = svgp(rng, posterior, outputs=outputs, dtype=dtype)[0]
     vector, unravel = fs.ravel(model, transform=transform)
     assert set(unravel.slices) == {path for path, _, _ in fs.leaves(model)}
@@ -56,7 +63,9 @@ def test_there_and_back_and_every_leaf_moves(rng, posterior, outputs, transform,
 
 
 def assert_pulled_back(vector, unravel, grad, rng):
-    """Each part of the flat gradient, alone: that of the model, which bounds are tested for, times differences of ``unravel``."""
+    """Compare each part of the flat gradient with the model's gradient times differences of
+    ``unravel``.
+    """
     vector_bar, bars, h = (
         unravel.pullback(vector, grad),
         {path: bar for path, _, bar in fs.leaves(grad)},
@@ -81,7 +90,7 @@ def assert_pulled_back(vector, unravel, grad, rng):
 @each_posterior
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("transform", ["softplus", "log"])
-def test_gradient_of_the_flat_vector(rng, posterior, outputs, transform):
+def test_pullback_of_a_model_by_differences(rng, posterior, outputs, transform):
     model, X, Y, random = svgp(rng, posterior, outputs=outputs)
     if outputs:
         model = fs.replace(model, mean=fs.LinearMean(rng.standard_normal((2, 2)), np.zeros(2)))
@@ -92,7 +101,7 @@ def test_gradient_of_the_flat_vector(rng, posterior, outputs, transform):
 
 
 @each_posterior
-def test_only_what_is_free_is_differentiated(rng, posterior):
+def test_only_free_fields_are_differentiated(rng, posterior):
     model, X, Y, random = svgp(rng, posterior)
     vector, unravel = fs.ravel(model, fixed=("inducing", of_means(model.posterior)))
     value, grad = fs.elbo_and_grad(model, X, Y, wrt=unravel.paths, **random)
@@ -109,9 +118,11 @@ def test_scipy_fits_an_svgp(rng, dtype):
     # else the best noise is zero, and far away
     Y = (np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(40)).astype(dtype)
     model = fs.SVGP(
-        fs.RBF(1.0, np.ones(1, dtype)), np.linspace(-2, 2, 6, dtype=dtype)[:, None],
-        fs.Whitened(np.zeros(6, dtype), np.eye(6, dtype=dtype)), fs.Gaussian(0.1),
-    )  # fmt: skip
+        fs.RBF(1.0, np.ones(1, dtype)),
+        np.linspace(-2, 2, 6, dtype=dtype)[:, None],
+        fs.Whitened(np.zeros(6, dtype), np.eye(6, dtype=dtype)),
+        fs.Gaussian(0.1),
+    )
     vector, unravel = fs.ravel(model, fixed="inducing")
 
     def loss(vector):
@@ -126,7 +137,7 @@ def test_scipy_fits_an_svgp(rng, dtype):
     assert best - 0.05 * abs(best) - 0.5 < -found.fun < best + 1e-2
 
 
-def test_sgpr(rng):
+def test_pullback_of_an_sgpr_by_differences(rng):
     model, X, Y, _ = svgp(rng)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2, model.mean)
     vector, unravel = fs.ravel(sgpr, fixed="inducing")

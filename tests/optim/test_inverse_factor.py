@@ -1,4 +1,4 @@
-"""The inner loop towards chol(A^-1): it converges as fast as was measured before, never diverges, and says how it ended."""
+"""Iteration towards chol(A^-1): known numbers of steps, no divergence, and a correct report."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ def rbf(Z, diagonal):
 
 
 def with_condition(rng, M, cond, kind="geometric"):
-    """A random symmetric matrix with eigenvalues between 1 and 1 / cond."""
+    """Return a random symmetric matrix with eigenvalues between 1 and 1 / cond."""
     U = np.linalg.qr(rng.standard_normal((M, M)))[0]
     values = {
         "geometric": np.geomspace(1, 1 / cond, M),
@@ -35,12 +35,12 @@ def with_condition(rng, M, cond, kind="geometric"):
 
 
 def with_diagonal_for(Z, cond):
-    """The covariance of Z with as much on its diagonal as gives this condition number."""
+    """Return the covariance of Z with a diagonal that gives this condition number."""
     K = rbf(Z, 0.0)
     return K + np.linalg.eigvalsh(K)[-1] / cond * np.eye(len(Z))
 
 
-# --- one step ---------------------------------------------------------------------------------------------------------
+# --- one step -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("M", [1, 3, 17, 65])
@@ -83,16 +83,24 @@ def test_step_and_loop_against_the_authors_program():
     assert info.residual == pytest.approx(float(data["out.stopped_criterion"]), rel=1e-4)
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
+# --- the loop -----------------------------------------------------------------
 
 # Steps to a residual of 1e-3 as measured for the rule before (its faster form), and a small margin.
 MARGIN = 1
 
 
-@pytest.mark.parametrize("start, M, cond, steps", [
-    ("small", 50, 1e3, 10), ("small", 300, 6e5, 15), ("small", 300, 6e7, 19), ("diagonal", 300, 6e5, 16),
-    ("default", 50, 1e3, 10), ("default", 300, 6e5, 15), ("default", 300, 6e7, 19),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "start, M, cond, steps",
+    [
+        ("small", 50, 1e3, 10),
+        ("small", 300, 6e5, 15),
+        ("small", 300, 6e7, 19),
+        ("diagonal", 300, 6e5, 16),
+        ("default", 50, 1e3, 10),
+        ("default", 300, 6e5, 15),
+        ("default", 300, 6e7, 19),
+    ],
+)
 def test_cold_starts_take_no_more_steps_than_known(rng, start, M, cond, steps):
     A = with_diagonal_for(rng.uniform(-2, 2, (M, 2)), cond)
     L = {"small": 1e-3 * np.eye(M), "diagonal": np.diag(np.diag(A) ** -0.5), "default": None}[start]
@@ -115,7 +123,7 @@ def test_warm_starts_take_no_more_steps_than_known(rng, move, steps):
 @pytest.mark.parametrize("kind", ["geometric", "halves", "one large", "one small"])
 @pytest.mark.parametrize("cond", [1e2, 1e4, 1e6, 1e8, 1e10])
 @pytest.mark.parametrize("M", [3, 60])
-def test_it_never_diverges(rng, M, cond, kind):
+def test_iteration_never_diverges(rng, M, cond, kind):
     A = with_condition(rng, M, cond, kind)
     far = np.tril(rng.standard_normal((M, M))) + 30 * np.eye(M)
     for start in (None, np.eye(M), 100 * np.eye(M), far):
@@ -129,8 +137,11 @@ def test_it_never_diverges(rng, M, cond, kind):
     "M, cond, steps",
     [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (1000, 1e10, 25)],
 )
-def test_it_never_diverges_on_large_covariances(rng, M, cond, steps):
-    """Cold starts; cond(A) is at most ``cond``, because the eigenvalues of a correlation matrix add up to M."""
+def test_iteration_never_diverges_on_large_covariances(rng, M, cond, steps):
+    """From cold starts.
+
+    cond(A) is at most ``cond``, because the eigenvalues of a correlation matrix add up to M.
+    """
     A = rbf(rng.uniform(-2, 2, (M, 2)), M / cond)
     W, info = inverse_factor(A)
     assert info.converged and info.certified and info.steps <= steps and info.searches == 0
@@ -186,7 +197,7 @@ def test_the_factor_is_the_one_of_the_inverse(rng):
     ids=["1", "0.5", "constant", "ramp", "function"],
 )
 def test_any_schedule_is_safe(rng, step_size):
-    """A unit step from the diagonal diverges on its own: the line search takes over where the objective would rise."""
+    """A unit step from the diagonal diverges; the line search replaces steps that raise the KL."""
     A = rbf(rng.uniform(-2, 2, (60, 2)), 1e-3)
     W, info = inverse_factor(A, np.diag(np.diag(A) ** -0.5), step_size=step_size, max_steps=200)
     assert info.converged, info
@@ -194,7 +205,7 @@ def test_any_schedule_is_safe(rng, step_size):
 
 
 def test_exact_line_search_alone_converges(rng):
-    """A step size that is always refused leaves nothing but the fallback."""
+    """A step size that is always rejected leaves only the fallback."""
     A = rbf(rng.uniform(-2, 2, (50, 2)), 0.02)
     W, info = inverse_factor(A, step_size=lambda t: 1e6, max_steps=200)
     assert info.converged and info.searches == info.steps
@@ -208,7 +219,7 @@ def test_columns_of_a_start_may_have_either_sign(rng):
     np.testing.assert_array_equal(flipped, W)
 
 
-def test_batches(rng):
+def test_batches_equal_single_matrices(rng):
     A = np.stack([with_condition(rng, 17, c) for c in (1e1, 1e3, 1e5, 1e2)]).reshape(2, 2, 17, 17)
     W, info = inverse_factor(A)
     assert W.shape == A.shape and info.steps.shape == (2, 2) and info.converged.all()
@@ -221,7 +232,7 @@ def test_batches(rng):
 
 
 @pytest.mark.parametrize("cond", [1e2, 1e4, 1e6, 1e8])
-def test_float32_says_what_it_can_reach(rng, cond):
+def test_float32_reports_the_reachable_residual(rng, cond):
     A = with_condition(rng, 60, cond).astype("f")
     W, info = inverse_factor(A, tolerance=2e-7)
     assert W.dtype == np.float32 and np.isfinite(W).all()
@@ -234,29 +245,29 @@ def test_float32_says_what_it_can_reach(rng, cond):
     assert info.converged or cond == 1e8
 
 
-def test_float64_stops_where_rounding_does(rng):
+def test_float64_stops_at_its_rounding(rng):
     A = with_condition(rng, 60, 1e8)
     W, info = inverse_factor(A, tolerance=1e-14)
     assert info.reason == "rounding" and not info.converged and info.certified
     assert info.residual < 1e-7 and info.steps < 30
 
 
-def test_a_matrix_that_is_not_definite_is_noticed(rng):
+def test_a_matrix_that_is_not_definite_is_reported(rng):
     A = np.diag([1.0, 1.0, 1.0])
     A[0, 1] = A[1, 0] = 1.5
     W, info = inverse_factor(A)
     assert info.reason == "indefinite" and not info.converged and np.isfinite(W).all()
 
 
-# --- starts of any size -----------------------------------------------------------------------------------------------
+# --- starts of any size -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "dtype, size", [(np.float32, 1e-4), (np.float32, 1e-9), (np.float64, 1e-6), (np.float64, 1e-12)]
 )
 @pytest.mark.parametrize("step_size", [None, 1.0])
-def test_small_starts(rng, dtype, size, step_size):
-    """E = L' A L is lost beside the identity in D = E - I: what is small in it must not be read from there."""
+def test_small_starts_converge(rng, dtype, size, step_size):
+    """E = L' A L loses its digits in D = E - I; small entries of E must not be read from D."""
     covariance = with_diagonal_for(rng.uniform(-2, 2, (17, 2)), 1e3)
     for A in (np.array([[1, 0.5], [0.5, 1]]), covariance, 1e-8 * with_condition(rng, 5, 10)):
         W, info = inverse_factor(
@@ -274,8 +285,8 @@ def test_starts_whose_columns_differ_by_many_orders_of_magnitude(rng):
     assert info.converged and info.steps < 20
 
 
-def test_random_starts(rng):
-    """Any scale of the matrix, any start of any size, both dtypes: each ends at the factor."""
+def test_random_starts_converge(rng):
+    """For any scale of the matrix, size of the start and dtype the result is the factor."""
     for case in range(200):
         dtype, M = (np.float64, np.float32)[case % 2], int(rng.choice([1, 2, 5, 17]))
         cond, scale = (
@@ -293,7 +304,7 @@ def test_random_starts(rng):
 
 
 def test_a_good_start_is_left_as_it_is(rng):
-    """Scaling is for what is far off: no bit of a start changes whose columns are about right."""
+    """A start whose columns are about right is not scaled: no bit of it changes."""
     A = with_condition(rng, 17, 1e3)
     W, _ = inverse_factor(A, tolerance=1e-8)
     for start in (W, W * rng.uniform(0.5, 2, 17)):
@@ -320,7 +331,7 @@ def test_number_of_steps_is_a_limit():
 @pytest.mark.parametrize(
     "call", [lambda A, L: fs.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)]
 )
-def test_bad_arguments(call):
+def test_bad_arguments_of_inverse_factor_are_rejected(call):
     A, L = np.eye(3), np.eye(3)
     for bad, message in [
         ((A[:2], L), r"`A` must have shape.*\(2, 3\)"),
@@ -339,7 +350,7 @@ def test_bad_arguments(call):
         call(A + 1j, L)
 
 
-def test_bad_settings():
+def test_bad_settings_of_inverse_factor_are_rejected():
     A = np.eye(3)
     for size in (0.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="step_size"):

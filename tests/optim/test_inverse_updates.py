@@ -1,4 +1,4 @@
-"""Factors that are kept up to date: the field, the matrix, both rules for when to stop."""
+"""Updates of inverse factors: the field, the matrix, and both stopping rules."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def problem(rng, kind, dtype=np.float64, likelihood=None):
 
 
 def target(model, jitter):
-    """(factor, the matrix it should invert)"""
+    """Return (factor, matrix that it should invert)."""
     A = model.covariance.matrix(model.inducing) + jitter * np.eye(M)
     if isinstance(model.posterior, fs.Relaxed):
         return model.posterior.inverse_tril, A + np.diag(model.posterior.variance)
@@ -33,7 +33,7 @@ def target(model, jitter):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_factor_fits_afterwards_and_nothing_else_has_moved(rng, kind, dtype):
+def test_refresh_fits_the_factor_and_moves_nothing_else(rng, kind, dtype):
     model, X, Y = problem(rng, kind, dtype)
     fresh, info = fs.refresh_inverse(model, jitter=1e-3)
     L, A = target(fresh, 1e-3)
@@ -49,8 +49,8 @@ def test_the_factor_fits_afterwards_and_nothing_else_has_moved(rng, kind, dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_start_that_is_far_too_small_for_the_model(rng, kind):
-    """A variance of 1e-8 wants a factor ten million times the start."""
+def test_refresh_from_a_start_that_is_far_too_small(rng, kind):
+    """A variance of 1e-8 needs a factor ten million times the start."""
     model, _, _ = problem(rng, kind)
     model = fs.replace_at(model, "covariance.variance", 1e-8)
     if kind == "Relaxed":
@@ -61,7 +61,7 @@ def test_a_start_that_is_far_too_small_for_the_model(rng, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nats_are_what_the_variances_cost_the_bound(rng, kind):
+def test_nats_limit_the_cost_of_the_variances(rng, kind):
     model, X, _ = problem(rng, kind)
     jitter, nats = 0.02, 0.03
     fresh, info = fs.inverse_updates(nats=nats).refreshed(model, jitter, X, num_data=3 * N)
@@ -89,7 +89,7 @@ def test_steps_are_limited_and_scheduled(rng):
     assert info.converged and info.steps > 10  # slow, but it arrives
 
 
-def test_bad_arguments(rng):
+def test_bad_arguments_of_inverse_updates_are_rejected(rng):
     with pytest.raises(ValueError, match="either `tolerance` or `nats`"):
         fs.inverse_updates(1e-3, nats=1.0)
     for name in ("tolerance", "nats"):
@@ -114,7 +114,7 @@ def test_bad_arguments(rng):
         )
 
 
-def test_the_direction_is_one_that_the_posterior_has(rng):
+def test_directions_that_the_posterior_lacks_are_rejected(rng):
     updates = fs.inverse_updates(direction="likelihood")
     updates.check_model(problem(rng, "Relaxed")[0])
     model, X, Y = problem(rng, "InverseFreeWhitened")

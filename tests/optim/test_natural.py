@@ -1,4 +1,4 @@
-"""Natural steps on real models; the algebra is tested with the posteriors."""
+"""Natural steps on real models; tests of the posteriors cover the algebra."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def model(rng, cls, likelihood, M=6):
 
 
 def prior_factor(m):
-    """Cholesky factor of the prior covariance in the coordinates of the posterior."""
+    """Return the Cholesky factor of the prior covariance in the coordinates of the posterior."""
     if isinstance(m.posterior, fs.Whitened):
         return np.eye(6)
     return np.linalg.cholesky(m.covariance.matrix(m.inducing) + 1e-6 * np.eye(6))
@@ -69,7 +69,7 @@ def test_repeated_steps_climb_to_a_stationary_point(rng, cls, likelihood):
 
 
 @POSTERIORS
-def test_a_step_out_of_the_cone_is_halved_and_says_so(rng, cls):
+def test_a_step_out_of_the_cone_is_halved_and_reported(rng, cls):
     # Student-t: far outliers make the curvature negative; a long step then leaves the positive
     # definite precisions
     X = rng.standard_normal((200, 2))
@@ -108,7 +108,7 @@ def test_a_bound_that_is_not_finite_is_named(rng):
 
 
 def test_monotone_steps_never_lower_the_bound(rng):
-    """Poisson with large rates from far away, where a step of 1 overshoots."""
+    """Poisson with large rates from a distant start, where a step of 1 overshoots."""
     X, Z = rng.uniform(-2, 2, (60, 1)), np.linspace(-2, 2, 6)[:, None]
     Y = rng.poisson(np.exp(3 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
     model = fs.SVGP(
@@ -145,11 +145,11 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
             np.testing.assert_array_equal(one, other)
 
 
-# --- with the gradient at the new q(u) ------------------------------------------------------------------------------------
+# --- with the gradient at the new q(u) -----------------------------------------
 
 
 def both_ways(model, X, Y, wrt=None, monotone=False, **options):
-    """``natural_step_and_grad``, and the two calls that it stands for; their results are compared."""
+    """Compare ``natural_step_and_grad`` with the two separate calls."""
     found, info, value, grad = fs.natural_step_and_grad(
         model, X, Y, step_size=0.4, wrt=wrt, monotone=monotone, **options
     )
@@ -177,7 +177,7 @@ KINDS = pytest.mark.parametrize(
 @KINDS
 @pytest.mark.parametrize("N", [5, 20, 70])  # batch, Gram and long forms
 @pytest.mark.parametrize("outputs", [None, 2])
-def test_a_step_and_the_gradient_after_it(rng, kind, N, outputs, monkeypatch):
+def test_step_and_gradient_are_those_of_two_calls(rng, kind, N, outputs, monkeypatch):
     X = rng.standard_normal((N, 2))
     Y = (
         np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N)
@@ -206,7 +206,7 @@ def test_a_step_and_the_gradient_after_it(rng, kind, N, outputs, monkeypatch):
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
 
 
-def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
+def test_step_and_gradient_share_the_blocks(rng, monkeypatch):
     X = rng.standard_normal((20, 2))
     m, calls = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0)), []
     for name in ("Kuu", "Kuf"):
@@ -225,7 +225,7 @@ def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)
 
 
-def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
+def test_step_and_gradient_of_other_posteriors_and_options(rng):
     X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
     pair, covariance = fs.InducingPair(X[:4].copy(), X[4:12].copy()), fs.RBF(1.0, 0.7)
     for q, options in (
@@ -251,7 +251,7 @@ def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
 
 
 def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
-    """The trajectory of the two calls, step by step, with one Kuu a step."""
+    """The trajectory equals that of the two calls, with one Kuu per step."""
     X = rng.standard_normal((50, 2))
     Y = np.sin(X[:, 0])
     start, options = (
@@ -277,7 +277,7 @@ def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
 
 
 class OwnPass(Pass):
-    """A pass that knows nothing of rows."""
+    """Pass without shared rows."""
 
     def __init__(self, work):
         self._work = work
@@ -303,8 +303,8 @@ class OwnPass(Pass):
         return self._work.natural_step(step_size)
 
 
-def test_posteriors_of_users_with_passes_of_their_own(rng, monkeypatch):
-    """Derived from one whose passes share rows; with random quantities too."""
+def test_step_and_gradient_of_user_defined_passes(rng, monkeypatch):
+    """Derived from a posterior whose passes share rows; with random quantities too."""
     X = rng.standard_normal((30, 2))
     m, plain = model(rng, fs.Whitened, fs.Gaussian(0.1)), fs.Whitened.start_from
     expected = fs.natural_step_and_grad(m, X, X[:, 0])
@@ -328,7 +328,7 @@ def test_posteriors_of_users_with_passes_of_their_own(rng, monkeypatch):
     assert asked == [2, 2]
 
 
-def test_a_step_and_no_gradient(rng):
+def test_step_and_gradient_without_any_field(rng):
     X = rng.standard_normal((30, 2))
     m = model(rng, fs.Whitened, fs.Gaussian(0.1))
     stepped, info, value, grad = fs.natural_step_and_grad(m, X, X[:, 0], wrt=())

@@ -1,4 +1,4 @@
-"""The natural-gradient update from a gradient alone: the plain step up to second order, and positive definite whatever comes."""
+"""Natural-gradient update from a gradient: to second order, and always positive definite."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ M = 5
 
 
 def plain(m, W, m_bar, W_bar, size):
-    """``(m, S)`` after the step in the natural parameters; W_bar = tril(2 dS W)."""
+    """Return ``(m, S)`` after the step in the natural parameters; W_bar = tril(2 dS W)."""
     A = np.tril(W.T @ W_bar)
     A = A + np.tril(A, -1).T
     back = np.linalg.inv(W)
@@ -25,13 +25,23 @@ def gaussian(rng, kind=fs.Whitened, *batch):
 
 
 def gradient(rng, q, size=1.0):
-    return fs.tree_map(lambda a: size * np.asarray(np.tril(rng.standard_normal(a.shape)) if a.ndim > 1 and a.shape[-1] ==
-                                                    a.shape[-2] else rng.standard_normal(a.shape), a.dtype), q)  # fmt: skip
+    return fs.tree_map(
+        lambda a: (
+            size
+            * np.asarray(
+                np.tril(rng.standard_normal(a.shape))
+                if a.ndim > 1 and a.shape[-1] == a.shape[-2]
+                else rng.standard_normal(a.shape),
+                a.dtype,
+            )
+        ),
+        q,
+    )
 
 
 @pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.InverseFreeWhitened])
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_the_plain_step_up_to_second_order(rng, kind, batch):
+def test_update_is_the_plain_step_up_to_second_order(rng, kind, batch):
     q = gaussian(rng, kind, *batch)
     bar, errors = gradient(rng, q), []
     for size in (1e-2, 1e-3):
@@ -42,8 +52,12 @@ def test_the_plain_step_up_to_second_order(rng, kind, batch):
             for x in (q.mean, q.scale_tril, bar.mean, bar.scale_tril)
         )
         due = [plain(*one, size) for one in zip(*fields, strict=True)]
-        errors.append([max(np.abs(m - d[0]).max() for m, d in zip(mean, due, strict=True)),
-                       max(np.abs(W @ W.T - d[1]).max() for W, d in zip(tril, due, strict=True))])  # fmt: skip
+        errors.append(
+            [
+                max(np.abs(m - d[0]).max() for m, d in zip(mean, due, strict=True)),
+                max(np.abs(W @ W.T - d[1]).max() for W, d in zip(tril, due, strict=True)),
+            ]
+        )
         np.testing.assert_array_equal(np.triu(new.scale_tril, 1), 0)
     assert (np.array(errors[1]) < 0.02 * np.array(errors[0])).all() and (
         np.array(errors[1]) < 1e-3
@@ -65,7 +79,7 @@ def test_the_precision_is_that_of_the_retraction(rng):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_wild_gradients_stay_in_the_cone(dtype):
-    """10^4 of them, of all sizes and signs: no eigenvalue of the precision falls below half of what it was."""
+    """10^4 gradients of all sizes and signs: no eigenvalue of the precision falls below half."""
     rng, P = generator(3), 2500
     for exponent in (-1, 1, 4, 12):
         q = fs.Whitened(
@@ -79,7 +93,7 @@ def test_wild_gradients_stay_in_the_cone(dtype):
         assert np.linalg.norm(W, 2, axis=(1, 2)).max() ** 2 < 2.1
 
 
-def test_sets_one_by_one(rng):
+def test_update_moves_two_sets_one_by_one(rng):
     parts = [gaussian(rng, fs.Whitened, 2) for _ in range(2)]
     q = fs.WhitenedOrthogonal(*(x for part in parts for x in (part.mean, part.scale_tril)))
     bars = [gradient(rng, part) for part in parts]
@@ -92,8 +106,8 @@ def test_sets_one_by_one(rng):
         np.testing.assert_array_equal(getattr(new, f"scale_tril_{name}"), due.scale_tril)
 
 
-def test_it_climbs_where_the_closed_form_does(rng):
-    """A small one of a last layer is its natural step, whatever stands above the diagonals."""
+def test_small_updates_equal_the_closed_form(rng):
+    """A small update of a last layer equals its natural step; the upper triangles are ignored."""
     q = gaussian(rng)
     model = fs.SVGP(fs.RBF(), rng.standard_normal((M, 2)), q, fs.StudentT(0.3))
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
@@ -115,7 +129,7 @@ def test_it_climbs_where_the_closed_form_does(rng):
         )
 
 
-def test_refusals(rng):
+def test_posteriors_without_factors_are_rejected(rng):
     q = gaussian(rng)
     bar = gradient(rng, q)
     cases = [

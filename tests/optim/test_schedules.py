@@ -1,4 +1,4 @@
-"""Step-size schedules, and the smoothed trend that plateau and early stopping share."""
+"""Step-size schedules, and the smoothed average of plateau and early stopping."""
 
 import math
 
@@ -15,12 +15,12 @@ def sizes(schedule, counts):
     return [schedule.size(count, state) for count in counts]
 
 
-def test_constant():
+def test_constant_schedule_keeps_its_size():
     assert sizes(schedules.constant(0.3), (0, 5, 10**6)) == [0.3] * 3
 
 
-def test_log_linear():
-    """The end is the size of the last step of the ramp, as in the authors' program: ten updates from 1e-5 to 1."""
+def test_log_linear_schedule_ends_at_its_last_step():
+    """The ramp ends at its last step, as in the authors' program: ten updates from 1e-5 to 1."""
     got = sizes(schedules.log_linear(1e-4, 1e-1, 4), (0, 1, 2, 3, 4, 1000))
     np.testing.assert_allclose(got, [1e-4, 1e-3, 1e-2, 1e-1, 1e-1, 1e-1], rtol=1e-14)
     assert got[3:] == [1e-1] * 3
@@ -32,7 +32,7 @@ def test_log_linear():
     np.testing.assert_allclose(falling, [1.0, 0.1, 1e-2, 1e-2], rtol=1e-14)
 
 
-def test_cosine():
+def test_cosine_schedule_falls_along_half_a_cosine():
     got = sizes(schedules.cosine(1.0, 0.2, 5), (0, 1, 2, 3, 4, 5, 1000))
     half = 0.4 * math.sqrt(0.5)
     np.testing.assert_allclose(got, [1.0, 0.6 + half, 0.6, 0.6 - half, 0.2, 0.2, 0.2], rtol=1e-14)
@@ -40,7 +40,7 @@ def test_cosine():
     assert sizes(schedules.cosine(0.5, 1e-5, 1), (0, 1)) == [1e-5] * 2
 
 
-def test_exponential():
+def test_exponential_schedule_stops_at_the_smallest_size():
     got = sizes(schedules.exponential(1.0, 0.5, steps=10, smallest=0.2), (0, 10, 20, 30))
     np.testing.assert_allclose(got, [1.0, 0.5, 0.25, 0.2], rtol=1e-14)
 
@@ -70,7 +70,7 @@ def test_plateau_state_is_saved(tmp_path):
     assert (state.trend.total, state.trend.waited) == (straight.trend.total, straight.trend.waited)
 
 
-def test_trend():
+def test_trend_counts_values_since_its_best():
     trend = Trend()
     assert math.isnan(trend.smoothed)
     for value in (4.0, 4.0, 4.0):
@@ -82,7 +82,7 @@ def test_trend():
     assert trend.observe(-89.0, 0.0, 0.1).waited == 0.0
 
 
-def test_what_counts_as_a_schedule():
+def test_numbers_and_functions_become_schedules():
     assert sizes(schedules.as_schedule(0.2), (0, 1)) == [0.2, 0.2]
     assert sizes(schedules.as_schedule(lambda count: 1 / (1 + count)), (0, 1)) == [1.0, 0.5]
     ramp = schedules.log_linear(0.1, 1, 5)
@@ -120,7 +120,7 @@ def test_what_counts_as_a_schedule():
         ),
     ],
 )
-def test_messages(make, message):
+def test_bad_arguments_of_schedules_are_rejected(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -138,12 +138,12 @@ def test_messages(make, message):
         (lambda: schedules.as_schedule("0.1"), "step_size"),
     ],
 )
-def test_text_and_truth_values_are_no_numbers(make, name):
+def test_text_and_truth_values_are_not_step_sizes(make, name):
     with pytest.raises(TypeError, match=f"`{name}` must be a number"):
         make()
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_scalars_are_step_sizes():
     ramp = schedules.log_linear(np.float32(0.25), np.array(1.0), np.int64(3))
     assert sizes(ramp, range(4)) == [0.25, 0.5, 1.0, 1.0]
     assert sizes(schedules.as_schedule(np.float64(0.5)), [0]) == [0.5]

@@ -1,4 +1,4 @@
-"""The certified interval around a variance, and the stopping rule made of its width."""
+"""Certified interval of a variance, and the stopping rule from its width."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import fastsvgp as fs
 
 
 def problem(rng, M, N, s=0.05, D=2):
-    """Kuu + diag(s), Kuf, kff and the exact variances, of points some of which are inducing inputs."""
+    """Return Kuu + diag(s), Kuf, kff and the exact variances; some points are inducing inputs."""
     Z = rng.uniform(-2, 2, (M, D))
     X = np.concatenate([Z[: M // 2], rng.uniform(-3, 3, (N, D))])[:N]
     rbf = lambda A, B: np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 2)  # noqa: E731
@@ -44,7 +44,7 @@ def test_the_interval_holds_the_exact_variance_for_every_factor(rng, M, N):
 
 @pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6])
 def test_the_interval_survives_rounding(rng, spread):
-    """Close points and a small diagonal: without room for rounding U would fall below the exact variance here."""
+    """Close points, small diagonal: without an allowance U would fall below the exact variance."""
     Z = np.linspace(0, 1, 40)[:, None]
     K = np.exp(-((Z - Z.T) ** 2) / 2)
     s = 1e-7
@@ -56,7 +56,7 @@ def test_the_interval_survives_rounding(rng, spread):
     assert spread or (upper - lower).max() < 1e-3
 
 
-def test_float32_comes_out_certified_in_float64(rng):
+def test_float32_arguments_give_a_float64_interval(rng):
     A, Kuf, kff, s, _ = problem(rng, 30, 20)
     A, Kuf, kff = (a.astype("f") for a in (A, Kuf, kff))
     L = fs.inverse_factor(A)[0]
@@ -68,7 +68,7 @@ def test_float32_comes_out_certified_in_float64(rng):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("tolerance", [1.0, 1e-2, 1e-4])
-def test_the_rule_stops_where_the_bound_loses_no_more_than_asked(rng, tolerance, dtype):
+def test_rule_stops_when_the_bound_loses_at_most_the_tolerance(rng, tolerance, dtype):
     A, Kuf, kff, s, exact = problem(rng, 50, 60)
     noise = 0.1
     rule = fs.variance_gap(Kuf, s, noise_variance=noise, tolerance=tolerance, num_data=180)
@@ -83,7 +83,7 @@ def test_the_rule_stops_where_the_bound_loses_no_more_than_asked(rng, tolerance,
     assert before.reason == "steps" and not before.converged and before.gap > 2 * noise * tolerance
 
 
-def test_the_rule_says_when_rounding_ends_it(rng):
+def test_rule_reports_when_rounding_ends_the_iteration(rng):
     A, Kuf, _, s, _ = problem(rng, 40, 20, s=1e-3)
     rule = fs.variance_gap(Kuf, s, noise_variance=0.1, tolerance=1e-9)
     L, info = fs.inverse_factor(A.astype("f"), gap=rule)
@@ -96,7 +96,7 @@ def test_the_rule_says_when_rounding_ends_it(rng):
     assert 2e-10 < info.gap < np.inf and info.certified
 
 
-def test_bad_arguments(rng):
+def test_bad_arguments_of_variance_gap_are_rejected(rng):
     A, Kuf, kff, s, _ = problem(rng, 4, 3)
     L = np.eye(4)
     for call, message in [

@@ -56,7 +56,7 @@ def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     array([[0.944, 0.   ],
            [0.   , 0.688]])
     """
-    A, L = checked(A, check.as_array("L", L))
+    A, L = check_matrix_and_factor(A, check.as_array("L", L))
     size = check.scalar("step_size", step_size)
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
@@ -135,7 +135,7 @@ def inverse_factor(
     >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
     True
     """
-    matrix, start = checked(A, None if L is None else check.as_array("L", L))
+    matrix, start = check_matrix_and_factor(A, None if L is None else check.as_array("L", L))
     dtype = matrix.dtype
     if gap is not None:
         if tolerance is not None:
@@ -175,7 +175,7 @@ def inverse_factor(
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
 
 
-def checked(A, L):
+def check_matrix_and_factor(A, L):
     """Return ``(A, L)`` as arrays of one dtype; reject a matrix or a factor that is not valid."""
     A = check.as_array("A", A)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.size == 0:

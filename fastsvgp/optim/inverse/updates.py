@@ -204,7 +204,7 @@ def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitt
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
     model, _, _, dtype = checked(model)
-    jitter, layers, told = check.jitter_amount(jitter, dtype), [], []
+    jitter, layers, infos = check.jitter_amount(jitter, dtype), [], []
     if not any(layer.posterior.inverse_field for layer in model.layers):
         kinds = ", ".join(dict.fromkeys(type(layer.posterior).__name__ for layer in model.layers))
         raise ValueError(
@@ -217,8 +217,8 @@ def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitt
                 updates.refreshed(layer, jitter) if layer.posterior.inverse_field else (layer, None)
             )
         layers.append(layer)
-        told.append(info)
-    return replace(model, layers=tuple(layers)), tuple(told)
+        infos.append(info)
+    return replace(model, layers=tuple(layers)), tuple(infos)
 
 
 models.register(DeepGP, refresh_inverse=refresh_layers)

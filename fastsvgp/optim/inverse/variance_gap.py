@@ -23,7 +23,7 @@ from ...errors import names_options
 from ...records import replace
 from ...records.typed import Array, ArrayLike
 from ...runtime.edge import public_call
-from .factor import checked
+from .factor import check_matrix_and_factor
 
 
 @public_call(checks=False)
@@ -70,7 +70,7 @@ def variance_interval(
     >>> bool((lower <= upper).all())
     True
     """
-    matrix, root = checked(A, check.as_array("L", L))
+    matrix, root = check_matrix_and_factor(A, check.as_array("L", L))
     return _certified(matrix, root, Kuf, kff, smallest)
 
 

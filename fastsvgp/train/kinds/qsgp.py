@@ -152,7 +152,7 @@ def _two_sides(model, control, gaussian, points):
 def _cast(state, batches, jitter):
     """Check the first batch; return ``(state, jitter)`` in the dtype of the bound."""
     try:
-        checked, _, _, dtype = qsgp.checked(state.model, *batches.at(state.step))
+        checked, _, _, dtype = qsgp.checked_data(state.model, *batches.at(state.step))
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
