@@ -1,4 +1,4 @@
-"""Calls from several Python threads, and from a forked child: the same numbers as one call."""
+"""Calls from several Python threads, and from a forked child, give the numbers of a single call."""
 
 import multiprocessing
 import threading
@@ -20,7 +20,7 @@ def two_threads():
 
 
 def problems():
-    """Large enough that kernels split their rows over threads, and of different sizes."""
+    """Problems of different sizes, large enough for kernels to divide their rows among threads."""
     rng = generator(3)
     found = []
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
@@ -83,7 +83,7 @@ def test_a_forked_child_goes_on():
 
 
 def lazy_problem(kind):
-    """A model whose pass computes a matrix or its diagonal once, with (module, function) for it."""
+    """Return a model whose pass computes a cached matrix or diagonal, and (module, function)."""
     rng = np.random.default_rng(5)
     M, Z = 12, rng.standard_normal((12, 2))
     variance = np.full(M, 0.5)
