@@ -71,7 +71,7 @@ def test_what_was_stored_beside_a_model_comes_back(here, student_t):
         assert type(fs.load("noted.npz")) is fs.SVGP
         model, extra = fs.load_with_extra("noted.npz")
     assert type(model) is fs.SVGP and extra == {"note": "of May", "numbers": [1, 2.5]}
-    with pytest.raises(DataFileError, match="`fastsvgp fit` did not write it"):
+    with pytest.raises(DataFileError, match="that `fastsvgp fit` did not write"):
         fs.load_fitted("noted.npz")
 
 
@@ -249,7 +249,7 @@ def test_no_crafted_array_ends_in_a_traceback(here, capsys, rng, name):
         (
             "standardisation",
             {"x_mean": [0, 0], "x_scale": [1, 1], "y_mean": 0},
-            "it lacks 'y_scale'",
+            "'y_scale' is missing",
         ),
         ("likelihood", "gaussian", "likelihood 'gaussian' of a StudentT model"),
         ("target_name", 3, "target_name 3"),

@@ -184,7 +184,7 @@ def test_every_kind_of_model_has_a_page(here, unplotted, capsys, rng, name):
 def test_the_page_of_an_interrupted_fit_says_so(awkward, unplotted, capsys):
     with after_step(20):
         assert main(["fit", awkward, *FEW, "--out", "out"]) == 130
-    assert "The training was interrupted after 20 steps" in page_of("out").text
+    assert "Training was interrupted after 20 steps" in page_of("out").text
     run(capsys, "fit", awkward, *FEW, "--out", "out", "--resume")
     assert "interrupted" not in page_of("out").text
 

@@ -170,7 +170,7 @@ def test_channels_squares_and_resuming(unplotted, capsys):
     assert fs.load_fitted("square").image_shape == (3, 3, 1)
     assert main(["predict", "colour", "images.npz"]) == 2
     assert (
-        "images of 5 x 4 x 1 numbers, but the model was fitted to 3 x 3 x 2"
+        "images of 5 x 4 x 1 numbers, but the model was fitted to images of 3 x 3 x 2"
         in capsys.readouterr().err
     )
     run(capsys, "fit", "square.npz", "--steps", "2", "--inducing", "5", "--quiet", "--out", "plain")

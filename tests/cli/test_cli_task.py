@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsvgp.cli.arguments import parser
-from fastsvgp.cli.data.task import Standardisation, interpret_target, load_task, split
+from fastsvgp.cli.data.task import FileFormat, Standardisation, interpret_target, load_task, split
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.errors import DataFileError
 
@@ -126,9 +126,9 @@ def test_target_file(file, tmp_path):
     [
         ({"target": "cost"}, "--target: no column 'cost'"),
         ({"ignore": ["cost"]}, "--ignore: no column 'cost'"),
-        ({"target": "price", "images": True}, "text is in column 'colour'"),
+        ({"target": "price", "file_format": FileFormat(images=True)}, "text is in column 'colour'"),
         (
-            {"target": "price", "images": True, "missing": "median"},
+            {"target": "price", "file_format": FileFormat(images=True), "missing": "median"},
             "--missing median: with --patch-shape inputs are pixels",
         ),
         ({"target": "price", "ignore": ["price"]}, "'price' is the target"),

@@ -111,14 +111,14 @@ def numbers(*values):
         (
             {"format": 3},
             (
-                "estimator format 3, and this version of fastsvgp reads up to 2; load it with the"
+                "estimator format 3, but this version of fastsvgp reads up to 2; load it with the"
                 " version"
             ),
         ),
         ({"class": "SVC"}, "damaged.*SVC"),
         ({"settings": {"kernel": 1}}, "damaged.*kernel"),
         ({"scale": {}}, "damaged"),
-        ({"n_features_in_": 3}, "do not go together"),
+        ({"n_features_in_": 3}, "number of features are inconsistent"),
         ({"class": "SVGPClassifier"}, "damaged"),
         (
             {"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}},
@@ -201,7 +201,7 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
         ),
         (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
         (sk.RBF() ** 2, "Exponentiation has no counterpart"),
-        (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, not for 1.7"),
+        (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, but not for 1.7"),
         (sk.WhiteKernel() * sk.RBF(), "noise times another kernel"),
         (sk.RBF() * (sk.RBF() + sk.WhiteKernel()), "multiplies noise"),
         (sk.WhiteKernel() + sk.WhiteKernel(), "is only noise"),

@@ -57,7 +57,7 @@ def test_mixed_devices_are_named(rng):
     ):
         with pytest.raises(
             TypeError,
-            match=f"different devices: `{name}` on meta, the parameters on cpu; move one of them",
+            match=f"different devices: `{name}` on meta, the parameters on cpu; call {name}.to",
         ):
             call()
     with pytest.raises(TypeError, match="`rng` on meta"):
@@ -65,7 +65,7 @@ def test_mixed_devices_are_named(rng):
     gp.inducing = torch.nn.Parameter(gp.inducing.detach().to("meta"))
     with pytest.raises(
         TypeError,
-        match="parameter `inducing` is torch.float64 on meta, others are torch.float64 on cpu",
+        match="parameter `inducing` is torch.float64 on meta, but others are torch.float64 on cpu",
     ):
         gp(X, Y)
     gp.to("meta")

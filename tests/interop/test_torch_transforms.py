@@ -72,8 +72,7 @@ def test_transforms_of_torch_func_are_refused(rng, of):
         "predict": (gp.predict, X),
     }[of]
     said = (
-        "torch.func transforms are not supported; use .*backward.*loop in place of"
-        " vmap.*inputs=True"
+        "torch.func transforms are not supported; use .*backward.*loop instead of vmap.*inputs=True"
     )
     for name, call in transforms(function, torch.stack([one, one])).items():
         with pytest.raises(NotImplementedError, match=said):
