@@ -17,8 +17,8 @@ def hidden_draws(model, X, draws, num_samples, rng, partition=None):
     the negative of the first, which cancels the odd part of the noise: most of it if the factors
     are small.
 
-    ``partition`` is the ``RowPartition`` of the rows X among those of all ranks. Draws are those that one
-    process makes for these rows: each rank draws those of all rows and keeps its own.
+    ``partition`` is the ``RowPartition`` of the rows X among those of all ranks. The draws equal
+    those of one process: each rank makes the draws of all rows and keeps its own.
     """
     sizes = widths(model.layers)
     if draws is not None:

@@ -20,7 +20,8 @@ def problem(rng, N=60, D=2, dtype=np.float64, likelihood=None, outputs=()):
         np.broadcast_to(np.eye(M, dtype=dtype), outputs + (M, M)).copy(),
     )
     model = fs.SVGP(
-        covariance=fs.RBF(variance=1.0, lengthscales=np.ones(D, dtype)), inducing=X[:M].copy(), posterior=posterior,
+        covariance=fs.RBF(variance=1.0, lengthscales=np.ones(D, dtype)),
+        inducing=X[:M].copy(), posterior=posterior,
         likelihood=likelihood or fs.Gaussian(variance=0.1),
     )  # fmt: skip
     return model, X, Y
@@ -43,7 +44,7 @@ def cast(tree, dtype):
 
 
 def assert_mixed_dtypes_train_in_the_wide_one(tmp_path, model, X, Y, **options):
-    """Model and data of different dtypes: all arrays are wide from the first step on, and resuming is bitwise."""
+    """Model and data of different dtypes: all arrays are wide from step one; resuming is bitwise."""
     narrow = cast(model, np.float32), X.astype(np.float32), Y.astype(np.float32)
     wide = tuple(
         cast(a, np.float64) if isinstance(a, type(model)) else a.astype(np.float64) for a in narrow

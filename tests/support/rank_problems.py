@@ -82,7 +82,7 @@ def without_infos(found):
 
 
 def same_leaves(rtol):
-    """A comparison by ``assert_same_on_all_and_close``; of single numbers relative to their size."""
+    """Compare by ``assert_same_on_all_and_close``; single numbers relative to their size."""
 
     def compare(found, expected):
         if isinstance(expected, float):
@@ -146,7 +146,7 @@ def assert_trajectory_of_one(model, data, size, rows="all", tolerance=1e-11, **o
 
 
 def assert_same_updates(expected, found, rtol):
-    """Check updates of factors of inverses, of each step: their numbers, and the gaps to ``nats``."""
+    """Check the updates of inverse factors in each step: their number, and the gap in nats."""
     expected, found = (
         [one for step in steps for one in (step if type(step) is tuple else (step,))]
         for steps in (expected, found)

@@ -50,9 +50,9 @@ class InverseUpdates:
     def refreshed(self, model, jitter, X=None, num_data=None, group=None):
         """Return ``(model, InverseFactorInfo)`` of a checked model.
 
-        ``nats`` are counted over the batch ``X``. With a ``group``, ``TrainingGroup`` of ``ranks``, X
-        holds the rows of this rank, and each check of ``nats`` is an all-reduce: all ranks take the
-        same number of updates. A ``tolerance`` depends only on replicated values and needs no
+        ``nats`` are counted over the batch ``X``. With a ``group``, ``TrainingGroup`` of ``ranks``,
+        X holds the rows of this rank, and each check of ``nats`` is an all-reduce: all ranks take
+        the same number of updates. A ``tolerance`` depends only on replicated values and needs no
         all-reduce.
         """
         with blas_threads_for((model, X)):

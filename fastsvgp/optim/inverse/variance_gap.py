@@ -162,7 +162,7 @@ def variance_gap(
 class VarianceGap:
     """Rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``.
 
-    group : ``TrainingGroup`` of ``ranks`` if ``Kuf`` holds only the data of this rank; None for all data
+    group : ``TrainingGroup`` of ``ranks`` if ``Kuf`` holds only the data of this rank, else None
     """
 
     Kuf: Any

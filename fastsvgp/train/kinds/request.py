@@ -1,4 +1,4 @@
-"""The arguments of one call of ``fit``, as the functions that serve it for a kind of model take them."""
+"""The arguments of one call of ``fit``, as the functions for each kind of model take them."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
