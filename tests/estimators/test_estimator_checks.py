@@ -27,6 +27,7 @@ REGRESSORS = [
     *(SVGPRegressor(**SMALL, posterior=posterior) for posterior in ("likelihood_form", "relaxed")),
 ]
 CLASSIFIERS = [
+    SVGPClassifier(),
     *(SVGPClassifier(**SMALL, solver=solver) for solver in ("adam", "natural")),
     SVGPClassifier(**SMALL, likelihood="bernoulli-probit", posterior="dual_sites"),
     SVGPClassifier(**SMALL, likelihood="bernoulli-logit", posterior="orthogonal"),

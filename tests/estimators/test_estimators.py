@@ -375,3 +375,29 @@ def test_a_searched_estimator_is_saved(rng, tmp_path):
         loaded = files.load(tmp_path / "model.npz")
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
         assert loaded.story_ == model.story_ and loaded.plan_["seconds"] == model.plan_["seconds"]
+
+
+def test_classifier_without_settings_searches(rng):
+    X = rng.standard_normal((260, 2))
+    y = np.where(np.hypot(X[:, 0], X[:, 1]) > 1.2, "out", "in")
+    model = SVGPClassifier(random_state=3).fit(X, y)
+    assert model.story_ and model.plan_["seconds"] == pytest.approx(2.52)
+    again = SVGPClassifier(random_state=3).fit(X, y)  # work is the clock, not time
+    np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
+    assert model.score(X, y) > 0.85 and np.isfinite(model.lower_bound_)
+    assert model.inducing_.shape[1] == 2 and model.sample_y(X[:3], 2).shape == (3, 2)
+    other = SVGPClassifier(max_iter=3).fit(X, y)
+    assert other.plan_ is None and other.story_ == ()
+    with pytest.raises(ValueError, match="drop `time_budget`, or `solver`"):
+        SVGPClassifier(time_budget=5, solver="natural").fit(X, y)
+
+
+def test_searched_classifier_of_ranks_is_saved(rng, tmp_path):
+    X = np.c_[np.exp(rng.standard_normal(60)), rng.standard_normal(60)]
+    y = X[:, 0] > 1
+    model = SVGPClassifier(random_state=0).fit(X, y)
+    model.scale_ = model.scale_.ranked(X)
+    files.save(tmp_path / "model.npz", model)
+    loaded = files.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert loaded.story_ == model.story_ and loaded.classes_.tolist() == [False, True]
