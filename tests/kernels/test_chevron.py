@@ -1,4 +1,4 @@
-"""Chevron products on the CPU: against the matrix written out, adjoint identities, layouts, long sums, bad indices."""
+"""Chevron products on the CPU: explicit matrix, adjoints, layouts, long sums, bad indices."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_leading_axes(rng):
     assert none.shape == (6, 0)
 
 
-# --- reverse rules --------------------------------------------------------------------------------------------------------
+# --- reverse rules ------------------------------------------------------------
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_log_det_vjp(rng, small):
         )
 
 
-# --- numbers at the edges ---------------------------------------------------------------------------------------------
+# --- numbers at the edges ------------------------------------------------------------
 
 
 def test_log_det_of_odd_values():
@@ -188,7 +188,7 @@ def test_indices_out_of_range(rng, small, wrong):
 
 @pytest.mark.parametrize("k", [0, 1, 6, 40])
 def test_no_right_hand_sides(rng, k):
-    """Nothing is written: 200 times, because what lies beside an empty array is noticed only now and then."""
+    """Nothing is written: 200 times, because damage beside an empty array shows only sometimes."""
     m, rows = 4000, np.arange(k, 4000)
     dense, diagonal, _, _, _ = problems.problem(rng, m, k, 1, np.float64)
     z = np.empty((0, m))
@@ -200,11 +200,9 @@ def test_no_right_hand_sides(rng, k):
             m - k,
         )
     guarded = np.full(64, 7.0)
-    given, out = (
-        (*chevron._flat(dense), k, diagonal, False, rows, True),
-        guarded[32:32].reshape(0, m - k),
-    )
-    chevron.chevron_products.rows_of_product(0, m - k, *given, z[:, :k], np.zeros(0), z[:, k:], out)
+    out, given = guarded[32:32].reshape(0, m - k), chevron._chevron(dense, diagonal, rows)
+    head, rest = np.empty((0, k)), np.empty((0, m - k))
+    chevron.rows_of_product(0, m - k, given, head, rest, out)
     assert (guarded == 7).all()
     head, rest = kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, z[:, k:])
     assert head.shape == (0, k) and rest.shape == (0, m - k)
