@@ -1,9 +1,10 @@
-"""Chevron products, bound by the pass over the dense columns: the floor is the bytes that must move, at the copy rate.
+"""Chevron products, bound by the pass over the dense columns.
 
-What is read in two passes, because the second needs all of the first, counts twice. The flops are
-far below their own floor: with four right-hand sides 8 for every number of C, in float32 2 a byte,
-where gemm does some 6 in the time of a byte. Rows here and there come in whole cache lines, so
-these count. Error: some of the results against sums in extended precision.
+The floor is the bytes that must move, at the copy rate. Data read in two passes, because the second
+needs all of the first, count twice. The flops are far below their own floor: with four right-hand
+sides 8 per number of C, in float32 2 per byte; gemm does about 6 in the time of a byte. Scattered
+rows are counted in whole cache lines. Error: some of the results against sums in extended
+precision.
 """
 
 import device
@@ -15,7 +16,7 @@ from fastsvgp import kernels
 
 sizes = pytest.mark.parametrize("m, k", [(10_000, 100), (300_000, 100), (3_000_000, 10)])
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
-SEEN = 1000  # rows, or sums over rows, that are compared
+SEEN = 1000  # compared rows, or sums over rows
 
 
 def problem(rng, m, k, count, dtype):
@@ -45,7 +46,7 @@ def moved(*arrays):
 
 
 def line_bytes(array, rows, numbers):
-    """Bytes of the cache lines that hold ``numbers`` entries from the start of each of these rows on."""
+    """Bytes of the cache lines that hold the first ``numbers`` entries of these rows."""
     first = array.ctypes.data + rows * array.strides[0]
     return 64 * int(((first + numbers * array.itemsize - 1) // 64 - first // 64 + 1).sum())
 
@@ -130,16 +131,15 @@ def bench_log_det(benchmark, rng, dtype):
     )
 
 
-# --- on a device: the floor is a copy of as many bytes -----------------------------------------------------------------------
+# --- on a device: the floor is a copy of as many bytes -----------------------
 
 there_sizes = pytest.mark.parametrize("m, k", [(100_000, 100), (10_000_000, 10), (10_000_000, 100)])
-# the rows of the host are repeated there: drawing a thousand million numbers takes longer than all
-# the rest
+# the device repeats the rows of the host: drawing 10^9 numbers takes longer than all the rest
 TIMES = 10
 
 
 def problem_there(rng, m, k, count, dtype):
-    """Dense rows of which the first tenth lies on the host, the diagonal, z; and all of them on the device."""
+    """``(a tenth of the dense rows, the diagonal, z)`` on the host; all of them on the device."""
     import cupy
 
     tenth, diagonal, z = problem(rng, m // TIMES, k, count, dtype)
@@ -176,7 +176,7 @@ def bench_multiply_on_device(benchmark, rng, m, k, transpose, count, dtype):
 @pytest.mark.parametrize("transpose", [False, True])
 @there_sizes
 def bench_library_on_device(benchmark, rng, m, k, transpose, count, dtype):
-    """The dense part by cuBLAS, all of the first k rows too, and the diagonal by two passes of CuPy."""
+    """The dense part by cuBLAS, its triangle as a square, and the diagonal by two CuPy passes."""
     import cupy
 
     here, (dense, diagonal, z) = problem_there(rng, m, k, count, dtype)

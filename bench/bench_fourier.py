@@ -1,9 +1,10 @@
-"""Products with random Fourier features, and next to them the feature matrix written out and its product.
+"""Products with random Fourier features, beside products with a stored feature matrix.
 
 The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the
-cache, and the flops of the products at the rate of gemm: both measured between the timed calls. For
-each pair these are 2 D for the phase, 4 R for a product with the features, and in the reverse rule
-4 R + 1 for the change with the phase and 2 D for its contraction with the frequencies. Not in it:
+cache, and the flops of the products at the rate of gemm: both measured between the timed calls. Per
+pair these are 2 D for the phase, 4 R for a product with the features, and in the reverse rule
+4 R + 1 for the derivative in the phase and 2 D for its contraction with the frequencies. Not
+included:
 drawing the frequencies, moving phases and cosines through the caches, and the hand-over to the
 threads. Error: of some of the results against features in extended precision.
 """
@@ -25,12 +26,12 @@ from fastsvgp.kernels.cpu.common.thread_pool import over_rows
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 sizes = pytest.mark.parametrize("N, n, D", [(500, 10_000, 8), (500, 10_000, 64), (500, 2_000, 784)])
 sides = pytest.mark.parametrize("count", [1, 4])
-SEEN, NUM = 10, 1_000_000  # points or frequencies that are compared; frequencies of the model
+SEEN, NUM = 10, 1_000_000  # compared points or frequencies; frequencies of the model
 
 
 @njit(nogil=True)
 def _waves(start, stop, t):
-    """Cosines and sines of the same row, again and again."""
+    """Repeat the cosines and sines of one row."""
     c, s = np.empty_like(t), np.empty_like(t)
     for _ in range(start, stop):
         for i in range(t.size):
@@ -39,7 +40,7 @@ def _waves(start, stop, t):
 
 
 def floor_of(N, n, D, count, dtype, reverse=False):
-    """A function that measures the floor: the best of three for the waves, and the products by the rate of gemm."""
+    """Return a function that measures the floor: best of three for waves, products as gemm."""
     t = np.linspace(-3, 3, 2048 // np.dtype(dtype).itemsize, dtype=dtype)
     flops = N * n * (2 * D + 4 * count + (2 * D + 4 * count + 1 if reverse else 0))
     over_rows(_waves, 1, 1, t)
@@ -142,7 +143,7 @@ def bench_multiply_vjp(benchmark, rng, N, n, D, count, dtype):
 @sides
 @sizes
 def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
-    """NumPy's cosines and sines of a matrix of phases, and gemm; the frequencies are given."""
+    """NumPy's cosines and sines of a matrix of phases, and gemm; frequencies are drawn before."""
     X, W, _, model = problem(rng, N, n, D, count, dtype)
     omega = np.asfortranarray(kernels.fourier_frequencies(*model[:3], D, dtype).T)
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
@@ -166,7 +167,7 @@ def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
     )
 
 
-# --- on a device: the floor is its own cosines and sines, in registers, and the products by cuBLAS ------------------------
+# --- on a device: the floor is its cosines and sines in registers, and products by cuBLAS -----
 
 there_sizes = pytest.mark.parametrize(
     "N, n, D", [(500, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784), (8192, 20_000, 8)]
@@ -221,7 +222,10 @@ def bench_multiply_on_device(benchmark, rng, N, n, D, transpose, count, dtype):
 @there_sizes
 def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
-    call = lambda: kernels.fourier_multiply_vjp(there[2], there[0], there[1], *there[3])  # noqa: E731
+
+    def call():
+        return kernels.fourier_multiply_vjp(there[2], there[0], there[1], *there[3])
+
     error = backward_error(call()[1].get(), X, U, model)
     device.record_beside(
         benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error
@@ -233,7 +237,7 @@ def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
 @sides
 @there_sizes
 def bench_feature_matrix_on_device(benchmark, rng, N, n, D, count, dtype):
-    """Phases by cuBLAS, one elementwise pass, and cuBLAS again; the frequencies are given."""
+    """Phases by cuBLAS, one elementwise pass, and cuBLAS; frequencies are drawn before."""
     import cupy
 
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)

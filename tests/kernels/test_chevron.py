@@ -126,7 +126,10 @@ def test_log_det_vjp(rng, small):
         np.add.at(total, np.arange(17) if chosen is None else chosen, entries_bar)
         dense_bar = np.zeros_like(dense)
         dense_bar[np.arange(5), np.arange(5)] = total[:5]
-        f = lambda dense, diagonal, chosen=chosen: kernels.chevron_log_det(dense, diagonal, chosen)  # noqa: E731
+
+        def f(dense, diagonal, chosen=chosen):
+            return kernels.chevron_log_det(dense, diagonal, chosen)
+
         directions = [rng.uniform(-0.1, 0.1, a.shape) for a in (dense, diagonal)]
         assert_adjoint(
             f,

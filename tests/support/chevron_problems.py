@@ -1,4 +1,4 @@
-"""Chevron problems of awkward sizes, and what every twin of the family must say about them."""
+"""Chevron problems of awkward sizes, and checks of a twin of the family."""
 
 import numpy as np
 from oracles import chevron as oracle
@@ -9,7 +9,10 @@ SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1)
 
 
 def problem(rng, m, k, count, dtype, padding=0):
-    """``dense``, ``diagonal``, two sets of vectors, rows with repeats; NaN above the diagonal and between padded rows."""
+    """``(dense, diagonal, x, y, rows)``, rows with repeats; NaN in places that are not read.
+
+    These are above the diagonal and between padded rows.
+    """
     memory = np.full((m, k + padding), np.nan, dtype)
     dense = memory[:, :k]
     dense[:] = rng.standard_normal((m, k)) / np.sqrt(k + 1)
@@ -33,7 +36,7 @@ def as_accurate(results, plain, truth, sizes):
 
 
 def both(definition, *arrays):
-    """A definition in the dtype of the arrays and in extended precision, and the sizes of sums of such terms of random signs."""
+    """A definition in the dtype and in extended precision, and sizes of sums with random signs."""
     long = [np.asarray(a, np.longdouble) for a in arrays]
     terms = definition(*map(np.abs, long))
     return (
@@ -117,7 +120,7 @@ def check_all(twin, rng, m, k, count, dtype, padding=0):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow; with and without rows that are named, aligned and askew."""
+    """Run every kernel on two blocks or more, with and without ``rows``, aligned and not."""
     rng = generator(1)
     for k, count in ((9, 2), (8, 1)):
         dense, diagonal, x, _, _ = problem(rng, 140, k, count, dtype)
