@@ -1,10 +1,9 @@
-"""Chevron products, bound by the pass over the dense columns.
+"""Chevron products, limited by memory: the floor is the bytes at the copy rate.
 
-The floor is the bytes that must move, at the copy rate. Data read in two passes, because the second
-needs all of the first, count twice. The flops are far below their own floor: with four right-hand
-sides 8 per number of C, in float32 2 per byte; gemm does about 6 in the time of a byte. Scattered
-rows are counted in whole cache lines. Error: some of the results against sums in extended
-precision.
+Data that are read in two passes, because the second needs all of the first, count twice. The flops
+do not limit: with four right-hand sides there are 8 per entry of C, in float32 2 per byte, and gemm
+does about 6 in the time of a byte. Scattered rows are read in whole cache lines, so the bytes of
+the lines count. Error: some of the results against sums in extended precision.
 """
 
 import device
@@ -16,7 +15,7 @@ from fastsvgp import kernels
 
 sizes = pytest.mark.parametrize("m, k", [(10_000, 100), (300_000, 100), (3_000_000, 10)])
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
-SEEN = 1000  # compared rows, or sums over rows
+SEEN = 1000  # number of compared rows, or sums over rows
 
 
 def problem(rng, m, k, count, dtype):
@@ -28,7 +27,7 @@ def problem(rng, m, k, count, dtype):
 
 
 def row_products(dense, diagonal, z):
-    """The last rows of C z in extended precision: beyond the triangle at the top."""
+    """Return the last rows of C z, below the triangle, in extended precision."""
     k = dense.shape[1]
     rows = dense[-SEEN:].astype(np.longdouble)
     return np.stack([(rows * line[:k]).sum(1) for line in z]) + diagonal[-SEEN:] * z[
@@ -37,7 +36,7 @@ def row_products(dense, diagonal, z):
 
 
 def column_sum(column, k, x):
-    """Entry k - 1 of C' x in extended precision, from that column of the dense part."""
+    """Return entry k - 1 of C' x in extended precision, from that column of the dense part."""
     return np.stack([(column[k - 1 :].astype(np.longdouble) * line[k - 1 :]).sum() for line in x])
 
 
@@ -46,7 +45,7 @@ def moved(*arrays):
 
 
 def line_bytes(array, rows, numbers):
-    """Bytes of the cache lines that hold the first ``numbers`` entries of these rows."""
+    """Return the bytes of the cache lines of the first ``numbers`` entries of each row."""
     first = array.ctypes.data + rows * array.strides[0]
     return 64 * int(((first + numbers * array.itemsize - 1) // 64 - first // 64 + 1).sum())
 
@@ -108,7 +107,9 @@ def bench_multiply_rows(benchmark, rng, m, k, n, dtype):
         kernels.chevron_multiply(dense, diagonal, z)[:, rows],
     )
     lines = line_bytes(dense, rows, k) + line_bytes(diagonal, rows[rows >= k] - k, 1)
-    bytes = lines + moved(*arguments) + arguments[2].nbytes  # and what is read and written in order
+    bytes = (
+        lines + moved(*arguments) + arguments[2].nbytes
+    )  # and the arrays that are read and written in order
     record(
         benchmark,
         lambda: kernels.chevron_multiply_rows(dense, diagonal, *arguments),
@@ -131,15 +132,15 @@ def bench_log_det(benchmark, rng, dtype):
     )
 
 
-# --- on a device: the floor is a copy of as many bytes -----------------------
+# --- on a device: the floor is a copy of as many bytes --------------------------------------------
 
 there_sizes = pytest.mark.parametrize("m, k", [(100_000, 100), (10_000_000, 10), (10_000_000, 100)])
-# the device repeats the rows of the host: drawing 10^9 numbers takes longer than all the rest
+# the rows of the host are repeated there, because drawing 10^9 numbers would dominate the time
 TIMES = 10
 
 
 def problem_there(rng, m, k, count, dtype):
-    """``(a tenth of the dense rows, the diagonal, z)`` on the host; all of them on the device."""
+    """Return dense rows (a tenth on the host), diagonal and z, on host and device."""
     import cupy
 
     tenth, diagonal, z = problem(rng, m // TIMES, k, count, dtype)
@@ -176,7 +177,7 @@ def bench_multiply_on_device(benchmark, rng, m, k, transpose, count, dtype):
 @pytest.mark.parametrize("transpose", [False, True])
 @there_sizes
 def bench_library_on_device(benchmark, rng, m, k, transpose, count, dtype):
-    """The dense part by cuBLAS, its triangle as a square, and the diagonal by two CuPy passes."""
+    """Time the dense part, with full first k rows, by cuBLAS, and the diagonal by CuPy."""
     import cupy
 
     here, (dense, diagonal, z) = problem_there(rng, m, k, count, dtype)

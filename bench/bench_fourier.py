@@ -1,12 +1,11 @@
-"""Products with random Fourier features, beside products with a stored feature matrix.
+"""Products with random Fourier features, compared with a stored feature matrix and its product.
 
-The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the
-cache, and the flops of the products at the rate of gemm: both measured between the timed calls. Per
-pair these are 2 D for the phase, 4 R for a product with the features, and in the reverse rule
-4 R + 1 for the derivative in the phase and 2 D for its contraction with the frequencies. Not
-included:
-drawing the frequencies, moving phases and cosines through the caches, and the hand-over to the
-threads. Error: of some of the results against features in extended precision.
+The floor is the vectorised cosines and sines of all pairs of point and frequency, separately and in
+the cache, plus the flops of the products at the rate of gemm, both measured between the timed
+calls. Per pair these are 2 D for the phase, 4 R for a product with the features, and in the reverse
+rule 4 R + 1 for the change with the phase and 2 D for its contraction with the frequencies. The
+floor excludes drawing the frequencies, moving phases and cosines through the caches, and the
+overhead of the threads. Error: of some of the results against features in extended precision.
 """
 
 import time
@@ -31,7 +30,7 @@ SEEN, NUM = 10, 1_000_000  # compared points or frequencies; frequencies of the 
 
 @njit(nogil=True)
 def _waves(start, stop, t):
-    """Repeat the cosines and sines of one row."""
+    """Compute cosines and sines of the same row repeatedly."""
     c, s = np.empty_like(t), np.empty_like(t)
     for _ in range(start, stop):
         for i in range(t.size):
@@ -40,7 +39,7 @@ def _waves(start, stop, t):
 
 
 def floor_of(N, n, D, count, dtype, reverse=False):
-    """Return a function that measures the floor: best of three for waves, products as gemm."""
+    """Return a timer of the floor: waves, best of three, and products at the gemm rate."""
     t = np.linspace(-3, 3, 2048 // np.dtype(dtype).itemsize, dtype=dtype)
     flops = N * n * (2 * D + 4 * count + (2 * D + 4 * count + 1 if reverse else 0))
     over_rows(_waves, 1, 1, t)
@@ -69,7 +68,7 @@ def problem(rng, N, n, D, count, dtype):
 
 
 def seen(X, model, points, frequencies):
-    """Those rows and columns of the feature matrix, in extended precision."""
+    """Return rows and columns of the feature matrix, in extended precision."""
     family, seed, indices, num, variance, lengthscales = model
     omega = kernels.fourier_frequencies(family, seed, indices[frequencies], X.shape[1]).astype(
         np.longdouble
@@ -143,7 +142,7 @@ def bench_multiply_vjp(benchmark, rng, N, n, D, count, dtype):
 @sides
 @sizes
 def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
-    """NumPy's cosines and sines of a matrix of phases, and gemm; frequencies are drawn before."""
+    """Time NumPy's cosines and sines of a matrix of phases, and gemm, for given frequencies."""
     X, W, _, model = problem(rng, N, n, D, count, dtype)
     omega = np.asfortranarray(kernels.fourier_frequencies(*model[:3], D, dtype).T)
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
@@ -167,7 +166,7 @@ def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
     )
 
 
-# --- on a device: the floor is its cosines and sines in registers, and products by cuBLAS -----
+# --- on a device: the floor is its own cosines and sines, in registers, and the products by cuBLAS
 
 there_sizes = pytest.mark.parametrize(
     "N, n, D", [(500, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784), (8192, 20_000, 8)]
@@ -192,7 +191,7 @@ def floor_there(N, n, D, count, dtype, reverse=False):
 
 
 def problem_there(rng, N, n, D, count, dtype):
-    """``(host X, W, U, model), (the same on the device)``."""
+    """Return ``(host X, W, U, model), (the same on the device)``."""
     X, W, U, model = problem(rng, N, n, D, count, dtype)
     there = device.moved(X, W, U, model[2], model[-1])
     return (X, W, U, model), (*there[:3], (*model[:2], there[3], *model[3:5], there[4]))
@@ -222,10 +221,9 @@ def bench_multiply_on_device(benchmark, rng, N, n, D, transpose, count, dtype):
 @there_sizes
 def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
-
-    def call():
-        return kernels.fourier_multiply_vjp(there[2], there[0], there[1], *there[3])
-
+    call = lambda: kernels.fourier_multiply_vjp(  # noqa: E731
+        there[2], there[0], there[1], *there[3]
+    )
     error = backward_error(call()[1].get(), X, U, model)
     device.record_beside(
         benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error
@@ -237,7 +235,7 @@ def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
 @sides
 @there_sizes
 def bench_feature_matrix_on_device(benchmark, rng, N, n, D, count, dtype):
-    """Phases by cuBLAS, one elementwise pass, and cuBLAS; frequencies are drawn before."""
+    """Time phases by cuBLAS, one elementwise pass, and cuBLAS again, for given frequencies."""
     import cupy
 
     (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)

@@ -1,4 +1,4 @@
-"""Chevron problems of awkward sizes, and checks of a twin of the family."""
+"""Chevron problems of difficult sizes, and the assertions for every twin of the family."""
 
 import numpy as np
 from oracles import chevron as oracle
@@ -9,9 +9,9 @@ SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1)
 
 
 def problem(rng, m, k, count, dtype, padding=0):
-    """``(dense, diagonal, x, y, rows)``, rows with repeats; NaN in places that are not read.
+    """Return ``dense``, ``diagonal``, two sets of vectors, and rows with repeats.
 
-    These are above the diagonal and between padded rows.
+    NaN is above the diagonal and between padded rows.
     """
     memory = np.full((m, k + padding), np.nan, dtype)
     dense = memory[:, :k]
@@ -36,7 +36,10 @@ def as_accurate(results, plain, truth, sizes):
 
 
 def both(definition, *arrays):
-    """A definition in the dtype and in extended precision, and sizes of sums with random signs."""
+    """Return a definition in the dtype of the arrays and in extended precision, and sizes.
+
+    Sizes are those of sums of terms of this size with random signs.
+    """
     long = [np.asarray(a, np.longdouble) for a in arrays]
     terms = definition(*map(np.abs, long))
     return (
@@ -120,7 +123,10 @@ def check_all(twin, rng, m, k, count, dtype, padding=0):
 
 
 def small_run(twin, dtype):
-    """Run every kernel on two blocks or more, with and without ``rows``, aligned and not."""
+    """Run every kernel on more than one block, for slow runs.
+
+    Rows are given or not, aligned or not.
+    """
     rng = generator(1)
     for k, count in ((9, 2), (8, 1)):
         dense, diagonal, x, _, _ = problem(rng, 140, k, count, dtype)
