@@ -179,8 +179,8 @@ def columns_of_product(start, stop, chevron, x, y, rest):
     numbers = sides // count * half
     sums = Sums(np.zeros((sides, k)), np.zeros(numbers), np.zeros(numbers, x.dtype), pitch, half)
     first, last = in_fours(start, stop, C)
-    if C.rows.size == 0 and first < last and (last - 1) * C.stride + pitch > C.dense.size:
-        last -= 4  # nothing follows the last row
+    while C.rows.size == 0 and first < last and (last - 1) * C.stride + pitch > C.dense.size:
+        last -= 4  # too little follows the last row
     _any_rows(start, first, C, x, y, rest, sums.totals)
     _any_rows(last, stop, C, x, y, rest, sums.totals)
     if C.rows.size:
