@@ -1,29 +1,31 @@
-// Products with random Fourier features that are never stored, and their reverse rules. See fastsvgp/kernels/fourier.py.
+// Products with random Fourier features that are never stored, and their reverse rules. See
+// fastsvgp/kernels/fourier.py.
 //
-// A block takes a tile of POINTS points and a share of the frequencies: a thread PTS points by one frequency at a time, cosines and
-// sines in registers. Frequencies are drawn by the block itself, STAGE at a time, with the factor 1 / (2 pi lengthscale) that
-// makes phases count turns, so each draw serves POINTS points. What is bound here is the rate at which instructions are issued: D
-// multiply-adds for the phase, 17 instructions for cosine and sine, 2 multiply-adds for each right-hand side.
-// With many features (`theta`) a matrix product has made the phases, (n, N); then the slopes g take their place.
+// A block takes a tile of POINTS points and a share of the frequencies: a thread PTS points by one
+// frequency at a time, cosines and sines in registers. The block draws frequencies, STAGE at a
+// time, with the factor 1 / (2 pi lengthscale) for phases in turns, so each draw serves POINTS
+// points. The bound is the rate of issued instructions: D multiply-adds for the phase, 17
+// instructions for cosine and sine, 2 multiply-adds per right-hand side. With many features
+// (`theta`) a matrix product has made the phases, (n, N); the slopes g overwrite them.
 #include "philox.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int ACROSS = 8;                      // lanes of a warp side by side along frequencies
-constexpr int PTS = 2 * WIDTH;                 // points of a thread
-constexpr int POINTS = BLOCK / ACROSS * PTS;   // 256 in float32, 128 in float64
-constexpr int SUB = 2 * ACROSS;                // frequencies between barriers
-constexpr int STAGE = 16 * WIDTH;              // frequencies that are drawn at a time
-constexpr int DIMS = 8 + 2 * WIDTH;            // the most features without theta: 16 in float32, 12 in float64
-constexpr int ROW = DIMS + WIDTH;              // of a frequency in shared memory: no two of 8 lanes meet in a bank
-constexpr int COLUMN = POINTS + WIDTH;         // of the slopes of a frequency, likewise
-constexpr int PARTS = BLOCK / POINTS;          // threads that share a point in the contraction
+constexpr int ACROSS = 8;                     // lanes of a warp side by side along frequencies
+constexpr int PTS = 2 * WIDTH;                // points of a thread
+constexpr int POINTS = BLOCK / ACROSS * PTS;  // 256 in float32, 128 in float64
+constexpr int SUB = 2 * ACROSS;               // frequencies between barriers
+constexpr int STAGE = 16 * WIDTH;             // frequencies drawn at a time
+constexpr int DIMS = 8 + 2 * WIDTH;           // most features without theta: 16 or 12 (float64)
+constexpr int ROW = DIMS + WIDTH;             // pitch of frequencies: 8 lanes without bank conflict
+constexpr int COLUMN = POINTS + WIDTH;        // pitch of the slopes of frequencies, likewise
+constexpr int PARTS = BLOCK / POINTS;         // threads that share a point in the contraction
 constexpr double TWO_PI = 6.283185307179586;
 
-// Parameters are on the device, or come as a value where their place is null.
+// A parameter on the device, or a value if its place is null.
 struct parameter_t {
   const real* place;
   real value;
-  int step;  // from feature to feature: 0 where one serves all
+  int step;  // from feature to feature: 0 if one serves all
   __device__ __forceinline__ real of(int d) const { return place ? place[step * d] : value; }
 };
 
@@ -35,12 +37,15 @@ __device__ __forceinline__ real turn_of(parameter_t lengthscales, int d) {
   return static_cast<real>(1 / TWO_PI) / lengthscales.of(d);
 }
 
-__device__ __forceinline__ vector_t& vector_at(real* place) { return *reinterpret_cast<vector_t*>(place); }
+__device__ __forceinline__ vector_t& vector_at(real* place) {
+  return *reinterpret_cast<vector_t*>(place);
+}
 
-// out[p, d] = component d of the frequency of indices[p] over 2 pi lengthscales.
+// out[p, d] = component d of the frequency of indices[p], divided by 2 pi lengthscales.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n, int D, const real* __restrict__ lengthscales,
-            real lengthscale, int step, real* __restrict__ out) {
+    frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n, int D,
+                const real* __restrict__ lengthscales, real lengthscale, int step,
+                real* __restrict__ out) {
   const parameter_t scales = {lengthscales, lengthscale, step};
   const int quads = (D + 3) / 4;
   const index_t task = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
@@ -54,20 +59,25 @@ frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index
     if (4 * q + e < D) out[p * D + 4 * q + e] = omega[e] * turn_of(scales, 4 * q + e);
 }
 
-// Of the frequencies of share blockIdx.y and the tiles blockIdx.x, blockIdx.x + gridDim.x ... of points:
+// Results for the frequencies of share blockIdx.y and the tiles blockIdx.x, blockIdx.x + gridDim.x
+// ... of points:
 //   FORWARD   forward_parts[share, r, i] = s sum_p W[r, 2 p] cos + W[r, 2 p + 1] sin
-//   BACKWARD  back_parts[blockIdx.x, r, 2 p] = sum_i U[r, i] cos, and [..., 2 p + 1] = sum_i U[r, i] sin
-//   SLOPES    X_parts[share, i, d] = sum_p g omega_p[d] / (2 pi l_d), g = s sum_r U[r, i] (W[r, 2 p + 1] cos - W[r, 2 p] sin);
-//             or g to theta, where theta came in
-// SQUARES takes the squares of features along, which are cos^2 and 1 - cos^2: with d = v[2 p] - v[2 p + 1] of theirs, one more line of
-// forward_parts has s^2 sum_p d cos^2, of back_parts n more numbers sum_i u[i] cos^2, and g -2 s^2 u[i] d cos sin.
+//   BACKWARD  back_parts[blockIdx.x, r, 2 p] = sum_i U[r, i] cos,
+//             and [..., 2 p + 1] = sum_i U[r, i] sin
+//   SLOPES    X_parts[share, i, d] = sum_p g omega_p[d] / (2 pi l_d),
+//             g = s sum_r U[r, i] (W[r, 2 p + 1] cos - W[r, 2 p] sin); with theta, g overwrites it
+// SQUARES adds the squares of features, which are cos^2 and 1 - cos^2. With their d = v[2 p] -
+// v[2 p + 1], one more line of forward_parts is s^2 sum_p d cos^2, n more numbers of back_parts are
+// sum_i u[i] cos^2, and g has the term -2 s^2 u[i] d cos sin.
 template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES, bool SQUARES>
-__device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n,
-                                      const real* __restrict__ X, index_t N, int D, parameter_t lengthscales, parameter_t variance,
-                                      double num, real* __restrict__ theta,
-                                      const real* __restrict__ U, const real* __restrict__ W, const real* __restrict__ u,
+__device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* __restrict__ indices,
+                                      index_t n, const real* __restrict__ X, index_t N, int D,
+                                      parameter_t lengthscales, parameter_t variance, double num,
+                                      real* __restrict__ theta, const real* __restrict__ U,
+                                      const real* __restrict__ W, const real* __restrict__ u,
                                       const real* __restrict__ v, int count, index_t share,
-                                      real* __restrict__ forward_parts, real* __restrict__ back_parts, real* __restrict__ X_parts) {
+                                      real* __restrict__ forward_parts,
+                                      real* __restrict__ back_parts, real* __restrict__ X_parts) {
   __shared__ __align__(16) real xs[DIMS][POINTS];
   constexpr int ALL = RHS + SQUARES;
   __shared__ __align__(16) real us[BACKWARD || SLOPES ? ALL : 1][POINTS];
@@ -118,19 +128,23 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           if (p < staged) draw(seed, indices[first + p], q, degrees, omega);
 #pragma unroll
           for (int k = 0; k < 4; ++k)
-            omegas[p][4 * q + k] = 4 * q + k < D ? omega[k] * turn_of(lengthscales, 4 * q + k) : real(0);
+            omegas[p][4 * q + k] =
+                4 * q + k < D ? omega[k] * turn_of(lengthscales, 4 * q + k) : real(0);
         }
       if (FORWARD || SLOPES) {
         const real scale = scale_of(variance, num);
 #pragma unroll 1
         for (int e = thread; e < 2 * STAGE * RHS; e += BLOCK) {
           const int r = e / (2 * STAGE), k = e % (2 * STAGE);
-          weights[k / 2][2 * r + k % 2] = r < count && k / 2 < staged ? scale * W[2 * (r * n + first) + k] : real(0);
+          weights[k / 2][2 * r + k % 2] =
+              r < count && k / 2 < staged ? scale * W[2 * (r * n + first) + k] : real(0);
         }
         if (SQUARES)
 #pragma unroll 1
           for (int p = thread; p < STAGE; p += BLOCK)
-            differences[p] = p < staged ? scale * scale * (v[2 * (first + p)] - v[2 * (first + p) + 1]) : real(0);
+            differences[p] = p < staged
+                                 ? scale * scale * (v[2 * (first + p)] - v[2 * (first + p) + 1])
+                                 : real(0);
       }
       __syncthreads();
 
@@ -144,10 +158,11 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           if (theta) {
 #pragma unroll
             for (int i = 0; i < PTS; ++i)
-              if (p < staged && mine + i < points) t[i] = theta[(first + p) * N + corner + mine + i];
+              if (p < staged && mine + i < points)
+                t[i] = theta[(first + p) * N + corner + mine + i];
           } else {
-  #pragma unroll 1
-          for (int d = 0; d < D; d += WIDTH) {
+#pragma unroll 1
+            for (int d = 0; d < D; d += WIDTH) {
               const vector_t omega = vector_at(&omegas[p][d]);
 #pragma unroll
               for (int e = 0; e < WIDTH; ++e)
@@ -166,9 +181,13 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
             cos_sin(t[i], cosine, sine);
 #pragma unroll
             for (int r = 0; r < RHS; ++r) {
-              if (FORWARD) forward[r][i] += weights[p][2 * r] * cosine + weights[p][2 * r + 1] * sine;
-              if (BACKWARD) back[r][0] += us[r][mine + i] * cosine, back[r][1] += us[r][mine + i] * sine;
-              if (SLOPES) slope += us[r][mine + i] * (weights[p][2 * r + 1] * cosine - weights[p][2 * r] * sine);
+              if (FORWARD)
+                forward[r][i] += weights[p][2 * r] * cosine + weights[p][2 * r + 1] * sine;
+              if (BACKWARD)
+                back[r][0] += us[r][mine + i] * cosine, back[r][1] += us[r][mine + i] * sine;
+              if (SLOPES)
+                slope +=
+                    us[r][mine + i] * (weights[p][2 * r + 1] * cosine - weights[p][2 * r] * sine);
             }
             if (SQUARES && FORWARD) forward[RHS][i] += differences[p] * cosine * cosine;
             if (SQUARES && BACKWARD) back_squares += us[RHS][mine + i] * cosine * cosine;
@@ -181,19 +200,22 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
 #pragma unroll
               for (int k = 0; k < 2; ++k) {
 #pragma unroll
-                for (int bits = ACROSS; bits < WARP; bits *= 2) back[r][k] += __shfl_xor_sync(FULL_MASK, back[r][k], bits);
+                for (int bits = ACROSS; bits < WARP; bits *= 2)
+                  back[r][k] += __shfl_xor_sync(FULL_MASK, back[r][k], bits);
                 if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * r + k] = back[r][k];
               }
             if (SQUARES) {
 #pragma unroll
-              for (int bits = ACROSS; bits < WARP; bits *= 2) back_squares += __shfl_xor_sync(FULL_MASK, back_squares, bits);
+              for (int bits = ACROSS; bits < WARP; bits *= 2)
+                back_squares += __shfl_xor_sync(FULL_MASK, back_squares, bits);
               if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * RHS] = back_squares;
             }
           }
           if (SLOPES && theta) {
 #pragma unroll
             for (int i = 0; i < PTS; ++i)
-              if (p < staged && mine + i < points) theta[(first + p) * N + corner + mine + i] = t[i];
+              if (p < staged && mine + i < points)
+                theta[(first + p) * N + corner + mine + i] = t[i];
           } else if (SLOPES) {
 #pragma unroll
             for (int i = 0; i < PTS; i += WIDTH) {
@@ -214,7 +236,9 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
             real total = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) total += sums[w][k / 2][2 * r + k % 2];
-            real* place = back_parts + 2 * ((static_cast<index_t>(blockIdx.x) * count + r) * n + first + sub) + k;
+            real* place = back_parts +
+                          2 * ((static_cast<index_t>(blockIdx.x) * count + r) * n + first + sub) +
+                          k;
             if (SQUARES) place += blockIdx.x * n;
             *place = tile == blockIdx.x ? total : *place + total;
           }
@@ -222,7 +246,8 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           real total = 0;
 #pragma unroll
           for (int w = 0; w < WARPS; ++w) total += sums[w][thread][2 * RHS];
-          real* place = back_parts + (blockIdx.x * (2 * count + 1) + 2 * count) * n + first + sub + thread;
+          real* place =
+              back_parts + (blockIdx.x * (2 * count + 1) + 2 * count) * n + first + sub + thread;
           *place = tile == blockIdx.x ? total : *place + total;
         }
         if (SLOPES && !theta) {
@@ -250,9 +275,11 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
         for (int i = 0; i < PTS; ++i) {
           const int line = SQUARES && r == RHS ? count : r;
 #pragma unroll
-          for (int bits = 1; bits < ACROSS; bits *= 2) forward[r][i] += __shfl_xor_sync(FULL_MASK, forward[r][i], bits);
+          for (int bits = 1; bits < ACROSS; bits *= 2)
+            forward[r][i] += __shfl_xor_sync(FULL_MASK, forward[r][i], bits);
           if (across == i % ACROSS && line < count + SQUARES && mine + i < points)
-            forward_parts[(static_cast<index_t>(blockIdx.y) * (count + SQUARES) + line) * N + corner + mine + i] = forward[r][i];
+            forward_parts[(static_cast<index_t>(blockIdx.y) * (count + SQUARES) + line) * N +
+                          corner + mine + i] = forward[r][i];
         }
     }
     if (SLOPES && !theta && thread % POINTS < points) {
@@ -265,15 +292,17 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
   }
 }
 
-// out[e] = factor times the sum of parts[0, e], parts[1, e] ...; with num > 0 times sqrt(variance / num) too. float64 inside.
+// out[e] = factor (parts[0, e] + parts[1, e] + ...), summed in float64; with num > 0 also times
+// sqrt(variance / num).
 extern "C" __global__ void __launch_bounds__(BLOCK)
-sum_parts(const real* __restrict__ parts, int number, index_t size, double factor, const real* __restrict__ variances, real variance,
-          double num, real* __restrict__ out) {
+    sum_parts(const real* __restrict__ parts, int number, index_t size, double factor,
+              const real* __restrict__ variances, real variance, double num,
+              real* __restrict__ out) {
   __shared__ double sums[WARPS][WARP];
   const index_t e = static_cast<index_t>(blockIdx.x) * WARP + threadIdx.x % WARP;
   double sum = 0;
   if (e < size)
-#pragma unroll 8  // as many loads under way
+#pragma unroll 8  // 8 loads in flight
     for (int part = threadIdx.x / WARP; part < number; part += WARPS) sum += parts[part * size + e];
   sums[threadIdx.x / WARP][threadIdx.x % WARP] = sum;
   __syncthreads();
@@ -281,13 +310,16 @@ sum_parts(const real* __restrict__ parts, int number, index_t size, double facto
   sum = 0;
 #pragma unroll
   for (int w = 0; w < WARPS; ++w) sum += sums[w][threadIdx.x];
-  out[e] = static_cast<real>(sum * factor * (num > 0 ? static_cast<double>(scale_of({variances, variance, 0}, num)) : 1.0));
+  out[e] = static_cast<real>(
+      sum * factor *
+      (num > 0 ? static_cast<double>(scale_of({variances, variance, 0}, num)) : 1.0));
 }
 
-// Block j: out[j] = factor / divisors[step j] times the sum over i of a[i, j] b[i, j]. float64 inside.
+// Block j: out[j] = factor / divisors[step j] sum_i a[i, j] b[i, j], summed in float64.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-column_products(const real* __restrict__ a, const real* __restrict__ b, index_t rows, int columns, double factor,
-                const real* __restrict__ divisors, real divisor, int step, real* __restrict__ out) {
+    column_products(const real* __restrict__ a, const real* __restrict__ b, index_t rows,
+                    int columns, double factor, const real* __restrict__ divisors, real divisor,
+                    int step, real* __restrict__ out) {
   __shared__ double sums[WARPS];
   double sum = 0;
   for (index_t i = threadIdx.x; i < rows; i += BLOCK) {
@@ -296,32 +328,59 @@ column_products(const real* __restrict__ a, const real* __restrict__ b, index_t 
   }
   sum = sum_block(sum, sums);
   if (threadIdx.x) return;
-  out[blockIdx.x] = static_cast<real>(sum * factor / parameter_t{divisors, divisor, step}.of(blockIdx.x));
+  out[blockIdx.x] =
+      static_cast<real>(sum * factor / parameter_t{divisors, divisor, step}.of(blockIdx.x));
 }
 
-#define PARAMETERS                                                                                                              \
-  int degrees, seed_t seed, const index_t *__restrict__ indices, index_t n, const real *__restrict__ X, index_t N, int D,        \
-      const real *__restrict__ lengthscales, real lengthscale, int step, const real *__restrict__ variances, real variance,      \
-      double num, real *__restrict__ theta, const real *__restrict__ U, const real *__restrict__ W, int count, index_t share,    \
-      real *__restrict__ forward_parts, real *__restrict__ back_parts, real *__restrict__ X_parts
-#define ARGUMENTS                                                                                                               \
-  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, nullptr,    \
-      nullptr, count, share, forward_parts, back_parts, X_parts
-#define ALL_PARAMETERS PARAMETERS, const real *__restrict__ u, const real *__restrict__ v
-#define ALL_ARGUMENTS                                                                                                            \
-  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, u, v, count, \
-      share, forward_parts, back_parts, X_parts
+#define PARAMETERS                                                                                 \
+  int degrees, seed_t seed, const index_t *__restrict__ indices, index_t n,                        \
+      const real *__restrict__ X, index_t N, int D, const real *__restrict__ lengthscales,         \
+      real lengthscale, int step, const real *__restrict__ variances, real variance, double num,   \
+      real *__restrict__ theta, const real *__restrict__ U, const real *__restrict__ W, int count, \
+      index_t share, real *__restrict__ forward_parts, real *__restrict__ back_parts,              \
+      real *__restrict__ X_parts
+#define ARGUMENTS                                                                                  \
+  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, \
+      num, theta, U, W, nullptr, nullptr, count, share, forward_parts, back_parts, X_parts
+#define ALL_PARAMETERS PARAMETERS, const real* __restrict__ u, const real* __restrict__ v
+#define ALL_ARGUMENTS                                                                              \
+  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, \
+      num, theta, U, W, u, v, count, share, forward_parts, back_parts, X_parts
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) { sweep<1, true, false, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_4(PARAMETERS) { sweep<4, true, false, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_1(PARAMETERS) { sweep<1, false, true, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_4(PARAMETERS) { sweep<4, false, true, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS) { sweep<1, false, true, true, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) { sweep<4, false, true, true, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) { sweep<1, true, false, true, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) { sweep<2, true, false, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) {
+  sweep<1, true, false, false, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_4(PARAMETERS) {
+  sweep<4, true, false, false, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_1(PARAMETERS) {
+  sweep<1, false, true, false, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_4(PARAMETERS) {
+  sweep<4, false, true, false, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS) {
+  sweep<1, false, true, true, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) {
+  sweep<4, false, true, true, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) {
+  sweep<1, true, false, true, false>(ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) {
+  sweep<2, true, false, true, false>(ARGUMENTS);
+}
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_forward_1(ALL_PARAMETERS) { sweep<1, true, false, false, true>(ALL_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_backward_1(ALL_PARAMETERS) { sweep<1, false, true, false, true>(ALL_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_both_1(ALL_PARAMETERS) { sweep<1, true, true, false, true>(ALL_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_slopes_1(ALL_PARAMETERS) { sweep<1, false, true, true, true>(ALL_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_forward_1(ALL_PARAMETERS) {
+  sweep<1, true, false, false, true>(ALL_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_backward_1(ALL_PARAMETERS) {
+  sweep<1, false, true, false, true>(ALL_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_both_1(ALL_PARAMETERS) {
+  sweep<1, true, true, false, true>(ALL_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_slopes_1(ALL_PARAMETERS) {
+  sweep<1, false, true, true, true>(ALL_ARGUMENTS);
+}

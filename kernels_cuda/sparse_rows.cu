@@ -1,30 +1,35 @@
-// Some rows of long arrays: read, added up, and moved by AdaGrad. See fastsvgp/kernels/sparse_rows.py. No sum has atomics: its order is
-// that of the rows as they came.
+// Some rows of long arrays: gathered, added up, and updated by AdaGrad. See
+// fastsvgp/kernels/sparse_rows.py. Sums have no atomics: their order is that of the input rows.
 #include "shared.cuh"
 
 constexpr int BLOCK = 256;
 constexpr int TILE = WARP, LINES = BLOCK / WARP;  // of a transposition
-constexpr int RUN = 512;                          // rows that a block sorts by itself
+constexpr int RUN = 512;                          // rows that one block sorts
 
-// out[c, i] = A[rows[i], c]: a block takes TILE rows and TILE columns, so that both sides are read and written side by side.
+// out[c, i] = A[rows[i], c]: a block takes TILE rows and TILE columns, so that reads and writes are
+// coalesced.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gather(const real* __restrict__ A, index_t row_stride, index_t column_stride, const index_t* __restrict__ rows, index_t n, index_t k,
-       real* __restrict__ out) {
+    gather(const real* __restrict__ A, index_t row_stride, index_t column_stride,
+           const index_t* __restrict__ rows, index_t n, index_t k, real* __restrict__ out) {
   __shared__ real tile[TILE][TILE + 1];
   const int lane = threadIdx.x % WARP, line = threadIdx.x / WARP;
-  const index_t i0 = static_cast<index_t>(blockIdx.x) * TILE, c0 = static_cast<index_t>(blockIdx.y) * TILE;
+  const index_t i0 = static_cast<index_t>(blockIdx.x) * TILE,
+                c0 = static_cast<index_t>(blockIdx.y) * TILE;
 #pragma unroll
   for (int e = line; e < TILE; e += LINES)
-    if (i0 + e < n && c0 + lane < k) tile[e][lane] = A[rows[i0 + e] * row_stride + (c0 + lane) * column_stride];
+    if (i0 + e < n && c0 + lane < k)
+      tile[e][lane] = A[rows[i0 + e] * row_stride + (c0 + lane) * column_stride];
   __syncthreads();
 #pragma unroll
   for (int e = line; e < TILE; e += LINES)
     if (c0 + e < k && i0 + lane < n) out[(c0 + e) * n + i0 + lane] = tile[lane][e];
 }
 
-// Each run of RUN rows in increasing order, equal ones as they came: a row goes where the count of those before it says.
+// Sort runs of RUN rows, equal ones in input order: the place of a row is the number of rows before
+// it.
 extern "C" __global__ void __launch_bounds__(RUN)
-sort_runs(const index_t* __restrict__ rows, index_t n, index_t* __restrict__ sorted, index_t* __restrict__ order) {
+    sort_runs(const index_t* __restrict__ rows, index_t n, index_t* __restrict__ sorted,
+              index_t* __restrict__ order) {
   __shared__ index_t run[RUN];
   const int mine = threadIdx.x;
   const index_t start = static_cast<index_t>(blockIdx.x) * RUN;
@@ -39,46 +44,54 @@ sort_runs(const index_t* __restrict__ rows, index_t n, index_t* __restrict__ sor
   order[start + before] = start + mine;
 }
 
-// Neighbouring sorted runs of `width` rows become one: how many of the other run come before a row is found by bisection.
+// Merge neighbouring sorted runs of `width` rows: bisection finds how many rows of the other run
+// come before a row.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-merge_runs(const index_t* __restrict__ rows, const index_t* __restrict__ places, index_t n, index_t width,
-           index_t* __restrict__ sorted, index_t* __restrict__ order) {
+    merge_runs(const index_t* __restrict__ rows, const index_t* __restrict__ places, index_t n,
+               index_t width, index_t* __restrict__ sorted, index_t* __restrict__ order) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= n) return;
-  const index_t start = i / (2 * width) * (2 * width), middle = start + width < n ? start + width : n;
+  const index_t start = i / (2 * width) * (2 * width),
+                middle = start + width < n ? start + width : n;
   const index_t end = middle + width < n ? middle + width : n, row = rows[i];
   const bool left = i < middle;
   index_t low = left ? middle : start, high = left ? end : middle;
   const index_t other = low;
   while (low < high) {
     const index_t probe = low + (high - low) / 2;
-    if (left ? rows[probe] < row : rows[probe] <= row) low = probe + 1; else high = probe;
+    if (left ? rows[probe] < row : rows[probe] <= row)
+      low = probe + 1;
+    else
+      high = probe;
   }
   const index_t place = (left ? i : start + i - middle) + low - other;
   sorted[place] = row;
   order[place] = places[i];
 }
 
-// 1 where a row is not the one before it, else 0.
+// 1 if a row differs from the one before it, else 0.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-mark_first(const index_t* __restrict__ sorted, index_t n, index_t* __restrict__ first) {
+    mark_first(const index_t* __restrict__ sorted, index_t n, index_t* __restrict__ first) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i < n) first[i] = i == 0 || sorted[i] != sorted[i - 1];
 }
 
-// Each row once, and from the number of distinct ones on the last of them. `numbers` are running sums of what mark_first found.
+// List each row once, then the last one again up to the end. `numbers` are running sums of the
+// results of mark_first.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-list_distinct(const index_t* __restrict__ sorted, const index_t* __restrict__ numbers, index_t n, index_t* __restrict__ distinct) {
+    list_distinct(const index_t* __restrict__ sorted, const index_t* __restrict__ numbers,
+                  index_t n, index_t* __restrict__ distinct) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= n) return;
   if (i == 0 || sorted[i] != sorted[i - 1]) distinct[numbers[i] - 1] = sorted[i];
   if (i >= numbers[n - 1]) distinct[i] = sorted[n - 1];
 }
 
-// out[g] = the sum of values[order[i]] over the rows that are the g-th distinct one; zeros after the last.
+// out[g] = sum of values[order[i]] over rows equal to the g-th distinct one; zeros after the last.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-add_rows(const index_t* __restrict__ sorted, const index_t* __restrict__ order, const index_t* __restrict__ numbers, index_t n,
-         const real* __restrict__ values, index_t width, real* __restrict__ out) {
+    add_rows(const index_t* __restrict__ sorted, const index_t* __restrict__ order,
+             const index_t* __restrict__ numbers, index_t n, const real* __restrict__ values,
+             index_t width, real* __restrict__ out) {
   const index_t e = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (e >= n * width) return;
   const index_t i = e / width, c = e % width, row = sorted[i];
@@ -89,17 +102,19 @@ add_rows(const index_t* __restrict__ sorted, const index_t* __restrict__ order, 
   out[(numbers[i] - 1) * width + c] = sum;
 }
 
-// See kernels.adagrad_rows. A row that comes again right after itself is passed over.
+// See kernels.adagrad_rows. A row repeated right after itself is skipped.
 extern "C" __global__ void __launch_bounds__(BLOCK)
-adagrad(real* __restrict__ array, real* __restrict__ sums, const index_t* __restrict__ rows, index_t n, const real* __restrict__ bar,
-        index_t k, real size, real epsilon, int positive, index_t period) {
+    adagrad(real* __restrict__ array, real* __restrict__ sums, const index_t* __restrict__ rows,
+            index_t n, const real* __restrict__ bar, index_t k, real size, real epsilon,
+            int positive, index_t period) {
   const index_t e = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (e >= n * k) return;
   const index_t i = e / k, c = e % k, row = rows[i];
   if (i > 0 && rows[i - 1] == row) return;
   const bool in_log = positive || (period && row % period == c);
   const index_t place = row * k + c;
-  const real x = array[place], slope = in_log ? bar[e] * x : bar[e], total = sums[place] + slope * slope;
+  const real x = array[place], slope = in_log ? bar[e] * x : bar[e],
+             total = sums[place] + slope * slope;
   const real change = size * slope / (sqrt(total) + epsilon);
   sums[place] = total;
   array[place] = in_log ? x * exp(change) : x + change;

@@ -1,12 +1,12 @@
-"""Products with a chevron factor: lower triangular, dense first columns, beyond them only a diagonal.
+"""Products with a chevron factor: lower triangular, k dense columns, then only a diagonal.
 
 C (m, m) has k dense columns, ``dense`` (m, k), and the diagonal of the rest, ``diagonal`` (m - k,):
 C[i, j] = dense[i, j] for j <= min(i, k - 1), C[i, i] = diagonal[i - k] for i >= k, and 0 elsewhere.
-What ``dense`` holds above the diagonal of its first k rows is never read, and cotangents are 0
-there. Right-hand sides are leading axes.
+Entries of ``dense`` above the diagonal of its first k rows are never read, and their cotangents are
+0. Right-hand sides are leading axes.
 
-The rows of ``dense`` are contiguous, with any distance between them. Where that distance is a
-multiple of 16 bytes (k a multiple of 4 in float32, of 2 in float64, or rows padded to it) the CUDA
+The rows of ``dense`` are contiguous, with any distance between them. If that distance is a multiple
+of 16 bytes (k a multiple of 4 in float32, of 2 in float64, or rows padded to it) the CUDA
 kernels load 128 bits at a time. Indices have 64 bits: m may be 1e7 and more.
 
 float32 sums over rows are kept in float64. Every sum has a fixed order (on the CPU for a given
@@ -23,16 +23,19 @@ twin = family("chevron")
 
 
 def chevron_multiply(dense, diagonal, z, transpose=False):
-    """``C z``, or ``C' z`` with ``transpose``, for z (..., m).
+    """Compute ``C z``, or ``C' z`` with ``transpose``, for z (..., m).
 
-    Bound by one read of ``dense``; 2 m k flops a right-hand side.
+    Bound by one read of ``dense``; 2 m k flops per right-hand side.
     """
     return twin(dense=dense, diagonal=diagonal, z=z).multiply(dense, diagonal, z, transpose)
 
 
 def chevron_multiply_vjp(y_bar, dense, diagonal, z, transpose=False):
-    """``(dense_bar, diagonal_bar, z_bar)``: the places of C in ``y_bar z'`` (``z y_bar'``), summed over the right-hand sides,
-    and ``C' y_bar`` (``C y_bar``). One read of ``dense`` and one write of its cotangent.
+    """Cotangents ``(dense_bar, diagonal_bar, z_bar)`` of ``chevron_multiply``.
+
+    The first two are the places of C in ``y_bar z'`` (with ``transpose`` ``z y_bar'``), summed over
+    the right-hand sides; z_bar is ``C' y_bar`` (``C y_bar``). One read of ``dense`` and one write
+    of its cotangent.
     """
     module = twin(y_bar=y_bar, dense=dense, diagonal=diagonal, z=z)
     u, v = (z, y_bar) if transpose else (y_bar, z)
@@ -42,15 +45,19 @@ def chevron_multiply_vjp(y_bar, dense, diagonal, z, transpose=False):
 
 
 def chevron_gram(dense, diagonal, x):
-    """``C (C' x)`` for x (..., m): two reads of ``dense``, 4 m k flops a right-hand side."""
+    """Compute ``C (C' x)`` for x (..., m).
+
+    Two reads of ``dense``, 4 m k flops per right-hand side.
+    """
     module = twin(dense=dense, diagonal=diagonal, x=x)
     return module.multiply(dense, diagonal, module.multiply(dense, diagonal, x, True), False)
 
 
 def chevron_gram_vjp(y_bar, dense, diagonal, x):
-    """``(dense_bar, diagonal_bar, x_bar)``: the places of C in ``y_bar (C' x)' + x (C' y_bar)'``, and ``C (C' y_bar)``.
+    """Cotangents ``(dense_bar, diagonal_bar, x_bar)`` of ``chevron_gram``.
 
-    Two reads of ``dense`` and one write of its cotangent.
+    The first two are the places of C in ``y_bar (C' x)' + x (C' y_bar)'``; x_bar is
+    ``C (C' y_bar)``. Two reads of ``dense`` and one write of its cotangent.
     """
     return twin(y_bar=y_bar, dense=dense, diagonal=diagonal, x=x).gram_vjp(
         y_bar, dense, diagonal, x
@@ -58,7 +65,7 @@ def chevron_gram_vjp(y_bar, dense, diagonal, x):
 
 
 def chevron_multiply_rows(dense, diagonal, rows, head, rest):
-    """The rows of ``C z`` named by ``rows``, (..., n), for the parts of z that they meet.
+    """Compute the rows of ``C z`` named by ``rows``, (..., n), from the parts of z they multiply.
 
     Parameters
     ----------
@@ -73,9 +80,10 @@ def chevron_multiply_rows(dense, diagonal, rows, head, rest):
 
 
 def chevron_multiply_rows_vjp(y_bar, dense, diagonal, rows, head, rest):
-    """``(dense_bar, diagonal_bar, head_bar, rest_bar)``, the first two (n, k) and (n,): what each named row adds to the
-    cotangents of ``dense[rows]`` and ``diagonal[rows - k]`` (0 for rows below k). Repeated rows are
-    not added up.
+    """Cotangents ``(dense_bar, diagonal_bar, head_bar, rest_bar)`` of ``chevron_multiply_rows``.
+
+    The first two, (n, k) and (n,), are what each named row adds to the cotangents of
+    ``dense[rows]`` and ``diagonal[rows - k]`` (0 for rows below k). Repeated rows are not added up.
     """
     module = twin(y_bar=y_bar, dense=dense, diagonal=diagonal, rows=rows, head=head, rest=rest)
     head_bar, rest_bar = module.multiply_rows_transposed(dense, diagonal, rows, y_bar)
@@ -83,8 +91,10 @@ def chevron_multiply_rows_vjp(y_bar, dense, diagonal, rows, head, rest):
 
 
 def chevron_multiply_rows_transposed(dense, diagonal, rows, x):
-    """``C[rows]' x`` for x (..., n), in two parts: ``head`` (..., k), its first k entries, and ``rest`` (..., n), what each row
-    adds at its own place ``rows[i]`` (0 for rows below k).
+    """Compute ``C[rows]' x`` for x (..., n), in two parts ``(head, rest)``.
+
+    ``head`` (..., k) has its first k entries, ``rest`` (..., n) what each row adds at its own place
+    ``rows[i]`` (0 for rows below k).
     """
     return twin(dense=dense, diagonal=diagonal, rows=rows, x=x).multiply_rows_transposed(
         dense, diagonal, rows, x
@@ -92,7 +102,10 @@ def chevron_multiply_rows_transposed(dense, diagonal, rows, x):
 
 
 def chevron_multiply_rows_transposed_vjp(head_bar, rest_bar, dense, diagonal, rows, x):
-    """``(dense_bar (n, k), diagonal_bar (n,), x_bar)``, row by row as in ``chevron_multiply_rows_vjp``."""
+    """Cotangents ``(dense_bar, diagonal_bar, x_bar)`` of ``chevron_multiply_rows_transposed``.
+
+    The first two, (n, k) and (n,), are row by row as in ``chevron_multiply_rows_vjp``.
+    """
     module = twin(
         head_bar=head_bar,
         rest_bar=rest_bar,
@@ -106,7 +119,7 @@ def chevron_multiply_rows_transposed_vjp(head_bar, rest_bar, dense, diagonal, ro
 
 
 def chevron_log_det(dense, diagonal, rows=None):
-    """``sum_i log C_ii`` over all rows, or over ``rows``; 0-d, in float64.
+    """Compute ``sum_i log C_ii`` over all rows, or over ``rows``; 0-d, in float64.
 
     A negative entry makes it NaN, a zero -infinity.
     """

@@ -1,10 +1,11 @@
 """Products with random Fourier features that are never stored.
 
-The feature matrix Phi (N, 2 n) belongs to a model with ``num`` frequencies, n of which ``indices``
-names. With the frequency omega_p of index ``indices[p]`` and the phase theta = sum_d X[i, d]
-omega_p[d] / lengthscales[d] ::
+The feature matrix Phi (N, 2 n) belongs to a model with ``num`` frequencies; ``indices``
+names n of them. With the frequency omega_p of index ``indices[p]`` and the phase theta = sum_d X[i,
+d] omega_p[d] / lengthscales[d] ::
 
-    Phi[i, 2 p] = sqrt(variance / num) cos(theta),   Phi[i, 2 p + 1] = sqrt(variance / num) sin(theta).
+    Phi[i, 2 p] = sqrt(variance / num) cos(theta),
+    Phi[i, 2 p + 1] = sqrt(variance / num) sin(theta).
 
 Over all frequencies Phi Phi' has the expectation K of ``stationary`` and exactly its diagonal
 (Rahimi & Recht 2007, "Random features for large-scale kernel machines"); features of prior
@@ -12,20 +13,20 @@ precision S = (num / variance) I that are not scaled are the same model.
 
 A frequency is a pure function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of
 freedom for a Matern covariance, made from Philox4x32-10 words with key ``seed`` and the index in
-the counter, so any of them is made again anywhere. Both twins have the same words; float32
+the counter, so any of them can be recomputed anywhere. Both twins have the same words; float32
 frequencies are those of float64 to rounding. The error of a phase is that of its dtype times the
-phase, which matters for "matern12": its spectrum has no mean, so there are very fast waves among
-its features.
+phase, which matters for "matern12": its spectrum has no mean, so its features include very fast
+waves.
 
 Squares follow from the cosines alone, sin^2 being 1 - cos^2: with s^2 = variance / num ::
 
     (Phi * Phi) v = s^2 sum_p v[2 p + 1] + s^2 sum_p (v[2 p] - v[2 p + 1]) cos^2(theta_p);
 
-as cos(2 theta) = 2 cos^2(theta) - 1 they are a product with features of the inputs 2 X, too.
+because cos(2 theta) = 2 cos^2(theta) - 1 they are also a product with features of the inputs 2 X.
 
-All operations take ``seed``, an int in 0 ... 2^64 - 1, and ``indices`` (n,), integers in 0 ... num - 1
-with repeats allowed. An index out of range raises ``IndexError`` on the CPU, on a device only with
-FASTSVGP_CUDA_CHECK=1 in the environment.
+All operations take ``seed``, an int in 0 ... 2^64 - 1, and ``indices`` (n,), integers from 0 to
+num - 1; repeats are allowed. An index out of range raises ``IndexError`` on the CPU, on a device
+only with FASTSVGP_CUDA_CHECK=1 in the environment.
 """
 
 from ..runtime.dispatch import family
@@ -34,7 +35,7 @@ twin = family("fourier")
 
 
 def fourier_frequencies(family, seed, indices, D, dtype=float):
-    """The frequencies omega (n, D) of ``indices`` for unit lengthscales.
+    """Draw the frequencies omega (n, D) of ``indices`` for unit lengthscales.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def fourier_frequencies(family, seed, indices, D, dtype=float):
 
     Notes
     -----
-    Some 50 integer operations and a logarithm, root, sine and cosine for two components. Relative
+    About 50 integer operations and a logarithm, root, sine and cosine per two components. Relative
     error below 16 eps. Normal components end at 5.77 standard deviations, beyond which the normal
     distribution has 8e-9 of its mass.
     """
@@ -55,7 +56,7 @@ def fourier_frequencies(family, seed, indices, D, dtype=float):
 
 
 def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose=False):
-    """``Phi w``, or ``Phi' w`` with ``transpose``; Phi, in parts, is in registers and caches alone.
+    """Compute ``Phi w``, or ``Phi' w`` with ``transpose``; Phi is never stored in memory.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     family, seed : as of ``fourier_frequencies``
     indices : (n,) integers, 0 ... num - 1
     num : int
-        How many frequencies the model has.
+        Number of frequencies of the model.
     variance : ()
     lengthscales : () or (D,)
 
@@ -75,12 +76,12 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
 
     Notes
     -----
-    A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand
-    sides. On the CPU any number of right-hand sides shares the cosines, on a device four do. Sums
-    are kept in float64; their order is fixed (on the CPU for a given number of threads), so results
-    repeat to the bit. A NaN in a row of X is NaN in its row of the result. On a device partial sums
-    take up to 2^25 numbers (256 MiB in float64) beside the result, the reverse rule twice that, or
-    as much as one of its results does where that is more; many frequencies then go through in runs.
+    A cosine, a sine and 2 D + 4 R flops per pair of point and frequency, for R right-hand sides. On
+    the CPU all right-hand sides share the cosines, on a device four do. Sums are kept in float64;
+    their order is fixed (on the CPU for a given number of threads), so results repeat to the bit. A
+    NaN in a row of X gives NaN in its row of the result. On a device partial sums take up to 2^25
+    numbers (256 MiB in float64) beside the result, the reverse rule twice that, or as much as one
+    of its results if that is more; many frequencies then go through in runs.
     """
     module = twin(X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
     return module.fourier_multiply(
@@ -101,12 +102,16 @@ def fourier_multiply_vjp(
     transpose=False,
     need=("X", "w", "variance", "lengthscales"),
 ):
-    """Cotangents of ``fourier_multiply`` in one pass over the pairs: ``(X_bar, w_bar, variance_bar, lengthscales_bar)``.
+    """Cotangents of ``fourier_multiply`` in one pass over the pairs of point and frequency.
 
     Parameters
     ----------
     out_bar : as the result of ``fourier_multiply``
-    need : names of those that are wanted; the others are None
+    need : names of the cotangents to compute; the others are None
+
+    Returns
+    -------
+    X_bar, w_bar, variance_bar, lengthscales_bar
 
     Notes
     -----
@@ -117,10 +122,12 @@ def fourier_multiply_vjp(
 
     theta is linear in x / l, and Phi in w and in sqrt(s), hence ::
 
-        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,         l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
-        w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
+        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,
+        l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
+        w_bar = Phi' out_bar (Phi out_bar with ``transpose``),
+        s_bar = sum(w * w_bar) / (2 s).
 
-    4 R + 2 D flops a pair beyond those of ``fourier_multiply``.
+    4 R + 2 D flops per pair beyond those of ``fourier_multiply``.
     """
     module = twin(
         out_bar=out_bar,
@@ -151,7 +158,7 @@ def fourier_sweep(
     need=("out",),
     kept=None,
 ):
-    """Products with the features and with their squares, forward and back, from one set of cosines and sines.
+    """Products with features and with their squares, and cotangents, from one set of cosines.
 
     Parameters
     ----------
@@ -165,11 +172,11 @@ def fourier_sweep(
         Cotangents of W Phi'.
     u : (N,), optional
         Cotangents of (Phi * Phi) v.
-    need : names of the results that are wanted; the others are None
+    need : names of the results to compute; the others are None
     kept : list, optional
-        Empty, it may receive phases; a later sweep over the same points and frequencies that is
-        given it, too, need not make them again. Up to 64 MiB in float64. Nothing is kept where
-        there are few features, or on a device.
+        An empty list can receive phases; a later sweep over the same points and frequencies that
+        gets the list reuses them. Up to 64 MiB in float64. Nothing is kept if there are few
+        features, or on a device.
 
     Returns
     -------
@@ -180,16 +187,16 @@ def fourier_sweep(
 
     Notes
     -----
-    A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and,
-    together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. From 16
-    right-hand sides on the products are gemm's. With cos^2 as above the reverse rule of the squares
-    is ::
+    A cosine, a sine and 2 D flops per pair of point and frequency; 4 R for each of "out", "W" and,
+    together, "X" and "lengthscales", which take 2 D more; 3 for each part of the squares. With 16
+    or more right-hand sides gemm does the products. With cos^2 as above the reverse rule of the
+    squares is ::
 
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
 
     beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares,
-    four others a pass.
+    and four others per pass.
     """
     arrays = {
         "X": X,

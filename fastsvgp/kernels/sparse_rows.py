@@ -1,4 +1,4 @@
-"""Some rows of arrays that may have millions: gathered, added up, updated."""
+"""Some rows of arrays of millions: gather them, add them up, update them."""
 
 from ..runtime.dispatch import family
 
@@ -6,16 +6,26 @@ twin = family("sparse_rows")
 
 
 def gather_rows(A, rows, out):
-    """``A[rows]'`` into ``out`` (k, r), C-contiguous: the rows of A (m, k), of any strides, as columns. Indices are trusted."""
+    """Write ``A[rows]'`` to ``out`` (k, r), C-contiguous: rows of A (m, k), of any strides.
+
+    Indices are not checked.
+    """
     return twin(A=A, rows=rows, out=out).gather_rows(A, rows, out)
 
 
 def sum_rows(rows, values):
-    """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what the values of each add up to.
+    """Add up values by row: ``(distinct (u,), sums (u, ...))``, the rows increasing.
 
-    rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width, and of any strides. Rows in order
-    are merged in O(r). On a device, where nobody waits to know how many are distinct, u is the sum of all r: the last row comes
-    again, with zeros.
+    Parameters
+    ----------
+    rows : tuple of (r,) integers
+    values : tuple of (r, ...), one per entry of ``rows``
+        Of one dtype and width, and of any strides.
+
+    Notes
+    -----
+    Rows in order are merged in O(r). A device does not wait for the number of distinct rows: there
+    u is the sum of all r, and the last row is repeated with zeros.
     """
     named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {
         f"values[{i}]": part for i, part in enumerate(values)
@@ -24,24 +34,27 @@ def sum_rows(rows, values):
 
 
 def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, period=0):
-    """A step of AdaGrad uphill (Duchi, Hazan and Singer 2011) for some rows of an array, in place, in one pass.
+    """Take a step of AdaGrad uphill for some rows of an array, in place, in one pass.
 
-    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``. Positive numbers move
-    in the coordinate log x, where x g takes the place of g, and x is multiplied by the exponential.
+    Duchi, Hazan and Singer 2011: ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) +
+    epsilon)``. Positive numbers move in the coordinate log x, where x g takes the place of g, and x
+    is multiplied by the exponential.
 
     Parameters
     ----------
     array, sums : (m, k), C-contiguous
     rows : (r,) integers, none twice
-        Trusted. On a device one may come again right after itself, and is passed over.
+        Not checked. On a device a row can be repeated right after itself; it is then skipped.
     bar : (r, k) C-contiguous
     positive : bool
-        Whether all numbers are.
+        Whether all numbers are positive.
     period : int
-        The entry ``i % period`` of row i, if there is one, is positive: M for the diagonals of
-        factors (M, M). 0: none.
+        Entry ``i % period`` of row i, if it exists, is positive: M for the diagonals of factors
+        (M, M). 0: none.
 
-    Cost: 6 flops, one square root and one division an entry; an exponential for positive ones.
+    Notes
+    -----
+    6 flops, one square root and one division per entry; an exponential for positive ones.
     """
     module = twin(array=array, sums=sums, rows=rows, bar=bar)
     module.adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period)

@@ -1,4 +1,4 @@
-"""Stratified samples of units: those that a step looks at."""
+"""Stratified samples of units, which a step uses."""
 
 from ..runtime.dispatch import family
 
@@ -6,10 +6,10 @@ twin = family("stratified")
 
 
 def stratified_units(num, size, seed, step, stream, like):
-    """``(units (size,), widths (size,))``: one of each of ``size`` blocks of neighbours, and how many there were to draw from.
+    """Draw one unit per block: ``(units (size,), widths (size,))``, the latter sizes of blocks.
 
-    Block b is [b num // size, (b + 1) num // size) of ``num`` units; of int64 and float64. A pure
+    Block b is [b num // size, (b + 1) num // size) of ``num`` units; int64 and float64. A pure
     function of seed and step, of 64 bits, and of ``stream``, of 32: the same on a device. ``like``:
-    an array that lives where these are to be.
+    an array on the device of the results.
     """
     return twin(like=like).stratified_units(num, size, seed, step, stream, like)

@@ -1,4 +1,4 @@
-"""The CUDA twin of the chevron family, on the emulation or a device: the demands on the CPU twin, and its results."""
+"""CUDA twin of the chevron family, emulated or on a device: the checks of the CPU twin."""
 
 import numpy as np
 import pytest
@@ -25,15 +25,20 @@ def test_layouts(twin_of, rng, k, padding, dtype):
 
 @every_dtype
 def test_strides_and_orders(twin_of, rng, dtype):
-    """Whatever the layout of any argument, the same numbers."""
+    """The layout of arguments does not change results."""
     cuda = twin_of("chevron")
     dense, diagonal, x, y, rows = problems.problem(rng, 65, 6, 2, dtype)
     head, rest, u = x[:, :6].copy(), x[:, rows], y[:, : rows.size].copy()
     calls = {
-        "multiply": (dense, diagonal, x, False), "gram_vjp": (y, dense, diagonal, x), "outer": (6, y, x),
-        "multiply_rows": (dense, diagonal, rows, head, rest), "multiply_rows_transposed": (dense, diagonal, rows, u),
-        "outer_rows": (rows, u, head, rest), "log_det": (dense, diagonal, rows), "log_det_vjp": (0.3, dense, diagonal, rows),
-    }  # fmt: skip
+        "multiply": (dense, diagonal, x, False),
+        "gram_vjp": (y, dense, diagonal, x),
+        "outer": (6, y, x),
+        "multiply_rows": (dense, diagonal, rows, head, rest),
+        "multiply_rows_transposed": (dense, diagonal, rows, u),
+        "outer_rows": (rows, u, head, rest),
+        "log_det": (dense, diagonal, rows),
+        "log_det_vjp": (0.3, dense, diagonal, rows),
+    }
     layouts = [
         np.asfortranarray,
         lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
@@ -65,8 +70,11 @@ def test_equals_the_cpu_twin(twin_of, rng, m, k, count, dtype):
         "log_det": (dense, diagonal, None),
         "log_det_vjp": (0.3, dense, diagonal, rows),
     }.items():
-        for one, other in zip(np.atleast_1d(*listed(getattr(cuda, name)(*arguments))),
-                              np.atleast_1d(*listed(getattr(cpu, name)(*arguments))), strict=True):  # fmt: skip
+        for one, other in zip(
+            np.atleast_1d(*listed(getattr(cuda, name)(*arguments))),
+            np.atleast_1d(*listed(getattr(cpu, name)(*arguments))),
+            strict=True,
+        ):
             np.testing.assert_allclose(
                 one,
                 other,
@@ -116,7 +124,7 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
 
 
 def test_the_order_of_threads_changes_no_bit(rng):
-    """Reductions have a fixed order, whatever runs first."""
+    """Reductions have a fixed order for any order of threads."""
     dense, diagonal, x, _, rows = problems.problem(rng, 300, 10, 2, np.float32)
     results = []
     for order in ("forward", "reverse", "random"):

@@ -1,4 +1,4 @@
-"""The CUDA twin of the fourier family, on the emulation or a device: the demands on the CPU twin, and its results."""
+"""CUDA twin of the fourier family, emulated or on a device: the checks of the CPU twin."""
 
 import pathlib
 import shutil
@@ -59,7 +59,7 @@ def test_every_family(twin_of, rng, family, dtype):
 @every_dtype
 @pytest.mark.parametrize("shape", [(600, 3, 40, 1), (70, 20, 70, 5)])
 def test_tiles_and_runs_join(twin_of, rng, shape, dtype, monkeypatch):
-    """Blocks that take several tiles of points, and several runs of phases from a matrix product."""
+    """Blocks with several tiles of points, and several runs of phases from a matrix product."""
     monkeypatch.setattr(cuda_module, "GROUPS_EACH", 1)
     monkeypatch.setattr(cuda_module, "TILE", 32 * 70)
     problems.check_all(twin_of("fourier"), rng, "matern32", *shape, dtype)
@@ -68,7 +68,7 @@ def test_tiles_and_runs_join(twin_of, rng, shape, dtype, monkeypatch):
 @every_dtype
 @pytest.mark.parametrize("shape", [(600, 3, 300, 5), (70, 20, 300, 5)])
 def test_partial_sums_take_no_more_memory_than_they_may(twin_of, rng, shape, dtype, monkeypatch):
-    """Frequencies in runs, and sums over them that are added up now and then."""
+    """Frequencies come in runs, and their sums are added up in between."""
     cuda, most, numbers = twin_of("fourier"), 5000, []
     cp = cuda_devices.cupy()
     plain = cp.empty
@@ -88,7 +88,7 @@ def test_partial_sums_take_no_more_memory_than_they_may(twin_of, rng, shape, dty
 
 @every_dtype
 def test_parameters_here_or_there(twin_of, rng, dtype):
-    """A lengthscale for all features; parameters as arrays (on the device) and as numbers."""
+    """One lengthscale for all features; parameters as device arrays and as numbers."""
     cuda = twin_of("fourier")
     X, U, W, indices, _, _ = problems.problem(rng, 33, 4, 21, 2, dtype)
     problems.check_products(cuda, "matern52", X, U, W, indices, 1.7, dtype(1.25))
@@ -158,7 +158,7 @@ def close(one, other):
 @every_dtype
 @pytest.mark.parametrize("D", [3, 20])  # phases made in the kernel, and by a product before it
 def test_strides_and_orders(twin_of, rng, D, dtype):
-    """Whatever the layout of any argument, the same numbers."""
+    """The layout of arguments does not change results."""
     cuda = twin_of("fourier")
     X, U, W, indices, variance, lengthscales = problems.problem(rng, 33, D, 9, 3, dtype)
     layouts = [
@@ -231,7 +231,7 @@ def test_vjp_of_what_is_needed(twin_of, rng, transpose):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 @pytest.mark.parametrize("D", [3, 20])
 def test_nothing_waits(rng, D):
-    """On arrays as strict as CuPy's: through the front door, without a copy in either direction."""
+    """Through the public functions, on arrays as strict as CuPy's, with no copy between devices."""
     host = (
         *problems.problem(rng, 40, D, 21, 5, np.float64)[:4],
         np.array(1.7),
@@ -288,7 +288,7 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
 
 
 def test_the_order_of_threads_changes_no_bit(rng):
-    """Reductions have a fixed order, whatever runs first."""
+    """Reductions have a fixed order for any order of threads."""
     X, U, W, indices, *scales = problems.problem(rng, 300, 5, 40, 2, np.float32)
     model, results = ("rbf", 3, indices, problems.NUM, *scales), []
     for order in host_module.ORDERS:
@@ -306,7 +306,7 @@ def test_the_order_of_threads_changes_no_bit(rng):
 
 
 def test_work_is_dealt_out_evenly():
-    """Every frequency has a share, and no multiprocessor waits for long: 132 of them, two tiles of points."""
+    """Each frequency has a share, and 132 multiprocessors are busy with two tiles of points."""
     for n, groups in ((1, 1), (16, 1), (10_000, 2), (10_000, 40), (100, 1000), (10**7, 2)):
         share = cuda_module._share(n, groups, 132)
         assert share % cuda_module.SUB == 0 and share > 0

@@ -1,4 +1,4 @@
-"""The CUDA twin of ``fourier_sweep``, in any combination, against that of the CPU."""
+"""CUDA twin of ``fourier_sweep``, in any combination, against that of the CPU."""
 
 import itertools
 
@@ -17,7 +17,7 @@ NUM = 40
 def check(
     gpu, rng, N, D, n, R, given="WUvu", need=NAMES, dtype=np.float64, shared=False, family="rbf"
 ):
-    """From the sides that are ``given``; nothing is copied, and only what is needed comes."""
+    """Results of the sides ``given``: nothing is copied, and only needed results come."""
     X, U, W, indices, _, lengthscales = problems.problem(rng, N, D, n, max(R, 1), dtype)
     sides = {
         "W": W[:R],
@@ -77,8 +77,14 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_cpu_twin(gpu, rng, shape, dtype):
     R = shape[-1]
-    check(gpu, rng, *shape, dtype=dtype, need=NAMES if R else ("squares", "v", "X", "variance", "lengthscales"),
-          given="WUvu" if R else "vu")  # fmt: skip
+    check(
+        gpu,
+        rng,
+        *shape,
+        dtype=dtype,
+        need=NAMES if R else ("squares", "v", "X", "variance", "lengthscales"),
+        given="WUvu" if R else "vu",
+    )
 
 
 @pytest.mark.parametrize("R", [0, 1, 3])
@@ -89,11 +95,21 @@ def test_every_combination_of_parts(gpu, rng, R):
             check(gpu, rng, 9, 2, 5, R, need=need, given="WUvu" if R else "vu")
 
 
-@pytest.mark.parametrize("given, need", [
-    ("W", ("out",)), ("v", ("squares",)), ("U", ("W",)), ("u", ("v",)), ("Wv", ("out", "squares")), ("Uu", ("W", "v")),
-    ("WUv", ("out", "squares", "W", "X", "variance")), ("Wvu", ("v", "lengthscales")), ("WU", ("out", "W", "X", "variance")),
-    ("Uvu", ("W", "squares", "v", "X", "variance", "lengthscales")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, need",
+    [
+        ("W", ("out",)),
+        ("v", ("squares",)),
+        ("U", ("W",)),
+        ("u", ("v",)),
+        ("Wv", ("out", "squares")),
+        ("Uu", ("W", "v")),
+        ("WUv", ("out", "squares", "W", "X", "variance")),
+        ("Wvu", ("v", "lengthscales")),
+        ("WU", ("out", "W", "X", "variance")),
+        ("Uvu", ("W", "squares", "v", "X", "variance", "lengthscales")),
+    ],
+)
 def test_sides_that_are_missing(gpu, rng, given, need):
     check(gpu, rng, 33, 3, 13, 2, given=given, need=need)
 

@@ -1,4 +1,4 @@
-"""Chevron products on the CPU: against the matrix written out, adjoint identities, layouts, long sums, bad indices."""
+"""Chevron products on the CPU: explicit matrix, adjoints, layouts, long sums, bad indices."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_leading_axes(rng):
     assert none.shape == (6, 0)
 
 
-# --- reverse rules --------------------------------------------------------------------------------------------------------
+# --- reverse rules ------------------------------------------------------------
 
 
 @pytest.fixture
@@ -126,7 +126,10 @@ def test_log_det_vjp(rng, small):
         np.add.at(total, np.arange(17) if chosen is None else chosen, entries_bar)
         dense_bar = np.zeros_like(dense)
         dense_bar[np.arange(5), np.arange(5)] = total[:5]
-        f = lambda dense, diagonal, chosen=chosen: kernels.chevron_log_det(dense, diagonal, chosen)  # noqa: E731
+
+        def f(dense, diagonal, chosen=chosen):
+            return kernels.chevron_log_det(dense, diagonal, chosen)
+
         directions = [rng.uniform(-0.1, 0.1, a.shape) for a in (dense, diagonal)]
         assert_adjoint(
             f,
@@ -138,7 +141,7 @@ def test_log_det_vjp(rng, small):
         )
 
 
-# --- numbers at the edges ---------------------------------------------------------------------------------------------
+# --- numbers at the edges ------------------------------------------------------------
 
 
 def test_log_det_of_odd_values():
@@ -188,7 +191,7 @@ def test_indices_out_of_range(rng, small, wrong):
 
 @pytest.mark.parametrize("k", [0, 1, 6, 40])
 def test_no_right_hand_sides(rng, k):
-    """Nothing is written: 200 times, because what lies beside an empty array is noticed only now and then."""
+    """Nothing is written: 200 times, because damage beside an empty array shows only sometimes."""
     m, rows = 4000, np.arange(k, 4000)
     dense, diagonal, _, _, _ = problems.problem(rng, m, k, 1, np.float64)
     z = np.empty((0, m))
@@ -200,11 +203,9 @@ def test_no_right_hand_sides(rng, k):
             m - k,
         )
     guarded = np.full(64, 7.0)
-    given, out = (
-        (*chevron._flat(dense), k, diagonal, False, rows, True),
-        guarded[32:32].reshape(0, m - k),
-    )
-    chevron.chevron_products.rows_of_product(0, m - k, *given, z[:, :k], np.zeros(0), z[:, k:], out)
+    out, given = guarded[32:32].reshape(0, m - k), chevron._chevron(dense, diagonal, rows)
+    head, rest = np.empty((0, k)), np.empty((0, m - k))
+    chevron.rows_of_product(0, m - k, given, head, rest, out)
     assert (guarded == 7).all()
     head, rest = kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, z[:, k:])
     assert head.shape == (0, k) and rest.shape == (0, m - k)

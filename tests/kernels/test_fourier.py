@@ -1,4 +1,4 @@
-"""Random Fourier features on the CPU: the generator, the spectra, products against the feature matrix, reverse rules."""
+"""Random Fourier features on the CPU: generator, spectra, products, reverse rules."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_frequencies_are_a_function_of_seed_and_index(rng):
         assert not (kernels.fourier_frequencies("matern32", seed, indices, 7) == omega).any()
 
 
-# --- statistics -----------------------------------------------------------------------------------------------------------
+# --- statistics --------------------------------------------------------------
 
 
 def test_moments_of_the_normal_spectrum():
@@ -72,7 +72,7 @@ def test_moments_of_the_normal_spectrum():
 
 @every_family
 def test_features_approximate_the_covariance(rng, family):
-    """The error is that of an average over m frequencies: of size sqrt((1 + k(2 x)) / 2 - k(x)^2) / sqrt(m) at every m."""
+    """The error is of size sqrt((1 + k(2 x)) / 2 - k(x)^2) / sqrt(m) for every m."""
     X, variance = rng.standard_normal((40, 3)), 1.6
     lengthscales = np.array([0.6, 1.5, 1.1])
     k = lambda X: getattr(covariances, family)(  # noqa: E731
@@ -91,7 +91,7 @@ def test_features_approximate_the_covariance(rng, family):
 
 
 def test_squares_are_features_of_twice_the_inputs(rng):
-    """What the docstring says of (Phi * Phi) v."""
+    """(Phi * Phi) v is as documented."""
     X, _, W, indices, variance, lengthscales = problems.problem(rng, 17, 3, 9, 1, np.float64)
     Phi = oracle.features(
         oracle.frequencies("rbf", 1, indices, 3).astype(float),
@@ -110,7 +110,7 @@ def test_squares_are_features_of_twice_the_inputs(rng):
     )
 
 
-# --- products -------------------------------------------------------------------------------------------------------------
+# --- products ----------------------------------------------------------------
 
 
 @every_dtype
@@ -136,7 +136,7 @@ def test_shared_lengthscale(rng, dtype):
 
 
 def test_panels_tiles_and_passes_join(rng, monkeypatch):
-    """Several of each, with both ways to make the phases."""
+    """Several of each, with both forms of the phases."""
     monkeypatch.setattr(fourier, "PANEL", 8)
     monkeypatch.setattr(fourier, "ROW", 128)
     monkeypatch.setattr(fourier, "SCRATCH", 100)
@@ -177,7 +177,7 @@ def test_nan_stays_in_its_row(rng):
     np.testing.assert_array_equal(np.isnan(found[0]), np.arange(33) == 5)
 
 
-# --- reverse rules --------------------------------------------------------------------------------------------------------
+# --- reverse rules -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("transpose", [False, True])
@@ -188,7 +188,10 @@ def test_vjp(rng, family, D, transpose):
     # few, so that the values are of size 1
     w, out_bar, num = *((U, W) if transpose else (W, U)), 20
     indices %= num
-    f = lambda X, w, v, s: kernels.fourier_multiply(X, w, family, 1, indices, num, v, s, transpose)  # noqa: E731
+
+    def f(X, w, v, s):
+        return kernels.fourier_multiply(X, w, family, 1, indices, num, v, s, transpose)
+
     bars = kernels.fourier_multiply_vjp(
         out_bar, X, w, family, 1, indices, num, variance, lengthscales, transpose
     )
@@ -200,7 +203,10 @@ def test_vjp(rng, family, D, transpose):
 def test_vjp_of_a_shared_lengthscale(rng):
     X, U, W, indices, variance, _ = problems.problem(rng, 17, 3, 9, 2, np.float64)
     indices %= 20
-    f = lambda X, w, v, s: kernels.fourier_multiply(X, w, "matern32", 1, indices, 20, v, s)  # noqa: E731
+
+    def f(X, w, v, s):
+        return kernels.fourier_multiply(X, w, "matern32", 1, indices, 20, v, s)
+
     bars = kernels.fourier_multiply_vjp(U, X, W, "matern32", 1, indices, 20, variance, 0.8)
     assert np.ndim(bars[3]) == 0
     # some frequencies of this spectrum are very high
@@ -241,7 +247,7 @@ def test_vjp_of_what_is_needed(rng, transpose):
                 np.testing.assert_array_equal(bar, full)
 
 
-# --- numbers at the edges -------------------------------------------------------------------------------------------------
+# --- numbers at the edges ----------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [-1, 17])

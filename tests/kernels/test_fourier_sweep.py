@@ -1,4 +1,4 @@
-"""One sweep over pairs of point and frequency: products with features and squares, forward and back, in any combination."""
+"""One sweep: products with features and squares, forward and back, in any combination."""
 
 import itertools
 
@@ -17,7 +17,7 @@ NUM, VARIANCE = 40, 1.7
 
 
 def problem(rng, N, D, n, R, squares=True, dtype=np.float64):
-    """``(X, model, sides)``; v is of both signs, so that its differences are too."""
+    """``(X, model, sides)``; v and its differences have both signs."""
     X, U, W, indices, _, lengthscales = problems.problem(rng, N, D, n, R, dtype)
     sides = {"W": W, "U": U} if R else {}
     if squares:
@@ -46,7 +46,7 @@ def by_definition(X, model, sides):
 
 
 def wanted(sides, need=NAMES):
-    """The results that these sides have."""
+    """The results that exist for these sides."""
     missing = {"out", "W"} if "W" not in sides else set()
     return tuple(
         name
@@ -111,12 +111,21 @@ def test_every_combination_of_parts(rng, D, R):
                 close(found[name], truth[name], np.float64, 100)
 
 
-@pytest.mark.parametrize("given, need", [
-    (("W",), ("out",)), (("v",), ("squares",)), (("U",), ("W",)), (("u",), ("v",)), (("W", "v"), ("out", "squares")),
-    (("U", "u"), ("W", "v")), (("U", "v"), ("squares", "W")), (("W", "U", "v"), ("out", "squares", "W", "X", "variance")),
-    (("W", "v", "u"), ("v", "lengthscales")),
-    (("U", "v", "u"), ("W", "squares", "v", "X", "variance", "lengthscales")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, need",
+    [
+        (("W",), ("out",)),
+        (("v",), ("squares",)),
+        (("U",), ("W",)),
+        (("u",), ("v",)),
+        (("W", "v"), ("out", "squares")),
+        (("U", "u"), ("W", "v")),
+        (("U", "v"), ("squares", "W")),
+        (("W", "U", "v"), ("out", "squares", "W", "X", "variance")),
+        (("W", "v", "u"), ("v", "lengthscales")),
+        (("U", "v", "u"), ("W", "squares", "v", "X", "variance", "lengthscales")),
+    ],
+)
 @pytest.mark.parametrize("R", [2, 17])
 def test_sides_that_are_missing_are_zero(rng, R, given, need):
     X, model, sides = problem(rng, 33, 3, 13, R)
@@ -132,7 +141,7 @@ def test_sides_that_are_missing_are_zero(rng, R, given, need):
 @pytest.mark.parametrize("R", [1, 17])
 @pytest.mark.parametrize("family", problems.FAMILIES)
 def test_cotangents_by_differences(rng, family, R):
-    """Of sum(U out) + sum(u squares), in all that it depends on."""
+    """Derivatives of sum(U out) + sum(u squares) in all arguments."""
     X, (_, seed, indices, num, variance, lengthscales), sides = problem(rng, 9, 3, 7, R)
     found = kernels.fourier_sweep(
         X, family, seed, indices, num, variance, lengthscales, **sides, need=NAMES
@@ -177,7 +186,7 @@ def test_panels_tiles_and_passes_join(rng, D, R, monkeypatch):
 @every_dtype
 @pytest.mark.parametrize("R", [1, 17])
 def test_phases_that_are_kept(rng, R, dtype):
-    """The next sweep does not look at the points: there NaN stands for them."""
+    """The next sweep does not read the points, which are NaN there."""
     X, model, sides = problem(rng, 70, 9, 50, R, dtype=dtype)
     kept = []
     first = kernels.fourier_sweep(X, *model, **sides, need=NAMES, kept=kept)

@@ -1,4 +1,4 @@
-"""Rows that a step looks at and moves, against the obvious NumPy."""
+"""Rows that a step reads and updates, against plain NumPy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
 def parts(rng, sizes, width, dtype, m=50):
-    """Rows with repeats and values: in order, and not."""
+    """Rows with repeats, and values; sorted or not."""
     rows = [rng.integers(0, m, size) for size in sizes]
     rows[0].sort()
     return tuple(rows), tuple(rng.standard_normal((len(r), *width)).astype(dtype) for r in rows)
@@ -54,7 +54,7 @@ def test_gather(rng, m, k, r, dtype):
 @pytest.mark.parametrize("k, r", [(1, 1), (1, 3000), (3, 30), (40, 300)])
 @pytest.mark.parametrize("kind", ["free", "positive", "factor"])
 def test_adagrad(rng, kind, k, r, dtype):
-    """By definition, and nothing but these rows is looked at."""
+    """As defined, and no other row is read."""
     m, period = 4 * max(r, k), 2 * k if kind == "factor" else 0
     rows = rng.permutation(m)[:r]
     x, total, g = np.full((m, k), np.nan), np.full((m, k), np.nan), rng.standard_normal((r, k))

@@ -1,4 +1,4 @@
-"""Units of a step from a seed and its number, by definition."""
+"""Units of a step, from a seed and the number of the step, against the definition."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,7 @@
-"""Some rows of long arrays: read, added up, and moved by AdaGrad, each in one pass.
+"""CPU twin of ``sparse_rows``: one pass each to gather rows, to add them up, to update them.
 
-On the CPU only.
-
-The reads of a gather do not wait for each other, so that several cache misses are under way at
-once: one loop fetches some rows into a buffer, another computes there, a third writes back.
+The reads of a gather do not wait for each other, so that several cache misses overlap: one loop
+fetches some rows into a buffer, another computes there, a third writes back.
 """
 
 import math
@@ -16,7 +14,7 @@ from .common.elementwise import exp
 from .common.thread_pool import over_rows
 
 PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
-LANES, COLUMNS = 64, 16  # rows of a buffer; columns that a thread does at once
+LANES, COLUMNS = 64, 16  # rows of a buffer; columns of a thread at a time
 
 
 @njit(**PLAIN)
@@ -37,10 +35,10 @@ def gather_rows(A, rows, out):
 
 @njit(**PLAIN)
 def _places(rows, order, where, first, distinct):
-    """How many distinct rows there are.
+    """Return the number of distinct rows.
 
-    ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether it
-    is the first there.
+    ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether a
+    row is the first at its place.
     """
     count = 0
     for i in order:
@@ -54,7 +52,7 @@ def _places(rows, order, where, first, distinct):
 
 @njit(**PLAIN)
 def _add(start, stop, values, where, first, out):
-    """out[where] = values, or += where these are not the first, for some of the columns."""
+    """out[where] = values, or += if these are not the first, for some of the columns."""
     for c in range(start, stop, COLUMNS):
         last = min(stop, c + COLUMNS)
         for i in range(where.size):
@@ -92,7 +90,7 @@ def sum_rows(rows, values):
 
 @njit(**PLAIN)
 def _moved(x, total, g, size, epsilon, positive):
-    """(x, total) after a step along g, for x in place; in the coordinate log x where it is positive."""
+    """(x, total) after a step along g; in the coordinate log x if x is positive."""
     slope = g * x if positive else g
     total += slope * slope
     change = size * slope / (np.sqrt(total) + epsilon)

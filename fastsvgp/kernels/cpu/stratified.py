@@ -1,8 +1,8 @@
-"""One unit of each of some blocks of neighbours, as a pure function of (seed, step).
+"""One unit per block of neighbours, as a pure function of (seed, step).
 
-The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for
-frequencies, whose streams are others. Two of the four words make a number u below 2^64; the unit is
-the floor(u width / 2^64)-th of its block: each comes with the same probability, but for width /
+The counter of block b is (b, low word of the step, high word, stream) and the key is the seed, as
+for frequencies, which have other streams. Two of the four words make a number u below 2^64; the
+unit is number floor(u width / 2^64) of its block. All units have the same probability up to width /
 2^64. ``kernels_cuda/stratified.cu`` has the same numbers.
 """
 

@@ -1,8 +1,8 @@
-"""CUDA twin of ``chevron``: what ``kernels_cuda/chevron.cu`` is launched with.
+"""CUDA twin of ``chevron``: launches the kernels of ``kernels_cuda/chevron.cu``.
 
 The dense columns are read once for up to four right-hand sides. Sums over rows go through partial
-sums of blocks in float64; how many blocks depends on the rows and on the device alone, so results
-are the same from run to run.
+sums of blocks in float64; the number of blocks depends only on the rows and on the device, so
+results are the same from run to run.
 """
 
 import math
@@ -16,7 +16,7 @@ from .common import loader
 # sum_blocks finishes
 BLOCK, LINES, TOGETHER, FINISHED, WARP = 256, 128, 4, 8, 32
 SHARE = 128  # the fewest rows that a block sums up
-# blocks that sum up, for each multiprocessor: full waves where 2, 3, 4 or 6 of them fit at a time
+# summing blocks per multiprocessor: full waves if 2, 3, 4 or 6 of them fit at a time
 BLOCKS_EACH = 12
 NULL = np.uint64(0)
 
@@ -24,7 +24,7 @@ NULL = np.uint64(0)
 def _checked(rows, m):
     """Indices as int64 on the device.
 
-    Their range is checked only on demand: it costs a wait for the device.
+    Their range is checked only on demand: the check waits for the device.
     """
     cp = cuda_devices.cupy()
     rows = cp.ascontiguousarray(rows, dtype=np.int64)
@@ -68,7 +68,7 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def _matrix(dense, diagonal, rows):
-    """The first parameters of the kernels: a chevron, and which of its rows; and how many those are."""
+    """``(number of rows, first parameters of the kernels: a chevron and its rows)``."""
     dense, diagonal = _with_contiguous_rows(dense), cuda_devices.cupy().ascontiguousarray(diagonal)
     n = len(dense) if rows is NULL else len(rows)
     layout = np.int64(_stride(dense)), np.int32(_is_aligned(dense))
@@ -76,7 +76,7 @@ def _matrix(dense, diagonal, rows):
 
 
 def _groups(count):
-    """(first, number) of the right-hand sides that share a pass, and the suffix of their kernels."""
+    """Yield (first, number) of right-hand sides that share a pass, and their kernels' suffix."""
     for first in range(0, count, TOGETHER):
         together = min(TOGETHER, count - first)
         yield first, together, 1 if together == 1 else TOGETHER
@@ -105,7 +105,7 @@ def _product(dense, diagonal, rows, head, rest):
 
 
 def _transposed(dense, diagonal, rows, x, head, rest):
-    """Write the sums over rows to ``head``, one line for each line of x, and the diagonal part to ``rest``."""
+    """Write sums over rows to ``head``, per line of x, and the diagonal part to ``rest``."""
     n, matrix = _matrix(dense, diagonal, rows)
     k = dense.shape[1]
     if n == 0:
@@ -116,9 +116,9 @@ def _transposed(dense, diagonal, rows, x, head, rest):
     blocks = min(-(-n // SHARE), BLOCKS_EACH * cuda_devices.multiprocessors())
     partial = cuda_devices.cupy().empty((blocks, min(TOGETHER, len(x)), k), np.float64)
     for first, count, kind in _groups(len(x)):
-        sizes = np.int32(count), np.int32(lanes)
-        _launch(f"transposed_{kind}", dense.dtype, (blocks, -(-pieces // lanes)), *matrix, *_weights(x[first:]), partial,
-                *_weights(rest[first:]), *sizes)  # fmt: skip
+        given = *_weights(x[first:]), partial, *_weights(rest[first:])
+        grid, sizes = (blocks, -(-pieces // lanes)), (np.int32(count), np.int32(lanes))
+        _launch(f"transposed_{kind}", dense.dtype, grid, *matrix, *given, *sizes)
         if k:
             sizes = np.int32(blocks), np.int32(count), np.int32(k)
             _launch(
@@ -155,7 +155,7 @@ def _cotangents(n, k, skip, rows, u, head, rest):
     return dense_bar, diagonal_bar
 
 
-# --- the operations ----------------------------------------------------------------------------------------------------
+# --- the operations ----------------------------------------------------------
 
 
 def multiply(dense, diagonal, z, transpose):

@@ -1,14 +1,15 @@
-"""CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
+"""CUDA twin of ``fourier``: launches the kernels of ``kernels_cuda/fourier.cu``.
 
-Up to four right-hand sides (two in one of the reverse rules), or one and the squares of features,
-share the cosines. Sums over points and over frequencies go through partial sums of blocks; how many
-depends on the shapes and on the device alone, so results are the same from run to run. Where they
-would take too much memory, the frequencies go through in runs. Nothing waits for the device:
-parameters that live there stay there.
+With many features cuBLAS makes the phases. Up to four right-hand sides (two in one of the reverse
+rules), or one and the squares of features, share the cosines. Sums over points and over frequencies
+go through partial sums of blocks; their number depends only on the shapes and on the device, so
+results are the same from run to run. If partial sums would take too much memory, the frequencies go
+through in runs. Nothing waits for the device: parameters that live there stay there.
 """
 
 import functools
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,23 +19,85 @@ from .products import matmul
 
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
 BLOCK, SUB, FINISHED = 256, 16, 32
-# right-hand sides at once; or one
-TOGETHER = {"multiply": 4, "transposed": 4, "multiply_vjp": 4, "transposed_vjp": 2}
-SQUARES = "squares_"  # kernels that take squares along, with one right-hand side
 POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
-GROUPS_EACH = 8  # blocks along points for each multiprocessor, where there are so many points
-TILE = 1 << 22  # phases that a matrix product makes at a time: they stay in the cache of the device
-PARTS = 1 << 25  # numbers that partial sums may take: 256 MiB in float64
+GROUPS_EACH = 8  # the most blocks along points for each multiprocessor
+TILE = 1 << 22  # phases of a matrix product: they stay in the cache of the device
+PARTS = 1 << 25  # the most numbers of partial sums: 256 MiB in float64
 # of freedom of the Student-t spectrum; 0: normal
 DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 NULL = np.uint64(0)
 
 
+class _Kernel(NamedTuple):
+    """What a kernel makes of the right-hand sides that it takes at once, or of one."""
+
+    together: int
+    forward: bool = False  # W Phi'
+    backward: bool = False  # U Phi
+    slopes: bool = False  # X_bar
+    squares: bool = False  # with one side, the same of the squares
+
+
+KERNELS = {
+    "multiply": _Kernel(4, forward=True),
+    "transposed": _Kernel(4, backward=True),
+    "multiply_vjp": _Kernel(4, backward=True, slopes=True),
+    "transposed_vjp": _Kernel(2, forward=True, slopes=True),
+    "squares_forward": _Kernel(1, forward=True, squares=True),
+    "squares_backward": _Kernel(1, backward=True, squares=True),
+    "squares_slopes": _Kernel(1, backward=True, slopes=True, squares=True),
+    "squares_both": _Kernel(1, forward=True, backward=True, squares=True),
+}
+
+
+class Spectrum(NamedTuple):
+    """Frequencies of a model, and its covariance."""
+
+    family: str
+    seed: int
+    indices: Any
+    num: int
+    variance: Any
+    lengthscales: Any
+
+
+class _Sides(NamedTuple):
+    """Right-hand sides: cotangents U (R, N) and weights W (R, 2 n), and those of squares."""
+
+    U: Any
+    W: Any
+    u: Any = None  # (N,)
+    v: Any = None  # (2 n,)
+
+
+class _Found(NamedTuple):
+    """Results of a pass; those that its kernel does not make are of size 0.
+
+    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3
+    n): U Phi / s, and the sums sum_i u[i] cos^2.
+    """
+
+    total: Any  # W Phi' (R, N)
+    back: Any  # U Phi (R, 2 n)
+    X_bar: Any  # sum_p g omega_p / l (N, D)
+
+
+class _Plan(NamedTuple):
+    """Sizes of a pass."""
+
+    tiled: bool  # whether matrix products make the phases
+    groups: int  # blocks along points
+    share: int  # frequencies of a block
+    runs: list  # slices of the frequencies
+    shares: list  # per run, its blocks along frequencies
+    sides: list  # slices of the right-hand sides
+
+
 def _checked(indices, num):
     """Indices as int64 on the device.
 
-    Their range is checked only on demand: it costs a wait for the device.
+    Their range is checked only on demand: the check waits for the device.
     """
     cp = cuda_devices.cupy()
     indices = cp.ascontiguousarray(indices, dtype=np.int64)
@@ -54,7 +117,10 @@ def _lines(a):
 
 
 def _parameter(value, dtype):
-    """A parameter () or (D,) as kernels take it: its place or null, its value if it is here, the step from feature to feature."""
+    """A parameter () or (D,) for kernels: ``(place or null, value if on the host, step)``.
+
+    The step is that from feature to feature.
+    """
     cp = cuda_devices.cupy()
     if isinstance(value, cp.ndarray) or np.ndim(value):
         return cp.ascontiguousarray(value, dtype=dtype), dtype.type(0), np.int32(np.ndim(value))
@@ -84,7 +150,7 @@ def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
 
 
 class _Sums:
-    """A sum over shares of the frequencies whose parts are kept until there are PARTS numbers of them, then added up."""
+    """A sum over shares of the frequencies: parts are kept up to PARTS numbers, then added up."""
 
     def __init__(self, shape, shares, dtype, together=1):
         most = max(*shares, PARTS // (together * math.prod(shape)))
@@ -92,14 +158,14 @@ class _Sums:
         self._kept, self._before = 0, None
 
     def room_for(self, number):
-        """The memory of the parts of so many shares."""
+        """The memory of the parts of ``number`` shares."""
         if self._kept + number > len(self._parts):
             self._before, self._kept = self._sum(), 0
         start, self._kept = self._kept, self._kept + number
         return self._parts[start : self._kept]
 
     def _sum(self):
-        """Of all so far, in float64."""
+        """The sum so far, in float64."""
         out = cuda_devices.cupy().empty(self._parts.shape[1:], self._parts.dtype)
         _sum_parts(self._parts[: self._kept], out)
         return out.astype(np.float64) if self._before is None else self._before + out
@@ -130,8 +196,10 @@ def _column_products(a, b, columns, factor, divisor):
 
 @functools.lru_cache(maxsize=256)
 def _share(n, groups, multiprocessors):
-    """How many of n frequencies a block takes: such that a multiprocessor has the fewest tiles of them in turn, where a block
-    costs one more, and at least two blocks, so that one computes while the other waits.
+    """How many of n frequencies a block takes, for the fewest tiles of a multiprocessor in turn.
+
+    A block costs one tile more. A multiprocessor counts two blocks at least: one computes while the
+    other waits.
     """
     tiles = -(-n // SUB)
 
@@ -169,89 +237,109 @@ def _part(a, *at):
     return NULL if a is None else cuda_devices.cupy().ascontiguousarray(a[at])
 
 
-def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u=None, v=None):
-    """``(total, back, X_bar)``: W Phi' (R, N), U Phi (R, 2 n) and sum_p g omega_p / l (N, D), those that the kernel makes.
-
-    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3
-    n): U Phi / s, and the sums sum_i u[i] cos^2.
-    """
-    cp, dtype, (N, D), n = cuda_devices.cupy(), X.dtype, X.shape, len(indices)
-    squares = int(kernel.startswith(SQUARES))
-    forward = kernel in ("multiply", "transposed_vjp", "squares_forward", "squares_both")
-    slopes = kernel.endswith(("vjp", "slopes"))
-    backward = not forward or kernel == "squares_both"
-    count, width = len(W if U is None else U), 2 + squares
-    total = cp.empty((count + squares, N if forward else 0), dtype)
-    back = cp.empty((count, width * n if backward else 0), dtype)
-    X_bar = cp.zeros((N if slopes else 0, D), dtype)
-    if N == 0 or n == 0 or count == 0:
-        total[...], back[...] = 0, 0
-        return total, back, X_bar
-    X, tiled, step = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize], TOGETHER.get(kernel, 1)
-    groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * cuda_devices.multiprocessors())
+def _plan(kernel, X, n, count):
+    """The ``_Plan`` for n frequencies and ``count`` right-hand sides."""
+    N, D, size, processors = *X.shape, X.dtype.itemsize, cuda_devices.multiprocessors()
+    tiled, step = D > DIMS[size], kernel.together
+    groups = min(-(-N // POINTS[size]), GROUPS_EACH * processors)
     run = max(SUB, TILE // N // SUB * SUB) if tiled else n
-    if backward:
-        run = min(run, max(SUB, PARTS // (width * groups * min(step, count)) // SUB * SUB))
-    share = _share(min(run, n), groups, cuda_devices.multiprocessors())
+    if kernel.backward:
+        numbers = (2 + kernel.squares) * groups * min(step, count)  # per frequency
+        run = min(run, max(SUB, PARTS // numbers // SUB * SUB))
+    share = _share(min(run, n), groups, processors)
     runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
     shares = [-(-(part.stop - part.start) // share) for part in runs]
-    scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
     sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
-    widths = [here.stop - here.start for here in sides]
-    totals = (
-        [_Sums((lines + squares, N), shares, dtype, len(sides)) for lines in widths]
-        if forward
-        else []
+    return _Plan(tiled, groups, share, runs, shares, sides)
+
+
+def _pass(name, X, sides, spectrum):
+    """The ``_Found`` of a kernel, by runs of the frequencies."""
+    cp, dtype, (N, D), n = cuda_devices.cupy(), X.dtype, X.shape, len(spectrum.indices)
+    kernel, count = KERNELS[name], len(sides.W if sides.U is None else sides.U)
+    found = _Found(
+        cp.empty((count + kernel.squares, N if kernel.forward else 0), dtype),
+        cp.empty((count, (2 + kernel.squares) * n if kernel.backward else 0), dtype),
+        cp.zeros((N if kernel.slopes else 0, D), dtype),
     )
-    X_total = _Sums((N, D), shares * len(sides), dtype) if slopes and not tiled else None
-    for part, number in zip(runs, shares, strict=True):
-        both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
-        omega = _frequencies(family, seed, indices[part], D, dtype, lengthscales) if tiled else None
-        theta = matmul(omega, X, transpose_b=True) if tiled else NULL
-        spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices[part], np.int64(length)
-        for g, (here, together) in enumerate(zip(sides, widths, strict=True)):
-            if slopes and tiled and g:
-                theta = matmul(omega, X, transpose_b=True)  # slopes took the place of the phases
-            forward_parts = totals[g].room_for(number) if forward else NULL
-            back_parts = cp.empty((groups, together, width * length), dtype) if backward else NULL
-            X_parts = NULL if X_total is None else X_total.room_for(number)
-            places = X, np.int64(N), np.int32(D), *scales, *variance, np.float64(num), theta
-            weights = (
-                _part(U, here, slice(None)),
-                _part(W, here, both),
-                np.int32(together),
-                np.int64(share),
-            )
-            name = f"{kernel}_{1 if together == 1 else step}"
-            of_squares = (_part(u, slice(None)), _part(v, both)) if squares else ()
-            _launch(
-                name,
-                dtype,
-                (groups, number),
-                *spectrum,
-                *places,
-                *weights,
-                forward_parts,
-                back_parts,
-                X_parts,
-                *of_squares,
-            )
-            if backward and squares:
-                sums = cp.empty(3 * length, dtype)
-                _sum_parts(back_parts, sums)
-                back[0, both], back[0, 2 * n :][part] = sums[: 2 * length], sums[2 * length :]
-            elif backward:
-                _sum_parts(back_parts, back[here, both], 1.0, variance, num)
-            if slopes and tiled:
-                X_bar += 2 * math.pi * matmul(theta, omega, transpose_a=True)
-    for here, sums in zip(sides, totals, strict=False):
-        sums.write(total if squares else total[here])
+    if N == 0 or n == 0 or count == 0:
+        found.total[...], found.back[...] = 0, 0
+        return found
+    X = cp.ascontiguousarray(X)
+    plan = _plan(kernel, X, n, count)
+    totals, X_total = [], None
+    if kernel.forward:
+        shapes = [(here.stop - here.start + kernel.squares, N) for here in plan.sides]
+        totals = [_Sums(shape, plan.shares, dtype, len(shapes)) for shape in shapes]
+    if kernel.slopes and not plan.tiled:
+        X_total = _Sums((N, D), plan.shares * len(plan.sides), dtype)
+    for part, shares in zip(plan.runs, plan.shares, strict=True):
+        _run(name, X, sides, spectrum, plan, (part, shares), (totals, X_total), found)
+    for here, sums in zip(plan.sides, totals, strict=False):
+        sums.write(found.total if kernel.squares else found.total[here])
     if X_total is not None:
-        X_total.write(X_bar, 2 * math.pi)
-    return total, back, X_bar
+        X_total.write(found.X_bar, 2 * math.pi)
+    return found
 
 
-# --- the operations ----------------------------------------------------------------------------------------------------
+def _run(name, X, sides, spectrum, plan, run, sums, found):
+    """A run of frequencies, ``(slice, blocks)``, with all right-hand sides."""
+    kernel, (part, _), (totals, X_total) = KERNELS[name], run, sums
+    indices, dtype, theta = spectrum.indices[part], X.dtype, NULL
+    if plan.tiled:
+        given = X.shape[1], dtype, spectrum.lengthscales
+        omega = _frequencies(spectrum.family, spectrum.seed, indices, *given)
+    for g, here in enumerate(plan.sides):
+        if plan.tiled and (g == 0 or kernel.slopes):  # slopes overwrite the phases
+            theta = matmul(omega, X, transpose_b=True)
+        of_side = totals[g] if kernel.forward else None
+        parts = _launch_side(name, X, sides, spectrum, plan, run, here, theta, (of_side, X_total))
+        if kernel.backward:
+            _collect_back(kernel, parts, spectrum, part, here, found.back)
+        if kernel.slopes and plan.tiled:
+            found.X_bar[...] += 2 * math.pi * matmul(theta, omega, transpose_a=True)
+
+
+def _launch_side(name, X, sides, spectrum, plan, run, here, theta, sums):
+    """Launch a kernel for the right-hand sides ``here``; return the parts of U Phi, or null."""
+    kernel, (part, shares), ((N, D), dtype) = KERNELS[name], run, (X.shape, X.dtype)
+    both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
+    together, back_parts = here.stop - here.start, NULL
+    forward_parts, X_parts = (NULL if total is None else total.room_for(shares) for total in sums)
+    if kernel.backward:
+        shape = plan.groups, together, (2 + kernel.squares) * length
+        back_parts = cuda_devices.cupy().empty(shape, dtype)
+    indices, variance = spectrum.indices[part], _parameter(spectrum.variance, dtype)[:2]
+    numbers = np.int32(DEGREES[spectrum.family]), np.uint64(spectrum.seed), indices
+    scales = *_parameter(spectrum.lengthscales, dtype), *variance, np.float64(spectrum.num)
+    places = X, np.int64(N), np.int32(D), *scales, theta
+    weights = _part(sides.U, here, slice(None)), _part(sides.W, here, both)
+    parts = forward_parts, back_parts, X_parts
+    of_squares = (_part(sides.u, slice(None)), _part(sides.v, both)) if kernel.squares else ()
+    sizes = np.int32(together), np.int64(plan.share)
+    _launch(
+        f"{name}_{1 if together == 1 else kernel.together}",
+        dtype,
+        (plan.groups, shares),
+        *(*numbers, np.int64(length), *places, *weights, *sizes, *parts, *of_squares),
+    )
+    return back_parts
+
+
+def _collect_back(kernel, parts, spectrum, part, here, back):
+    """Add up the parts of U Phi of a run of frequencies, and those of squares."""
+    both, n = slice(2 * part.start, 2 * part.stop), len(spectrum.indices)
+    if kernel.squares:
+        length = part.stop - part.start
+        sums = cuda_devices.cupy().empty(3 * length, parts.dtype)
+        _sum_parts(parts, sums)
+        back[0, both], back[0, 2 * n :][part] = sums[: 2 * length], sums[2 * length :]
+    else:
+        variance = _parameter(spectrum.variance, parts.dtype)[:2]
+        _sum_parts(parts, back[here, both], 1.0, variance, spectrum.num)
+
+
+# --- the operations ----------------------------------------------------------
 
 
 def fourier_frequencies(family, seed, indices, D, dtype):
@@ -261,27 +349,39 @@ def fourier_frequencies(family, seed, indices, D, dtype):
 
 
 def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
-    lines, spectrum = _lines(w), (family, seed, _checked(indices, num), num, variance, lengthscales)
+    spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
+    return _multiply(X, w, spectrum, transpose)
+
+
+def _multiply(X, w, spectrum, transpose):
+    lines = _lines(w)
     if transpose:
-        _, out, _ = _pass("transposed", X, lines, None, *spectrum)
+        out = _pass("transposed", X, _Sides(lines, None), spectrum).back
     else:
-        out, _, _ = _pass("multiply", X, None, lines, *spectrum)
+        out = _pass("multiply", X, _Sides(None, lines), spectrum).total
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
 def fourier_multiply_vjp(
     out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
 ):
-    spectrum = family, seed, _checked(indices, num), num, variance, lengthscales
+    spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
+    return _multiply_vjp(out_bar, X, w, spectrum, transpose, need)
+
+
+def _multiply_vjp(out_bar, X, w, spectrum, transpose, need):
+    variance, lengthscales = spectrum.variance, spectrum.lengthscales
     X_bar = w_bar = variance_bar = lengthscales_bar = None
     if {"X", "lengthscales"} & {*need}:
         if transpose:
-            w_bar, _, X_bar = _pass("transposed_vjp", X, _lines(w), _lines(out_bar), *spectrum)
+            sides = _Sides(_lines(w), _lines(out_bar))
+            w_bar, _, X_bar = _pass("transposed_vjp", X, sides, spectrum)
         else:
-            _, w_bar, X_bar = _pass("multiply_vjp", X, _lines(out_bar), _lines(w), *spectrum)
+            sides = _Sides(_lines(out_bar), _lines(w))
+            _, w_bar, X_bar = _pass("multiply_vjp", X, sides, spectrum)
         w_bar = w_bar.reshape(w.shape)
     elif {"w", "variance"} & {*need}:
-        w_bar = fourier_multiply(X, out_bar, *spectrum, not transpose)
+        w_bar = _multiply(X, out_bar, spectrum, not transpose)
     if "variance" in need:
         variance_bar = _column_products(_lines(w), w_bar, 1, 0.5, variance).reshape(())
     if "lengthscales" in need:
@@ -299,61 +399,55 @@ def fourier_multiply_vjp(
 
 
 def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
-    """One right-hand side goes with the squares, through the same cosines and sines; others through passes of their own."""
-    model = family, seed, _checked(indices, num), num, variance, lengthscales
-    need, cotangents = {*need}, ("X", "variance", "lengthscales")
-    squares = v is not None or u is not None
+    spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
+    return _sweep(X, _Sides(U, W, u, v), spectrum, {*need})
+
+
+def _sweep(X, sides, spectrum, need):
+    """One right-hand side shares the cosines and sines of the squares; others have their passes."""
+    cp, cotangents = cuda_devices.cupy(), ("X", "variance", "lengthscales")
+    squares = sides.v is not None or sides.u is not None
     bars, rest = {name: [] for name in ("out", "W", *cotangents)}, slice(int(squares), None)
-    found = [None, None]
+    of_squares = [None, None]
     if squares:
-        own, *found = _with_squares(X, W, v, U, u, model, need)
+        own, *of_squares = _with_squares(X, sides, spectrum, need)
         _keep(bars, *own)
-    W, U = (None if a is None else a[rest] for a in (W, U))
+    W, U = (None if a is None else a[rest] for a in (sides.W, sides.U))
     count = max(0 if a is None else len(a) for a in (W, U))
     if count or not squares:
-        out = fourier_multiply(X, W, *model, False) if "out" in need else None
-        asked = (
-            [name for name in cotangents if name in need] if W is not None and U is not None else []
-        )
+        out = _multiply(X, W, spectrum, False) if "out" in need else None
+        asked = [name for name in cotangents if name in need and W is not None and U is not None]
         W_bar, others = None, (None, None, None)
         if asked:
-            X_bar, W_bar, *others = fourier_multiply_vjp(
-                U, X, W, *model, False, [*asked, *({"W"} & need and {"w"})]
-            )
+            asked += {"W"} & need and ["w"]
+            X_bar, W_bar, *others = _multiply_vjp(U, X, W, spectrum, False, asked)
             others = X_bar, *others
         elif "W" in need:
-            W_bar = fourier_multiply(X, U, *model, True)
+            W_bar = _multiply(X, U, spectrum, True)
         _keep(bars, out, W_bar, *others)
-    cp = cuda_devices.cupy()
     out, W_bar = (cp.concatenate(bars[name]) if bars[name] else None for name in ("out", "W"))
     sums = (sum(bars[name][1:], bars[name][0]) if bars[name] else None for name in cotangents)
-    return out, found[0], W_bar, found[1], *sums
+    return out, of_squares[0], W_bar, of_squares[1], *sums
 
 
-def _with_squares(X, W, v, U, u, model, need):
-    """``((out (1, N), W_bar (1, 2 n), X_bar, variance_bar, lengthscales_bar), squares, v_bar)`` of the first right-hand side and
-    the squares; what is not needed is None. Zeros stand for sides that are not there.
+def _with_squares(X, sides, spectrum, need):
+    """``(own, squares, v_bar)`` of the first right-hand side and the squares; None if not needed.
+
+    ``own`` is (out (1, N), W_bar (1, 2 n), X_bar, variance_bar, lengthscales_bar). Missing sides
+    are zeros.
     """
-    cp, (N, D), dtype = cuda_devices.cupy(), X.shape, X.dtype
-    _, _, indices, num, variance, lengthscales = model
-    n, some = len(indices), [a for a in (W, U) if a is not None and len(a)]
-    forward, slopes = {"out", "squares"} & need, {"X", "lengthscales"} & need
-    backward = slopes or {"W", "v", "variance"} & need
+    cp, (N, D), dtype, n = cuda_devices.cupy(), X.shape, X.dtype, len(spectrum.indices)
+    variance, lengthscales = spectrum.variance, spectrum.lengthscales
+    some = any(a is not None and len(a) for a in (sides.W, sides.U))
     W, U = (
         cp.zeros((1, size), dtype) if a is None or not len(a) else a[:1]
-        for a, size in ((W, 2 * n), (U, N))
+        for a, size in ((sides.W, 2 * n), (sides.U, N))
     )
-    v, u = (cp.zeros(size, dtype) if a is None else a for a, size in ((v, 2 * n), (u, N)))
-    sides, scale = {"u": u, "v": v}, np.sqrt(variance / num).astype(dtype)
-    total = back = X_bar = None
-    if forward and (slopes or not backward):
-        total, _, _ = _pass("squares_forward", X, None, W, *model, **sides)
-    if slopes:
-        _, back, X_bar = _pass("squares_slopes", X, U, W, *model, **sides)
-    elif forward and backward:
-        total, back, _ = _pass("squares_both", X, U, W, *model, **sides)
-    elif backward:
-        _, back, _ = _pass("squares_backward", X, U, None, *model, **sides)
+    v, u = (
+        cp.zeros(size, dtype) if a is None else a for a, size in ((sides.v, 2 * n), (sides.u, N))
+    )
+    scale = np.sqrt(variance / spectrum.num).astype(dtype)
+    total, back, X_bar = _squares_passes(X, _Sides(U, W, u, v), spectrum, need)
     out = squares = W_bar = v_bar = variance_bar = lengthscales_bar = None
     if total is not None:
         out, squares = total[:1], total[1] + scale * scale * _sum(v[1::2])
@@ -365,13 +459,28 @@ def _with_squares(X, W, v, U, u, model, need):
     if "variance" in need:
         variance_bar = ((0.5 * _sum(W * W_bar) + _sum(v * v_bar)) / variance).astype(dtype)
     if "lengthscales" in need:
-        shape = np.shape(lengthscales)
-        lengthscales_bar = _column_products(
-            _lines(X), X_bar, D if shape else 1, -1.0, lengthscales
-        ).reshape(shape)
+        columns = D if np.ndim(lengthscales) else 1
+        bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales)
+        lengthscales_bar = bar.reshape(np.shape(lengthscales))
     own = out if some and "out" in need else None, W_bar if some and "W" in need else None
     own = *own, X_bar if "X" in need else None, variance_bar, lengthscales_bar
     return own, squares if "squares" in need else None, v_bar if "v" in need else None
+
+
+def _squares_passes(X, sides, spectrum, need):
+    """``(total, back, X_bar)`` from one pass with squares, or two: None if not needed."""
+    forward, slopes = {"out", "squares"} & need, {"X", "lengthscales"} & need
+    backward = slopes or {"W", "v", "variance"} & need
+    total = back = X_bar = None
+    if forward and (slopes or not backward):
+        total = _pass("squares_forward", X, sides._replace(U=None), spectrum).total
+    if slopes:
+        _, back, X_bar = _pass("squares_slopes", X, sides, spectrum)
+    elif forward and backward:
+        total, back, _ = _pass("squares_both", X, sides, spectrum)
+    elif backward:
+        back = _pass("squares_backward", X, sides._replace(W=None), spectrum).back
+    return total, back, X_bar
 
 
 def _keep(bars, *found):
@@ -381,5 +490,5 @@ def _keep(bars, *found):
 
 
 def _sum(v):
-    """Accumulated in float64, in the dtype that came."""
+    """The sum, accumulated in float64, in the dtype of ``v``."""
     return v.sum(dtype=np.float64).astype(v.dtype)

@@ -1,9 +1,7 @@
-"""CUDA twin of ``sparse_rows``: what ``kernels_cuda/sparse_rows.cu`` is launched with.
+"""CUDA twin of ``sparse_rows``: launches the kernels of ``kernels_cuda/sparse_rows.cu``.
 
-Nothing waits for the device.
-
-How many rows are distinct is known there alone: so what comes back is as long as what came. Rows
-are sorted by blocks, and the runs merged two by two.
+Nothing waits for the device. Only the device knows how many rows are distinct, so results are as
+long as inputs. Blocks sort runs of rows, which are then merged in pairs.
 """
 
 import math
@@ -17,7 +15,7 @@ BLOCK, TILE, RUN = 256, 32, 512  # as in sparse_rows.cu
 
 
 def _launch(kernel, dtype, count, *arguments, threads=BLOCK):
-    """One thread for each of ``count``."""
+    """Launch one thread for each of ``count``."""
     loader.launch("sparse_rows", kernel, dtype, (-(-count // threads),), (threads,), arguments)
 
 

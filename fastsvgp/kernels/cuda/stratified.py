@@ -1,4 +1,4 @@
-"""CUDA twin of ``stratified``: units that are drawn where they are used."""
+"""CUDA twin of ``stratified``: draws units on the device."""
 
 import numpy as np
 

@@ -1,22 +1,22 @@
-"""Loops of ``chevron``: C' x, rows and lanes as in chevron_products.
+"""Loops of ``chevron``: C' x, four rows at a time in the order of ``rows``.
 
-Products are added up in the dtype for FLUSH rows, and those sums in float64. Where columns are the
-lanes, up to seven numbers that follow a row are added up as well, in places that nobody reads.
+Products are added up in the dtype for FLUSH rows, and those sums in float64. With columns as lanes
+up to seven numbers that follow a row are added up too, in places that are never read.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from ..common.simd import (
     add,
-    gather,
     load,
     load_eight,
     multiply,
     multiply_add,
     pointer,
     prefetch,
-    scatter,
     shifted,
     splat,
     splat_eight,
@@ -24,329 +24,173 @@ from ..common.simd import (
     transposed,
     zeros,
 )
-from .products import AHEAD, FAST, SHORT, SOON, fetch
+from .rows import (
+    FAST,
+    SHORT,
+    Chevron,
+    Order,
+    Panel,
+    four_entries,
+    four_rows,
+    from_lines,
+    in_fours,
+    row_of,
+    sides_as_lanes,
+    steps,
+    to_lines,
+)
 
 FLUSH = 32  # rows
-# bytes: with more, and several right-hand sides, rows side by side are faster (0.8 of the time)
-CACHED = 1 << 24
+
+
+class Sums(NamedTuple):
+    """Sums over rows, for x and then for y."""
+
+    totals: Any  # (sides, k), float64
+    wide: Any  # float64, in the order of the lanes
+    short: Any  # the same in the dtype, of the last rows
+    pitch: Any  # numbers per side, if columns are the lanes
+    half: Any  # numbers of x
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _any_rows(start, stop, flat, stride, k, diagonal, rows, listed, x, y, rest, totals):
+def _any_rows(start, stop, C, x, y, rest, totals):
     """Any rows, one by one."""
     count = len(x)
     for i in range(start, stop):
-        g = rows[i] if listed else i
-        if listed and i + SOON < stop:
-            fetch(pointer(flat), stride, k, k * flat.itemsize, pointer(diagonal), rows[i + SOON])
-        row = flat[g * stride : g * stride + min(k, g + 1)]
+        g = row_of(C, i)
+        row = C.dense[g * C.stride : g * C.stride + min(C.k, g + 1)]
         for r in range(len(totals)):
             xi, sums = x[r, i] if r < count else y[r - count, i], totals[r]
             for j in range(row.size):
                 sums[j] += row[j] * xi
         if rest.size:
             for r in range(count):
-                rest[r, i] = diagonal[g - k] * x[r, i] if g >= k else 0
+                rest[r, i] = C.diagonal[g - C.k] * x[r, i] if g >= C.k else 0
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _add_four(sums, j, s, a, b, c, d, xa, xb, xc, xd):
-    """``s + a xa + b xb + c xc + d xd`` to place j of ``sums``."""
-    store(
-        sums,
-        j,
-        add(multiply_add(b, xb, multiply_add(a, xa, s)), multiply_add(d, xd, multiply(c, xc))),
+def _add_products(sums, j, before, rows, x):
+    """Add four products in one step: the next four rows wait for it."""
+    first = multiply_add(rows[0], x[0], multiply(rows[1], x[1]))
+    store(sums, j, add(before, add(first, multiply_add(rows[2], x[2], multiply(rows[3], x[3])))))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _one_side(panel, x, sums):
+    """Add four rows times numbers of one side: columns are the lanes."""
+    at, part, (a, b, c, d) = panel.dense, panel.part, panel.places
+    four = (
+        splat_eight(x, 0),
+        splat_eight(x, part),
+        splat_eight(x, 2 * part),
+        splat_eight(x, 3 * part),
     )
-
-
-# --- rows from four places -------------------------------------------------------------------------------------------------
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _one_side(flat, a, b, c, d, x, first, part, sums, k):
-    """Four rows times entries of one right-hand side, a ``part`` apart from each other."""
-    xa, xb = splat_eight(x, first), splat_eight(x, first + part)
-    xc, xd = splat_eight(x, first + 2 * part), splat_eight(x, first + 3 * part)
-    for j in range(0, k, 8):
-        ta, tb, tc, td = (
-            load_eight(flat, a + j),
-            load_eight(flat, b + j),
-            load_eight(flat, c + j),
-            load_eight(flat, d + j),
+    for j in range(0, panel.k, 8):
+        prefetch(at, a + 4 * j, panel.ahead)
+        prefetch(at, a + 4 * j + 16, panel.ahead)
+        rows = (
+            load_eight(at, a + j),
+            load_eight(at, b + j),
+            load_eight(at, c + j),
+            load_eight(at, d + j),
         )
-        _add_four(sums, j, load_eight(sums, j), ta, tb, tc, td, xa, xb, xc, xd)
+        _add_products(sums, j, load_eight(sums, j), rows, four)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _four_sides(flat, a, b, c, d, x, n, first, part, sums, pitch, k):
-    """The same with four, n numbers apart in ``x`` and ``pitch`` numbers apart in ``sums``."""
-    second, third, fourth = first + part, first + 2 * part, first + 3 * part
-    y, z, w = shifted(x, n), shifted(x, 2 * n), shifted(x, 3 * n)
-    p, q, r = shifted(sums, pitch), shifted(sums, 2 * pitch), shifted(sums, 3 * pitch)
-    xa, xb, xc, xd = (
-        splat_eight(x, first),
-        splat_eight(x, second),
-        splat_eight(x, third),
-        splat_eight(x, fourth),
-    )
-    ya, yb, yc, yd = (
-        splat_eight(y, first),
-        splat_eight(y, second),
-        splat_eight(y, third),
-        splat_eight(y, fourth),
-    )
-    za, zb, zc, zd = (
-        splat_eight(z, first),
-        splat_eight(z, second),
-        splat_eight(z, third),
-        splat_eight(z, fourth),
-    )
-    wa, wb, wc, wd = (
-        splat_eight(w, first),
-        splat_eight(w, second),
-        splat_eight(w, third),
-        splat_eight(w, fourth),
-    )
-    for j in range(0, k, 8):
-        ta, tb, tc, td = (
-            load_eight(flat, a + j),
-            load_eight(flat, b + j),
-            load_eight(flat, c + j),
-            load_eight(flat, d + j),
-        )
-        _add_four(sums, j, load_eight(sums, j), ta, tb, tc, td, xa, xb, xc, xd)
-        _add_four(p, j, load_eight(p, j), ta, tb, tc, td, ya, yb, yc, yd)
-        _add_four(q, j, load_eight(q, j), ta, tb, tc, td, za, zb, zc, zd)
-        _add_four(r, j, load_eight(r, j), ta, tb, tc, td, wa, wb, wc, wd)
+def _column(panel, j, four, sums):
+    at, (a, b, c, d) = panel.dense, panel.places
+    rows = splat(at, a + j), splat(at, b + j), splat(at, c + j), splat(at, d + j)
+    _add_products(sums, 4 * j, load(sums, 4 * j), rows, four)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _all_sides(flat, a, b, c, d, x, count, n, first, part, sums, pitch, k):
-    """The same with all of them."""
-    for r in range(0, count - 3, 4):
-        _four_sides(
-            flat, a, b, c, d, shifted(x, r * n), n, first, part, shifted(sums, r * pitch), pitch, k
-        )
-    for r in range(count & ~3, count):
-        _one_side(flat, a, b, c, d, shifted(x, r * n), first, part, shifted(sums, r * pitch), k)
-
-
-@njit(nogil=True, cache=True)
-def _distant_rows(
-    start, stop, part, flat, stride, k, diagonal, rows, listed, x, y, rest, sums, pitch, totals
-):
-    """Lines ``start`` to ``stop``, and those 1, 2 and 3 times ``part`` beyond; where they are not listed, beyond the first k."""
-    (count, n), size, paired = x.shape, k * flat.itemsize, len(y) > 0
-    dense, entries, to, of_x, of_y = (
-        pointer(flat),
-        pointer(diagonal),
-        pointer(rest),
-        pointer(x),
-        pointer(y),
-    )
-    sums_x, sums_y = pointer(sums), shifted(pointer(sums), sums.shape[1])
-    for first in range(start, stop):
-        second, third, fourth = first + part, first + 2 * part, first + 3 * part
-        a, b, c, d = first, second, third, fourth
-        if listed:
-            if fourth + SOON // 4 < n:
-                fetch(dense, stride, k, size, entries, rows[first + SOON // 4])
-                fetch(dense, stride, k, size, entries, rows[second + SOON // 4])
-                fetch(dense, stride, k, size, entries, rows[third + SOON // 4])
-                fetch(dense, stride, k, size, entries, rows[fourth + SOON // 4])
-            a, b, c, d = rows[first], rows[second], rows[third], rows[fourth]
-            beyond = max(max(a, b), max(c, d)) * stride + pitch
-            if min(min(a, b), min(c, d)) < k or beyond > flat.size:  # nothing follows the last row
-                for line in (first, second, third, fourth):
-                    _any_rows(
-                        line, line + 1, flat, stride, k, diagonal, rows, listed, x, y, rest, totals
-                    )
-                continue
-        if rest.size:
-            entry = gather(entries, a - k, b - k, c - k, d - k)
-            for r in range(count):
-                p, q, s, t = r * n + first, r * n + second, r * n + third, r * n + fourth
-                scatter(to, p, q, s, t, multiply(entry, gather(of_x, p, q, s, t)))
-        a, b, c, d = a * stride, b * stride, c * stride, d * stride
-        _all_sides(dense, a, b, c, d, of_x, count, n, first, part, sums_x, pitch, k)
-        if paired:
-            _all_sides(dense, a, b, c, d, of_y, count, n, first, part, sums_y, pitch, k)
-
-
-# --- short rows ------------------------------------------------------------------------------------------------------------
+def _four_sides(panel, x, n, count, sums):
+    """Add four rows times numbers of four sides or fewer, ``n`` apart: sides are the lanes."""
+    p, q, r, s = load(x, 0), zeros(x), zeros(x), zeros(x)
+    if count > 1:
+        q = load(x, n)
+    if count > 2:
+        r = load(x, 2 * n)
+    if count > 3:
+        s = load(x, 3 * n)
+    four, k = transposed(p, q, r, s), panel.k
+    for j in range(0, k - 1, 2):
+        prefetch(panel.dense, panel.places[0] + 4 * j, panel.ahead)
+        _column(panel, j, four, sums)
+        _column(panel, j + 1, four, sums)
+    if k & 1:
+        _column(panel, k - 1, four, sums)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _four_products(a, b, c, d, xa, xb, xc, xd):
-    """``a xa + b xb + c xc + d xd``: what is added to a sum in one step, for which the next four rows wait."""
-    return add(multiply_add(a, xa, multiply(b, xb)), multiply_add(c, xc, multiply(d, xd)))
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _add_column(flat, a, b, c, d, xa, xb, xc, xd, sums, s):
-    """sums[s : s + 4] += flat[a] xa + flat[b] xb + flat[c] xc + flat[d] xd"""
-    total = _four_products(
-        splat(flat, a), splat(flat, b), splat(flat, c), splat(flat, d), xa, xb, xc, xd
-    )
-    store(sums, s, add(load(sums, s), total))
-
-
-@njit(nogil=True, cache=True)
-def _short_rows(start, stop, flat, stride, k, diagonal, x, count, n, rest, sums):
-    """Rows ``start`` to ``stop``, beyond the first k and a multiple of four of them, for sums by lanes."""
-    wanted = rest.size > 0
-    flat, diagonal, x, rest, sums = (
-        pointer(flat),
-        pointer(diagonal),
-        pointer(x),
-        pointer(rest),
-        pointer(sums),
-    )
-    for i in range(start, stop, 4):
-        a = i * stride
-        b, c, d = a + stride, a + 2 * stride, a + 3 * stride
+def _add_rows(panel, by_sides, x, n, count, sums, pitch):
+    """Add four rows times their numbers, from ``x`` on."""
+    if by_sides:
         for r in range(0, count, 4):
-            at, s = r * n + i, r * k
-            xa, xb, xc, xd = load(x, at), zeros(x), zeros(x), zeros(x)
-            if r + 1 < count:
-                xb = load(x, at + n)
-            if r + 2 < count:
-                xc = load(x, at + 2 * n)
-            if r + 3 < count:
-                xd = load(x, at + 3 * n)
+            _four_sides(panel, shifted(x, r * n), n, count - r, shifted(sums, r * panel.k))
+    else:
+        for r in range(count):
+            _one_side(panel, shifted(x, r * n), shifted(sums, r * pitch))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _fours(first, last, C, order, x, y, rest, sums):
+    (count, n), fours, (step, part, ahead) = x.shape, (last - first) // 4, steps(order, first, last)
+    at, of_x, of_y, of_rest = pointer(C.dense), pointer(x), pointer(y), pointer(rest)
+    short, pitch, wanted, paired = pointer(sums.short), sums.pitch, rest.size > 0, len(y) > 0
+    other, end = shifted(short, sums.half), C.dense.size - pitch
+    for begin in range(0, fours, FLUSH // 4):
+        for t in range(begin, min(begin + FLUSH // 4, fours)):
+            i = first + t * step
+            rows = a, b, c, d = four_rows(C, order, i, part, last)
+            if order.listed:
+                beyond = max(max(a, b), max(c, d)) * C.stride > end
+                if beyond or min(min(a, b), min(c, d)) < C.k:
+                    _any_rows(i, i + 4, C, x, y, rest, sums.totals)
+                    continue
             if wanted:
-                entries = load(diagonal, i - k)
-                store(rest, at, multiply(entries, xa))
-                if r + 1 < count:
-                    store(rest, at + n, multiply(entries, xb))
-                if r + 2 < count:
-                    store(rest, at + 2 * n, multiply(entries, xc))
-                if r + 3 < count:
-                    store(rest, at + 3 * n, multiply(entries, xd))
-            xa, xb, xc, xd = transposed(xa, xb, xc, xd)
-            for j in range(0, k - 1, 2):
-                prefetch(flat, a + 4 * j, AHEAD)
-                _add_column(flat, a + j, b + j, c + j, d + j, xa, xb, xc, xd, sums, s + 4 * j)
-                _add_column(
-                    flat,
-                    a + j + 1,
-                    b + j + 1,
-                    c + j + 1,
-                    d + j + 1,
-                    xa,
-                    xb,
-                    xc,
-                    xd,
-                    sums,
-                    s + 4 * j + 4,
-                )
-            if k & 1:
-                j = k - 1
-                _add_column(flat, a + j, b + j, c + j, d + j, xa, xb, xc, xd, sums, s + 4 * j)
-
-
-@njit(nogil=True, cache=True)
-def _short_rows_of_one(start, stop, flat, stride, k, diagonal, x, y, rest, sums):
-    """The same for one right-hand side, or one of ``x`` and one of ``y``, where columns are the lanes."""
-    wanted, paired = rest.size > 0, len(y) > 0
-    sums_y = shifted(pointer(sums), sums.shape[1])
-    flat, diagonal, rest, sums = pointer(flat), pointer(diagonal), pointer(rest), pointer(sums)
-    of_x, of_y = pointer(x), pointer(y)
-    for i in range(start, stop, 4):
-        a = i * stride
-        b, c, d = a + stride, a + 2 * stride, a + 3 * stride
-        if wanted:
-            store(rest, i, multiply(load(diagonal, i - k), load(of_x, i)))
-        xa, xb, xc, xd = splat(of_x, i), splat(of_x, i + 1), splat(of_x, i + 2), splat(of_x, i + 3)
-        ya, yb, yc, yd = xa, xb, xc, xd
-        if paired:
-            ya, yb, yc, yd = (
-                splat(of_y, i),
-                splat(of_y, i + 1),
-                splat(of_y, i + 2),
-                splat(of_y, i + 3),
-            )
-        for j in range(0, k, 4):
-            prefetch(flat, a + 4 * j, AHEAD)
-            ta, tb, tc, td = (
-                load(flat, a + j),
-                load(flat, b + j),
-                load(flat, c + j),
-                load(flat, d + j),
-            )
-            store(sums, j, add(load(sums, j), _four_products(ta, tb, tc, td, xa, xb, xc, xd)))
+                entries = four_entries(C, order, rows)
+                for r in range(0, count * n, n):
+                    own = multiply(entries, from_lines(order, of_x, r + i, part))
+                    to_lines(order, of_rest, r + i, part, own)
+            places = a * C.stride, b * C.stride, c * C.stride, d * C.stride
+            panel = Panel(at, places, part, C.k, ahead)
+            _add_rows(panel, order.sides, shifted(of_x, i), n, count, short, pitch)
             if paired:
-                store(
-                    sums_y, j, add(load(sums_y, j), _four_products(ta, tb, tc, td, ya, yb, yc, yd))
-                )
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------------
+                _add_rows(panel, order.sides, shifted(of_y, i), n, count, other, pitch)
+        for j in range(sums.short.size):
+            sums.wide[j] += sums.short[j]
+            sums.short[j] = 0
 
 
 @njit(nogil=True, cache=True)
-def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, y, rest):
+def columns_of_product(start, stop, chevron, x, y, rest):
     """What these rows add to the first k entries of C' x_r, then C' y_r, in float64.
 
     ``y`` has as many lines as ``x``, or none. rest[r, i] = C_gg x_r[i], 0 for g < k, if not empty.
     """
-    count, n = x.shape
+    C, count, sides = Chevron(*chevron), len(x), len(x) + len(y)
     if count == 0:
-        return np.zeros((0, k))
-    sides = 2 if len(y) else 1
-    few = count == 1 or flat.size * flat.itemsize <= CACHED
-    distant, pitch = listed or k >= SHORT and few, (k + 7) // 8 * 8
-    # from here on rows are complete, or listed
-    first = min(stop, start if listed else max(start, k))
-    last = stop - (stop - first) % 4
-    if not listed and first < last and (last - 1) * stride + pitch > flat.size:
-        last -= 4  # nothing follows the last row
-    args = flat, stride, k, diagonal
-    # the order of the sums, else right-hand side by right-hand side
-    by_lanes = count > 1 and not distant
-    size = ((count + 3) // 4 * 4 if by_lanes else count) * pitch
-    totals, sums, wide = (
-        np.zeros((sides * count, k)),
-        np.zeros((sides, size), flat.dtype),
-        np.zeros((sides, size)),
-    )
-    _any_rows(start, first, *args, rows, listed, x, y, rest, totals)
-    _any_rows(last, stop, *args, rows, listed, x, y, rest, totals)
-    part = (last - first) // 4
-    for begin in range(0, part, FLUSH // 4):
-        end = min(begin + FLUSH // 4, part)
-        if distant:
-            _distant_rows(
-                first + begin,
-                first + end,
-                part,
-                *args,
-                rows,
-                listed,
-                x,
-                y,
-                rest,
-                sums,
-                pitch,
-                totals,
-            )
-        elif by_lanes:
-            _short_rows(first + 4 * begin, first + 4 * end, *args, x, count, n, rest, sums[0])
-            if sides > 1:
-                _short_rows(
-                    first + 4 * begin, first + 4 * end, *args, y, count, n, rest[:0], sums[1]
-                )
-        else:
-            _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, x, y, rest, sums)
-        for side in range(sides):
-            short, long = sums[side], wide[side]
-            for j in range(size):
-                long[j] += short[j]
-                short[j] = 0
-    for side in range(sides):
-        for r in range(count):
-            for j in range(k):
-                totals[side * count + r, j] += wide[
-                    side, r // 4 * 4 * k + 4 * j + r % 4 if by_lanes else r * pitch + j
-                ]
-    return totals
+        return np.zeros((0, C.k))
+    k, lanes, pitch = C.k, sides_as_lanes(C, count), (C.k + 7) // 8 * 8
+    half = (count + 3) // 4 * 4 * k if lanes else count * pitch
+    numbers = sides // count * half
+    sums = Sums(np.zeros((sides, k)), np.zeros(numbers), np.zeros(numbers, x.dtype), pitch, half)
+    first, last = in_fours(start, stop, C)
+    while C.rows.size == 0 and first < last and (last - 1) * C.stride + pitch > C.dense.size:
+        last -= 4  # too little follows the last row
+    _any_rows(start, first, C, x, y, rest, sums.totals)
+    _any_rows(last, stop, C, x, y, rest, sums.totals)
+    if C.rows.size:
+        _fours(first, last, C, Order(True, False, lanes), x, y, rest, sums)
+    elif k >= SHORT and not lanes:
+        _fours(first, last, C, Order(False, True, False), x, y, rest, sums)
+    else:
+        _fours(first, last, C, Order(False, False, lanes), x, y, rest, sums)
+    for r in range(sides):
+        q, of_side = r % count, sums.wide[r // count * half :]
+        for j in range(k):
+            sums.totals[r, j] += of_side[q // 4 * 4 * k + 4 * j + q % 4 if lanes else q * pitch + j]
+    return sums.totals

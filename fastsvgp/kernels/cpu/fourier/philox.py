@@ -1,4 +1,4 @@
-"""Frequencies of random Fourier features, each made from nothing but a seed and its index.
+"""Frequencies of random Fourier features, each a function of a seed and its index only.
 
 Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter
 and a key into four random words. The key is the seed; the counter of component d of frequency i is
@@ -28,7 +28,7 @@ _STEP = f8(2.0**-23)
 
 @njit(**PLAIN)
 def _round(c0, c1, c2, c3, k0, k1):
-    """Only the low 32 bits of a word count, and the others may hold anything.
+    """One round; only the low 32 bits of a word count.
 
     The masks vanish in vectors of 32-bit products.
     """
@@ -38,10 +38,10 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 @njit(**PLAIN)
 def philox(counters, count, k0, k1):
-    """Ten rounds on ``count`` counters, the columns of (4, LANES) uint64 words below 2^32, in place; the key is two such words.
+    """Ten rounds in place on ``count`` counters, the columns of (4, LANES) uint64 words below 2^32.
 
-    Written out by fives, or LLVM would leave the rounds a loop inside that over the counters, which
-    then is not vectorised: 17 ns a counter in place of 2.
+    The key is two such words. Rounds are unrolled by five: otherwise LLVM leaves them as a loop
+    inside the loop over counters and does not vectorise it (17 ns per counter, not 2).
     """
     w0, w1, w2, w3 = counters[0], counters[1], counters[2], counters[3]
     for _ in range(2):
@@ -57,7 +57,7 @@ def philox(counters, count, k0, k1):
 
 @njit(**PLAIN)
 def _count(words, indices, block, stream):
-    """The counters of a block of four components."""
+    """Write the counters of a block of four components."""
     w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
     for i in range(indices.size):
         index = u8(indices[i])
@@ -77,10 +77,10 @@ def _exponential(word):
 
 @njit(**PLAIN)
 def draw(start, stop, seed, indices, degrees, omega):
-    """omega[d, p] = component d of frequency ``indices[p]`` for unit lengthscales, p from start to stop.
+    """omega[d, p] = component d of frequency ``indices[p]``, p from start to stop.
 
-    Normal, or for a Matern spectrum times sqrt(degrees / chi-square). ``omega`` is (a multiple of 4
-    not below D, n).
+    For unit lengthscales: normal, or for a Matern spectrum times sqrt(degrees / chi-square).
+    ``omega`` is (a multiple of 4 not below D, n).
     """
     k0, k1 = seed & _WORD, seed >> _THIRTY_TWO
     words, factor = np.empty((4, LANES), np.uint64), np.ones(LANES)

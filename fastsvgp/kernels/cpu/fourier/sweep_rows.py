@@ -1,13 +1,20 @@
-"""The loops of random Fourier features: a panel of frequencies is drawn and meets all points, tile by tile, in a thread's cache.
+"""The loops of random Fourier features: panels of frequencies meet all points in the cache.
+
+A panel is drawn once; points come in tiles.
 
 Phases theta, counted in turns, cosines and sines are rows over the points of a tile, so every loop
 runs over contiguous memory. Rows of four frequencies meet in one loop where they add to the same
 row, which then is read and written once for the four.
 
 Products with the features of the inputs are BLAS's, in blocks so small (2^18 multiply-adds) that
-OpenBLAS does them in the thread that asks: on blocks in the cache it reaches the rate of a large
-product, and its own threads are never woken, which would spin against ours.
+OpenBLAS does them in the calling thread: on blocks in the cache it reaches the rate of a large
+product, and never wakes its own threads, which would spin against ours.
+
+``forceinline`` where arrays come in records: LLVM then sees that they are distinct, and references
+are counted less often (a tenth of the time with 8 features).
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -25,7 +32,7 @@ MANY = 16  # right-hand sides: from here on matrix products are faster
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def turn(start, stop, X, turns, x):
-    """x (tiles, D or more, points) = the columns of X (N, D) times ``turns`` (D,), with zeros for what is not there."""
+    """x (tiles, D or more, points) = columns of X (N, D) times ``turns`` (D,), padded by zeros."""
     points = x.shape[2]
     for tile in range(start, stop):
         first = tile * points
@@ -74,7 +81,7 @@ def waves(theta, c, s):
             cosine[i], sine[i] = cos_sin(t[i])
 
 
-# --- four frequencies: a, b (R, 4) are weights of cosines and of sines, d (4,) of squared cosines --------------------------
+# --- four frequencies: weights a, b (R, 4) of cosines and sines, d (4,) of squared cosines
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -145,7 +152,7 @@ def _squares_back(u, c, of_c):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _slopes(U, a, b, c, s, g):
-    """g = sum_r U[r] (b[r] cos - a[r] sin): what sum U * (W Phi') changes by with the phase.
+    """g = sum_r U[r] (b[r] cos - a[r] sin): the derivative of sum U * (W Phi') in the phase.
 
     Four right-hand sides at once are 17 flops in place of 24: cos sum_r U[r] b[r] - sin sum_r U[r]
     a[r].
@@ -179,12 +186,12 @@ def _slopes(U, a, b, c, s, g):
                     target[i] += u[i] * (br * cosine[i] - ar * sine[i])
 
 
-# --- any number of frequencies ---------------------------------------------------------------------------------------------
+# --- any number of frequencies ----------------------------------------------------------------
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _slopes_of_squares(u, d, c, s, g):
-    """g -= 2 u d cos sin: what sum u * (sum d cos^2) changes by with the phase."""
+    """g -= 2 u d cos sin: the derivative of sum u * (sum d cos^2) in the phase."""
     for q in range(g.shape[0]):
         cosine, sine, target, twice = c[q], s[q], g[q], d[q] + d[q]
         for i in range(target.size):
@@ -243,7 +250,7 @@ def _contract(omega, g, part):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _move(part, total):
-    """total += part, and part = 0: sums of a few hundred terms in their own dtype end here, in float64."""
+    """total += part, in float64, for sums of a few hundred terms in their own dtype; part = 0."""
     for r in range(part.shape[0]):
         row, target = part[r], total[r]
         for i in range(row.size):
@@ -253,8 +260,9 @@ def _move(part, total):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _gather(W, v, scale, first, a, b, d):
-    """a, b = weights of cosines and of sines, and d = scale (v of cosines - v of sines), for the frequencies from ``first`` on;
-    zeros where there are none.
+    """Weights of the frequencies from ``first`` on, zeros beyond the last one.
+
+    a, b are those of cosines and of sines, d = scale (v of cosines - v of sines).
     """
     count = min(d.size, W.shape[1] // 2 - first)
     for r in range(W.shape[0]):
@@ -272,7 +280,7 @@ def _gather(W, v, scale, first, a, b, d):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _scatter(of_c, of_s, squares, scale, first, back, squares_back):
-    """Add what a panel found, of the frequencies that there are, and set it to 0."""
+    """Add the sums of a panel, of frequencies that exist, and set them to 0."""
     for r in range(back.shape[0]):
         row, count = back[r, 2 * first :], min(of_c.shape[1], back.shape[1] // 2 - first)
         for q in range(count):
@@ -287,138 +295,211 @@ def _scatter(of_c, of_s, squares, scale, first, back, squares_back):
     squares[:] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def sweep(
-    start,
-    stop,
-    seed,
-    indices,
-    degrees,
-    width,
-    x,
-    W,
-    v,
-    U,
-    u,
-    scale,
-    total,
-    back,
-    squares_back,
-    X_bar,
-    phases,
-    kept,
-):
-    """Shares start ... stop of the frequencies, drawn here, with all points.
+class Frequencies(NamedTuple):
+    """Frequencies that a sweep draws: see ``philox.draw``."""
 
-    What is of size 0 is not wanted.
+    seed: Any
+    indices: Any
+    degrees: Any
+    width: Any  # frequencies of a panel, a multiple of four that divides their number
+
+
+class Sides(NamedTuple):
+    """Right-hand sides: of products R, of squares S = 0 or 1."""
+
+    W: Any  # (R, 2 n) weights of n frequencies; those of ``indices`` beyond them count 0
+    v: Any  # (S, 2 n) weights of squares
+    U: Any  # (tiles, R, points) cotangents; R is that of W if slopes are wanted
+    u: Any  # (tiles, S, points) cotangents of squares
+    scale: Any  # s, of features
+
+
+class Found(NamedTuple):
+    """Results in float64; those of size 0 are not wanted.
+
+    ``total`` and ``X_bar`` are overwritten, per share of the frequencies; the others are added to.
+    """
+
+    total: Any  # (shares, tiles, R + S, points) W Phi' / s, and s sum_p (v_2p - v_2p+1) cos^2
+    back: Any  # (R, 2 n) U Phi
+    squares_back: Any  # (S, n) s^2 u cos^2
+    X_bar: Any  # (shares, tiles, D, points) sum_p omega_p g_p / s
+
+
+class _Panel(NamedTuple):
+    """Frequencies: weights as of ``_gather``, derivatives g in phases, sums over points."""
+
+    omega: Any
+    a: Any
+    b: Any
+    d: Any
+    g: Any
+    of_c: Any
+    of_s: Any
+    of_squares: Any
+
+
+class _Block(NamedTuple):
+    """Arrays of a block of frequencies at the points of a tile."""
+
+    theta: Any
+    c: Any
+    s: Any
+    of_c: Any  # weighted cotangents of cosines, with many right-hand sides
+    of_s: Any
+    product: Any
+
+
+class _Sums(NamedTuple):
+    """Sums over a few hundred frequencies, in their own dtype."""
+
+    total: Any
+    X_bar: Any
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _workspace(frequencies, x, sides, found, many):
+    """``(panel, block, sums)``: memory of a thread."""
+    (_, D, points), R, width, dtype = x.shape, sides.W.shape[0], frequencies.width, x.dtype
+    block = 2 * BLOCK if many else BLOCK if D > LOOPS else GROUP
+    wave, lines = block if many else GROUP, found.back.shape[0]
+    panel = _Panel(
+        np.empty((D, width), dtype),
+        np.empty((R, width), dtype),
+        np.empty((R, width), dtype),
+        np.empty(width, dtype),
+        np.empty((width if found.X_bar.size else 0, points), dtype),
+        np.zeros((lines, width)),
+        np.zeros((lines, width)),
+        np.zeros((found.squares_back.shape[0], width)),
+    )
+    memory = _Block(
+        np.empty((block, points), dtype),
+        np.empty((wave, points), dtype),
+        np.empty((wave, points), dtype),
+        np.zeros((block, points), dtype),
+        np.zeros((block, points), dtype),
+        np.zeros((lines, block), dtype),
+    )
+    sums = _Sums(
+        np.zeros((found.total.shape[2], points), dtype),
+        np.empty((found.X_bar.shape[2], points), dtype),
+    )
+    return panel, memory, sums
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _by_products(at, here, U, panel, block, total):
+    """A block of frequencies from ``at`` on with many right-hand sides, without the squares."""
+    n, R = len(here), len(panel.a)
+    end, cosines, sines = at + n, block.c[:n], block.s[:n]
+    waves(here, cosines, sines)
+    if total.size:
+        _product(panel.a[:, at:end], cosines, total[:R], blas.N, blas.N)
+        _product(panel.b[:, at:end], sines, total[:R], blas.N, blas.N)
+    if panel.of_c.size:
+        _product(U, cosines, block.product[:, :n], blas.N, blas.T)
+        _move(block.product[:, :n], panel.of_c[:, at:end])
+        _product(U, sines, block.product[:, :n], blas.N, blas.T)
+        _move(block.product[:, :n], panel.of_s[:, at:end])
+    if panel.g.size:
+        _product(panel.a[:, at:end], U, block.of_s[:n], blas.T, blas.N)
+        _product(panel.b[:, at:end], U, block.of_c[:n], blas.T, blas.N)
+        _turned(block.of_s[:n], block.of_c[:n], cosines, sines, panel.g[at:end])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _by_loops(four, U, a, b, g, of_c, of_s, cosines, sines, total):
+    """The same for four frequencies and few right-hand sides, whose waves are there."""
+    if total.size:
+        _forward(a[:, four], b[:, four], cosines, sines, total)
+    if of_c.size:
+        _backward(U, cosines, sines, of_c[:, four], of_s[:, four])
+    if g.size:
+        _slopes(U, a[:, four], b[:, four], cosines, sines, g[four])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _of_squares(four, u, d, g, of_squares, cosines, sines, total, R):
+    """The part of the squares, u (S, points), of four frequencies: line R of ``total``."""
+    if len(total) > R and total.size:
+        _squares(d[four], cosines, total[R])
+    if of_squares.size:
+        _squares_back(u[0], cosines, of_squares[0, four])
+    if g.size and len(u):
+        _slopes_of_squares(u[0], d[four], cosines, sines, g[four])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _tile(x, U, u, panel, block, sums, total, phases, kept):
+    """A panel of frequencies at the points of a tile; sums of products are moved to ``total``."""
+    omega, a, b, d, g, of_c, of_s, of_squares = panel
+    theta, c, s, partial = block.theta, block.c, block.s, sums.total
+    width, most, many, R = len(d), len(theta), len(c) > GROUP, len(a)
+    for at in range(0, width, most):
+        end = min(width, at + most)
+        here = phases[at:end] if phases.size else theta[: end - at]
+        if not kept:
+            _phases(omega[:, at:end], x, here)
+        if many:
+            _by_products(at, here, U, panel, block, partial)
+        for p in range(at, end, GROUP):
+            four, wave = slice(p, p + GROUP), p - at if many else 0
+            cosines, sines = c[wave : wave + GROUP], s[wave : wave + GROUP]
+            if not many:
+                waves(here[p - at : p - at + GROUP], cosines, sines)
+                _by_loops(four, U, a, b, g, of_c, of_s, cosines, sines, partial)
+            _of_squares(four, u, d, g, of_squares, cosines, sines, partial, R)
+        if partial.size and (end == width or not many and end % BLOCK == 0):
+            _move(partial, total)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def sweep(start, stop, frequencies, x, sides, found, phases, kept):
+    """Shares start ... stop of the frequencies, drawn here, with all points.
 
     Parameters
     ----------
-    seed, indices, degrees : see ``frequencies.draw``
-    width : frequencies of a panel, a multiple of four that divides their number
-    x : (tiles, D, points), inputs in turns; D is a multiple of four
-    W : (R, 2 n), U : (tiles, R, points)
-        n frequencies; those of ``indices`` beyond them count 0. R of U and W are the same where
-        slopes are wanted.
-    v : (S, 2 n), u : (tiles, S, points)
-        The same for squares, S = 0 or 1.
-    scale : s, of features
-    total : (shares, tiles, R + S, points) float64
-        Overwritten with W Phi' / s and with s sum_p (v_2p - v_2p+1) cos^2, of each share of the
-        frequencies on its own.
-    back : (R, 2 n) float64
-        U Phi is added to it.
-    squares_back : (S, n) float64
-        s^2 u cos^2 is added to it.
-    X_bar : (shares, tiles, D, points) float64
-        Overwritten with sum_p omega_p g_p / s, of each share on its own.
+    frequencies, sides, found : fields of ``Frequencies``, ``Sides``, ``Found``
+        Numba takes a plain tuple faster than a record (1 us per argument).
+    x : (tiles, D, points)
+        Inputs in turns; D is a multiple of four.
     phases : (panels, tiles, width, points)
         Of all frequencies with all points: kept, or overwritten.
-    kept : whether they are there
+    kept : bool
+        Whether ``phases`` are there.
     """
-    shares, panels, (tiles, D, points), R = (
-        total.shape[0],
-        indices.size // width,
-        x.shape,
-        W.shape[0],
-    )
-    forward, backward, slopes = total.size > 0, back.size + squares_back.size > 0, X_bar.size > 0
-    squares, many, dtype = v.shape[0] > 0, max(R, U.shape[1]) >= MANY, x.dtype
-    block, lines = 2 * BLOCK if many else BLOCK if D > LOOPS else GROUP, back.shape[0]
-    omega, theta = np.empty((D, width), dtype), np.empty((block, points), dtype)
-    wave = block if many else GROUP
-    c, s = np.empty((wave, points), dtype), np.empty((wave, points), dtype)
-    A, B = np.zeros((block, points), dtype), np.zeros((block, points), dtype)
-    sums, contracted = (
-        np.zeros((total.shape[2], points), dtype),
-        np.empty((X_bar.shape[2], points), dtype),
-    )
-    a, b, d = np.empty((R, width), dtype), np.empty((R, width), dtype), np.empty(width, dtype)
-    g = np.empty((width if slopes else 0, points), dtype)
-    of_c, of_s, of_squares = (
-        np.zeros((lines, width)),
-        np.zeros((lines, width)),
-        np.zeros((squares_back.shape[0], width)),
-    )
-    product = np.zeros((lines, block), dtype)
+    frequencies, sides, found = Frequencies(*frequencies), Sides(*sides), Found(*found)
+    width, shares = frequencies.width, found.total.shape[0]
+    panels, slopes = frequencies.indices.size // width, found.X_bar.size > 0
+    many = max(sides.W.shape[0], sides.U.shape[1]) >= MANY
+    panel, block, sums = _workspace(frequencies, x, sides, found, many)
+    backward = found.back.size + found.squares_back.size > 0
+    no_phases, no_total = np.empty((0, 0), x.dtype), np.empty((0, 0))
     for share in range(start, stop):
-        total[share] = 0
-        X_bar[share] = 0
-        for panel in range(panels * share // shares, panels * (share + 1) // shares):
-            first = panel * width
+        found.total[share] = 0
+        found.X_bar[share] = 0
+        for number in range(panels * share // shares, panels * (share + 1) // shares):
+            first = number * width
             if not kept or slopes:
-                draw(0, width, seed, indices[first : first + width], degrees, omega)
-            _gather(W, v, scale, first, a, b, d)
-            for tile in range(tiles):
-                for at in range(0, width, block):
-                    end = min(width, at + block)
-                    here = phases[panel, tile][at:end] if phases.size else theta[: end - at]
-                    if not kept:
-                        _phases(omega[:, at:end], x[tile], here)
-                    if many:
-                        cosines, sines = c[: end - at], s[: end - at]
-                        waves(here, cosines, sines)
-                        if forward:
-                            _product(a[:, at:end], cosines, sums[:R], blas.N, blas.N)
-                            _product(b[:, at:end], sines, sums[:R], blas.N, blas.N)
-                        if back.size:
-                            _product(U[tile], cosines, product[:, : end - at], blas.N, blas.T)
-                            _move(product[:, : end - at], of_c[:, at:end])
-                            _product(U[tile], sines, product[:, : end - at], blas.N, blas.T)
-                            _move(product[:, : end - at], of_s[:, at:end])
-                        if slopes:
-                            _product(a[:, at:end], U[tile], A[: end - at], blas.T, blas.N)
-                            _product(b[:, at:end], U[tile], B[: end - at], blas.T, blas.N)
-                            _turned(A, B, cosines, sines, g[at:end])
-                    for p in range(at, end, GROUP):
-                        four, wave = slice(p, p + GROUP), p - at if many else 0
-                        cosines, sines = c[wave : wave + GROUP], s[wave : wave + GROUP]
-                        if not many:
-                            waves(here[p - at : p - at + GROUP], cosines, sines)
-                            if forward:
-                                _forward(a[:, four], b[:, four], cosines, sines, sums)
-                            if back.size:
-                                _backward(U[tile], cosines, sines, of_c[:, four], of_s[:, four])
-                            if slopes:
-                                _slopes(U[tile], a[:, four], b[:, four], cosines, sines, g[four])
-                        if forward and squares:
-                            _squares(d[four], cosines, sums[R])
-                        if squares_back.size:
-                            _squares_back(u[tile, 0], cosines, of_squares[0, four])
-                        if slopes and squares:
-                            _slopes_of_squares(u[tile, 0], d[four], cosines, sines, g[four])
-                    if forward and (end == width or not many and end % BLOCK == 0):
-                        _move(sums, total[share, tile])
+                indices = frequencies.indices[first : first + width]
+                draw(0, width, frequencies.seed, indices, frequencies.degrees, panel.omega)
+            _gather(sides.W, sides.v, sides.scale, first, panel.a, panel.b, panel.d)
+            for tile in range(x.shape[0]):
+                theta = phases[number, tile] if phases.size else no_phases
+                total = found.total[share, tile] if found.total.size else no_total
+                _tile(x[tile], sides.U[tile], sides.u[tile], panel, block, sums, total, theta, kept)
                 if slopes:
-                    _contract(omega, g, contracted)
-                    _move(contracted, X_bar[share, tile])
+                    _contract(panel.omega, panel.g, sums.X_bar)
+                    _move(sums.X_bar, found.X_bar[share, tile])
             if backward:
-                _scatter(of_c, of_s, of_squares, scale, first, back, squares_back)
+                bars = found.back, found.squares_back
+                _scatter(panel.of_c, panel.of_s, panel.of_squares, sides.scale, first, *bars)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def finish(start, stop, shares, out):
-    """out (N, D) = the sum of ``shares`` (shares, tiles, D or more, points), for some of the tiles."""
+    """out (N, D) = the sum of ``shares`` (shares, tiles, D or more, points), for some tiles."""
     points = shares.shape[3]
     sums = np.empty(points)
     for tile in range(start, stop):
