@@ -52,7 +52,7 @@ def test_a_map_of_inputs_is_in_the_file_and_checked(table, capsys):
         wrong = fitted.scale.to_json() | {"x_map": damaged}
         fitted.scale.to_json = lambda wrong=wrong: wrong
         fitted.save("damaged.npz")
-        with pytest.raises(fs.DataFileError, match="does not hold"):
+        with pytest.raises(fs.DataFileError, match="does not match this version"):
             fs.load_fitted("damaged.npz")
 
 
