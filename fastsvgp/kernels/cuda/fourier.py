@@ -239,7 +239,7 @@ def _part(a, *at):
 
 def _plan(kernel, X, n, count):
     """The ``_Plan`` for n frequencies and ``count`` right-hand sides."""
-    N, D, size, processors = *X.shape, X.dtype.itemsize, cuda_devices.multiprocessors()
+    (N, D), size, processors = X.shape, X.dtype.itemsize, cuda_devices.multiprocessors()
     tiled, step = D > DIMS[size], kernel.together
     groups = min(-(-N // POINTS[size]), GROUPS_EACH * processors)
     run = max(SUB, TILE // N // SUB * SUB) if tiled else n
