@@ -64,7 +64,7 @@ def variance_of(likelihood):
 
 
 def inducing_among(X, weights, most, rng):
-    """Return at most ``most`` k-means centres of the rows; all distinct rows if they suffice."""
+    """Return ``most`` k-means centres of the rows, or all distinct rows if there are no more."""
     distinct = unique_rows.distinct(X, weights)[0]
     if len(distinct) <= most:
         return distinct

@@ -78,7 +78,7 @@ def densities(model, scale, rows, T=1.0):
 
 
 def look_at(candidate, held, plan):
-    """Score a candidate; return a ``TargetLook``. ``ArithmeticError`` if the score is not finite."""
+    """Make a ``TargetLook``; raise ``ArithmeticError`` if the score is not finite."""
     model, y, weights = candidate.model, held.y, held.weights
     f = latent(model, candidate.scale.X(held.X))
     T = temperature_of(model, f, y, weights)

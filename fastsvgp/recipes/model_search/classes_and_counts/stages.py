@@ -25,7 +25,7 @@ class TargetStages(Race):
         return look_at(candidate, self.held, self._plan)
 
     def run(self):
-        """Run all stages: set ``best``, the best look, and ``first``, the look that it has to beat."""
+        """Run all stages; set ``best``, and ``first``, the look that ``best`` has to beat."""
         if self.held is None or self._plan.seconds < SHORT:
             return self._at_once()
         plain, inputs = self._better_inputs(self._make(Plain))
