@@ -78,7 +78,7 @@ def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, 
 
     monkeypatch.setattr(stages, "look_at", interrupted)
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]) == 130
-    assert "--resume goes the same way again" in capsys.readouterr().err
+    assert "--resume repeats the search up to here" in capsys.readouterr().err
     fs.load_fitted("out")
     plan = json.load(open("out/plan.json"))
     monkeypatch.setattr(stages, "look_at", look_at)
