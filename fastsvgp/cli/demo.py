@@ -1,4 +1,7 @@
-"""``fastsvgp demo``: one regression and one classification on real data that come with scikit-learn; nothing is downloaded."""
+"""``fastsvgp demo``: a regression and a classification on data sets that scikit-learn contains.
+
+Nothing is downloaded.
+"""
 
 import os
 import time
@@ -18,9 +21,7 @@ from .mpi import refuse_copies
 from .report.outputs import CHECKPOINT
 from .settings.resolve import resolve
 
-# of each: the loader in scikit-learn, a title, what the target is called, and arguments of
-# `fastsvgp fit`
-# ten classes: no scale
+# the ten labels are classes, not numbers
 DIGITS = [
     "--likelihood",
     "softmax",
@@ -31,16 +32,17 @@ DIGITS = [
     "--learning-rate",
     "0.05",
 ]
+# loader in scikit-learn, title, name of the target, arguments of `fastsvgp fit`
 PROBLEMS: tuple[tuple[str, str, str, list[str]], ...] = (
     ("load_diabetes", "diabetes progression", "progression", ["--seconds", "10"]),
     ("load_digits", "handwritten digits", "digit", DIGITS),
 )
-# that both compile if nothing is compiled yet, as counted with an empty cache and Numba 0.68
+# kernels that both compile with an empty cache, counted with Numba 0.68
 KERNELS = 210
 
 
 def run(args):
-    """Fit each data set, print the table, write to a folder with one sub-folder each."""
+    """Fit each data set, write one sub-folder per data set, and print the table."""
     refuse_copies("start one, without the launcher")
     started = time.perf_counter()
     rows = []
@@ -49,9 +51,9 @@ def run(args):
             name = loader.removeprefix("load_")
             folder = os.path.join(args.out, name)
             with suppress(FileNotFoundError):
-                # of an interrupted demo: half a minute's work
+                # of an interrupted demo, which takes half a minute only
                 os.unlink(os.path.join(folder, CHECKPOINT))
-            if args.steps:  # of a training, which is no search
+            if args.steps:  # the steps of a method, not of a search
                 options = [] if "--seconds" in options else options
                 options = [*options, "--steps", str(args.steps)]
             given = [*options, "--out", folder] + ["--quiet"] * args.quiet
@@ -79,7 +81,7 @@ def run(args):
 
 
 def load(loader, target, likelihood):
-    """A data set of scikit-learn as a split task."""
+    """Load a data set of scikit-learn and split it into a task."""
     try:
         import sklearn.datasets
     except ImportError as error:
@@ -108,7 +110,7 @@ def load(loader, target, likelihood):
 
 
 def summary(rows):
-    """One line per data set: the model beside the trivial predictor."""
+    """Format one line per metric: the model and the trivial predictor."""
     lines = [
         f"{'data set':<24}{'rows':>7}{'inputs':>8} "
         f" {'held-out metric':<20}{'model':>10}{'trivial':>10}"

@@ -1,4 +1,7 @@
-"""``fastsvgp fit`` without a method: the search of ``recipes`` chooses the model, by held-out rows of the training part."""
+"""``fastsvgp fit`` without a method: the search of ``recipes`` chooses the model.
+
+It holds out rows of the training part.
+"""
 
 import contextlib
 import json
@@ -24,17 +27,18 @@ from .report.results import facts_of
 from .settings.defaults import SECONDS
 
 INTERRUPTED = 130
-# options of a method
+# options of a method, which turn the search off
 OWN = (
-    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width", "patch_shape", "image_shape", "stride",
-    "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size",
-    "learning_rate", "natural_step", "e_steps", "m_steps", "jitter",
+    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width",
+    "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
+    "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
+    "natural_step", "e_steps", "m_steps", "jitter",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the command line says of a search; named as its options."""
+    """The settings of a search from the command line; fields are named as the options."""
 
     seconds: float
     seed: int
@@ -46,9 +50,9 @@ class Search:
 
 
 def search_of(args, task):
-    """The ``Search`` that the arguments ask for; None if they ask for a method, or the likelihood has no search."""
+    """Return the ``Search`` of the arguments; None if they choose a method or no search exists."""
     given = {name: getattr(args, name, None) for name in OWN}
-    # a flag that is not given is False, and --no-ard is a choice
+    # an absent flag is False, but False for ard means --no-ard
     own = next(
         (
             name
@@ -63,8 +67,8 @@ def search_of(args, task):
         if own is not None:
             option = f"--{own.replace('_', '-')}"
             raise UsageError(
-                f"--seconds: the time decides model and training, and {option} does, too; leave one"
-                " of the two out"
+                f"--seconds: the time decides model and training, and {option} does, too; leave out"
+                " one of the two"
             )
         if not possible:
             raise UsageError(
@@ -78,12 +82,12 @@ def search_of(args, task):
 
 
 def _has_all_classes(task):
-    """Whether the training rows hold every class."""
+    """Whether every class occurs in the training rows."""
     return task.classes is None or len(np.unique(task.y[~task.test])) == len(task.classes)
 
 
 def search_task(task, search, folder, title, origin=None):
-    """Search, save, evaluate, report, say: as ``fit_task``."""
+    """Search, save, evaluate and report, as ``fit_task``."""
     say = said.Lines(search.quiet)
     plan = _plan(folder) if search.resume else None
     with output_folder(folder):
@@ -91,9 +95,14 @@ def search_task(task, search, folder, title, origin=None):
         say(f"  method     the best model that {search.seconds:g} s find (--method chooses one)")
         rows, started = ~task.test, time.perf_counter()
         found = fs.recipes.search(
-            task.X[rows], task.y[rows], search.seconds, likelihood=task.likelihood, rng=search.seed, plan=plan,
+            task.X[rows],
+            task.y[rows],
+            search.seconds,
+            likelihood=task.likelihood,
+            rng=search.seed,
+            plan=plan,
             tell=lambda line: say(f"  search     {line}"),
-        )  # fmt: skip
+        )
         seconds = time.perf_counter() - started
         fitted = _fitted(task, found)
         path = os.path.join(folder, MODEL)
@@ -123,21 +132,21 @@ def _plan(folder):
             return json.load(file)
     except FileNotFoundError:
         raise UsageError(
-            f"--resume: {folder} holds no checkpoint and no {PLAN} to go on from; see --out"
+            f"--resume: {folder} holds no checkpoint and no {PLAN} to continue from; see --out"
         ) from None
     except ValueError as error:
         raise UsageError(f"--resume: {path} is damaged ({error}); search again") from None
 
 
 def _keep_or_drop_plan(folder, found):
-    """The plan of a search that was interrupted stays: what it decided is repeated, and then it goes on."""
+    """Write the plan of an interrupted search, for --resume; delete the plan of a completed one."""
     path = os.path.join(folder, PLAN)
     if found.interrupted:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(found.plan, file)
         print(
-            "interrupted: the best model so far is kept; the same command with --resume goes the"
-            " same way again, and on",
+            "interrupted: the best model so far is kept; the same command with --resume repeats the"
+            " search up to here and continues",
             file=sys.stderr,
         )
         return
@@ -147,10 +156,16 @@ def _keep_or_drop_plan(folder, found):
 
 def _fitted(task, found):
     return Fitted(
-        found.model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns,
-        Standardisation.from_json(found.scale.to_json()), jitter=DEFAULT_JITTER[found.model.inducing.dtype],
+        found.model,
+        task.likelihood,
+        task.classes,
+        task.input_names,
+        task.target_name,
+        task.columns,
+        Standardisation.from_json(found.scale.to_json()),
+        jitter=DEFAULT_JITTER[found.model.inducing.dtype],
         encoding=task.encoding,
-    )  # fmt: skip
+    )
 
 
 def _kept(path):

@@ -1,15 +1,14 @@
-"""A good start: data standardised, a model in these units, and the arguments with which ``fit`` trains it.
+"""A good start: standardised data, an initial model in these units, and the arguments of ``fit``.
 
 ``start = fs.recipes.regression(X, y)`` chooses lengthscales, noise, inducing inputs, a posterior
-and how it is trained;
-``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains it,
-and ``start.scale.back`` takes predictions to the units of y. The command line and the estimators of
-``fastsvgp.sklearn`` start so: ``begin`` here, ``training`` and ``train`` of ``routine`` are their
-one recipe.
+and its training.
+``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains the
+model, and ``start.scale.back`` converts predictions to the units of y. The command line and the
+estimators of ``fastsvgp.sklearn`` use the same recipe: ``begin`` here, ``training`` and ``train``
+of ``routine``.
 
-What a start depends on is the rows with their weights: a row that comes twice, and one of weight 2,
-are the same, up to rounding. Only where there are more than ``relevance.ROWS`` rows, some of which
-are drawn, do they count as the rows that they are.
+A repeated row and a row of weight 2 give the same start, up to rounding. With more than
+``relevance.ROWS`` rows they do not, because a sample of rows is drawn regardless of weights.
 """
 
 from .model_search.search_models import Found as Found, search as search

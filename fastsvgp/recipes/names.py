@@ -1,4 +1,4 @@
-"""The names that settings of a start may have, and what each stands for there."""
+"""The names that the settings of a start accept, and what each stands for."""
 
 from types import ModuleType
 from typing import Any
@@ -33,19 +33,26 @@ REGRESSION: dict[str, type[Likelihood]] = _classes(likelihoods, names.REGRESSION
 BINARY: dict[str, type[Likelihood]] = _classes(likelihoods, names.BINARY)
 MULTICLASS: dict[str, type[Likelihood]] = _classes(likelihoods, names.MULTICLASS)
 POSTERIORS = {
-    "whitened": Whitened, "marginal": Marginal, "likelihood_form": LikelihoodForm, "relaxed": Relaxed,
-    "inverse_free_whitened": InverseFreeWhitened, "absorbed_dual_sites": AbsorbedDualSites, "dual_sites": DualSites,
-    "whitened_orthogonal": WhitenedOrthogonal, "orthogonal": Orthogonal, "decoupled": Decoupled,
+    "whitened": Whitened,
+    "marginal": Marginal,
+    "likelihood_form": LikelihoodForm,
+    "relaxed": Relaxed,
+    "inverse_free_whitened": InverseFreeWhitened,
+    "absorbed_dual_sites": AbsorbedDualSites,
+    "dual_sites": DualSites,
+    "whitened_orthogonal": WhitenedOrthogonal,
+    "orthogonal": Orthogonal,
+    "decoupled": Decoupled,
     "decoupled_weights": DecoupledWeights,
-}  # fmt: skip
+}
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 
-NOISE = 0.1  # variance at the start, of targets with variance 1
+NOISE = 0.1  # initial noise variance of targets with variance 1
 
 
 def named(setting, value, table, record=None, more=()):
-    """What a name in a setting stands for, or a record as it is; ``ValueError`` lists the names there are."""
+    """Look up a name in ``table``; return a ``record`` as it is. ``ValueError`` lists the names."""
     if record is not None and isinstance(value, record):
         return value
     if not isinstance(value, str) or value not in table:
@@ -56,10 +63,10 @@ def named(setting, value, table, record=None, more=()):
 
 
 def likelihood_of(name, y=None, num_classes=None, weights=None):
-    """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
+    """Make the initial likelihood of this name, for targets of variance 1 or the counts ``y``."""
     kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
     if kind is Poisson:
-        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 is then the mean rate
+        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 gives the mean rate
         return Poisson(exposure=rate if rate > 0 else 1.0)
     if name in MULTICLASS:
         return kind(num_classes=num_classes)
@@ -72,7 +79,9 @@ def likelihood_of(name, y=None, num_classes=None, weights=None):
 
 
 def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
-    """A posterior to start from: at the prior, or with pseudo-observations that each stand for an equal share of the data.
+    """Make the initial posterior: at the prior, or with equally precise pseudo-observations.
+
+    The pseudo-observations of M inducing inputs have the noise variance ``NOISE * M / num_data``.
 
     kind : class of the posterior; outputs : int or None; num_data : float
     """
@@ -81,7 +90,7 @@ def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
     M, dtype = len(inducing), inducing.dtype
     mean, eye = np.zeros((M,) if outputs is None else (outputs, M), dtype), np.eye(M, dtype=dtype)
     if kind is InverseFreeWhitened:
-        # ``fit`` begins with the inverse
+        # ``fit`` computes the inverse first
         return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)
     variance = np.full(M, NOISE * M / num_data, dtype)
     return (

@@ -1,9 +1,10 @@
-"""Lengthscales to start from that know the targets: an exact Gaussian process on some rows says which inputs matter.
+"""Initial lengthscales by relevance: an exact Gaussian process on some rows ranks the inputs.
 
-From equal lengthscales a sparse model of 32 inputs, of which 4 matter, ends where some of these are
-noise, and more epochs leave it there. From the covariance that the exact process finds as it
-stands, data whose inputs all matter train worse than from equal ones: it is that of many more
-points than there are inducing inputs. So the relevances are taken from it, and no more.
+From equal lengthscales, a sparse model of 32 inputs of which 4 matter converges to an optimum that
+treats some of the 4 as noise, and more epochs do not help. The lengthscales of the exact process
+themselves are a worse start than equal ones if all inputs matter, because they suit many more
+points than there are inducing inputs. Only the relevances are therefore taken from the exact
+process.
 """
 
 import numpy as np
@@ -11,42 +12,43 @@ import numpy as np
 from ..collapsed.sgpr import SGPR
 from ..train import fit
 
-# of the exact process; where there are no more, all of them may be inducing inputs, and this would
-# be for nothing
+# rows of the exact process; up to this number all rows can be inducing inputs, and relevances would
+# gain nothing
 ROWS = 1000
 ITERATIONS = 25
 NOISE = 0.1
-FEW = 0.5  # of the inputs; where more of them matter, equal lengthscales are the better start
+FEW = 0.5  # part of the inputs; if more of them matter, equal lengthscales are the better start
 
 
 def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
-    """Lengthscales by relevance.
+    """Compute lengthscales from relevances.
 
     Parameters
     ----------
     kind : class of a covariance with lengthscales
     start : (D,) array
-        ``median_lengthscales`` of X: sqrt(D) times the distance m_d of a typical pair in each
-        column.
+        ``median_lengthscales`` of X: sqrt(D) times the typical distance m_d of a pair of rows in
+        each column.
     X : (N, D) array
         Standardised.
     Y : (N,) or (N, P) array
-        Numbers: see ``as_numbers``.
+        Real-valued: see ``as_numbers``.
     weights : (N,) array, optional
     rng : Generator
 
     Returns
     -------
     (D,) array
-        In the dtype of ``start``. The exact process finds lengthscales l; the relevance of an input
-        is r_d = m_d / l_d. Of the squared scaled distance of a typical pair, which is one, each
-        input gets the part r_d / sum(r): m_d sqrt(sum(r) / r_d) is its lengthscale. Where sum(r)^2
-        / sum(r^2), the number of inputs that matter, is above ``FEW`` of them, it is ``start``.
+        In the dtype of ``start``. With the lengthscales l of the exact process, the relevance of an
+        input is r_d = m_d / l_d. The squared scaled distance of a typical pair is one; each input
+        gets the part r_d / sum(r) of it, so its lengthscale is m_d sqrt(sum(r) / r_d). If the
+        effective number of relevant inputs, sum(r)^2 / sum(r^2), exceeds the part ``FEW`` of the
+        inputs that vary, the result is ``start``.
 
     Raises
     ------
     KeyboardInterrupt
-        ``fit`` takes Ctrl-C for the end of a training; here it is the end of all.
+        On Ctrl-C, which only ends the training in ``fit``.
 
     Notes
     -----
@@ -78,7 +80,7 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
 
 
 def as_numbers(likelihood, Y):
-    """Targets of a likelihood as numbers that a Gaussian process may be fitted to: of classes 0 and 1, of counts logarithms."""
+    """Convert targets to real values: classes to 0 and 1, counts to log(1 + count)."""
     if likelihood.num_latent is not None:
         return np.eye(likelihood.num_latent)[np.asarray(Y, np.intp)]
     Y = np.asarray(Y, np.float64)

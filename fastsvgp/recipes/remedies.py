@@ -1,12 +1,12 @@
-"""Advice after a training that found nothing: it depends on how the training ended, and on the model and data."""
+"""Advice after a training that found nothing, by how it ended, the model and the data."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-ALL = 1500  # rows up to which all of them may be inducing inputs
-MANY = 10  # inputs, of which some may be noise
-LEAST = 1e-3  # nats a row: a gain of the bound over a tenth of a training that is worth more of it
+ALL = 1500  # rows up to which all of them can be inducing inputs
+MANY = 10  # inputs from which fewer are advised
+LEAST = 1e-3  # nats per row: gain over a tenth of the training that justifies more steps
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Outcome:
     solver : str
         "lbfgs", "adam" or "natural".
     ended : str
-        As ``how_it_ended`` says.
+        Result of ``how_it_ended``.
     collapses : bool
-        Whether there is a collapsed bound: Gaussian noise, one layer.
+        Whether a collapsed bound exists: Gaussian noise, one layer.
     rows, inputs : int
     inducing : int or None
-        Of all sets; None where they are no rows.
+        Of all sets; None if inducing inputs are not rows.
     """
 
     solver: str
@@ -35,9 +35,10 @@ class Outcome:
 
 
 def how_it_ended(solver, reason, values, rows):
-    """ "converged", "level" (the bound of minibatches, or a score, no longer rises) or "short".
+    """Return "converged", "level" (minibatch bound or score no longer rises) or "short".
 
-    reason : of ``FitInfo``, "patience" where held-out rows ended the training; values : (steps,) array, the bound at each step
+    reason : of ``FitInfo``; "patience" if held-out rows ended the training
+    values : (steps,) array, the bound at each step
     """
     if reason == "interrupted" or (solver == "lbfgs" and reason == "steps"):
         return "short"
@@ -54,11 +55,11 @@ def how_it_ended(solver, reason, values, rows):
 
 
 def remedies(outcome, words):
-    """One line: why, and what to try.
+    """Return one line: why the training found nothing, and what to try.
 
     words : dict
-        How a door says "longer", "minibatches", "all", "exact", "more", "fewer" and "covariance";
-        ``{rows}`` and ``{more}`` in them are numbers of inducing inputs.
+        The interface's phrases for "longer", "minibatches", "all", "exact", "more", "fewer" and
+        "covariance"; ``{rows}`` and ``{more}`` in a phrase are numbers of inducing inputs.
     """
     why = {
         "short": "the training was short",

@@ -1,4 +1,4 @@
-"""Trains a model to its end: the arguments of ``fit``, when L-BFGS stops, and the model to predict with."""
+"""Training of a start: arguments of ``fit``, early stopping of L-BFGS, the final model."""
 
 import math
 import numbers
@@ -23,30 +23,30 @@ from ..weight_space.qsgp import QSGP
 from .second_try import found_nothing, second_try
 
 NATURAL_STEP = 0.1
-RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
-SHARE = 5  # of a short training the ramp is this part
-# relaxed posteriors: inducing inputs rest for so many steps, or for one in so many of a short
-# training,
+RAMP = 100  # steps until the natural step size is reached if the likelihood is not Gaussian
+SHARE = 5  # in a short training the ramp is at most 1 / SHARE of the steps
+# relaxed posteriors: inducing inputs stay fixed for the first 1000 steps, or for a tenth of a
+# shorter training
 REST = 1000, 10
-GENTLE = 0.2  # and then move by this part of the learning rate
+GENTLE = 0.2  # and then have this part of the learning rate
 PATIENCE = 10  # iterations of L-BFGS
-GAIN = 1e-4  # in nats a row, the least in so many iterations
+GAIN = 1e-4  # nats per row: smallest gain over PATIENCE iterations that continues
 
 
 def training(
-    solver, likelihood, kind, *, steps, batch_size, learning_rate, natural_step_size, jitter, seed, at_rows=False,
-    optimiser=None, inducing=("inducing",),
+    solver, likelihood, kind, *, steps, batch_size, learning_rate, natural_step_size, jitter, seed,
+    at_rows=False, optimiser=None, inducing=("inducing",),
 ):  # fmt: skip
-    """The arguments of ``fs.fit`` for a solver: "lbfgs", "adam" or "natural".
+    """Return the arguments of ``fs.fit`` for a solver: "lbfgs", "adam" or "natural".
 
     kind : class of the posterior
     at_rows : bool
-        The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for
-        the jitter, then needs no gradient in them, and they stay.
+        Whether the inducing inputs are all distinct rows. The collapsed bound is then that of an
+        exact GP, except for the jitter, and "lbfgs" keeps the inducing inputs fixed.
     optimiser : Optimiser, optional
-        In place of Adam.
+        Replaces Adam.
     inducing : sequence of str
-        Where the inducing inputs of the model are.
+        Paths of the inducing inputs in the model.
     """
     given = {} if jitter is None else {"jitter": jitter}
     if solver == "lbfgs":
@@ -66,13 +66,13 @@ def training(
 
 
 def seed_of(rng):
-    """The seed of a start and of its training: a number as it is."""
+    """Return the seed of a start and of its training: an integer as it is, else drawn."""
     number = isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0
     return int(rng) if number else int(check.generator(rng).integers(2**62))
 
 
 def checked_natural_step(size):
-    """A natural step size: a number in (0, 1], a schedule, or "auto", which is ``NATURAL_STEP``."""
+    """Check a natural step size: a number in (0, 1], a schedule, or "auto" (``NATURAL_STEP``)."""
     if isinstance(size, str) and size == "auto":
         return NATURAL_STEP
     if isinstance(size, str):
@@ -90,40 +90,40 @@ def checked_natural_step(size):
 
 
 def natural_schedule(likelihood, size, ramp=RAMP):
-    """Gaussian noise bears the full step at once; elsewhere the first ones, far from the optimum, are kept small."""
+    """Return ``size`` for Gaussian noise, else a ramp: far from the optimum steps must be small."""
     if isinstance(likelihood, Gaussian) or not isinstance(size, numbers.Real):
         return size
     return log_linear(min(1e-3, size), size, ramp)
 
 
 def steps_of(solver, max_iter, rows, batch_size):
-    """How many steps these epochs are, as ``fit`` counts them; of L-BFGS iterations are steps."""
+    """Convert epochs to the steps that ``fit`` counts; for L-BFGS a step is an iteration."""
     return max_iter if solver == "lbfgs" else math.ceil(max_iter * rows / min(batch_size, rows))
 
 
 def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, held=None):
-    """Train a model, from where ``recipes.begin`` starts it.
+    """Train a model from ``recipes.begin``.
 
     Parameters
     ----------
     model, X, Y
         As of ``fit``.
     settings : dict
-        The other arguments of ``fit``: those of ``training``, and more.
+        The other arguments of ``fit``: those from ``training``, and more.
     show : function ``(step, value, info)``
         Called after each step.
     patience, tolerance : int, float
         L-BFGS ends once ``patience`` iterations have raised the bound by less than ``tolerance``
-        nats a row. With ``held`` every training ends once the score has not risen by ``tolerance``
-        for ``patience`` epochs or iterations.
+        nats per row. With ``held`` every training ends once the score has not risen by
+        ``tolerance`` for ``patience`` epochs or iterations.
     held : (X, Y, weights), optional
-        Rows held out, weights or None. Their mean log density is the score, and the best model is
-        kept.
+        Held-out rows; the weights can be None. Their mean log density is the score, and the model
+        with the best score is returned.
 
     Returns
     -------
     model, info, score
-        The first two as of ``fit``; the best score, or None.
+        The first two as from ``fit``; the best score, or None.
     """
     jitter, weights = settings.get("jitter"), settings.get("weights")
 
@@ -132,7 +132,7 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
         density = predict_log_density(model, *held[:2], jitter=amount)
         return float(np.average(density.astype(np.float64), weights=held[2]))
 
-    if not free_paths(model, settings.get("fixed", ())):  # a kernel of fixed numbers, at all rows
+    if not free_paths(model, settings.get("fixed", ())):  # every parameter is fixed
         return model, FitInfo(np.empty(0), math.nan, np.empty((0, 2)), 0, 0.0, "converged", 0), None
     if isinstance(model, SGPR | OrthogonalSGPR):
         size = len(X) if weights is None else float(weights.sum())
@@ -156,7 +156,7 @@ def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, hel
 
 
 def _is_nothing(model, info, X, Y, weights):
-    """Whether a training of a collapsed bound that went to its end found nothing."""
+    """Whether a completed training of a collapsed bound found nothing."""
     if type(model) is not SGPR or info.interrupted or not len(info.values):
         return False
     return found_nothing(model, info.values[-1], X, Y, weights)
@@ -167,11 +167,11 @@ def _ends_higher(one, other):
 
 
 class Settled:
-    """A callback of L-BFGS that ends it: by a score, else once ``patience`` iterations have gained less than the tolerance.
+    """Early stopping of L-BFGS: by a score, or once ``patience`` iterations gain too little.
 
-    The bound is exact, so its gain says when the training is done. L-BFGS-B alone goes on far
-    longer: on energy (692 rows) for 89 iterations, of which the last 40 raise the bound by 0.05
-    nats and the held-out NLPD by nothing.
+    The bound is exact, so its gain shows when training is done. L-BFGS-B itself stops far later: on
+    energy (692 rows) after 89 iterations. The last 40 of these raise the bound by 0.05 nats and do
+    not change the held-out NLPD.
     """
 
     def __init__(self, show, size, patience=PATIENCE, tolerance=GAIN, score=None):
@@ -206,16 +206,16 @@ class Settled:
 
 
 def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
-    """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
+    """Return ``(model, jitter)`` to predict with, from a model that ``fit`` returned.
 
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if
-    given. The jitter is the given one (or the default), or the smallest of 10, 100 and 1000 times
-    that with which Kuu factorises: training may end where it takes more. After 0 come the multiples
-    of the default. With a ``group`` all of its ranks are in this call.
+    A model of a collapsed bound becomes the optimal SVGP. Its posterior is converted to the class
+    ``posterior`` if that is given. The jitter is ``jitter`` (or the default); if Kuu does not
+    factorise with it, the smallest sufficient of 10, 100 and 1000 times as much. If ``jitter`` is
+    0, these are multiples of the default. With a ``group`` all of its ranks must call ``finished``.
     """
     amount = check.jitter_amount(jitter, X.dtype)
     if isinstance(model, QSGP):
-        return model, amount  # nothing is factorised
+        return model, amount  # has no Kuu to factorise
     ranks = {} if group is None else {"group": group}
     for tried in (
         amount,

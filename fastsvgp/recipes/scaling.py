@@ -9,19 +9,19 @@ from .. import check
 from ..check import weights as weighing
 from ..errors import BadEntry
 
-LARGEST = 1e150  # of a value: its square is still a number
+LARGEST = 1e150  # value whose square is still finite
 
 
 @dataclass
 class Scale:
-    """Affine scaling by mean and standard deviation; a column that never varies keeps scale 1.
+    """Affine scaling by mean and standard deviation; a constant column keeps scale 1.
 
     Attributes
     ----------
     x_mean, x_scale : (D,) arrays
     y_mean, y_scale : float, or (P,) arrays for P targets
     x_map : tuple of None or Monotone, optional
-        Of each column; a column with a map is not scaled.
+        One per column; a column with a map is not scaled.
     """
 
     x_mean: np.ndarray
@@ -32,7 +32,10 @@ class Scale:
 
     @classmethod
     def of(cls, X, y, scale_target, shared=False, weights=None):
-        """Of training rows X (N, D), y (N,) or (N, P) and weights (N,); ``shared``: one mean and one scale for all columns."""
+        """Fit to training rows X (N, D), y (N,) or (N, P) and weights (N,).
+
+        ``shared``: one mean and one scale for all columns of X.
+        """
         x_mean, x_scale = _moments(X, weights)
         if shared:
             x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
@@ -48,19 +51,19 @@ class Scale:
         )
 
     def ranked(self, X, weights=None):
-        """The same with a ``Monotone`` map for each column of X (N, D) that has three values or more."""
+        """Add a ``Monotone`` map per column of X (N, D) that has at least three distinct values."""
         columns = (np.asarray(column, np.float64) for column in X.T)
         return replace(self, x_map=tuple(Monotone.of(column, weights) for column in columns))
 
     def X(self, X):
-        """Inputs (N, D) as the model wants them, in their dtype."""
+        """Convert inputs (N, D) to the units of the model, in their dtype."""
         result = (X - self.x_mean) / self.x_scale
         for d, column in self._mapped():
             result[:, d] = np.interp(X[:, d], column.knots, column.values)
         return _in_dtype_of(X, result)
 
     def X_back(self, X):
-        """Inputs of the model in the units of the data."""
+        """Convert inputs of the model to the units of the data."""
         result = X * self.x_scale + self.x_mean
         for d, column in self._mapped():
             result[:, d] = np.interp(X[:, d], column.values, column.knots)
@@ -70,11 +73,11 @@ class Scale:
         return [(d, column) for d, column in enumerate(self.x_map or ()) if column is not None]
 
     def y(self, y):
-        """Targets (N,) or (N, P) as the model wants them, in their dtype."""
+        """Convert targets (N,) or (N, P) to the units of the model, in their dtype."""
         return _in_dtype_of(y, (y - self.y_mean) / self.y_scale)
 
     def back(self, mean, var=None):
-        """A mean of y in the units of the data; with its variance, both: (N,) or (N, P)."""
+        """Convert a mean, and a variance if given, (N,) or (N, P), to the units of y."""
         mean = _in_dtype_of(mean, mean * self.y_scale + self.y_mean)
         return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
 
@@ -101,7 +104,7 @@ class Scale:
         return cls(**given)
 
 
-KNOTS = 513  # quantiles of a column, from the least value to the largest
+KNOTS = 513  # quantiles of a column, from its smallest value to its largest
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,10 @@ class Monotone:
 
     @classmethod
     def of(cls, column, weights=None):
-        """Normal quantiles of mid-ranks, of mean 0 and variance 1 over the rows; None where a column has two values or fewer."""
+        """Map to normal quantiles of mid-ranks, with mean 0 and variance 1 over the rows.
+
+        None if the column has at most two distinct values.
+        """
         from scipy.special import ndtri
 
         knots, counts = _counted(column, weights)
@@ -131,7 +137,7 @@ class Monotone:
         else:
             at = np.arange(len(knots))
         ranks = (upto - 0.5 * counts)[at] / total
-        # a heavy first or last value says nothing of a tail
+        # the weight of the first or last value carries no information about a tail
         ranks = ranks.clip(0.5 / total, 1 - 0.5 / total)
         knots, values = knots[at], ndtri(ranks)
         mean, spread = _moments(np.interp(column, knots, values), weights)
@@ -146,14 +152,17 @@ class Monotone:
 
 
 def _counted(column, weights):
-    """Distinct values of a column, increasing, and the weight of each."""
+    """Return the distinct values of a column, increasing, and the weight of each."""
     values, inverse = np.unique(column, return_inverse=True)
     return values, np.bincount(inverse, weights).astype(np.float64)
 
 
 @dataclass
 class ClassScale(Scale):
-    """That of a classification: ``y`` makes codes 0, 1, ... of labels, and ``back`` labels of codes. classes : (C,) sorted."""
+    """``Scale`` of a classification: ``y`` converts labels to codes 0, 1, ...; ``back`` inverts it.
+
+    classes : (C,) sorted labels
+    """
 
     classes: Any = None
 
@@ -172,7 +181,7 @@ class ClassScale(Scale):
 
 
 def _moments(values, weights):
-    """Mean and standard deviation of columns, in float64."""
+    """Return mean and standard deviation of columns, in float64."""
     if weights is None:
         return values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
     mean = np.average(values, axis=0, weights=weights)
@@ -180,21 +189,21 @@ def _moments(values, weights):
 
 
 def constant(scale, values):
-    """Which columns never vary, but for rounding, by their standard deviations or ranges."""
+    """Find columns that are constant up to rounding, from standard deviations or ranges."""
     return scale <= 1e-12 * np.abs(values).max(axis=0)
 
 
 def _in_dtype_of(value, result):
-    """``result`` in the dtype of a value in float32, else as it is."""
+    """Cast ``result`` to float32 if ``value`` is float32."""
     return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result
 
 
 def usable_rows(X, y, weights, labels=False):
-    """The rows of positive weight, checked: X, y, and weights or None. Nobody looks at the others."""
+    """Check and return the rows of positive weight: X, y, and weights or None."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
             raise TypeError(
-                f"`{name}` is on a device; start from arrays on the host, and take the model there:"
+                f"`{name}` is on a device; start from arrays on the host, then move the model with"
                 " fs.to_device"
             )
     X, y = check.inputs("X", X, values=False), y if labels else check.as_array("y", y)
@@ -221,7 +230,7 @@ def usable_rows(X, y, weights, labels=False):
 
 
 def _checked_rows(X, y, labels):
-    """X and y in the dtype of X, finite and small enough to be squared."""
+    """Return X and y in the dtype of X; check that values are finite and can be squared."""
     check.finite("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
     if not labels:

@@ -1,4 +1,4 @@
-"""The choices of a start, and ``begin``, which makes them."""
+"""Starts: their settings, and ``begin``, which makes the initial model."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -45,30 +45,31 @@ from .solvers import COLLAPSED, solver_for
 log = logging.getLogger("fastsvgp")
 
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
-# where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
+# if all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 JITTER = 1e-7
 
-OWN = "inducing", "covariance"  # options that may be given by their place
+OWN = "inducing", "covariance"  # options that can be passed by position
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
 Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
-    "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str, "max_iter": int, "batch_size": int,
-    "learning_rate": float, "natural_step_size": str | Size, "jitter": float | None,
+    "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
+    "max_iter": int, "batch_size": int, "learning_rate": float, "natural_step_size": str | Size,
+    "jitter": float | None,
 }, total=False)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where to start.
+    """Initial model, scaling and training arguments.
 
     Attributes
     ----------
     model : SVGP, SGPR or OrthogonalSGPR
-        In standardised units. Of a trained SGPR ``fs.optimal_svgp`` makes an SVGP to predict with.
+        In standardised units. ``fs.optimal_svgp`` converts a trained SGPR to an SVGP that predicts.
     fit : dict
-        The arguments of ``fs.fit`` beside model and data.
+        The arguments of ``fs.fit`` other than model and data.
     scale : Scale
-        ``scale.X(X)`` and ``scale.y(y)`` are what the model wants; ``scale.back(mean, var)`` is in
-        the units of y.
+        ``scale.X(X)`` and ``scale.y(y)`` convert data to the units of the model;
+        ``scale.back(mean, var)`` converts predictions to the units of y.
     """
 
     model: Any
@@ -77,11 +78,12 @@ class Start:
 
 
 def regression(
-    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256,
+    covariance: str | Covariance = "matern32", *,
     likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
     weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
 ) -> Start:  # fmt: skip
-    """A start for real-valued targets, or for counts.
+    """Make a start for real-valued targets or counts.
 
     Parameters
     ----------
@@ -89,30 +91,29 @@ def regression(
     y : (N,) or (N, P) array
         P targets share covariance, noise and inducing inputs.
     inducing : int, pair of int, or (M, D) array
-        How many inducing inputs; a pair for posteriors of two sets, for which a number stands for
-        two sets of that many. At most the distinct rows, which then are the inducing inputs. An
-        array is in the units of X.
+        Number of inducing inputs. Posteriors with two sets take a pair, or one number for both
+        sets. If the number reaches that of the distinct rows, all of these are the inducing inputs.
+        An array is in the units of X.
     covariance : str or Covariance
-        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances
-        in the data; with more than 1000 rows, and few inputs that matter, of their relevance too. A
-        record is taken as it is, in standardised units.
+        "rbf", "matern12", "matern32" or "matern52": with variance 1 and lengthscales from the
+        distances in the data; with more than 1000 rows and few relevant inputs, also from
+        relevances. A record is used as it is, in standardised units.
     likelihood : str or Likelihood
         "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A
         record is in standardised units.
     normalize_X, normalize_y : bool
         Whether to standardise.
     weights : (N,) array, optional
-        Of the rows, zero or positive: a row of weight 2 counts as two equal ones, and one of weight
-        0 not at all.
+        Non-negative weight of each row: weight 2 counts as two equal rows, weight 0 drops the row.
     rng : None, int or Generator
     **choices
-        ``posterior``: "whitened" and others, as ``recipes.POSTERIORS`` lists them. ``mean``: None,
-        "constant", "linear", or a record. ``ard``: a lengthscale for each column, or one for all.
-        ``chosen``: how the inducing inputs are, "kmeans", "greedy" (greedy variance) or "random".
-        ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient steps of the
-        posterior, Adam for all else), or "auto". ``max_iter``: epochs, or iterations of L-BFGS.
-        ``batch_size``, ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto"),
-        ``jitter``.
+        ``posterior``: "whitened" or another name in ``recipes.POSTERIORS``. ``mean``: None,
+        "constant", "linear", or a record. ``ard``: one lengthscale per column, or one for all.
+        ``chosen``: how inducing inputs are chosen, "kmeans", "greedy" (greedy variance) or
+        "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
+        steps of the posterior, Adam for the rest), or "auto". ``max_iter``: epochs, or iterations
+        of L-BFGS. ``batch_size``, ``learning_rate``, ``natural_step_size`` (a number, a schedule,
+        or "auto"), ``jitter``.
 
     Returns
     -------
@@ -121,13 +122,13 @@ def regression(
     Raises
     ------
     ValueError, TypeError
-        Unknown names, which are listed with those there are; NaN, infinity, or values too large to
-        be squared; a solver that does not go with the likelihood or posterior.
+        Unknown names (the message lists the known ones); NaN, infinity, or values too large to be
+        squared; a solver that does not support the likelihood or posterior.
 
     Notes
     -----
-    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``. Relevances take an exact
-    Gaussian process on 1000 rows: 25 iterations of L-BFGS, some seconds.
+    O(N D), and the choice of inducing inputs: see ``kmeans_inducing``. Relevances cost 25
+    iterations of L-BFGS on an exact Gaussian process with 1000 rows, a few seconds.
 
     Examples
     --------
@@ -151,17 +152,18 @@ def regression(
 
 
 def classification(
-    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
-    likelihood: str | Likelihood = "auto", normalize_X: bool = True, weights: ArrayLike | None = None, rng: Seed = None,
-    **choices: Unpack[Choices],
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256,
+    covariance: str | Covariance = "matern32", *,
+    likelihood: str | Likelihood = "auto", normalize_X: bool = True,
+    weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
 ) -> Start:  # fmt: skip
-    """A start for classes.
+    """Make a start for classes.
 
     Parameters
     ----------
     X : (N, D) array
     y : (N,) array
-        Labels, at least two different ones.
+        Labels of at least two classes.
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
         the first for two classes, and "softmax" for more.
@@ -171,13 +173,13 @@ def classification(
     Returns
     -------
     Start
-        ``scale.y`` makes codes of labels, ``scale.back`` labels of codes; ``scale.classes`` are the
-        labels.
+        ``scale.y`` converts labels to codes, ``scale.back`` codes to labels; ``scale.classes`` are
+        the labels.
 
     Raises
     ------
     ValueError, TypeError
-        As ``regression``; and one class alone.
+        As ``regression``; or ``y`` has one class only.
 
     Examples
     --------
@@ -216,8 +218,9 @@ def classification(
 
 
 def _start(
-    X, y, w, weights, scale, likelihood, inducing, covariance, rng, *, posterior="whitened", solver="auto", max_iter=100,
-    batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None, **choices,
+    X, y, w, weights, scale, likelihood, inducing, covariance, rng, *, posterior="whitened",
+    solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
+    jitter=None, **choices,
 ):  # fmt: skip
     seed, kind = seed_of(rng), named("posterior", posterior, POSTERIORS)
     solver, natural_step_size = (
@@ -227,27 +230,28 @@ def _start(
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
     model, at_rows, jitter = begin(
-        scale.X(X), scale.y(y), likelihood, inducing, covariance, kind=kind, solver=solver, jitter=jitter, weights=w, seed=seed,
-        **choices,
+        scale.X(X), scale.y(y), likelihood, inducing, covariance, kind=kind, solver=solver,
+        jitter=jitter, weights=w, seed=seed, **choices,
     )  # fmt: skip
     fit = training(
-        solver, likelihood, kind, steps=steps_of(solver, max_iter, len(X), batch_size), batch_size=batch_size,
-        learning_rate=learning_rate, natural_step_size=natural_step_size, jitter=jitter, seed=seed, at_rows=at_rows,
+        solver, likelihood, kind, steps=steps_of(solver, max_iter, len(X), batch_size),
+        batch_size=batch_size, learning_rate=learning_rate, natural_step_size=natural_step_size,
+        jitter=jitter, seed=seed, at_rows=at_rows,
     )  # fmt: skip
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 
 def begin(
-    X, Y, likelihood, inducing, covariance, *, kind=Whitened, solver, mean=None, ard=True, chosen="kmeans", jitter=None,
-    weights=None, seed, group=None, informed=True,
+    X, Y, likelihood, inducing, covariance, *, kind=Whitened, solver, mean=None, ard=True,
+    chosen="kmeans", jitter=None, weights=None, seed, group=None, informed=True,
 ):  # fmt: skip
-    """The model to start from, on standardised data.
+    """Make the initial model for standardised data.
 
     Parameters
     ----------
     X : (N, D) array
     Y : (N,) or (N, P) array
-        Standardised, counts, or codes of classes.
+        Standardised targets, counts, or codes of classes.
     likelihood : Likelihood
     inducing : int, pair of int, (M, D) array or InducingPair
     covariance : str or Covariance
@@ -255,15 +259,15 @@ def begin(
     solver : str
         "lbfgs", "adam" or "natural".
     mean, ard, chosen, jitter
-        As ``regression`` has them.
+        As in ``regression``.
     weights : (N,) array, optional
         Positive.
     seed : int
     group : group of ``fs.distributed``, optional
-        Whose ranks have the same data: all begin at what rank 0 finds.
+        Its ranks have the same data; rank 0 computes relevances and broadcasts them.
     informed : bool
-        Whether lengthscales go by relevance where there are rows for it; False where a checkpoint
-        has them.
+        Whether to compute relevances of the inputs if there are enough rows; False if a checkpoint
+        has the lengthscales.
 
     Returns
     -------
@@ -271,7 +275,7 @@ def begin(
     at_rows : bool
         Whether the inducing inputs are all distinct rows.
     jitter : float or None
-        The given one, or a smaller default where the bound is that of an exact Gaussian process.
+        As passed, or a smaller default if the bound is that of an exact Gaussian process.
     """
     rng, rows = np.random.default_rng([seed, 1]), unique_rows.distinct(X, weights)
     outputs = Y.shape[1:] if likelihood.num_latent is None else (likelihood.num_latent,)
@@ -318,11 +322,14 @@ def begin(
 
 
 def keeping_noise(start, y):
-    """The start; that of a collapsed bound has its noise fixed where all targets are equal: it would go to zero without end."""
+    """Fix the noise variance of a collapsed bound if all targets are equal.
+
+    Otherwise L-BFGS would decrease it towards zero without converging.
+    """
     if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
         return start
     log.warning(
-        "all %d targets are equal, which says nothing about their noise: it stays at its start",
+        "all %d targets are equal, which says nothing about their noise; its variance stays fixed",
         len(y),
     )
     return replace(
@@ -343,7 +350,7 @@ def _scale(kind, X, y, inputs, targets, weights):
 
 
 def _in(dtype, tree):
-    """A record whose arrays have this dtype; Python's numbers are weak."""
+    """Cast the arrays of a record to this dtype; Python numbers stay as they are."""
     return tree_map(
         lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()],
         tree,
@@ -370,15 +377,14 @@ def _covariance(covariance, rows, ard, rng):
 
 
 def sizes_for(name, asked, kind):
-    """How many inducing inputs each set of a posterior of this kind gets: a number for all, or one for each."""
+    """Return the number of inducing inputs of each set: one number for all sets, or one per set."""
     each = isinstance(asked, tuple | list)
     sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
     if len(sizes) != kind.num_sets:
         takes = "one set of inducing inputs; give one number"
         if kind.num_sets > 1:
             takes = (
-                f"{kind.num_sets} sets of inducing inputs; give a number for each of them, or one"
-                " for all"
+                f"{kind.num_sets} sets of inducing inputs; give one number per set, or one for all"
             )
         raise ValueError(
             f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}"
@@ -387,7 +393,7 @@ def sizes_for(name, asked, kind):
 
 
 def _in_units(inducing, X, scale):
-    """Given inducing inputs, which are in the units of X, as the model wants them."""
+    """Convert inducing inputs from the units of X to those of the model."""
 
     def scaled(name, Z):
         Z = check.inputs(name, Z)
@@ -400,7 +406,7 @@ def _in_units(inducing, X, scale):
 
 
 def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
-    """Inducing inputs of these sizes among the distinct rows; clusters are by distances in ``units``."""
+    """Choose inducing inputs among the distinct rows; clusters use distances in ``units``."""
     num_sets = len(sizes)
     if len(rows) < num_sets:
         raise ValueError(

@@ -1,7 +1,7 @@
 """A second start for a training of the collapsed bound that found nothing.
 
-L-BFGS may end where all inputs are noise: the bound is then that of independent normal targets, and
-its gradient vanishes.
+L-BFGS can converge to a model that explains everything as noise. The bound is then that of
+independent normal targets, and its gradient vanishes.
 """
 
 import logging
@@ -21,18 +21,18 @@ from .remedies import ALL
 
 log = logging.getLogger("fastsvgp")
 
-NATS = 3.0  # above the bound of noise alone, by which a training has found something
-STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, where rows are many
+NATS = 3.0  # above the bound of pure noise: more is a training that found something
+STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, with more than ALL rows
 OF_ONE = (
     "checkpoint",
     "checkpoint_every",
     "resume",
     "note",
-)  # settings that belong to the first training
+)  # settings of the first training only
 
 
 def found_nothing(model, value, X, Y, weights):
-    """Whether the collapsed bound ``value`` of a trained SGPR is hardly above that of noise alone."""
+    """Whether the bound ``value`` of a trained SGPR is within ``NATS`` of that of pure noise."""
     residual = np.asarray(Y if model.mean is None else Y - model.mean(X), np.float64)
     squares = np.square(residual).reshape(len(X), -1)
     counts = np.ones(len(X)) if weights is None else np.asarray(weights, np.float64)
@@ -44,12 +44,12 @@ def found_nothing(model, value, X, Y, weights):
 
 
 def second_try(start, X, Y, settings, watch):
-    """``(model, info)`` of another training of an SGPR, or None where there is none to try.
+    """Train an SGPR again; return ``(model, info)``, or None if no other start exists.
 
-    With at most ``ALL`` distinct rows all of them are inducing inputs; else minibatches with natural
-    steps come first.
+    With at most ``ALL`` distinct rows, all of them become inducing inputs; with more, training
+    begins with natural steps on minibatches.
 
-    start : SGPR, where the first training began; watch : callback of ``fit``
+    start : SGPR, the start of the first training; watch : callback of ``fit``
     """
     if type(start) is not SGPR or is_record(start.inducing) or "group" in settings:
         return None

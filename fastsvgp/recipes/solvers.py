@@ -1,4 +1,4 @@
-"""Which solver trains a start: L-BFGS on a collapsed bound, Adam, or Adam beside natural-gradient steps."""
+"""Choice of solver: L-BFGS on a collapsed bound, Adam, or Adam with natural-gradient steps."""
 
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR
@@ -7,19 +7,19 @@ from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogon
 from .names import POSTERIORS, named
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
-# the bound of each posterior that an optimal one replaces
+# collapsed bound of each posterior that can be optimised in closed form
 COLLAPSED = {
     Whitened: SGPR,
     Marginal: SGPR,
     AbsorbedDualSites: SGPR,
     WhitenedOrthogonal: OrthogonalSGPR,
 }
-# rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
+# rows up to which "auto" uses the collapsed bound: see bench/results/estimators.md
 COLLAPSED_ROWS = 1000
 
 
 def solver_for(solver, likelihood, kind, rows):
-    """ "lbfgs", "adam" or "natural"; what "auto" stands for, and a ``ValueError`` where a solver cannot be.
+    """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
     likelihood : Likelihood; kind : class of the posterior; rows : int
     """
@@ -47,7 +47,7 @@ def solver_for(solver, likelihood, kind, rows):
         )
     if solver == "adam" and kind.natural_by_default:
         raise ValueError(
-            f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone;"
+            f"solver 'adam': a {kind.__name__} posterior takes natural-gradient steps only;"
             " use 'natural'"
         )
     return solver

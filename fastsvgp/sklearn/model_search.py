@@ -1,4 +1,4 @@
-"""An estimator without settings: the search of ``recipes`` chooses the model."""
+"""Estimators without settings: the search of ``recipes`` chooses the model."""
 
 import inspect
 import numbers
@@ -14,19 +14,19 @@ from ..errors import warn
 from ..records.inducing_sets import stacked
 from .training import says_nothing
 
-ALWAYS = "time_budget", "random_state", "verbose"  # settings that go with a search
-BASE, EACH, MOST = 2.0, 500, 60.0  # seconds of work: 2, and one per 500 rows, at most a minute
+ALWAYS = "time_budget", "random_state", "verbose"  # settings that a search accepts
+BASE, EACH, MOST = 2.0, 500, 60.0  # seconds of work: 2, plus one per 500 rows, at most 60
 
 
 def seed_of(random_state):
-    """The seed of a search: a number as it is."""
+    """Return the seed of a search: an integer as it is, else drawn."""
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def changed(estimator):
-    """Settings that are not at their defaults, but for those that go with a search."""
+    """Return the settings that are not at their defaults, except ``ALWAYS``."""
     parameters = inspect.signature(type(estimator).__init__).parameters
     given = estimator.get_params(deep=False)
     return [
@@ -41,7 +41,7 @@ def _is_default(value, default):
 
 
 def checked_budget(estimator):
-    """The budget, a positive number or None; a ``ValueError`` where other settings are given beside a number."""
+    """Check and return the budget, None or positive; ``ValueError`` if other settings are set."""
     budget = estimator.time_budget
     if budget is None:
         return None
@@ -57,13 +57,19 @@ def checked_budget(estimator):
 
 
 def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
-    """Set the fitted attributes of an estimator by a search."""
+    """Search, and set the fitted attributes of the estimator."""
     budget = estimator.time_budget
     seconds = min(BASE + len(X) / EACH, MOST) if budget is None else float(budget)
     found = recipes.search(
-        X, y, seconds, likelihood=likelihood, weights=weights, rng=seed, by_work=budget is None,
+        X,
+        y,
+        seconds,
+        likelihood=likelihood,
+        weights=weights,
+        rng=seed,
+        by_work=budget is None,
         tell=_tell if estimator.verbose else None,
-    )  # fmt: skip
+    )
     model = estimator.model_ = found.model
     estimator.scale_, estimator.jitter_ = found.scale, DEFAULT_JITTER[model.inducing.dtype]
     estimator.plan_, estimator.story_ = found.plan, found.story
@@ -77,8 +83,8 @@ def searched(estimator, X, y, weights, seed, likelihood="gaussian"):
         raise KeyboardInterrupt
     if says_nothing(model, estimator.jitter_, Xs, ys, weights):
         warn(
-            "the model is no better than the trivial predictor: a larger time_budget may find more;"
-            " or X says little about y"
+            "the model is no better than the trivial predictor: a larger time_budget can find more;"
+            " or X carries little information about y"
         )
     return estimator
 
@@ -88,6 +94,6 @@ def _tell(line):
 
 
 def inducing_of(model, scale):
-    """Inducing inputs (M, D) in the units of X; of a network the features (M, F) as they are."""
+    """Return inducing inputs (M, D) in the units of X; for a network the features (M, F)."""
     Z = stacked(model.inducing)
     return Z if hasattr(model.covariance, "network") else scale.X_back(Z)

@@ -20,7 +20,7 @@ SETTINGS = [
         {"solver": "natural", "posterior": "relaxed"},
         "a Relaxed posterior has no natural-gradient steps",
     ),
-    ({"solver": "adam", "posterior": "dual_sites"}, "moved by natural-gradient steps alone"),
+    ({"solver": "adam", "posterior": "dual_sites"}, "takes natural-gradient steps only"),
     ({"max_iter": 0}, "`max_iter` must be a whole number of at least 1, got 0"),
     ({"n_iter_no_change": 2.5}, "`n_iter_no_change` must be a whole number"),
     (

@@ -152,7 +152,7 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
     def failing(self, *args):
         raise SINGULAR
 
-    search_models._rehearse()
+    search_models._rehearse(None)
     for kind in (
         networks.Deep,
         plain_processes.Plain,
@@ -167,7 +167,7 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
 @pytest.mark.parametrize("at", [1, 4])
 def test_ctrl_c(rng, monkeypatch, at):
     X, y = table(rng)
-    search_models._rehearse()
+    search_models._rehearse(None)
     looks = []
     look_at = stages.look_at
 

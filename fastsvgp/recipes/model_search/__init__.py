@@ -1,1 +1,1 @@
-"""The search for a model: candidates race, held-out rows decide."""
+"""The search for a model: candidates are trained in turn and compared on held-out rows."""

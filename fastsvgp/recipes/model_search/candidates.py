@@ -1,15 +1,15 @@
-"""What all candidates of a search have."""
+"""The interface shared by all candidates of a search."""
 
 from typing import Any, NamedTuple
 
 from ...covariances import Covariance
 
-SEGMENTS = 6  # looks at a candidate while it has the rest of the time
-LAST = 0.05  # step sizes of a whole training fall to this part
+SEGMENTS = 6  # looks at the winner during the rest of the time
+LAST = 0.05  # step sizes fall to this part over a whole training
 
 
 class Hyper(NamedTuple):
-    """Hyperparameters, and inducing inputs that were learnt with them, or None."""
+    """Hyperparameters, and the inducing inputs learnt with them, or None."""
 
     covariance: Covariance
     noise: float
@@ -17,21 +17,21 @@ class Hyper(NamedTuple):
 
 
 class ByMinibatches:
-    """A candidate that is trained by minibatches.
+    """A candidate trained by minibatches.
 
     Parameters
     ----------
     name : str
     scale : Scale
-        Of its inputs.
+        Scaling of the inputs.
     rows : Rows
-        In units of the model.
+        In the units of the model.
     trainer : Minibatches, or None
-        Where ``begin`` makes it, at the first ``take``.
+        None: ``begin`` makes it at the first ``take``.
     """
 
     share, segments = 1, SEGMENTS  # slices in the race, and looks after it
-    keeps_inducing = True  # inducing inputs are among those of the last posterior
+    keeps_inducing = True  # whether the last posterior uses the learnt inducing inputs
 
     def __init__(self, name, scale, rows, trainer=None):
         self.name, self.scale, self.rows, self._trainer, self.part = name, scale, rows, trainer, 0.0
@@ -41,10 +41,10 @@ class ByMinibatches:
         return 0 if self._trainer is None else self._trainer.steps
 
     def take(self, plan, seconds, part=None):
-        """Go on for about these seconds.
+        """Train for about this many seconds.
 
-        part : the interval of a whole training that this is, over which step sizes fall
-        log-linearly; None: they stay.
+        part : the interval of a whole training, within (0, 1), that this call covers; step sizes
+        fall log-linearly over the whole. None: they stay constant.
         """
         began = plan.spent
         if self._trainer is None:
@@ -52,11 +52,14 @@ class ByMinibatches:
         first, self.part = part or (0.0, 0.0)
         last = self.part
         self._trainer.take_for(
-            plan, self.name, seconds - (plan.spent - began), lambda done: LAST ** (first + done * (last - first))
-        )  # fmt: skip
+            plan,
+            self.name,
+            seconds - (plan.spent - began),
+            lambda done: LAST ** (first + done * (last - first)),
+        )
 
     def begin(self, plan):
-        """The ``Minibatches`` of this candidate."""
+        """Make the ``Minibatches`` of this candidate."""
         raise NotImplementedError
 
     @property
@@ -64,7 +67,7 @@ class ByMinibatches:
         return self._trainer.state, self.part
 
     def go_back(self, state):
-        """To where it was."""
+        """Restore an earlier ``state``."""
         self._trainer.state, self.part = state
 
     def hyper(self):

@@ -1,12 +1,15 @@
-"""The collapsed posterior of a regression at given features, and its best variance and noise, without another pass over data.
+"""The collapsed posterior of a regression at given features, and its best variance and noise.
 
-For a kernel s k with noise n, L L' = k(Z, Z) + jitter, Lam = L^-1 k(Z, F), and W the weights of rows,
+For a kernel s k with noise n, L L' = k(Z, Z) + jitter, Lam = L^-1 k(Z, F), and W the weights of
+rows,
 
     A = Lam W Lam'      b = Lam W y      t = tr(W (kff - diag(Lam' Lam)))      B = I + (s / n) A
 
-    bound = -sum(W) / 2 log(2 pi n) - log|B| / 2 - y'Wy / (2 n) + (s / n^2) b' B^-1 b / 2 - s t / (2 n).
+    bound = -sum(W) / 2 log(2 pi n) - log|B| / 2 - y'Wy / (2 n) + (s / n^2) b' B^-1 b / 2
+            - s t / (2 n).
 
-With A = U diag(w) U' and g = U' b this is a function of s and n alone: d = 1 + w s / n, r = (w s / n) / d, q = g^2 s / (n^2 d),
+With A = U diag(w) U' and g = U' b this is a function of s and n only, which takes no other pass
+over the data: with d = 1 + w s / n, r = (w s / n) / d, q = g^2 s / (n^2 d),
 
     bound = -sum(W) / 2 log(2 pi n) - sum log d / 2 - y'Wy / (2 n) + sum q / 2 - s t / (2 n)
     d bound / d log s = -sum r / 2 + sum q (1 - r) / 2 - s t / (2 n)
@@ -14,7 +17,7 @@ With A = U diag(w) U' and g = U' b this is a function of s and n alone: d = 1 + 
 
 At a new row, lam = L^-1 k(Z, phi):
 
-    mean = (sqrt(s) / n) b' B^-1 sqrt(s) lam        variance of f = s (kff - lam'lam + lam' B^-1 lam).
+    mean = (sqrt(s) / n) b' B^-1 sqrt(s) lam      variance of f = s (kff - lam'lam + lam' B^-1 lam).
 """
 
 from typing import Any, NamedTuple
@@ -25,24 +28,26 @@ from ... import kernels
 from ...covariances import OnFeatures
 from ...posteriors.base import add_to_diagonals
 
-CHUNK = 4096  # rows
-LARGEST = 1e6  # variance of a process, at most: of targets without noise it goes to infinity, and jitter is lost in it
-CONDITION = 1e12  # of B, at most
-WIDEST = 8.0  # of the logarithm of s and n, about their starts
+CHUNK = 4096  # rows per chunk
+# largest variance of a process: without noise in the targets it would go to infinity, and jitter
+# would be lost in it
+LARGEST = 1e6
+CONDITION = 1e12  # largest condition number of B
+WIDEST = 8.0  # largest change of log s and of log n
 
 
 def of_features(covariance):
-    """The covariance of features: what a network feeds, or the covariance of inputs itself."""
+    """Return the covariance on features: without a network ``covariance`` itself."""
     return covariance.covariance if isinstance(covariance, OnFeatures) else covariance
 
 
 def features(covariance, X):
-    """Features (N, F) of inputs X (N, D); without a network X."""
+    """Return features (N, F) of inputs X (N, D); without a network X."""
     return covariance.network(X) if isinstance(covariance, OnFeatures) else X
 
 
 class Sums(NamedTuple):
-    """What the collapsed bound takes from the rows."""
+    """The sums over rows that the collapsed bound needs."""
 
     L: Any  # (M, M)
     A: Any  # (M, M)
@@ -54,7 +59,10 @@ class Sums(NamedTuple):
 
 
 def sums(covariance, Z, X, y, weights, jitter):
-    """``Sums`` of rows X (N, D), y (N,), weights (N,) or None, in chunks. N M^2 flops and more for features."""
+    """Compute ``Sums`` of rows X (N, D), y (N,), weights (N,) or None, in chunks.
+
+    N M^2 flops, and those of the features.
+    """
     k = of_features(covariance)
     K = k.matrix(Z)
     add_to_diagonals(K, jitter)
@@ -78,9 +86,9 @@ def sums(covariance, Z, X, y, weights, jitter):
 
 
 def tuned(found, noise, held=False):
-    """The s and n of the largest bound, from s = 1 and n = ``noise``, which stays if it is ``held``.
+    """Maximise the bound over s and n, from s = 1 and n = ``noise``; ``held`` keeps n fixed.
 
-    The variance stays below ``LARGEST``, and n is not so small that B cannot be factorised.
+    The variance stays below ``LARGEST``, and n large enough to factorise B.
 
     9 M^3 flops, then O(M) per iteration.
     """
@@ -113,7 +121,7 @@ def tuned(found, noise, held=False):
 
 
 class Collapsed:
-    """The posterior under the kernel s k and noise n. M^3 / 3 flops."""
+    """The posterior with kernel s k and noise n. M^3 / 3 flops."""
 
     def __init__(self, covariance, Z, found, s, n):
         self.covariance, self.Z, self.s, self.noise, self._L = covariance, Z, s, n, found.L
@@ -124,7 +132,7 @@ class Collapsed:
         self._mean = kernels.solve_triangular(self._R, c, transpose=True)[:, 0]
 
     def predict(self, X):
-        """Mean and variance of f at X (N, D): two (N,) arrays. 4 N M^2 flops."""
+        """Return mean and variance of f at X (N, D): two (N,) arrays. 4 N M^2 flops."""
         k, means, variances = of_features(self.covariance), [], []
         for start in range(0, len(X), CHUNK):
             phi = features(self.covariance, X[start : start + CHUNK])

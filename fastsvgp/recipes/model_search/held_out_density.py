@@ -1,25 +1,28 @@
-"""Densities of held-out targets, by which candidates are compared."""
+"""Densities of held-out targets, which compare candidates."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 BETTER = 2.0  # paired standard errors by which one model replaces another
-PRIOR_ROWS = 10  # what the prior of the two factors is worth
-LARGEST = 3.0  # of the logarithm of a factor
+PRIOR_ROWS = 10  # weight of the prior of the two factors, in rows
+LARGEST = 3.0  # logarithm of a factor
 LEAST_VARIANCE = 1e-12
-LIGHTEST = 4.0  # degrees of freedom: with fewer, a peak of residuals near 0 hides that others grow
-WIDEST = 1.25  # scale of standardised residuals: a variance that is too small for its factors counts against its model
+# fewest degrees of freedom: with fewer, a peak of residuals near 0 hides that others grow
+LIGHTEST = 4.0
+# largest scale of standardised residuals: a model whose variance its factors cannot raise enough is
+# then penalised
+WIDEST = 1.25
 
 
 class Tails(NamedTuple):
-    """A Student-t of standardised residuals: degrees of freedom above 2, and its scale."""
+    """A Student-t of standardised residuals: degrees of freedom, above 2, and scale."""
 
     df: float
     scale: float
 
     def log_density(self, residual, sd):
-        """Of residuals (N,) whose standard deviations are ``sd`` (N,)."""
+        """Return the log density of residuals (N,) with standard deviations ``sd`` (N,)."""
         return _log_student(residual / sd, self.df, self.scale) - np.log(sd)
 
 
@@ -31,9 +34,10 @@ def _log_student(z, df, scale):
 
 
 def tails_of(z, weights=None, lightest=2.02, widest=np.inf):
-    """The Student-t that fits z (N,) best, with at least ``lightest`` degrees of freedom and a scale of at most ``widest``.
+    """Fit a Student-t to z (N,), with at least ``lightest`` degrees of freedom.
 
-    With u = z^2 / (df scale^2), the slopes of the log density are (df + 1) u / (1 + u) - 1 by log scale, and by df
+    Its scale is at most ``widest``. With u = z^2 / (df scale^2), the derivative of the log density
+    is (df + 1) u / (1 + u) - 1 by log scale, and by df
 
         (psi((df + 1) / 2) - psi(df / 2) - 1 / df - log(1 + u) + (df + 1) / df u / (1 + u)) / 2.
     """
@@ -59,9 +63,9 @@ def tails_of(z, weights=None, lightest=2.02, widest=np.inf):
 
 
 def log_densities(mean, var, y, weights=None):
-    """Log density (N,) of each target, under the Student-t that fits the standardised residuals of all best.
+    """Return the log density (N,) of targets under a Student-t fitted to standardised residuals.
 
-    A Gaussian density lets one outlier choose the model.
+    A Gaussian density would let one outlier choose the model.
     """
     sd = np.sqrt(np.maximum(var, LEAST_VARIANCE))
     tails = tails_of((y - mean) / sd, weights, LIGHTEST, WIDEST)
@@ -69,9 +73,11 @@ def log_densities(mean, var, y, weights=None):
 
 
 def factors_of(mean, var_f, noise, y, weights=None):
-    """The factors ``(a, c)`` of a v_f + c noise with the largest Gaussian density of held-out targets, and a prior at 1.
+    """Return the factors ``(a, c)`` of the variance a v_f + c noise that fit held-out targets best.
 
-    Derivatives: with V = a v_f + c n and g = ((y - mean)^2 / V - 1) / (2 V), d/d log a = sum g a v_f, d/d log c = sum g c n.
+    They maximise the Gaussian density under a prior around 1. With V = a v_f + c n and
+    g = ((y - mean)^2 / V - 1) / (2 V), its derivatives are d/d log a = sum g a v_f and
+    d/d log c = sum g c n.
     """
     from scipy.optimize import minimize
 
@@ -95,7 +101,10 @@ def factors_of(mean, var_f, noise, y, weights=None):
 
 
 def better_by(first, second, weights=None):
-    """By how many paired standard errors the log densities ``first`` (N,) are above ``second``; 0 where they are equal."""
+    """Return the mean of ``first - second``, two (N,) log densities, in paired standard errors.
+
+    0 if all are equal.
+    """
     gain = first - second
     mean = np.average(gain, weights=weights)
     spread = np.sqrt(np.average(np.square(gain - mean), weights=weights) / max(len(gain) - 1, 1))

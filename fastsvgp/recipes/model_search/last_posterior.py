@@ -1,4 +1,7 @@
-"""From the best look to a model that predicts: the last posterior, factors put into the model, heavy tails."""
+"""From the best look to a model of all rows.
+
+The last posterior is computed, the factors are put into the model, and heavy tails are tried.
+"""
 
 import numpy as np
 
@@ -18,17 +21,17 @@ from .student_noise import gains, steps_of, student_noise, with_tails
 
 MOST = 1024
 SLOW = 3e10  # operations per second of the last posterior
-FEWEST = 16  # inducing inputs, where some have to be left out
+FEWEST = 16  # inducing inputs below which no more are left out
 
 
 class LastPosterior:
-    """What follows the ``Stages``: ``rows`` are all rows, inputs in their own units."""
+    """The end of a search after ``Stages``; ``rows`` are all rows, with unscaled inputs."""
 
     def __init__(self, stages, rows, plan):
         self._stages, self._rows, self._plan = stages, rows, plan
 
     def answer(self, interrupted):
-        """``(svgp, look)``: the model on all rows, and the look that it is of."""
+        """Return ``(svgp, look)``: the model of all rows, and its look."""
         stages = self._stages
         if stages.held is None or not stages.looks:
             rows = self._units(stages.rows, stages.best)
@@ -48,11 +51,11 @@ class LastPosterior:
         return svgp, look
 
     def _units(self, rows, look):
-        """Rows in the units of the look's model."""
+        """Convert rows to the units of the look's model."""
         return Rows(np.ascontiguousarray(look.scale.X(rows.X)), rows.y, rows.weights)
 
     def _best(self, interrupted):
-        """The best look of all with M inducing inputs, or as many as the time allows: ``(look, Judged)``."""
+        """Return ``(look, Judged)`` of the best look, with M inducing inputs or more, by time."""
         stages = self._stages
         for look in sorted(stages.looks, key=lambda look: -look.score):
             rows = self._units(stages.rows, look)
@@ -74,11 +77,11 @@ class LastPosterior:
         raise failed
 
     def _learnt(self, look):
-        """Whether the inducing inputs of a look are at least M."""
+        """Whether a look has learnt more than M inducing inputs."""
         return look.hyper.inducing is not None and len(look.hyper.inducing) > M
 
     def _largest(self, rows, look):
-        """How many inducing inputs fit in the time that is left."""
+        """Return the number of inducing inputs that the remaining time allows."""
         network = isinstance(look.hyper.covariance, OnFeatures)
 
         def decided():
@@ -89,7 +92,10 @@ class LastPosterior:
         return self._plan.count("inducing inputs", decided)
 
     def _last_word(self, look, found):
-        """The first candidate instead, unless rows that nothing has seen prefer the other by two standard errors."""
+        """Choose between the winner and the first candidate, on rows used only here.
+
+        The winner has to be better by two standard errors.
+        """
         stages, first = self._stages, self._stages.first
         if look.candidate == first.candidate:
             return look, found
@@ -107,7 +113,7 @@ class LastPosterior:
         return (look, found) if replaces else (first, other)
 
     def _on_all(self, look, collapsed, factors):
-        """``handed_over`` of all rows."""
+        """Return ``handed_over`` of all rows."""
         rows = self._units(self._rows, look)
         Z = collapsed.Z
         if unique_rows.are_the_rows(Z, look.scale.X(self._stages.rows.X)):
@@ -115,7 +121,10 @@ class LastPosterior:
         return handed_over(collapsed, Z, factors, rows)
 
     def _under_tails(self, svgp, look, found):
-        """The model under Student-t noise, where its tails are heavy and held-out rows prefer it by two standard errors."""
+        """Try Student-t noise if the tails of residuals are heavy.
+
+        It replaces Gaussian noise if held-out rows prefer it by two standard errors.
+        """
         stages, held = self._stages, self._stages.held
         X, rows = look.scale.X(held.X), self._units(stages.rows, look)
         mean, var_f = found.collapsed.predict(X)
@@ -139,26 +148,30 @@ class LastPosterior:
             stages.say(f"Student-t noise: failed ({str(error).split('. ')[0][:120]})")
             return svgp
         stages.say(
-            f"Student-t noise with {noise.df:.1f} degrees of freedom: {'taken' if taken else 'not taken'},"
-            f" {better:+.1f} standard errors on held-out rows, {by_moments:+.1f} by mean and variance"
+            f"Student-t noise with {noise.df:.1f} degrees of freedom:"
+            f" {'taken' if taken else 'not taken'}, {better:+.1f} standard errors on held-out rows,"
+            f" {by_moments:+.1f} by mean and variance"
         )
         return svgp
 
 
 def scaled(covariance, factor):
-    """The covariance times a factor."""
+    """Return the covariance times a factor."""
     if isinstance(covariance, OnFeatures):
         return replace(covariance, covariance=scaled(covariance.covariance, factor))
     return replace(covariance, variance=covariance.variance * factor)
 
 
 def handed_over(collapsed, Z, factors, rows):
-    """``(svgp, (a, c))``: ``predict_f`` of it has the mean of the collapsed posterior of ``rows``, and a times its variance.
+    """Return ``(svgp, (a, c))``: an SVGP with the mean of the collapsed posterior of ``rows``.
 
-    A model of variance a s under jitter 1e-6 has the factor sqrt(a) L of the one of variance s under
-    jitter 1e-6 / a. With its whitened mean over sqrt(a), and the same whitened factor, means are
-    equal and variances a times as large. Where 1e-6 / a is not positive definite, a is 1; where that
-    is not either, inducing inputs are left out, and noise is added.
+    Its variance of f is a times that of the collapsed posterior, its noise c times.
+
+    The model of variance a s at jitter 1e-6 has the factor sqrt(a) L, with L that of the model of
+    variance s at jitter 1e-6 / a. If its whitened mean is divided by sqrt(a) and the whitened
+    factor is the same, means are equal and variances a times as large. If Kuu is not positive
+    definite at jitter 1e-6 / a, a is 1; if it is not at 1e-6 either, inducing inputs are left out
+    and noise is added.
     """
     a, c = factors
     for factor, inducing, noise in _tries(collapsed, Z, a):
@@ -170,7 +183,10 @@ def handed_over(collapsed, Z, factors, rows):
 
 
 def _tries(collapsed, Z, a):
-    """A factor, inducing inputs and noise: all as they are, then the factor 1, then fewer inputs and more noise."""
+    """Yield factors a, inducing inputs and noise to try.
+
+    All as they are first, then the factor 1, then fewer inducing inputs and more noise.
+    """
     n = collapsed.noise
     yield a, Z, n
     if a != 1:
@@ -182,7 +198,7 @@ def _tries(collapsed, Z, a):
 
 
 def _multiplied(collapsed, Z, n, factors, rows):
-    """The model with factors (a, c), if it predicts at the default jitter."""
+    """Make the model with factors (a, c); check that it predicts at the default jitter."""
     a, c = factors
     sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, n)
     jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a

@@ -1,4 +1,7 @@
-"""A look at a candidate: its collapsed posterior, judged by rows that neither it nor its hyperparameters have seen."""
+"""A look at a candidate: its collapsed posterior, scored on held-out rows.
+
+Neither the posterior nor the hyperparameters have seen these rows.
+"""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,28 +15,28 @@ from .held_out_density import factors_of, log_densities
 
 M = 256
 ROWS = 8000
-CLUSTERED = 20_000  # rows among whose features inducing inputs are chosen
-HALF = 3000  # rows above which there are at most half as many inducing inputs
+CLUSTERED = 20_000  # rows whose features are clustered for inducing inputs
+HALF = 3000  # rows above which inducing inputs are at most half of them
 RELATIVE_JITTER = 1e-6  # of the variance
-LARGE = 15.0  # a factor that is nearly the largest there may be
-MORE, TRIES = 8.0, 4  # noise is then multiplied by so much, at most so often
-UNUSUAL = 5.0  # factors beyond it are told
+LARGE = 15.0  # a factor close to its upper limit
+MORE, TRIES = 8.0, 4  # beyond LARGE noise is multiplied by MORE, at most TRIES times
+UNUSUAL = 5.0  # factors above it, or below its inverse, are reported
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen at one time.
+    """The score of a candidate at one time.
 
     Attributes
     ----------
     candidate : str
     seconds : float
-        After which it was.
+        Time since the start of the search.
     score : float
         Mean log density of the held-out targets, standardised.
     rmse : float
     factors : (a, c)
-        By which variance of f and noise were multiplied.
+        Multipliers of the variance of f and of the noise.
     """
 
     candidate: str
@@ -44,36 +47,40 @@ class Look:
     factors: tuple
     hyper: Hyper
     scale: Any
-    state: Any = None  # of a network, to go back to
+    state: Any = None  # of a network, to restore
 
     def measured(self):
-        """What the story says beside the log density."""
+        """Format the metric that the story shows after the log density."""
         return f"RMSE {self.rmse:.4g}"
 
     def to_json(self):
         return {
-            "candidate": self.candidate, "seconds": round(self.seconds, 1), "steps": self.steps, "log_density": self.score,
-            "rmse": self.rmse, "factors": list(self.factors),
-        }  # fmt: skip
+            "candidate": self.candidate,
+            "seconds": round(self.seconds, 1),
+            "steps": self.steps,
+            "log_density": self.score,
+            "rmse": self.rmse,
+            "factors": list(self.factors),
+        }
 
 
 class Judged(NamedTuple):
-    """A posterior, and what held-out rows say of it."""
+    """A posterior and its scores on held-out rows."""
 
     collapsed: Any
     factors: tuple  # (a, c)
-    density: Any  # (N,), of each held-out target
+    density: Any  # (N,) log density of each held-out target
     score: float
     rmse: float
-    gaussian: float  # mean log density by mean and variance alone
+    gaussian: float  # mean Gaussian log density
 
 
 def judged(hyper, scale, rows, held, count):
-    """``Judged``: the posterior of ``rows``, and ``held``, at given hyperparameters.
+    """Compute the posterior of ``rows`` at given hyperparameters, and score it on ``held``.
 
-    A network that has learnt its rows by heart has the largest bound at hardly any noise. Where
-    held-out rows ask for a far larger variance, posteriors of more and more noise are tried, as long
-    as their Gaussian density rises.
+    An overfitted network has its largest bound at almost no noise. If held-out rows require a far
+    larger variance, posteriors with more and more noise are tried as long as their Gaussian density
+    rises.
     """
     Z, found = sums_of(hyper, rows, count)
     X = scale.X(held.X)
@@ -103,28 +110,31 @@ def _judged(collapsed, X, held):
 
 
 def density_of(found, scale, rows):
-    """Log density (N,) of other rows, which may be new to the posterior and to its factors."""
+    """Return the log density (N,) of rows that can be new to the posterior and its factors."""
     mean, var_f = found.collapsed.predict(scale.X(rows.X))
     a, c = found.factors
     return log_densities(mean, a * var_f + c * found.collapsed.noise, rows.y, rows.weights)
 
 
 def posterior_of(hyper, rows, count, tune=True):
-    """The collapsed posterior with ``count`` inducing inputs; variance and noise by its bound, unless they stay."""
+    """Return the collapsed posterior with ``count`` inducing inputs.
+
+    ``tune``: whether variance and noise maximise its bound.
+    """
     Z, found = sums_of(hyper, rows, count)
     best = tuned(found, hyper.noise) if tune else (1.0, hyper.noise)
     return Collapsed(hyper.covariance, Z, found, *best)
 
 
 def sums_of(hyper, rows, count):
-    """Inducing inputs, ``count`` of them if there are as many, and the ``Sums`` of rows."""
+    """Return at most ``count`` inducing inputs (see ``inducing_of``), and the ``Sums`` of rows."""
     k, Z = of_features(hyper.covariance), inducing_of(hyper, rows, count)
     jitter = RELATIVE_JITTER * float(k.diag(Z[:1])[0])
     return Z, sums(hyper.covariance, Z, rows.X, rows.y, rows.weights, jitter)
 
 
 def inducing_of(hyper, rows, count):
-    """Inducing inputs: those that were learnt, if they are as many; else these and centres of clusters of features."""
+    """Return learnt inducing inputs, filled up to ``count`` with k-means centres of features."""
     rng = np.random.default_rng(2)
     learnt = hyper.inducing
     if learnt is not None and len(learnt) >= count:
@@ -142,7 +152,10 @@ def inducing_of(hyper, rows, count):
 
 
 def look_at(candidate, held, plan):
-    """A ``Look``. ``NotPositiveDefinite`` or ``ArithmeticError`` where there is no posterior, or no score."""
+    """Make a ``Look``.
+
+    Raise ``NotPositiveDefinite`` without a posterior, ``ArithmeticError`` without a finite score.
+    """
     hyper = candidate.hyper()
     rows = candidate.rows.drawn(ROWS, np.random.default_rng(1))
     found = judged(hyper, candidate.scale, rows, held, M)
@@ -150,6 +163,6 @@ def look_at(candidate, held, plan):
     if not np.isfinite(found.score):
         raise ArithmeticError("the density of held-out rows is not finite")
     return Look(
-        candidate.name, plan.spent, candidate.steps, found.score, found.rmse, found.factors, hyper, candidate.scale,
-        getattr(candidate, "state", None),
+        candidate.name, plan.spent, candidate.steps, found.score, found.rmse, found.factors, hyper,
+        candidate.scale, getattr(candidate, "state", None),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Training by minibatches that can go on at any time, for a number of steps or for some seconds."""
+"""Minibatch training in pieces: for a number of steps, or for some seconds."""
 
 import numpy as np
 
@@ -8,31 +8,31 @@ from ...optim.first_order import adam
 from ...optim.natural.svgp import natural_step_and_grad
 from ...posteriors import Whitened
 
-TIMED = 25  # first steps, which foretell what the others cost
-NOISE = 0.1  # of standardised targets, to start from
+TIMED = 25  # first steps, timed to predict the cost of the others
+NOISE = 0.1  # initial noise variance of standardised targets
 
 
 def at_prior(covariance, Z):
-    """The SVGP to start from."""
+    """Make the initial SVGP, with q(u) = p(u)."""
     q = Whitened(np.zeros(len(Z)), np.eye(len(Z)))
     return SVGP(covariance, Z, q, Gaussian(NOISE))
 
 
 class Minibatches:
-    """An SVGP trained by natural steps of its posterior and Adam for all else; it can go on at any time.
+    """An SVGP trained in pieces by natural steps of its posterior, and Adam for the rest.
 
     Parameters
     ----------
     model : SVGP
     rows : Rows
     batch, rate : int, float
-        Rows per step, step size of Adam.
-    natural_step : float, or function of the number of steps so far
-        Natural step size.
+        Rows per step; step size of Adam.
+    natural_step : float or callable
+        Natural step size, or a function of the number of previous steps.
     counted : int, optional
-        Rows of a step where operations are counted; default all of them.
+        Rows per step when a plan counts operations; default ``batch``.
     cost : float
-        By which operations and calls of a step are multiplied there.
+        Multiplier of the operations and calls per step that a plan counts.
     """
 
     def __init__(
@@ -60,22 +60,27 @@ class Minibatches:
         self._flops = cost * (counted * (8 * factors + 8 * numbers) + 8 * factors * M)
 
     def take(self, plan, count, size=lambda part: 1.0):
-        """``count`` steps; ``size(part)`` multiplies the step size where that part of them is done."""
+        """Take ``count`` steps; ``size(part)`` multiplies the step size once that part is done."""
         for step in range(count):
             self._size = self._rate * size(step / count)
             batch, weights = self._drawn(), self._rows.weights
             model, _, value, grad = natural_step_and_grad(
-                self.model, self._rows.X[batch], self._rows.y[batch], step_size=self._natural(self.steps),
-                num_data=len(self._rows), weights=None if weights is None else weights[batch],
-            )  # fmt: skip
+                self.model,
+                self._rows.X[batch],
+                self._rows.y[batch],
+                step_size=self._natural(self.steps),
+                num_data=len(self._rows),
+                weights=None if weights is None else weights[batch],
+            )
             self.model, self._state = self._optimiser.step(model, grad, self._state, value)
             self.steps += 1
             plan.did(self._flops, self._cost)
 
     def take_for(self, plan, name, seconds, size=lambda part: 1.0, most=None):
-        """As many steps as fit in ``seconds``, at most ``most``.
+        """Take the steps that fit in ``seconds``, at most ``most``.
 
-        The cost of the last steps predicts the number. The first ``TIMED`` of all are timed, and count.
+        The cost of earlier steps predicts their number. The first call times ``TIMED`` steps, which
+        are additional to ``most``.
         """
         began = plan.spent
         if self._each is None:
@@ -91,7 +96,7 @@ class Minibatches:
 
     @property
     def state(self):
-        """What can be gone back to; records do not change."""
+        """A snapshot to restore; records are immutable, so nothing is copied."""
         return self.model, self._state
 
     @state.setter

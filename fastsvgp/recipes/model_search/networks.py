@@ -1,4 +1,4 @@
-"""Candidates with a network below the process."""
+"""Candidates with a process on the features of a network."""
 
 from dataclasses import dataclass
 
@@ -32,11 +32,11 @@ class Deep(ByMinibatches):
     """A process with an ARD squared-exponential covariance on the features of a network.
 
     weighting : (D,) array, optional
-        Multiplies the rows of the first weights at the start.
+        Multiplies the rows of the initial first-layer weights.
     """
 
     NATURAL = 0.3
-    keeps_inducing = False  # features move, and better ones are chosen among them
+    keeps_inducing = False  # features change; the last posterior chooses new inducing inputs
 
     def __init__(self, name, scale, rows, rng, architecture, M=128, batch=256, weighting=None):
         D, F = rows.X.shape[1], architecture.num_features

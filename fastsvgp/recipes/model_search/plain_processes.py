@@ -1,4 +1,4 @@
-"""Candidates without a network: an exact process, and sparse ones by L-BFGS and by minibatches."""
+"""Candidates without a network: an exact process, and sparse ones by L-BFGS or minibatches."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ from .. import relevance, routine
 from .candidates import ByMinibatches, Hyper
 from .minibatches import NOISE, Minibatches, at_prior
 
-TRIALS = 1.1  # evaluations of the bound in an iteration of L-BFGS
+TRIALS = 1.1  # evaluations of the bound per iteration of L-BFGS
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 JITTER = 1e-7  # of the exact process, whose bound loses up to N jitter / (2 noise)
 LEARNT = ("covariance", "noise_variance")
 
 
 class Exact:
-    """An exact process on few rows: all distinct ones are inducing inputs, L-BFGS to its end."""
+    """An exact process on few rows: all distinct rows are inducing inputs, trained by L-BFGS."""
 
     ITERATIONS = 100
 
@@ -27,7 +27,7 @@ class Exact:
         self._sgpr = SGPR(covariance, unique_rows.distinct(rows.X)[0], NOISE)
 
     def take(self, plan, seconds, part=None):
-        """All iterations if they take at most half of the time that is left, else ``seconds`` of them."""
+        """Train to the end if that takes at most half of the time left, else for ``seconds``."""
         rows, began = self.rows, plan.spent
         M = len(self._sgpr.inducing)
         flops = 4 * M**2 * (len(rows) + M)
@@ -54,7 +54,7 @@ class Exact:
 
 
 class Plain:
-    """One process, without a network: minibatches to begin with, then L-BFGS on the collapsed bound of some rows."""
+    """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows."""
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.05, 0.1
     share, segments = 1, 1  # slices in the race, and looks after it
@@ -69,7 +69,10 @@ class Plain:
         self._sgpr = SGPR(Matern32(1.0, lengthscales), Z, NOISE)
 
     def take(self, plan, seconds, part=None):
-        """Minibatches for the first half of the first time, L-BFGS for the rest; ``part`` is not looked at."""
+        """Train by L-BFGS, in the first call after minibatches for half of ``seconds``.
+
+        ``part`` is ignored.
+        """
         began = plan.spent
         if not self._begun and not self._at_rows:
             self._minibatches(plan, 0.5 * seconds)
@@ -110,12 +113,12 @@ class Plain:
         return Hyper(sgpr.covariance, float(sgpr.noise_variance), sgpr.inducing)
 
     def lengthscales(self):
-        """(D,), of an ARD covariance."""
+        """Return the lengthscales (D,)."""
         return np.broadcast_to(self._sgpr.covariance.lengthscales, (self.rows.X.shape[1],))
 
 
 class Scarce(ByMinibatches):
-    """One process by minibatches alone, to its end at once: where L-BFGS ends at noise alone."""
+    """A sparse process by minibatches only, for data that L-BFGS explains as pure noise."""
 
     M, BATCH, RATE, NATURAL = 128, 256, 0.05, 0.1
     LOWEST = 0.02
@@ -135,12 +138,15 @@ class Scarce(ByMinibatches):
         )
 
     def lengthscales(self):
-        """(D,), of an ARD covariance."""
+        """Return the lengthscales (D,)."""
         return self._trainer.model.covariance.lengthscales
 
 
 class Relevant(ByMinibatches):
-    """One process by minibatches, from lengthscales that know which inputs matter: how a fit with settings begins by itself."""
+    """A sparse process by minibatches, from lengthscales by relevance.
+
+    A fit with settings has the same start.
+    """
 
     M, BATCH, RATE, NATURAL = 256, 512, 0.01, 0.1
     share = 2
@@ -150,7 +156,7 @@ class Relevant(ByMinibatches):
         self._rng = rng
 
     def cost(self, plan):
-        """Seconds of the start, foretold by one evaluation of the bound that it is made of."""
+        """Predict the seconds that the start takes, from one evaluation of its bound."""
         rows = self.rows.drawn(relevance.ROWS, self._rng)
         exact = SGPR(Matern32(1.0, median_lengthscales(rows.X, rng=0)), rows.X, NOISE)
         began = plan.spent
@@ -167,5 +173,11 @@ class Relevant(ByMinibatches):
         distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
         Z = kmeans_inducing(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
         return Minibatches(
-            at_prior(Matern32(1.0, lengthscales), Z), rows, self.BATCH, self.RATE, self.NATURAL, rng, transform="log",
-        )  # fmt: skip
+            at_prior(Matern32(1.0, lengthscales), Z),
+            rows,
+            self.BATCH,
+            self.RATE,
+            self.NATURAL,
+            rng,
+            transform="log",
+        )

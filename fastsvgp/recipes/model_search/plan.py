@@ -1,28 +1,28 @@
-"""What time decides, as numbers that can be given back.
+"""The decisions that depend on time, as a list that repeats a search.
 
-A search turns time into counts, of steps, of iterations, of inducing inputs, and into nothing else. A plan is the list of these
-counts in the order in which they were decided. A search that is given a plan takes its counts from there, so it repeats the
-other one to the bit, on as many threads.
+Time affects a search only through counts: of steps, of iterations, of inducing inputs. A plan is
+the list of these counts in the order of the decisions. A search with a plan takes its counts from
+there, so it repeats the earlier search to the bit on the same number of threads.
 """
 
 import json
 import time
 
-RATE = 4e10  # floating-point operations that count as a second, where work is the clock
-CALL = 1e-3  # seconds that a step counts beside its operations
+RATE = 4e10  # floating-point operations per second if the clock counts work
+CALL = 1e-3  # seconds per step, in addition to its operations
 
 
 class Plan:
-    """Counts that were decided, and the clock by which.
+    """The clock of a search, and the counts decided by it.
 
     Parameters
     ----------
     seconds : float
         The budget.
     by_work : bool
-        The clock is what was computed, so that plans are the same on every machine; else wall time.
+        Count operations instead of wall time, so that plans are the same on every machine.
     given : sequence of (what, count), optional
-        Of an earlier search, to be repeated. What comes after its end is decided by the clock.
+        Counts of an earlier search to repeat. The clock decides all later counts.
     """
 
     def __init__(self, seconds, by_work=False, given=()):
@@ -31,11 +31,11 @@ class Plan:
 
     @property
     def spent(self):
-        """Seconds so far."""
+        """Seconds since the start, or counted work in seconds."""
         return time.perf_counter() - self._began if self._worked is None else self._worked
 
     def did(self, flops, calls=1):
-        """Tell of work that was done."""
+        """Add work to the clock."""
         if self._worked is not None:
             self._worked += flops / RATE + CALL * calls
 
@@ -44,14 +44,14 @@ class Plan:
         return self.seconds - self.spent
 
     def count(self, what, decided):
-        """The next count: the one given, else ``decided``, a number or a function that gives one."""
+        """Return the next count: from the plan, else ``decided``, a number or a function."""
         at = len(self.counts)
         if at < len(self._given):
             there, count = self._given[at]
             if there != what:
                 raise ValueError(
                     f"`plan` is not one of this search: count {at} is of {there!r}, and here"
-                    f" {what!r} is decided; give the plan with the data and arguments of its search"
+                    f" {what!r} is needed; use the data and arguments of the search that made it"
                 )
         else:
             count = int(decided() if callable(decided) else decided)
@@ -63,7 +63,7 @@ class Plan:
 
 
 def counts_of(plan):
-    """The counts of a plan as ``search`` returned it, a dict, or of the text of its JSON, checked."""
+    """Check a plan from ``search``, a dict or its JSON text; return its counts."""
     if plan is None:
         return []
     try:

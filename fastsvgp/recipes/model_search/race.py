@@ -1,35 +1,38 @@
-"""The race of every search: candidates train in turn, held-out rows rank them, the winner gets the rest of the time."""
+"""The race of every search.
+
+Candidates train in turn, held-out rows rank them, and the winner gets the rest of the time.
+"""
 
 import numpy as np
 
 from ...errors import NotPositiveDefinite
 from .rows import Rows
 
-# parts of the time: of each plain process on raw and on rank inputs, and of each candidate in the
-# two rounds of the race
+# parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
+# first and in later rounds of the race
 INPUTS, FIRST, SECOND = 0.03, 0.05, 0.07
-SHORTEST = 0.6, 0.06  # seconds of a slice, but at most this part of the time
-CLOSE = 0.005  # nats per row: raw inputs are chosen over ranks unless they are further behind
-PATIENCE = 3  # looks without a gain that end the training of the winner
+SHORTEST = 0.6, 0.06  # shortest slice in seconds, but at most this part of the time
+CLOSE = 0.005  # nats per row: ranks are chosen only if raw inputs are worse by more
+PATIENCE = 3  # looks without a gain after which the training of the winner ends
 SETTLING = 0.01, 0.04  # parts of the time in which step sizes fall
-# time of the last posterior: this part of the time or this many seconds, but at most this part of
-# the rest
+# time of the last posterior: this part of the time or this many seconds, whichever is more, but at
+# most this part of the rest
 AT_END_PART, AT_END_SECONDS, AT_END_MOST = 0.05, 3.0, 0.3
-ROUNDS = 2  # of the second race
+ROUNDS = 2  # of the race after the first round
 FAILURES = (NotPositiveDefinite, ArithmeticError, ValueError)
 
 
 class Race:
-    """A search under way: its candidates, looks and story.
+    """The state of a running search: its candidates, looks and story.
 
     Parameters
     ----------
     rows : Rows
-        Training rows; inputs in their own units, targets in those of the model.
+        Training rows; inputs are unscaled, targets in the units of the model.
     held, last : Rows or None
-        Held-out rows: those that steer, and those that are used once. None for few rows.
+        Held-out rows: those that score looks, and those that are used once. None for few rows.
     raw, ranks : Scale
-        Standardised inputs, and ranks; the same object if ranks change nothing.
+        Scaling by standardisation, and by ranks; the same object if ranks change nothing.
     plan : Plan
     seed : int
     tell : function ``(line)``
@@ -38,7 +41,7 @@ class Race:
     ----------
     looks : list of Look
     best, first : Look or None
-        The best look, and that of the candidate that it has to beat.
+        The best look, and the look that it has to beat.
     """
 
     def __init__(self, rows, held, last, raw, ranks, plan, seed, tell):
@@ -50,7 +53,7 @@ class Race:
         self.error, self._number = None, 0
 
     def _look_at(self, candidate):
-        """A ``Look`` at a candidate; ``FAILURES`` if it has no posterior or no score."""
+        """Make a ``Look``; raise one of ``FAILURES`` without a posterior or score."""
         raise NotImplementedError
 
     def say(self, line):
@@ -60,7 +63,7 @@ class Race:
     # --- one candidate ---
 
     def _go(self, candidate, seconds, part=None):
-        """Train it and look at it. None if it failed; the story then has the reason."""
+        """Train a candidate and return its look. None if it failed; the story has the reason."""
         try:
             candidate.take(self._plan, seconds, part)
             look = self._look_at(candidate)
@@ -78,7 +81,7 @@ class Race:
         return look
 
     def _last(self, candidate):
-        """Its last look, or None."""
+        """Return the last look at a candidate, or None."""
         return next((one for one in self.looks[::-1] if one.candidate == candidate.name), None)
 
     def _score(self, candidate):
@@ -86,7 +89,7 @@ class Race:
         return -np.inf if look is None else look.score
 
     def _in_units(self, inputs):
-        """Training rows in the units of the model."""
+        """Return the training rows in the units of the model."""
         if inputs not in self._units:
             X = np.ascontiguousarray(self._scales[inputs].X(self.rows.X))
             self._units[inputs] = Rows(X, self.rows.y, self.rows.weights)
@@ -102,7 +105,7 @@ class Race:
         """Run ``make(name, inputs)`` on raw and on rank inputs.
 
         Returns the candidate with the better inputs, and the name of these inputs. Raw inputs are
-        chosen if they are hardly worse.
+        chosen unless they are worse by more than ``CLOSE``.
         """
         racing = {}
         for inputs in self._scales:
@@ -121,9 +124,9 @@ class Race:
         return racing[inputs], inputs
 
     def _race(self, candidates):
-        """The candidates by their scores, after a round of all and ``ROUNDS`` of the better two.
+        """Run a round of all candidates and ``ROUNDS`` of the best; return them, best first.
 
-        A candidate that is behind but gaining on the leader stays in the race.
+        Two candidates continue, then one. A candidate that is gaining on the leader continues too.
         """
         racing = []
         for candidate in candidates:
@@ -141,22 +144,22 @@ class Race:
         return sorted(racing, key=self._score, reverse=True)
 
     def _comes_nearer(self, candidate):
-        """Whether its last gain is larger than its distance to the leader."""
+        """Whether the last gain of a candidate is larger than its distance to the leader."""
         scores = [one.score for one in self.looks if one.candidate == candidate.name]
         return len(scores) > 1 and scores[-1] - scores[-2] > self.best.score - scores[-1]
 
     def _finish(self, leaders):
-        """Give the winner the rest of the time, except the end; if it fails, the next one."""
+        """Train the winner for the rest of the time, less the end; if it fails, the next one."""
         for winner in leaders:
             seconds = self._plan.left - self._at_end()
-            # a budget that is spent leaves no time to train on
+            # the budget can be spent already
             if not self._plan.count("worth training on", seconds > self._slice(0)):
                 return
             if self._train_on(winner, seconds):
                 return
 
     def _train_on(self, winner, seconds):
-        """Train to the last step, or until three looks gain nothing. False if it failed."""
+        """Train until time is up or ``PATIENCE`` looks gain nothing. Return False if it failed."""
         worse = 0
         for i in range(winner.segments):
             part = i / winner.segments, (i + 1) / winner.segments
@@ -170,7 +173,10 @@ class Race:
         return True
 
     def _settle(self, networks):
-        """Return to the best look if it is an early one of a network, and train on briefly while step sizes fall."""
+        """Continue briefly from the best look with falling step sizes.
+
+        Only if the best look is an earlier one of a network.
+        """
         best = self.best
         network = networks.get(best.candidate)
         if network is None or best is self._last(network):
@@ -186,16 +192,16 @@ class Race:
     # --- time ---
 
     def _slice(self, part):
-        """Seconds of a slice that is this part of the time."""
+        """Return the seconds of a slice that is this part of the time."""
         seconds, most = SHORTEST
         return max(part * self._plan.seconds, min(seconds, most * self._plan.seconds))
 
     def _has_time(self):
-        """Whether more time is left than the end and another slice take."""
+        """Whether the time left exceeds the end and another slice."""
         needed = self._at_end() + self._slice(FIRST)
         return bool(self._plan.count("has time", lambda: self._plan.left > needed))
 
     def _at_end(self):
-        """Seconds that are kept for the end."""
+        """Return the seconds reserved for the end."""
         left = max(self._plan.left, 0.0)
         return min(AT_END_MOST * left, max(AT_END_PART * self._plan.seconds, AT_END_SECONDS))

@@ -1,4 +1,4 @@
-"""Rows of a table, and which of them are held out: none of these equals a training row."""
+"""Rows of a table, and their split: no held-out row equals a training row."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ SHIFT = np.uint64(32)
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows in units of the model: X (N, D), y (N,), weights (N,) or None."""
+    """Rows X (N, D), y (N,), weights (N,) or None."""
 
     X: np.ndarray
     y: np.ndarray
@@ -24,13 +24,13 @@ class Rows:
         return Rows(self.X[chosen], self.y[chosen], weights)
 
     def drawn(self, count, rng):
-        """At most ``count`` rows, chosen at random."""
+        """Draw at most ``count`` rows at random."""
         if len(self) <= count:
             return self
         return self.some(np.sort(rng.choice(len(self), count, replace=False)))
 
     def and_more(self, others):
-        """These and others."""
+        """Append other rows."""
         weights = None
         if self.weights is not None:
             weights = np.concatenate([self.weights, others.weights])
@@ -38,7 +38,7 @@ class Rows:
 
 
 def held_out(rows, count, rng):
-    """``(training, held)``: about ``count`` rows at random are held out; equal input rows stay together."""
+    """Hold out about ``count`` rows; return ``(training, held)``. Equal inputs stay together."""
     groups = groups_of(rows.X, rng)
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
@@ -50,18 +50,18 @@ def held_out(rows, count, rng):
 
 
 def groups_of(X, rng):
-    """A number for each row (N,): equal rows have equal ones, and others only by chance."""
-    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # -0.0 is 0.0
+    """Number the rows (N,): equal rows get equal numbers, others only by a hash collision."""
+    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # turns -0.0 into 0.0
     odd = rng.integers(2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashed = ((bits ^ (bits >> SHIFT)) * odd).sum(axis=1, dtype=np.uint64)
     return np.unique(hashed, return_inverse=True)[1].ravel()
 
 
 def number_held(rows, part, least, most):
-    """How many rows to hold out."""
+    """Return the number of rows to hold out."""
     return int(np.clip(part * len(rows), least, most))
 
 
 def distinct_count(rows: Rows):
-    """How many distinct input rows there are."""
+    """Count the distinct input rows."""
     return len(np.unique(groups_of(rows.X, np.random.default_rng(0))))

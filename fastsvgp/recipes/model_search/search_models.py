@@ -1,4 +1,4 @@
-"""``search``: a model for a table and an amount of time, without a setting."""
+"""``search``: a model for a table and an amount of time, without settings."""
 
 import functools
 import math
@@ -32,33 +32,35 @@ from .stages import Stages
 from .task import task_of
 
 FEW = 200  # distinct rows below which nothing is held out
-STEERING = 0.1, 50, 3000  # part of the rows that steer, at least, at most
-LAST_WORD = 0.1, 40, 2000  # and of those that are used once
+STEERING = 0.1, 50, 3000  # rows that score looks: part of the others, at least, at most
+LAST_WORD = 0.1, 40, 2000  # rows used once: part of all, at least, at most
 INTERRUPTED = "interrupted: the best look so far is the result"
 
 
 @dataclass(frozen=True)
 class Found(Start):
-    """A trained model, and how it was found.
+    """Result of a search: a trained model and how it was found.
 
     Attributes
     ----------
     model : SVGP
         Trained, in float64 and standardised units: ``fs.predict_y(found.model, found.scale.X(X))``.
     fit : dict
-        Empty: nothing is left to train.
+        Empty, because the model is trained.
     scale : Scale
     plan : dict
-        What time decided. ``search(..., plan=plan)`` repeats the search to the bit.
+        The decisions that depended on time. ``search(..., plan=plan)`` repeats the search to the
+        bit.
     story : tuple of str
-        A line for each look and each decision.
+        One line per look and per decision.
     looks : tuple of dict
-        Each look: ``candidate``, ``seconds``, ``steps``, ``log_density`` and ``rmse`` of held-out
-        rows in standardised units, ``factors`` of variance and noise.
+        One per look: ``candidate``, ``seconds``, ``steps``; ``log_density`` and ``rmse`` of
+        held-out rows in standardised units; ``factors`` of variance and noise. Classes have
+        ``accuracy`` instead of ``rmse``.
     chosen : str
-        The candidate that ``model`` is.
+        Name of the candidate that became ``model``.
     compiling : float
-        Seconds before the clock began, in which kernels were compiled or loaded.
+        Seconds in which kernels were compiled or loaded, before the clock started.
     interrupted : bool
         Whether Ctrl-C ended the search: ``model`` is then the best look so far.
     """
@@ -83,13 +85,14 @@ def search(
     by_work: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> Found:
-    """The best model that an amount of time finds.
+    """Find the best model in an amount of time.
 
     Train candidates for a short time each: processes on inputs, on their ranks, and on the features
-    of networks; for classes and counts a linear model, too. Held-out rows choose which one gets the
-    rest of the time. Other held-out rows, used once, decide whether it replaces the first candidate:
-    an exact process for up to 1,500 rows of real-valued targets, a process on inputs for classes and
-    counts. Finally all rows join the posterior.
+    of networks; for classes and counts a linear model, too. The best one on held-out rows gets the
+    rest of the time. Other held-out rows, used once, decide whether it replaces the first
+    candidate. For real-valued targets this is an exact process (up to 1,500 rows) or a process from
+    relevant lengthscales; for classes and counts it is the linear model or the process on inputs.
+    The final posterior uses all rows.
 
     Parameters
     ----------
@@ -97,39 +100,39 @@ def search(
     y : (N,) array
         Numbers, counts, or labels of classes.
     seconds : float
-        Wall time from the call on, without compilation. The search ends a few seconds later at most.
+        Wall time from the call on, without compilation. The search can take a few seconds more.
     likelihood : str
         "gaussian" (real-valued targets; Student-t noise is tried), "poisson" (counts), "classes"
         ("bernoulli-probit" for two classes, "softmax" for more), "bernoulli-probit",
         "bernoulli-logit", "softmax" or "robustmax".
     weights : (N,) array, optional
-        Of the rows, zero or positive.
+        Non-negative weight of each row.
     rng : None, int or Generator
     plan : dict or str, optional
-        ``Found.plan`` of an earlier search, or its JSON: with the same data, ``seconds`` and seed
-        the same model to the bit, on as many threads.
+        ``Found.plan`` of an earlier search, or its JSON. With the same data, ``seconds``, seed and
+        number of threads the model is the same to the bit.
     by_work : bool
-        Count operations, 4e10 per second, in place of time: the plan is then the same on every
+        Count operations, 4e10 per second, instead of time. The plan is then the same on every
         machine.
     tell : function ``(line)``, optional
-        Called with each line of the story as it comes.
+        Called with each line of the story during the search.
 
     Returns
     -------
     Found
-        A ``Start`` that is trained.
+        A trained ``Start``.
 
     Raises
     ------
     ValueError, TypeError
-        As ``regression`` and ``classification``; ``seconds`` that are no positive number; a plan of
-        another search.
+        As ``regression`` and ``classification``; ``seconds`` is not a positive number; the plan
+        belongs to another search.
     KeyboardInterrupt
-        Ctrl-C before the first look. Later it ends the search with the best look so far.
+        Ctrl-C before the first look. Later Ctrl-C ends the search with the best look so far.
 
     Notes
     -----
-    Memory: the rows in two units, and 4096 rows of features at a time.
+    Memory: the rows in two scalings, and features of 4096 rows at a time.
 
     Examples
     --------
@@ -162,12 +165,20 @@ def search(
             model, chosen = ending.answer(interrupted)
     looks = tuple(one.to_json() for one in stages.looks)
     return Found(
-        model, {}, chosen.scale, plan.to_json(), tuple(stages.story), looks, chosen.candidate, compiling, interrupted,
-    )  # fmt: skip
+        model,
+        {},
+        chosen.scale,
+        plan.to_json(),
+        tuple(stages.story),
+        looks,
+        chosen.candidate,
+        compiling,
+        interrupted,
+    )
 
 
 def _stages_of(likelihood, rows, raw, plan, seed, tell):
-    """The search of these rows, with its held-out rows if there are enough."""
+    """Make the stages of these rows, with held-out rows if there are enough."""
     ranks = raw.ranked(rows.X, rows.weights)
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
@@ -180,7 +191,7 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
 
 
 def _run(stages, asked):
-    """Whether Ctrl-C ended it; before the first look it ends all."""
+    """Run the stages; return whether Ctrl-C ended them. Before the first look it is raised."""
     interrupted = False
     try:
         stages.run()
@@ -194,7 +205,7 @@ def _run(stages, asked):
 
 
 def _rehearse(likelihood):
-    """Run every kind of step once, by which kernels are compiled or loaded."""
+    """Run every kind of step once to compile or load the kernels."""
     if likelihood is None:
         _rehearse_regression()
     else:

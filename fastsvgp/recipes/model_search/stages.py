@@ -1,4 +1,4 @@
-"""The stages of a search for a regression: which candidates run, for how long, and which continue."""
+"""The stages of a regression search: which candidates run, for how long, and which continue."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from .race import FIRST, Race
 
 SHORT = 4.0  # seconds below which there is no race
 EXACT = 1500  # rows up to which an exact process is the first candidate
-EXACT_PART = 0.3  # of the time, for an exact process that takes more than half of what is left
-NOTHING = -1.36  # log density of a model that is no better than the mean; the mean alone has -1.42
+EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
+NOTHING = -1.36  # log density up to which a model is useless; the mean alone has -1.42
 SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
-LONG = 150  # seconds from which networks are larger
-LATER, LAST_ROWS = 6000, 15_000  # rows of L-BFGS of a plain process in the race, and at the end
+LONG = 150  # seconds from which one network is larger
+LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end
 RELEVANT = "minibatches from relevant lengthscales"
 LEAST_RELEVANCE, IRRELEVANT, SHARE = 0.01, 0.3, 0.2
 
@@ -31,7 +31,7 @@ class Stages(Race):
         return look_at(candidate, self.held, self._plan)
 
     def run(self):
-        """Run all stages: ``best`` is then the best look, ``first`` that of the candidate it has to beat, or None."""
+        """Run all stages; set ``best``, and ``first``, the look that it has to beat, or None."""
         T = self._plan.seconds
         if self.held is None or T < SHORT or self.constant:
             return self._at_once(T)
@@ -49,7 +49,7 @@ class Stages(Race):
             self.first = self._last(candidates[-1]) if candidates[-1].name == RELEVANT else None
 
     def _at_once(self, T):
-        """One candidate, compared with nothing: for few rows, or little time."""
+        """Train one candidate without a race, for few rows or little time."""
         why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._scales["raw"], self._in_units("raw")
@@ -61,12 +61,12 @@ class Stages(Race):
         if not self.constant:
             candidate.take(self._plan, 0.7 * T)
         self.best = Look(
-            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (1.0, 1.0), candidate.hyper(),
-            candidate.scale,
+            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (1.0, 1.0),
+            candidate.hyper(), candidate.scale,
         )  # fmt: skip
 
     def _inputs(self, T):
-        """A plain process on the better inputs, raw or rank, and the name of these inputs."""
+        """Return a plain process on the better inputs, raw or rank, and the name of these."""
 
         def plain(name, inputs):
             return Plain(name, self._scales[inputs], self._in_units(inputs), self._rng())
@@ -75,8 +75,11 @@ class Stages(Race):
         chosen.rows_at_once = LATER
         if self._score(chosen) < NOTHING:
             scarce = Scarce(
-                f"minibatches, {inputs} inputs", self._scales[inputs], self._in_units(inputs), self._rng()
-            )  # fmt: skip
+                f"minibatches, {inputs} inputs",
+                self._scales[inputs],
+                self._in_units(inputs),
+                self._rng(),
+            )
             self.say("L-BFGS found nothing, so minibatches get a quarter of the time")
             self._go(scarce, SCARCE * T)
             if self._score(scarce) > self._score(chosen):
@@ -89,7 +92,7 @@ class Stages(Race):
         return super()._train_on(winner, seconds)
 
     def _exact(self, T, inputs):
-        """Exact processes, on raw inputs and on ranks if these are better."""
+        """Train exact processes on raw inputs, and on ranks if these are better."""
         for name in dict.fromkeys(("raw", inputs)):
             exact = Exact(f"exact, {name} inputs", self._scales[name], self._in_units(name))
             self._go(exact, EXACT_PART * T)
@@ -98,9 +101,9 @@ class Stages(Race):
                 self.first = look
 
     def _replaces(self, look):
-        """Whether a look is better than the first candidate by two standard errors, by all held-out rows.
+        """Whether a look is better than the first candidate by two standard errors.
 
-        Neither has been chosen among others by any of them.
+        All held-out rows count, because neither candidate was selected on any of them.
         """
         held, densities = self.held.and_more(self.last), []
         for one in (look, self.first):
@@ -115,7 +118,7 @@ class Stages(Race):
         return better > BETTER
 
     def _networks(self, plain, inputs, T):
-        """Networks on these inputs."""
+        """Yield networks on these inputs."""
         found = self._score(plain) > NOTHING
         lengthscales = plain.lengthscales()
         relevance = np.clip(3 * lengthscales.min() / lengthscales, LEAST_RELEVANCE, 1.0)
@@ -132,12 +135,17 @@ class Stages(Race):
         for architecture, by, note in chosen:
             sizes = {"M": 256, "batch": 512} if large and architecture is first else {}
             yield Deep(
-                f"network {architecture.name}{note}, {inputs} inputs", self._scales[inputs], self._in_units(inputs),
-                self._rng(), architecture, weighting=by, **sizes,
-            )  # fmt: skip
+                f"network {architecture.name}{note}, {inputs} inputs",
+                self._scales[inputs],
+                self._in_units(inputs),
+                self._rng(),
+                architecture,
+                weighting=by,
+                **sizes,
+            )
 
     def _relevant(self, T):
-        """The start of a fit with settings, where that takes a small part of the time."""
+        """Return ``[Relevant]`` if its start takes a small part of the time, else an empty list."""
         candidate = Relevant(RELEVANT, self._scales["raw"], self._in_units("raw"), self._rng())
         cost = candidate.cost(self._plan)
         possible = self._plan.count(f"{RELEVANT}: can begin", cost < FIRST * T)

@@ -1,4 +1,4 @@
-"""Heavy tails: the same hyperparameters under Student-t noise, if held-out rows say that it is better."""
+"""Student-t noise for heavy tails, at the same hyperparameters, if held-out rows prefer it."""
 
 import numpy as np
 
@@ -8,16 +8,19 @@ from ...optim.natural.svgp import natural_step
 from ...records import replace
 from .held_out_density import better_by, tails_of
 
-HEAVY = 10.0  # degrees of freedom below which tails are
+HEAVY = 10.0  # degrees of freedom below which tails are heavy
 BATCH, STEP = 1024, 0.1
-# natural steps: as many as this part of the time allows, at least, at most
+# natural steps: part of the time for them, at least, at most
 PART, FEWEST, STEPS = 0.05, 20, 200
 TIMED, SEED = 3, 3
-NARROWEST = 0.05  # of the variance of residuals, what noise has at least
+NARROWEST = 0.05  # smallest part of the squared scale of residuals that is noise
 
 
 def student_noise(residual, var_f, weights):
-    """Student-t noise of held-out residuals, with the variance of f taken off; None where tails are not heavy."""
+    """Estimate Student-t noise from held-out residuals, less the variance of f.
+
+    None if tails are not heavy.
+    """
     z_scale = float(np.sqrt(np.average(np.square(residual), weights=weights)))
     tails = tails_of(residual / z_scale, weights)
     if tails.df >= HEAVY:
@@ -29,7 +32,10 @@ def student_noise(residual, var_f, weights):
 
 
 def steps_of(svgp, noise, rows, plan):
-    """How many natural steps there is time for; None where they are too few. A few, which are dropped, foretell it."""
+    """Return the number of natural steps that time allows; None if there are too few.
+
+    ``TIMED`` steps predict it; their result is dropped.
+    """
     began = plan.spent
     with_tails(svgp, noise, rows, TIMED, plan)
     each = (plan.spent - began) / TIMED
@@ -38,7 +44,7 @@ def steps_of(svgp, noise, rows, plan):
 
 
 def with_tails(svgp, noise, rows, steps, plan):
-    """The SVGP under Student-t noise, q trained by ``steps`` natural steps on minibatches."""
+    """Train q(u) under Student-t noise by ``steps`` natural steps on minibatches."""
     model, rng = replace(svgp, likelihood=noise), np.random.default_rng(SEED)
     M, batch = len(svgp.inducing), min(BATCH, len(rows))
     for _ in range(steps):
@@ -51,7 +57,10 @@ def with_tails(svgp, noise, rows, steps, plan):
 
 
 def gains(heavy, svgp, X, y, weights):
-    """By how many standard errors held-out rows prefer ``heavy``: by its density, and by mean and variance alone."""
+    """Return the gains of ``heavy`` on held-out rows, in standard errors.
+
+    By predictive density, and by the Gaussian density of mean and variance.
+    """
 
     def by_moments(model):
         mean, var = predict_y(model, X)

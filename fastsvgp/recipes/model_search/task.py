@@ -1,4 +1,4 @@
-"""The task of a search: which likelihood, and the rows in its units."""
+"""The task of a search: its likelihood, and the rows in its units."""
 
 import numpy as np
 
@@ -10,9 +10,10 @@ LIKELIHOODS = ("gaussian", "poisson", "classes", *BINARY, *MULTICLASS)
 
 
 def task_of(likelihood, X, y, weights):
-    """``(likelihood, scale, rows)``, checked; the likelihood is None for real-valued targets.
+    """Check the data; return ``(likelihood, scale, rows)``.
 
-    ``rows`` are in float64: inputs in their own units, targets standardised, counts, or codes.
+    The likelihood is None for real-valued targets. ``rows`` are in float64: inputs are unscaled,
+    targets are standardised, counts, or codes.
     """
     named("likelihood", likelihood, LIKELIHOODS)
     labels = likelihood not in ("gaussian", "poisson")
@@ -20,7 +21,7 @@ def task_of(likelihood, X, y, weights):
     if y.ndim != 1:
         raise ValueError(
             f"`y` must be ({len(X)},), one target for each row, got {y.shape}; for several targets"
-            " start from `regression`"
+            " use `regression`"
         )
     X = X.astype(np.float64)
     if labels:

@@ -1,1 +1,1 @@
-"""The search for models of classes and counts: posteriors by natural steps, in place of collapsed ones."""
+"""The search for classes and counts: posteriors by natural steps instead of collapsed ones."""

@@ -1,4 +1,4 @@
-"""Candidates for classes and counts: a linear model, a process on inputs, processes on features of networks."""
+"""Candidates for classes and counts: linear, plain, and processes on features of networks."""
 
 import numpy as np
 
@@ -12,24 +12,24 @@ from ..collapsed_posterior import features
 from ..minibatches import Minibatches
 
 M, BATCH = 128, 256
-FEW = 300  # distinct rows up to which all pairs of them give the lengthscales
+FEW = 300  # distinct rows up to which lengthscales use all pairs of rows
 SUBSET = 20_000  # rows among which inducing inputs are chosen
 NATURAL, RAMP = 0.2, 20  # natural step size, and steps until it is reached
 LEAST = 1e-2  # natural step size of the first step
-COST = 2.0  # of a step beside one with Gaussian noise: a likelihood without a closed form
-RATE = 0.05  # step size of Adam, without a network
-# variance of a latent function at the start: functions of classes that inputs separate are large,
-# and the log rate of counts is not
+COST = 2.0  # of a step, relative to Gaussian noise: the likelihood has no closed form
+RATE = 0.05  # step size of Adam without a network
+# initial variance of a latent function: latent functions of separable classes are large, the log
+# rate of counts is not
 CLASSES, COUNTS = 10.0, 1.0
 
 
 def ramp(count):
-    """The natural step size of step ``count``: far from the optimum, steps are small."""
+    """Return the natural step size of step ``count``; it is small far from the optimum."""
     return NATURAL * (LEAST / NATURAL) ** max(1 - count / RAMP, 0.0)
 
 
 def at_prior(covariance, Z, likelihood):
-    """The SVGP with q(u) = p(u) and a constant mean per latent function."""
+    """Make the SVGP with q(u) = p(u) and one constant mean per latent function."""
     outputs = () if likelihood.num_latent is None else (likelihood.num_latent,)
     eye = np.broadcast_to(np.eye(len(Z)), (*outputs, len(Z), len(Z)))
     q = Whitened(np.zeros((*outputs, len(Z))), eye.copy())
@@ -37,9 +37,9 @@ def at_prior(covariance, Z, likelihood):
 
 
 class Candidate(ByMinibatches):
-    """An SVGP trained by natural steps of q(u), and Adam for everything else.
+    """An SVGP trained by natural steps of q(u), and Adam for the other parameters.
 
-    Its posterior is that of the minibatches; a look scores it as it is.
+    A look scores the posterior of the minibatches itself.
     """
 
     def __init__(self, name, scale, rows, rng, covariance, Z, likelihood, rate, transform):
@@ -54,17 +54,17 @@ class Candidate(ByMinibatches):
         return self._trainer.model
 
     def take_at_once(self, plan, seconds, most):
-        """Train once for about these seconds, at most ``most`` steps, with step sizes that fall."""
+        """Train once with falling step sizes, for about ``seconds`` and at most ``most`` steps."""
         self._trainer.take_for(plan, self.name, seconds, lambda done: LAST**done, most)
 
 
 def variance_of(likelihood):
-    """The variance of a latent function at the start."""
+    """Return the initial variance of a latent function."""
     return COUNTS if likelihood.counts else CLASSES
 
 
 def inducing_among(X, weights, most, rng):
-    """Centres of at most ``most`` clusters of rows; all distinct rows if these are no more."""
+    """Return ``most`` k-means centres of the rows, or all distinct rows if there are no more."""
     distinct = unique_rows.distinct(X, weights)[0]
     if len(distinct) <= most:
         return distinct
@@ -74,7 +74,7 @@ def inducing_among(X, weights, most, rng):
 
 
 def lengthscales_of(rows):
-    """Median distances (D,) of the distinct rows, in each input."""
+    """Return median distances (D,) of the distinct rows in each input."""
     distinct, shares = unique_rows.distinct(rows.X, rows.weights)
     if len(distinct) > FEW:
         return median_lengthscales(distinct, rng=0)
@@ -92,7 +92,7 @@ class LinearModel(Candidate):
 
 
 class Plain(Candidate):
-    """A process on inputs: a linear part, and a Matern 3/2 with one lengthscale per input."""
+    """A process on inputs: a linear part plus a Matern 3/2 with one lengthscale per input."""
 
     def __init__(self, name, scale, rows, rng, likelihood):
         D, variance = rows.X.shape[1], variance_of(likelihood)

@@ -1,4 +1,4 @@
-"""The temperature of a model of few rows, by cross-validation at its hyperparameters."""
+"""The temperature of a model of few rows, by cross-validation at fixed hyperparameters."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ FOLDS, STEPS = 5, 40
 
 
 def cross_validated_temperature(model, rows, plan):
-    """The temperature that suits marginals of f at rows which their posterior has not seen.
+    """Return the temperature that is best for predictions of f on held-out folds.
 
-    Each fold starts at the prior and takes ``STEPS`` natural steps on the other folds. Equal input
-    rows are in one fold.
+    The posterior for each fold starts at the prior and takes ``STEPS`` natural steps on the other
+    folds. Equal input rows are in one fold.
     """
     fold = groups_of(rows.X, np.random.default_rng(0)) % FOLDS
     mean, var = (np.zeros((*model.posterior.mean.shape[:-1], len(rows))) for _ in range(2))

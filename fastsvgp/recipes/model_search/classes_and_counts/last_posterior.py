@@ -1,4 +1,7 @@
-"""From the best look to a model of all rows: the first candidate or the winner, and natural steps of its posterior."""
+"""From the best look to a model of all rows.
+
+The first candidate or the winner is chosen, and its posterior takes natural steps on all rows.
+"""
 
 import numpy as np
 
@@ -9,18 +12,18 @@ from ..rows import Rows
 from .looks import densities, tempered
 
 BATCH, STEP, LAST = 1024, 0.2, 0.02  # natural step sizes fall from STEP to LAST
-TIMED, FEWEST, MOST = 3, 10, 300  # steps: those that predict the cost, at least, at most
+TIMED, FEWEST, MOST = 3, 10, 300  # steps: those timed to predict the cost, at least, at most
 SEED = 4
 
 
 class LastTargetPosterior:
-    """What follows ``TargetStages``; ``rows`` are all rows, inputs in their own units."""
+    """The end of a search after ``TargetStages``; ``rows`` are all rows, with unscaled inputs."""
 
     def __init__(self, stages, rows, plan):
         self._stages, self._rows, self._plan = stages, rows, plan
 
     def answer(self, interrupted):
-        """``(svgp, look)``: the model of all rows, and the look that its hyperparameters come from."""
+        """Return ``(svgp, look)``: the model of all rows, and the look with its hyperparameters."""
         stages, look = self._stages, self._stages.best
         if not stages.looks:
             return self._at_temperature(look.model, look), look
@@ -34,7 +37,10 @@ class LastTargetPosterior:
         return model, look
 
     def _last_word(self, look):
-        """The first candidate, unless rows that were used for nothing else prefer the winner by two standard errors."""
+        """Choose between the winner and the first candidate, on rows used only here.
+
+        The winner has to be better by two standard errors.
+        """
         stages, first, last = self._stages, self._stages.first, self._stages.last
         if look.candidate == first.candidate:
             return look
@@ -50,7 +56,7 @@ class LastTargetPosterior:
         return chosen
 
     def _on_all(self, look):
-        """The model of the look, its posterior moved to all rows; as it is if a step fails."""
+        """Train the posterior of the look on all rows; return it unchanged if a step fails."""
         rows = Rows(
             np.ascontiguousarray(look.scale.X(self._rows.X)), self._rows.y, self._rows.weights
         )
@@ -66,7 +72,10 @@ class LastTargetPosterior:
             return look.model
 
     def _steps(self, model, rows, rng, count, sizes):
-        """``count`` natural steps on minibatches, whose sizes go log-linearly between these parts of ``STEP``."""
+        """Take ``count`` natural steps on minibatches.
+
+        Step sizes go log-linearly from ``sizes[0]`` to ``sizes[1]`` times ``STEP``.
+        """
         batch, (M, outputs) = (
             min(BATCH, len(rows)),
             (len(model.inducing), model.posterior.mean.size),
@@ -81,7 +90,7 @@ class LastTargetPosterior:
         return model
 
     def _at_temperature(self, model, look):
-        """The model at the temperature of the look, unless rounding makes it worse on held-out rows."""
+        """Put the temperature into the model, unless rounding makes it worse on held-out rows."""
         (T,), held = look.factors, self._stages.held or self._stages.rows
         if T == 1.0:
             return model

@@ -1,8 +1,8 @@
 """A look at a candidate for classes or counts, and the temperature that held-out rows choose.
 
-With f = c + g, c the constant mean, the temperature T multiplies g: mean c + T (m - c), variance T^2 v.
-A Gaussian process of T^2 times the variance with the same whitened q(u) has exactly these marginals,
-because its factor of Kuu is T times as large.
+With f = c + g, c the constant mean, the temperature T multiplies g: the mean is c + T (m - c), the
+variance T^2 v. A Gaussian process of T^2 times the variance with the same whitened q(u) has exactly
+these marginals, because its factor of Kuu is T times as large.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from ....covariances import OnFeatures, Product, Sum
 from ....records import Marginals, replace
 from ..looks import Look
 
-PRIOR_ROWS = 10  # what the prior of log T, of variance 1 about 0, is worth
+PRIOR_ROWS = 10  # weight of the prior of log T, standard normal, in rows
 LARGEST = 3.0  # of log T
-ROWS = 8192  # predicted at one time
+ROWS = 8192  # per chunk of predictions
 
 
 @dataclass(frozen=True)
 class TargetLook(Look):
-    """A ``Look`` at classes or counts: ``rmse`` is that of counts, and the error rate of classes."""
+    """A ``Look`` at classes or counts: ``rmse`` holds the RMSE of counts, or the error rate."""
 
     model: Any = None
     counts: bool = False
@@ -40,24 +40,24 @@ class TargetLook(Look):
 
 
 def latent(model, X):
-    """Marginals of f at X, outputs first, in chunks of rows."""
+    """Predict marginals of f at X in chunks of rows, outputs first."""
     chunks = [predict_f(model, X[at : at + ROWS]) for at in range(0, len(X), ROWS)]
     mean, var = (np.concatenate(parts).T for parts in zip(*chunks, strict=True))
     return Marginals(mean, var)
 
 
 def constant_of(model):
-    """The constant mean, with an axis for rows."""
+    """Return the constant mean with an axis for rows."""
     return np.asarray(model.mean.value)[..., None]
 
 
 def at_temperature(f, constant, T):
-    """Marginals of c + T (f - c)."""
+    """Return the marginals of c + T (f - c)."""
     return Marginals(constant + T * (f.mean - constant), T**2 * f.var)
 
 
 def temperature_of(model, f, y, weights):
-    """The temperature of the largest held-out log density, with a prior around 1."""
+    """Return the temperature that maximises the held-out log density, with a prior around 1."""
     from scipy.optimize import minimize_scalar
 
     total, constant = len(y) if weights is None else weights.sum(), constant_of(model)
@@ -72,13 +72,13 @@ def temperature_of(model, f, y, weights):
 
 
 def densities(model, scale, rows, T=1.0):
-    """Log density (N,) of the targets of rows under the model at a temperature."""
+    """Return the log density (N,) of the targets of rows under the model at temperature T."""
     f = latent(model, scale.X(rows.X))
     return model.likelihood.predict_log_density(rows.y, at_temperature(f, constant_of(model), T))
 
 
 def look_at(candidate, held, plan):
-    """A ``TargetLook``; ``ArithmeticError`` if its score is not finite."""
+    """Make a ``TargetLook``; raise ``ArithmeticError`` if the score is not finite."""
     model, y, weights = candidate.model, held.y, held.weights
     f = latent(model, candidate.scale.X(held.X))
     T = temperature_of(model, f, y, weights)
@@ -88,13 +88,13 @@ def look_at(candidate, held, plan):
     if not np.isfinite(score):
         raise ArithmeticError("the density of held-out rows is not finite")
     return TargetLook(
-        candidate.name, plan.spent, candidate.steps, score, _error(model, tempered, y, weights), (T,),
-        None, candidate.scale, candidate.state, model, counts,
+        candidate.name, plan.spent, candidate.steps, score, _error(model, tempered, y, weights),
+        (T,), None, candidate.scale, candidate.state, model, counts,
     )  # fmt: skip
 
 
 def _error(model, f, y, weights):
-    """The error rate of classes, or the RMSE of counts."""
+    """Return the error rate of classes, or the RMSE of counts."""
     mean, _ = model.likelihood.predict_mean_and_var(f)
     if model.likelihood.counts:
         return float(np.sqrt(np.average(np.square(mean - y), weights=weights)))
@@ -103,7 +103,7 @@ def _error(model, f, y, weights):
 
 
 def tempered(model, T):
-    """The model whose g is T times that of ``model``, up to jitter."""
+    """Return the model whose g is T times that of ``model``, up to jitter."""
     return replace(model, covariance=_scaled(model.covariance, T**2))
 
 

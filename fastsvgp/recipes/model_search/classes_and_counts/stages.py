@@ -10,12 +10,12 @@ from .cross_validation import cross_validated_temperature
 from .looks import TargetLook, look_at
 
 SHORT = 4.0  # seconds below which there is no race
-PART = 0.4  # of the time, for each of two candidates that are compared by their bounds
-MOST_AT_ONCE = 200  # their steps
+PART = 0.4  # of the time, for each of two candidates compared by their bounds
+MOST_AT_ONCE = 200  # steps of such a candidate
 
 
 class TargetStages(Race):
-    """A search for classes, whose targets are codes 0 ... C - 1, or counts."""
+    """A search for counts, or classes with codes 0 ... C - 1."""
 
     def __init__(self, likelihood, *others):
         super().__init__(*others)
@@ -25,7 +25,7 @@ class TargetStages(Race):
         return look_at(candidate, self.held, self._plan)
 
     def run(self):
-        """Run all stages: ``best`` is then the best look, ``first`` that of the candidate it has to beat."""
+        """Run all stages; set ``best``, and ``first``, the look that ``best`` has to beat."""
         if self.held is None or self._plan.seconds < SHORT:
             return self._at_once()
         plain, inputs = self._better_inputs(self._make(Plain))
@@ -50,7 +50,10 @@ class TargetStages(Race):
         return make
 
     def _at_once(self):
-        """A linear model and a process on raw inputs, for few rows or little time: the larger bound is the answer."""
+        """Train a linear model and a process on raw inputs; the larger bound is the answer.
+
+        For few rows or little time.
+        """
         why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
         self.say(f"linear and plain, compared by their bounds: {why}")
         found = {}
@@ -69,8 +72,8 @@ class TargetStages(Race):
         candidate = max(found, key=found.get)
         T = cross_validated_temperature(candidate.model, candidate.rows, self._plan)
         self.best = TargetLook(
-            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (T,), None, candidate.scale, None,
-            candidate.model, self._likelihood.counts,
+            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (T,), None,
+            candidate.scale, None, candidate.model, self._likelihood.counts,
         )  # fmt: skip
 
     def _bound(self, candidate):
