@@ -229,7 +229,7 @@ def elbo_and_grad(
         skipped.
     inputs : bool
         Return the gradient in X too, mean function included: for networks and other layers below.
-        With ``wrt=()`` only this gradient is returned.
+        With ``wrt=()`` no other gradient is computed.
     group : group of ``fs.distributed``, optional
         Ranks that make this call together with the same model. Every rank gets the value and the
         gradient of one process. ``group.rows`` says whether X, Y and weights hold all rows, which

@@ -249,7 +249,7 @@ def _add_steps(training):
         metavar="S",
         type=positive,
         help=(
-            "real-valued targets: search for the best model for S seconds, scored on held-out rows"
+            "search for the best model for S seconds, scored on held-out rows"
             f" of the training part (default {SECONDS:g}; no search if a method or an option of a"
             " method is given)"
         ),

@@ -138,7 +138,8 @@ class Monotone:
             at = np.arange(len(knots))
         ranks = (upto - 0.5 * counts)[at] / total
         # the weight of the first or last value carries no information about a tail
-        ranks = ranks.clip(0.5 / total, 1 - 0.5 / total)
+        half = 0.5 * min(1.0, counts.min()) / total
+        ranks = ranks.clip(half, 1 - half)
         knots, values = knots[at], ndtri(ranks)
         mean, spread = _moments(np.interp(column, knots, values), weights)
         return cls(knots, (values - mean) / spread)

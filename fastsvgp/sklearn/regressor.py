@@ -97,14 +97,14 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     inducing_ : (M, D) array
         Inducing inputs in the units of X, with two sets stacked; the features (M, F) of a network.
     plan_, story_ : dict, tuple of str
-        Decisions of the search that depended on time, and one line per evaluation; None and empty
-        without a search.
+        Decisions of the search that depended on time, and one line per look or decision; None and
+        empty without a search.
     lower_bound_ : float
         Bound on all training rows, in nats of standardised targets.
     lower_bounds_ : (n,) array
-        Bound per epoch (averaged over its batches) or iteration.
+        Bound per epoch (averaged over its batches) or iteration; of a search only the last one.
     n_iter_ : int
-        Number of epochs or iterations.
+        Number of epochs or iterations; of a search the largest number of steps of a candidate.
     scale_ : recipes.Scale
         Scaling of X and y.
     n_features_in_, feature_names_in_
@@ -114,8 +114,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     -----
     There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
     data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and
-    inducing inputs. After Ctrl-C the estimator holds the model so far, and ``KeyboardInterrupt`` is
-    raised again.
+    inducing inputs. After Ctrl-C the estimator holds the model so far (in a search, from the first look on), and
+    ``KeyboardInterrupt`` is raised again.
 
     Examples
     --------

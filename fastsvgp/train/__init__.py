@@ -166,7 +166,8 @@ def fit(
         them with their rows. They are held in memory or memory-mapped. Rows without a positive
         weight are left out. A QSGP takes no weights.
     steps, epochs : int, float
-        Length of the training, in steps or in passes over the data; an SVGP needs one of them.
+        Length of the training, in steps or in passes over the data; all kinds except an SGPR need
+        one of ``steps``, ``epochs`` and ``seconds``.
         After ``resume`` both count from the start of the first call, so the same call resumed ends
         at the same step. For an SGPR: iterations, default 1000.
     seconds : float, optional
@@ -259,7 +260,7 @@ def fit(
         Invalid arguments, and whatever the bound refuses.
     NotPositiveDefinite
         A factorisation failed even with a thousand times the jitter.
-    ValueError
+    Diverged
         The bound or its gradient became NaN or infinite. The last checkpoint stays as it was.
     ValueError, DataFileError, OSError
         ``resume`` is not a checkpoint, or belongs to another model, optimiser, batch size or data.

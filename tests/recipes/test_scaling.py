@@ -67,3 +67,9 @@ def test_a_weight_of_two_is_the_row_twice(rng):
     one, other = Monotone.of(x, counts.astype(float)), Monotone.of(np.repeat(x, counts))
     np.testing.assert_array_equal(one.knots, other.knots)
     np.testing.assert_allclose(one.values, other.values, atol=1e-12)
+
+
+def test_ranks_under_weights_that_sum_to_one_are_those_of_equal_weights(rng):
+    x = skewed(rng, 300)
+    plain, weighted = Monotone.of(x), Monotone.of(x, np.full(300, 1 / 300))
+    np.testing.assert_allclose(weighted.values, plain.values, rtol=1e-9, atol=1e-12)

@@ -6,7 +6,7 @@ from scipy.stats import poisson
 
 import fastsvgp as fs
 from fastsvgp.recipes.model_search import rows as rows_module
-from fastsvgp.recipes.model_search.classes_and_counts import looks, stages
+from fastsvgp.recipes.model_search.classes_and_counts import looks, stages, temperature
 from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, at_prior, ramp
 from fastsvgp.recipes.model_search.classes_and_counts.cross_validation import (
     cross_validated_temperature,
@@ -98,8 +98,10 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
     constant = fs.ConstantMean(model.mean.value + rng.standard_normal(np.shape(model.mean.value)))
     model = fs.replace(model, posterior=q, mean=constant)
     for T in (0.3, 4.0):
-        expected = looks.at_temperature(looks.latent(model, X), looks.constant_of(model), T)
-        found = looks.latent(looks.tempered(model, T), X)
+        expected = temperature.at_temperature(
+            temperature.latent(model, X), temperature.constant_of(model), T
+        )
+        found = temperature.latent(temperature.tempered(model, T), X)
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.var, expected.var, rtol=1e-4, atol=1e-5)
 
@@ -109,9 +111,9 @@ def test_temperature_finds_functions_that_are_too_small(rng):
     y = (rng.uniform(size=4000) < 1 / (1 + np.exp(-f))).astype(int)
     model = at_prior(fs.RBF(1.0, 1.0), np.zeros((1, 1)), fs.BernoulliLogit())
     small = Marginals(f / 4, np.full(4000, 1e-6))
-    assert looks.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
+    assert temperature.temperature_of(model, small, y, None) == pytest.approx(4.0, rel=0.15)
     few = Marginals(f[:3] / 4, np.full(3, 1e-6))  # three rows hardly move the prior
-    assert 0.6 < looks.temperature_of(model, few, y[:3], None) < 1.7
+    assert 0.6 < temperature.temperature_of(model, few, y[:3], None) < 1.7
 
 
 def test_held_out_labels_of_pure_noise_promise_nothing(rng):
@@ -133,7 +135,9 @@ def test_cross_validation_keeps_equal_rows_together(rng):
     rows = Rows(X, y)
     plain = Plain("plain", None, rows, rng, fs.BernoulliLogit())
     plain.take_at_once(Plan(1.0, by_work=True), 0.5, 60)
-    assert cross_validated_temperature(plain.model, rows, Plan(1.0, by_work=True)) < 1
+    ample, spent = Plan(9.0, by_work=True), Plan(0.0, by_work=True)
+    assert cross_validated_temperature(plain.model, rows, ample, 1e-3) < 1
+    assert cross_validated_temperature(plain.model, rows, spent, 1e-3) == 1.0  # no time for it
     groups = rows_module.groups_of(X, np.random.default_rng(0))
     assert len(np.unique(groups)) == 40 and (groups[::3] == groups[2::3]).all()
 
@@ -171,3 +175,39 @@ def test_bad_targets_of_a_search_are_named(likelihood, y, message):
     X = np.random.default_rng(0).standard_normal((40, 2))
     with pytest.raises(ValueError, match=message):
         fs.recipes.search(X, y, 1.0, likelihood=likelihood)
+
+
+def test_brief_search_trains_on_all_rows(rng, monkeypatch):
+    monkeypatch.setattr(stages, "SHORT", 4.0)
+    X, y = classes(rng, 240, 2)
+    seen = []
+    monkeypatch.setattr(
+        stages.TargetStages, "_at_once", lambda self: seen.append((len(self.rows), self.held))
+    )
+    with pytest.raises(AttributeError):  # nothing was trained
+        fs.recipes.search(X, y, 1.0, likelihood="classes", **WORK)
+    assert seen == [(240, None)]
+
+
+def test_plan_of_a_longer_search_is_refused(rng, monkeypatch):
+    X, y = classes(rng, 240, 2)
+    plan = {"seconds": 60, "counts": [["plain, raw inputs: steps", 30], ["has time", 1]]}
+    with pytest.raises(ValueError, match="`plan` is not one of this search"):
+        fs.recipes.search(X, y, 1.0, likelihood="classes", rng=1, plan=plan)
+
+
+def test_ctrl_c_whose_exception_was_lost_ends_a_search():
+    plan = Plan(1.0, by_work=True)
+    plan.did(1e9)
+    plan.signals = [2]
+    with pytest.raises(KeyboardInterrupt):
+        plan.did(1e9)
+
+
+def test_an_input_that_most_rows_share_stays_in_the_training(rng):
+    X = np.r_[np.zeros((480, 1)), rng.standard_normal((200, 1))]
+    for seed in range(5):
+        train, held = rows_module.held_out(
+            Rows(X, np.zeros(680)), 50, np.random.default_rng(seed)
+        )  # fmt: skip
+        assert len(held) == 50 and (train.X == 0).sum() == 480

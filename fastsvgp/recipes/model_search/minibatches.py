@@ -80,7 +80,7 @@ class Minibatches:
         """Take the steps that fit in ``seconds``, at most ``most``.
 
         The cost of earlier steps predicts their number. The first call times ``TIMED`` steps, which
-        are additional to ``most``.
+        count.
         """
         began = plan.spent
         if self._each is None:
@@ -88,7 +88,9 @@ class Minibatches:
             self._each = (plan.spent - began) / TIMED
         rest = seconds - (plan.spent - began)
         count = max(rest / self._each, 1)
-        count = plan.count(f"{name}: steps", count if most is None else min(count, most))
+        if most is not None:
+            count = min(count, max(most - TIMED, 1))
+        count = plan.count(f"{name}: steps", count)
         resumed = plan.spent
         self.take(plan, count, size)
         if count > TIMED:
@@ -102,6 +104,11 @@ class Minibatches:
     @state.setter
     def state(self, state):
         self.model, self._state = state
+
+    @property
+    def step_seconds(self):
+        """The seconds that a step took; None before the first ones."""
+        return self._each
 
     def _drawn(self):
         if len(self._order) < self._batch:

@@ -12,6 +12,10 @@ RATE = 4e10  # floating-point operations per second if the clock counts work
 CALL = 1e-3  # seconds per step, in addition to its operations
 
 
+class PlanMismatch(ValueError):
+    """A plan of another search."""
+
+
 class Plan:
     """The clock of a search, and the counts decided by it.
 
@@ -28,6 +32,7 @@ class Plan:
     def __init__(self, seconds, by_work=False, given=()):
         self.seconds, self._worked = seconds, 0.0 if by_work else None
         self._began, self._given, self.counts = time.perf_counter(), list(given), []
+        self.signals = ()  # Ctrl-C as ``collect_signals`` has it: its exception can get lost
 
     @property
     def spent(self):
@@ -35,7 +40,9 @@ class Plan:
         return time.perf_counter() - self._began if self._worked is None else self._worked
 
     def did(self, flops, calls=1):
-        """Add work to the clock."""
+        """Add work to the clock; end the search if Ctrl-C was pressed since the last call."""
+        if self.signals:
+            raise KeyboardInterrupt
         if self._worked is not None:
             self._worked += flops / RATE + CALL * calls
 
@@ -49,7 +56,7 @@ class Plan:
         if at < len(self._given):
             there, count = self._given[at]
             if there != what:
-                raise ValueError(
+                raise PlanMismatch(
                     f"`plan` is not one of this search: count {at} is of {there!r}, and here"
                     f" {what!r} is needed; use the data and arguments of the search that made it"
                 )

@@ -6,6 +6,7 @@ Candidates train in turn, held-out rows rank them, and the winner gets the rest 
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from .plan import PlanMismatch
 from .rows import Rows
 
 # parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
@@ -50,7 +51,7 @@ class Race:
         self._units = {}
         self.story, self._tell = [], tell
         self.looks, self.best, self.first = [], None, None
-        self.error, self._number = None, 0
+        self.error, self._number, self._look_seconds = None, 0, 0.0
 
     def _look_at(self, candidate):
         """Make a ``Look``; raise one of ``FAILURES`` without a posterior or score."""
@@ -66,11 +67,15 @@ class Race:
         """Train a candidate and return its look. None if it failed; the story has the reason."""
         try:
             candidate.take(self._plan, seconds, part)
+            trained = self._plan.spent
             look = self._look_at(candidate)
+        except PlanMismatch:
+            raise
         except FAILURES as error:
             self.error = error
             self.say(f"{candidate.name}: failed, so it is out ({str(error).split('. ')[0][:120]})")
             return None
+        self._look_seconds = self._plan.spent - trained
         self.looks.append(look)
         self.say(
             f"{look.seconds:.1f} s: {look.candidate}, {look.steps} steps: held-out log density"
@@ -127,8 +132,9 @@ class Race:
         """Run a round of all candidates and ``ROUNDS`` of the best; return them, best first.
 
         Two candidates continue, then one. A candidate that is gaining on the leader continues too.
+        Those that dropped out come last: they replace leaders that fail later.
         """
-        racing = []
+        racing, dropped = [], []
         for candidate in candidates:
             if racing and not self._has_time():
                 break
@@ -137,11 +143,14 @@ class Race:
         for round_ in range(ROUNDS):
             racing.sort(key=self._score, reverse=True)
             keep = 2 if not round_ else 1
-            racing = racing[:keep] + [one for one in racing[keep:] if self._comes_nearer(one)]
+            nearer = [one for one in racing[keep:] if self._comes_nearer(one)]
+            dropped += [one for one in racing[keep:] if one not in nearer]
+            racing = racing[:keep] + nearer
             if len(racing) < 2 or not self._has_time():
                 break
             racing = [one for one in racing if self._go(one, self._slice(SECOND)) is not None]
-        return sorted(racing, key=self._score, reverse=True)
+        racing.sort(key=self._score, reverse=True)
+        return racing + sorted(dropped, key=self._score, reverse=True)
 
     def _comes_nearer(self, candidate):
         """Whether the last gain of a candidate is larger than its distance to the leader."""
@@ -160,10 +169,11 @@ class Race:
 
     def _train_on(self, winner, seconds):
         """Train until time is up or ``PATIENCE`` looks gain nothing. Return False if it failed."""
-        worse = 0
+        worse, end = 0, self._plan.spent + seconds
         for i in range(winner.segments):
             part = i / winner.segments, (i + 1) / winner.segments
-            look = self._go(winner, seconds / winner.segments, part)
+            each = (end - self._plan.spent) / (winner.segments - i)
+            look = self._go(winner, max(each - self._look_seconds, 0.0), part)
             if look is None:
                 return False
             worse = 0 if look is self.best else worse + 1

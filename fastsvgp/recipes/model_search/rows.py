@@ -42,7 +42,10 @@ def held_out(rows, count, rng):
     groups = groups_of(rows.X, rng)
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
-    taken = np.searchsorted(np.cumsum(sizes[order]), count) + 1
+    # an input that most rows share would take most rows from the training
+    small = order[sizes[order] <= max(count, 1)]
+    order = small if len(small) > 1 else order
+    taken = min(np.searchsorted(np.cumsum(sizes[order]), count) + 1, -(-len(order) // 2))
     chosen = np.zeros(len(sizes), bool)
     chosen[order[:taken]] = True
     held = chosen[groups]

@@ -17,7 +17,7 @@ from ..names import MULTICLASS
 from ..routine import seed_of
 from ..scaling import Scale
 from ..searching import Start
-from .classes_and_counts import candidates as targets
+from .classes_and_counts import candidates as targets, stages as target_stages
 from .classes_and_counts.candidates import LinearModel
 from .classes_and_counts.last_posterior import LastTargetPosterior
 from .classes_and_counts.looks import look_at as look_at_targets
@@ -100,7 +100,8 @@ def search(
     y : (N,) array
         Numbers, counts, or labels of classes.
     seconds : float
-        Wall time from the call on, without compilation. The search can take a few seconds more.
+        Wall time, counted from the end of compilation. The last posterior can take a few seconds
+        more.
     likelihood : str
         "gaussian" (real-valued targets; Student-t noise is tried), "poisson" (counts), "classes"
         ("bernoulli-probit" for two classes, "softmax" for more), "bernoulli-probit",
@@ -132,7 +133,9 @@ def search(
 
     Notes
     -----
-    Memory: the rows in two scalings, and features of 4096 rows at a time.
+    Memory: two scaled copies of X, and the features of 4096 rows at a time. ``found.scale.back``
+    converts the mean and variance of numbers. For classes it converts codes to labels:
+    ``found.scale.back(p > 0.5)`` for two, ``found.scale.back(p.argmax(axis=1))`` for more.
 
     Examples
     --------
@@ -155,7 +158,7 @@ def search(
     plan = Plan(seconds, by_work, given)
     with collect_signals() as asked:
         stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
-        interrupted = _run(stages, asked)
+        interrupted = _run(stages, plan, asked)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
             model, chosen = ending.answer(interrupted)
@@ -182,7 +185,10 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
     ranks = raw.ranked(rows.X, rows.weights)
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
-    if distinct_count(rows) >= FEW:
+    brief = (
+        likelihood is not None and plan.seconds < target_stages.SHORT
+    )  # no race: nothing is held out
+    if distinct_count(rows) >= FEW and not brief:
         rng = np.random.default_rng([seed, 0])
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
         train, steering = held_out(rest, number_held(rest, *STEERING), rng)
@@ -190,15 +196,17 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
     return kind(train, steering, last, raw, ranks, plan, seed, tell)
 
 
-def _run(stages, asked):
+def _run(stages, plan, asked):
     """Run the stages; return whether Ctrl-C ended them. Before the first look it is raised."""
-    interrupted = False
+    interrupted, plan.signals = False, asked
     try:
         stages.run()
     except KeyboardInterrupt:
         if stages.best is None:
             raise
         interrupted = True
+    finally:
+        plan.signals = ()
     if interrupted or asked:
         stages.say(INTERRUPTED)
     return interrupted or bool(asked)

@@ -45,13 +45,19 @@ class Candidate(ByMinibatches):
     def __init__(self, name, scale, rows, rng, covariance, Z, likelihood, rate, transform):
         model = at_prior(covariance, Z, likelihood)
         # a row of weight 2 costs as much as two equal rows
-        counted = len(Z) if len(Z) < M else None
+        few = len(rows) <= FEW
+        counted = len(unique_rows.distinct(rows.X, rows.weights)[0]) if few else None
         trainer = Minibatches(model, rows, BATCH, rate, ramp, rng, transform, counted, COST)
         super().__init__(name, scale, rows, trainer)
 
     @property
     def model(self):
         return self._trainer.model
+
+    @property
+    def step_seconds(self):
+        """The seconds that a step took."""
+        return self._trainer.step_seconds
 
     def take_at_once(self, plan, seconds, most):
         """Train once with falling step sizes, for about ``seconds`` and at most ``most`` steps."""
@@ -69,7 +75,10 @@ def inducing_among(X, weights, most, rng):
     if len(distinct) <= most:
         return distinct
     if len(distinct) > SUBSET:
-        distinct = distinct[np.sort(rng.choice(len(distinct), SUBSET, replace=False))]
+        some = distinct[np.sort(rng.choice(len(distinct), SUBSET, replace=False))]
+        distinct = unique_rows.distinct(some)[0]  # many rows are not compared above
+        if len(distinct) <= most:
+            return distinct
     return kmeans_inducing(distinct, most, rng=rng)
 
 

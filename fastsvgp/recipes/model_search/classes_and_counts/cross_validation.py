@@ -1,22 +1,28 @@
-"""The temperature of a model of few rows, by cross-validation at fixed hyperparameters."""
+"""The temperature of a model without held-out rows, by cross-validation at its hyperparameters."""
 
 import numpy as np
 
 from ....optim.natural.svgp import natural_step
 from ....records import Marginals, replace
 from ..rows import groups_of
-from .candidates import at_prior, ramp
-from .looks import latent, temperature_of
+from .candidates import BATCH, COST, at_prior, ramp
+from .temperature import latent, temperature_of
 
-FOLDS, STEPS = 5, 40
+FOLDS, STEPS, FEWEST = 5, 40, 15  # natural steps per fold, and the least that are worth taking
 
 
-def cross_validated_temperature(model, rows, plan):
+def cross_validated_temperature(model, rows, plan, step_seconds):
     """Return the temperature that is best for predictions of f on held-out folds.
 
-    The posterior for each fold starts at the prior and takes ``STEPS`` natural steps on the other
-    folds. Equal input rows are in one fold.
+    The posterior for each fold starts at the prior and takes natural steps on minibatches of the
+    other folds. Equal input rows are in one fold. If the time left allows too few steps, which take
+    ``step_seconds`` each, the temperature is 1.
     """
+    steps = plan.count(
+        "cross-validation: steps", lambda: min(max(plan.left, 0) / (FOLDS * step_seconds), STEPS)
+    )
+    if steps < FEWEST:
+        return 1.0
     fold = groups_of(rows.X, np.random.default_rng(0)) % FOLDS
     mean, var = (np.zeros((*model.posterior.mean.shape[:-1], len(rows))) for _ in range(2))
     for k in np.unique(fold):
@@ -24,14 +30,18 @@ def cross_validated_temperature(model, rows, plan):
         if not len(seen):
             return 1.0
         start = at_prior(model.covariance, model.inducing, model.likelihood)
-        f = latent(_trained(replace(start, mean=model.mean), seen, plan), rows.X[fold == k])
+        f = latent(_trained(replace(start, mean=model.mean), seen, plan, steps), rows.X[fold == k])
         mean[..., fold == k], var[..., fold == k] = f.mean, f.var
     return temperature_of(model, Marginals(mean, var), rows.y, rows.weights)
 
 
-def _trained(model, rows, plan):
-    M, factors = len(model.inducing), model.posterior.mean.size
-    for step in range(STEPS):
-        model, _ = natural_step(model, rows.X, rows.y, step_size=ramp(step), weights=rows.weights)
-        plan.did(8 * factors * M * (2 * M))
+def _trained(model, rows, plan, steps):
+    rng, M = np.random.default_rng(1), len(model.inducing)
+    flops = COST * 8 * model.posterior.mean.size * M * (min(M, BATCH) + M)
+    for step in range(steps):
+        some = rows.drawn(BATCH, rng)
+        model, _ = natural_step(
+            model, some.X, some.y, step_size=ramp(step), num_data=len(rows), weights=some.weights
+        )
+        plan.did(flops, COST)
     return model

@@ -7,13 +7,16 @@ import numpy as np
 
 from ....optim.natural.svgp import natural_step
 from ..held_out_density import BETTER, better_by
+from ..plan import PlanMismatch
 from ..race import FAILURES
 from ..rows import Rows
-from .looks import densities, tempered
+from .looks import densities
+from .temperature import tempered
 
 BATCH, STEP, LAST = 1024, 0.2, 0.02  # natural step sizes fall from STEP to LAST
 TIMED, FEWEST, MOST = 3, 10, 300  # steps: those timed to predict the cost, at least, at most
 SEED = 4
+ROUNDING = 0.01  # nats per row by which jitter may change densities
 
 
 class LastTargetPosterior:
@@ -67,6 +70,8 @@ class LastTargetPosterior:
             left = self._plan.left / each
             count = self._plan.count("last natural steps", np.clip(left, FEWEST, MOST))
             return self._steps(model, rows, rng, count, (1.0, LAST / STEP))
+        except PlanMismatch:
+            raise
         except FAILURES as error:
             self._stages.say(f"posterior of all rows: failed ({str(error).split('. ')[0][:120]})")
             return look.model
@@ -90,18 +95,24 @@ class LastTargetPosterior:
         return model
 
     def _at_temperature(self, model, look):
-        """Put the temperature into the model, unless rounding makes it worse on held-out rows."""
-        (T,), held = look.factors, self._stages.held or self._stages.rows
+        """Put the temperature into the model, unless its jitter then changes predictions."""
+        stages, (T,) = self._stages, look.factors
         if T == 1.0:
             return model
+        rows = stages.rows if stages.held is None else stages.held
         try:
             other = tempered(model, T)
-            gained = [
-                np.average(densities(one, look.scale, held), weights=held.weights)
-                for one in (other, model)
-            ]
-            if gained[0] >= gained[1]:
-                self._stages.say(f"held-out rows multiply the latent functions by {T:.2g}")
+            expected, found = (
+                densities(model, look.scale, rows, T),
+                densities(other, look.scale, rows),
+            )
+            if np.average(np.abs(found - expected), weights=rows.weights) < ROUNDING:
+                who = (
+                    "cross-validation multiplies"
+                    if stages.held is None
+                    else "held-out rows multiply"
+                )
+                stages.say(f"{who} the latent functions by {T:.2g}")
                 return other
         except FAILURES as error:
             self._stages.say(f"temperature {T:.2g}: failed ({str(error).split('. ')[0][:120]})")

@@ -1,23 +1,14 @@
-"""A look at a candidate for classes or counts, and the temperature that held-out rows choose.
-
-With f = c + g, c the constant mean, the temperature T multiplies g: the mean is c + T (m - c), the
-variance T^2 v. A Gaussian process of T^2 times the variance with the same whitened q(u) has exactly
-these marginals, because its factor of Kuu is T times as large.
-"""
+"""A look at a candidate for classes or counts, at the temperature that held-out rows choose."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ....bounds.predict import predict_f
-from ....covariances import OnFeatures, Product, Sum
-from ....records import Marginals, replace
 from ..looks import Look
+from .temperature import at_temperature, constant_of, latent, temperature_of
 
-PRIOR_ROWS = 10  # weight of the prior of log T, standard normal, in rows
-LARGEST = 3.0  # of log T
-ROWS = 8192  # per chunk of predictions
+EVALUATIONS = 4000  # operations per marginal, of some 20 predictive densities
 
 
 @dataclass(frozen=True)
@@ -39,38 +30,6 @@ class TargetLook(Look):
         return values
 
 
-def latent(model, X):
-    """Predict marginals of f at X in chunks of rows, outputs first."""
-    chunks = [predict_f(model, X[at : at + ROWS]) for at in range(0, len(X), ROWS)]
-    mean, var = (np.concatenate(parts).T for parts in zip(*chunks, strict=True))
-    return Marginals(mean, var)
-
-
-def constant_of(model):
-    """Return the constant mean with an axis for rows."""
-    return np.asarray(model.mean.value)[..., None]
-
-
-def at_temperature(f, constant, T):
-    """Return the marginals of c + T (f - c)."""
-    return Marginals(constant + T * (f.mean - constant), T**2 * f.var)
-
-
-def temperature_of(model, f, y, weights):
-    """Return the temperature that maximises the held-out log density, with a prior around 1."""
-    from scipy.optimize import minimize_scalar
-
-    total, constant = len(y) if weights is None else weights.sum(), constant_of(model)
-
-    def loss(log_T):
-        tempered = at_temperature(f, constant, np.exp(log_T))
-        density = model.likelihood.predict_log_density(y, tempered)
-        return 0.5 * PRIOR_ROWS * log_T**2 / total - np.average(density, weights=weights)
-
-    found = minimize_scalar(loss, bounds=(-LARGEST, LARGEST), method="bounded")
-    return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
-
-
 def densities(model, scale, rows, T=1.0):
     """Return the log density (N,) of the targets of rows under the model at temperature T."""
     f = latent(model, scale.X(rows.X))
@@ -84,7 +43,7 @@ def look_at(candidate, held, plan):
     T = temperature_of(model, f, y, weights)
     tempered, counts = at_temperature(f, constant_of(model), T), model.likelihood.counts
     score = float(np.average(model.likelihood.predict_log_density(y, tempered), weights=weights))
-    plan.did(f.mean.size * len(model.inducing) ** 2 * 4, 10)
+    plan.did(f.mean.size * (4 * len(model.inducing) ** 2 + EVALUATIONS), 10)
     if not np.isfinite(score):
         raise ArithmeticError("the density of held-out rows is not finite")
     return TargetLook(
@@ -100,19 +59,3 @@ def _error(model, f, y, weights):
         return float(np.sqrt(np.average(np.square(mean - y), weights=weights)))
     guessed = mean.argmax(axis=0) if mean.ndim == 2 else mean > 0.5
     return float(np.average(guessed != y, weights=weights))
-
-
-def tempered(model, T):
-    """Return the model whose g is T times that of ``model``, up to jitter."""
-    return replace(model, covariance=_scaled(model.covariance, T**2))
-
-
-def _scaled(covariance, factor):
-    if isinstance(covariance, OnFeatures):
-        return replace(covariance, covariance=_scaled(covariance.covariance, factor))
-    if isinstance(covariance, Sum):
-        return replace(covariance, parts=tuple(_scaled(one, factor) for one in covariance.parts))
-    if isinstance(covariance, Product):
-        first, *others = covariance.parts
-        return replace(covariance, parts=(_scaled(first, factor), *others))
-    return replace(covariance, variance=covariance.variance * factor)

@@ -1,9 +1,12 @@
 """The stages of a search for classes or counts."""
 
+from dataclasses import replace as changed
+
 import numpy as np
 
 from ....bounds.elbo import elbo
 from ..networks import DEEP, RELU, WIDE
+from ..plan import PlanMismatch
 from ..race import FAILURES, Race
 from .candidates import Deep, LinearModel, Plain
 from .cross_validation import cross_validated_temperature
@@ -11,6 +14,7 @@ from .looks import TargetLook, look_at
 
 SHORT = 4.0  # seconds below which there is no race
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
+BOUND_ROWS = 10_000  # on which bounds are compared
 MOST_AT_ONCE = 200  # steps of such a candidate
 
 
@@ -39,8 +43,8 @@ class TargetStages(Race):
         if self.best is None:
             raise self.error
         self._settle({one.name: one for one in candidates})
-        simple = {one: self._bound(one) for one in (plain, linear) if self._last(one) is not None}
-        self.first = self._last(max(simple, key=simple.get)) if simple else None
+        bounds = {one: self._bound(look) for one in (plain, linear) if (look := self._last(one))}
+        self.first = self._last(max(bounds, key=bounds.get)) if bounds else None
 
     def _make(self, kind):
         def make(name, inputs, *more):
@@ -54,7 +58,8 @@ class TargetStages(Race):
 
         For few rows or little time.
         """
-        why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
+        brief = self._plan.seconds < SHORT
+        why = f"less than {SHORT:g} s" if brief else "few distinct rows"
         self.say(f"linear and plain, compared by their bounds: {why}")
         found = {}
         for kind, name in ((LinearModel, "linear"), (Plain, "plain")):
@@ -62,6 +67,8 @@ class TargetStages(Race):
             try:
                 candidate.take_at_once(self._plan, PART * self._plan.seconds, MOST_AT_ONCE)
                 found[candidate] = self._bound(candidate)
+            except PlanMismatch:
+                raise
             except FAILURES as error:
                 self.error = error
                 self.say(f"{candidate.name}: failed ({str(error).split('. ')[0][:120]})")
@@ -70,12 +77,27 @@ class TargetStages(Race):
         if not found:
             raise self.error
         candidate = max(found, key=found.get)
-        T = cross_validated_temperature(candidate.model, candidate.rows, self._plan)
+        # set before the cross-validation, which can be interrupted
         self.best = TargetLook(
-            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (T,), None,
+            candidate.name, self._plan.spent, candidate.steps, np.nan, np.nan, (1.0,), None,
             candidate.scale, None, candidate.model, self._likelihood.counts,
         )  # fmt: skip
+        self.best = changed(self.best, factors=(self._cross_validated(candidate),))
 
-    def _bound(self, candidate):
-        rows = candidate.rows
-        return elbo(candidate.model, rows.X, rows.y, weights=rows.weights)
+    def _cross_validated(self, candidate):
+        try:
+            return cross_validated_temperature(
+                candidate.model, candidate.rows, self._plan, candidate.step_seconds
+            )
+        except PlanMismatch:
+            raise
+        except FAILURES as error:
+            self.say(f"cross-validation: failed ({str(error).split('. ')[0][:120]})")
+            return 1.0
+
+    def _bound(self, one):
+        """Return the bound of the model of a candidate or look on at most ``BOUND_ROWS`` rows."""
+        inputs = next(name for name, scale in self._scales.items() if scale is one.scale)
+        rows = self._in_units(inputs).drawn(BOUND_ROWS, np.random.default_rng(2))
+        self._plan.did(8 * one.model.posterior.mean.size * len(one.model.inducing) * len(rows))
+        return elbo(one.model, rows.X, rows.y, weights=rows.weights, num_data=len(self.rows))

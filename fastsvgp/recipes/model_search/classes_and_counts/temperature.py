@@ -1,0 +1,64 @@
+"""The temperature of a model: a factor of its latent functions, which held-out rows choose.
+
+With f = c + g, c the constant mean, the temperature T multiplies g: the mean is c + T (m - c), the
+variance T^2 v. A Gaussian process of T^2 times the variance with the same whitened q(u) has exactly
+these marginals, because its factor of Kuu is T times as large.
+"""
+
+import numpy as np
+
+from ....bounds.predict import predict_f
+from ....covariances import OnFeatures, Product, Sum
+from ....records import Marginals, replace
+
+PRIOR_ROWS = 10  # weight of the prior of log T, standard normal, in rows
+LARGEST = 3.0  # of log T
+ROWS = 8192  # per chunk of predictions
+
+
+def latent(model, X):
+    """Predict marginals of f at X in chunks of rows, outputs first."""
+    chunks = [predict_f(model, X[at : at + ROWS]) for at in range(0, len(X), ROWS)]
+    mean, var = (np.concatenate(parts).T for parts in zip(*chunks, strict=True))
+    return Marginals(mean, var)
+
+
+def constant_of(model):
+    """Return the constant mean with an axis for rows."""
+    return np.asarray(model.mean.value)[..., None]
+
+
+def at_temperature(f, constant, T):
+    """Return the marginals of c + T (f - c)."""
+    return Marginals(constant + T * (f.mean - constant), T**2 * f.var)
+
+
+def temperature_of(model, f, y, weights):
+    """Return the temperature that maximises the held-out log density, with a prior around 1."""
+    from scipy.optimize import minimize_scalar
+
+    total, constant = len(y) if weights is None else weights.sum(), constant_of(model)
+
+    def loss(log_T):
+        tempered = at_temperature(f, constant, np.exp(log_T))
+        density = model.likelihood.predict_log_density(y, tempered)
+        return 0.5 * PRIOR_ROWS * log_T**2 / total - np.average(density, weights=weights)
+
+    found = minimize_scalar(loss, bounds=(-LARGEST, LARGEST), method="bounded")
+    return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
+
+
+def tempered(model, T):
+    """Return the model whose g is T times that of ``model``, up to jitter."""
+    return replace(model, covariance=_scaled(model.covariance, T**2))
+
+
+def _scaled(covariance, factor):
+    if isinstance(covariance, OnFeatures):
+        return replace(covariance, covariance=_scaled(covariance.covariance, factor))
+    if isinstance(covariance, Sum):
+        return replace(covariance, parts=tuple(_scaled(one, factor) for one in covariance.parts))
+    if isinstance(covariance, Product):
+        first, *others = covariance.parts
+        return replace(covariance, parts=(_scaled(first, factor), *others))
+    return replace(covariance, variance=covariance.variance * factor)
