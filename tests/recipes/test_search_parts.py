@@ -62,9 +62,9 @@ def test_variance_and_noise_are_at_the_top_of_the_collapsed_bound(problem):
     here = np.log([s, n])
     for step in ([1e-3, 0.0], [-1e-3, 0.0], [0.0, 1e-3], [0.0, -1e-3]):
         assert bound(*(here + step)) < bound(*here)
-    held, _ = collapsed_posterior.tuned(found, 0.3, held=True), None
-    assert held[1] == pytest.approx(0.3, rel=1e-12)
-    best = np.log(held[0])
+    fixed = collapsed_posterior.tuned(found, 0.3, fixed_noise=True)
+    assert fixed[1] == pytest.approx(0.3, rel=1e-12)
+    best = np.log(fixed[0])
     assert bound(best, np.log(0.3)) > max(
         bound(best + 0.01, np.log(0.3)), bound(best - 0.01, np.log(0.3))
     )

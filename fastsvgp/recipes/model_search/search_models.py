@@ -153,9 +153,9 @@ def search(
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
     plan = Plan(seconds, by_work, given)
-    with collect_signals() as asked:
+    with collect_signals() as signals:
         stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
-        interrupted = _run(stages, asked)
+        interrupted = _run(stages, signals)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
             model, chosen = ending.answer(interrupted)
@@ -190,7 +190,7 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
     return kind(train, steering, last, raw, ranks, plan, seed, tell)
 
 
-def _run(stages, asked):
+def _run(stages, signals):
     """Run the stages; return whether Ctrl-C ended them. Before the first look it is raised."""
     interrupted = False
     try:
@@ -199,9 +199,9 @@ def _run(stages, asked):
         if stages.best is None:
             raise
         interrupted = True
-    if interrupted or asked:
+    if interrupted or signals:
         stages.say(INTERRUPTED)
-    return interrupted or bool(asked)
+    return interrupted or bool(signals)
 
 
 def _rehearse(likelihood):
