@@ -214,7 +214,7 @@ def classification(
     if needed != C:
         raise ValueError(
             f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"
-            " 'auto' goes by `y`"
+            " 'auto' chooses by `y`"
         )
     return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
 

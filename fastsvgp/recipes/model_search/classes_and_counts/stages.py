@@ -11,7 +11,7 @@ from .looks import TargetLook, look_at
 
 SHORT = 4.0  # seconds below which there is no race
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
-MOST_AT_ONCE = 200  # steps of such a candidate
+MOST_AT_ONCE = 200  # steps of either candidate
 
 
 class TargetStages(Race):
