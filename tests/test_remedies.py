@@ -140,7 +140,8 @@ def test_an_estimator_that_found_nothing_warns(rng, likelihood, weighted):
         UserWarning,
         match="no better than the trivial predictor: the training was short; try a larger "
         "max_iter, "
-        f"{exact}n_inducing=80 .all rows. or another covariance; or X says little about y",
+        f"{exact}n_inducing=80 .all rows. or another covariance; or X carries little information "
+        "about y",
     ):
         model.fit(X, y, weights)
 

@@ -28,7 +28,7 @@ from .settings.defaults import SECONDS
 
 INTERRUPTED = 130
 # options of a method, which turn the search off
-OWN = (
+METHOD_OPTIONS = (
     "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
@@ -51,9 +51,9 @@ class Search:
 
 def search_of(args, task):
     """Return the ``Search`` of the arguments; None if they choose a method or no search exists."""
-    given = {name: getattr(args, name, None) for name in OWN}
+    given = {name: getattr(args, name, None) for name in METHOD_OPTIONS}
     # an absent flag is False, but False for ard means --no-ard
-    own = next(
+    chosen = next(
         (
             name
             for name, value in given.items()
@@ -61,11 +61,13 @@ def search_of(args, task):
         ),
         None,
     )
-    own = own or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
+    chosen = (
+        chosen or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
+    )
     possible = task.likelihood in LIKELIHOODS and _has_all_classes(task)
     if args.seconds is not None:
-        if own is not None:
-            option = f"--{own.replace('_', '-')}"
+        if chosen is not None:
+            option = f"--{chosen.replace('_', '-')}"
             raise UsageError(
                 f"--seconds: the time decides model and training, and {option} does, too; leave out"
                 " one of the two"
@@ -75,7 +77,7 @@ def search_of(args, task):
                 f"--seconds: there is no search for the {task.likelihood} likelihood with these"
                 f" rows ({task.reason}); leave it out"
             )
-    if own is not None or not possible:
+    if chosen is not None or not possible:
         return None
     seconds = SECONDS if args.seconds is None else args.seconds
     return Search(seconds, args.seed, args.quiet, args.missing, args.resume, args.words)
@@ -106,7 +108,7 @@ def search_task(task, search, folder, title, origin=None):
         seconds = time.perf_counter() - started
         fitted = _fitted(task, found)
         path = os.path.join(folder, MODEL)
-        with writing(path, lambda: _kept(rescued(fitted.save))):
+        with writing(path, lambda: _rescue_note(rescued(fitted.save))):
             fitted.save(path)
         _keep_or_drop_plan(folder, found)
         compiled = (
@@ -168,7 +170,7 @@ def _fitted(task, found):
     )
 
 
-def _kept(path):
+def _rescue_note(path):
     return path and f"the model is kept in {path}, which `fastsvgp predict` can use"
 
 

@@ -1,4 +1,4 @@
-"""The names that the settings of a start accept, and what each stands for."""
+"""Names that the settings of a start accept, and their classes."""
 
 from types import ModuleType
 from typing import Any

@@ -48,7 +48,7 @@ FEW = 300  # distinct rows up to which lengthscales are medians over all pairs o
 # if all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 JITTER = 1e-7
 
-OWN = "inducing", "covariance"  # options that can be passed by position
+POSITIONAL = "inducing", "covariance"  # options that can be passed by position
 Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
 Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
     "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
@@ -138,7 +138,9 @@ def regression(
     ('SGPR', (10, 1))
     """
     refuse_unknown(
-        "regression", choices, (*OWN, *(regression.__kwdefaults__ or ()), *Choices.__annotations__)
+        "regression",
+        choices,
+        (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
@@ -190,7 +192,7 @@ def classification(
     refuse_unknown(
         "classification",
         choices,
-        (*OWN, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
+        (*POSITIONAL, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
@@ -212,7 +214,7 @@ def classification(
     if needed != C:
         raise ValueError(
             f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"
-            " 'auto' goes by `y`"
+            " 'auto' chooses by `y`"
         )
     return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
 
@@ -421,12 +423,12 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
         )
     if everything:
         return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
-    asked = sizes[0] if num_sets == 1 else tuple(sizes)
+    requested = sizes[0] if num_sets == 1 else tuple(sizes)
     if chosen == "kmeans":
-        Z = kmeans_inducing(rows / units, asked, rng=rng)
+        Z = kmeans_inducing(rows / units, requested, rng=rng)
         return Z * units if num_sets == 1 else tree_map(lambda one: one * units, Z)
     if chosen == "greedy":
-        return greedy_variance_inducing(rows, asked, covariance, rng=rng)
+        return greedy_variance_inducing(rows, requested, covariance, rng=rng)
     some = rows[rng.choice(len(rows), sum(sizes), replace=False)]
     return some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])
 

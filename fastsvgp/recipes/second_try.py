@@ -78,9 +78,9 @@ def _by_minibatches(start, X, Y, settings):
         "likelihood.variance" if name == "noise_variance" else name
         for name in as_names(settings.get("fixed", ()))
     ]
-    kept = {name: settings[name] for name in ("jitter", "weights", "rng") if name in settings}
+    options = {name: settings[name] for name in ("jitter", "weights", "rng") if name in settings}
     model, _ = fit(
         model, X, Y, steps=STEPS, batch_size=min(BATCH, len(X)), natural_step_size=NATURAL,
-        optimiser=adam(RATE, transform="log"), fixed=tuple(fixed), **kept,
+        optimiser=adam(RATE, transform="log"), fixed=tuple(fixed), **options,
     )  # fmt: skip
     return SGPR(model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)

@@ -1,4 +1,4 @@
-"""``fastsvgp fit`` without a method: it searches, says why, and what it finds can be read again."""
+"""``fastsvgp fit`` without a method: the search, its report, its saved model, and --resume."""
 
 import json
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("here", "unplotted")
 
 @pytest.fixture
 def table(rng):
-    """400 rows of two inputs, of which one is skewed."""
+    """400 rows with two inputs, one of them skewed."""
     X = np.c_[np.exp(rng.standard_normal(400)), rng.standard_normal(400)]
     rows = np.c_[X, np.sin(2 * np.log(X[:, 0])) + X[:, 1] + 0.1 * rng.standard_normal(400)]
     np.savetxt("data.csv", rows, delimiter=",", header="a,b,target", comments="")
@@ -67,7 +67,7 @@ def test_a_method_and_a_time_are_one_too_many(table, capsys):
         assert "--seconds" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, monkeypatch):
+def test_ctrl_c_keeps_best_look_and_resume_repeats_plan(table, capsys, monkeypatch):
     look_at, seen = stages.look_at, []
 
     def interrupted(*args):
@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_the_best_look_and_resume_goes_the_same_way(table, capsys, 
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet", "--resume"]) == 0
     then = results("out")
     decided = [list(pair) for pair in plan["counts"]]
-    # the last count of an interrupted search is of its last posterior
+    # the last count of an interrupted search belongs to its last posterior
     assert then["plan"]["counts"][: len(decided)] == decided
     assert main(["fit", "data.csv", "--out", "out", "--quiet", "--resume"]) == 2
     assert "holds no checkpoint and no plan.json" in capsys.readouterr().err

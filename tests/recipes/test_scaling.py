@@ -1,4 +1,4 @@
-"""Ranks of inputs: a monotone map of each column, there and back, and as JSON."""
+"""Rank scaling of inputs: the monotone map per column, its inverse, and its JSON."""
 
 import json
 
@@ -20,11 +20,11 @@ def test_ranks_become_normal_quantiles(rng):
     z = np.interp(x, column.knots, column.values)
     assert abs(z.mean()) < 1e-12 and abs(z.std() - 1) < 1e-12
     ranks = (np.argsort(np.argsort(x)) + 0.5) / len(x)
-    # linear between knots in the units of x: the far tails of so skew a column are coarse
+    # linear between knots in the units of x: the far tails of a skewed column are coarse
     assert np.corrcoef(z, ndtri(ranks))[0, 1] > 0.999
 
 
-def test_of_few_values_each_is_at_its_mid_rank():
+def test_few_values_are_at_their_mid_ranks():
     x = np.repeat([0.0, 1.0, 10.0], [2, 5, 3])
     column = Monotone.of(x)
     at = ndtri(np.array([1.0, 4.5, 8.5]) / 10)
@@ -32,7 +32,7 @@ def test_of_few_values_each_is_at_its_mid_rank():
     np.testing.assert_allclose(column.values, (at - z.mean()) / z.std(), rtol=1e-13)
 
 
-def test_beyond_the_ends_it_is_constant_and_a_column_of_two_values_stays_affine(rng):
+def test_map_is_constant_beyond_ends_and_affine_for_two_values(rng):
     X = np.c_[skewed(rng), rng.integers(0, 2, 2000), np.full(2000, 3.0)]
     scale = Scale.of(X, X[:, 0], True)
     ranks = scale.ranked(X)
@@ -44,7 +44,7 @@ def test_beyond_the_ends_it_is_constant_and_a_column_of_two_values_stays_affine(
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_way_back_and_json(rng, dtype):
+def test_map_inverts_and_survives_json(rng, dtype):
     X = np.c_[skewed(rng), rng.standard_normal(2000)].astype(dtype)
     ranks = Scale.of(X, X[:, 0], True).ranked(X)
     Z = ranks.X(X[:50])
@@ -54,7 +54,7 @@ def test_the_way_back_and_json(rng, dtype):
     np.testing.assert_array_equal(again.X(X), ranks.X(X))
 
 
-def test_a_file_from_before_there_were_maps_still_loads():
+def test_file_without_maps_loads():
     values = {"x_mean": [1.0], "x_scale": [2.0], "y_mean": 3.0, "y_scale": 4.0}
     scale = Scale.from_json(values)
     assert scale.x_map is None and scale.to_json() == values

@@ -1,4 +1,4 @@
-"""The search for a model: what it hands over, that it repeats, what it does when something goes wrong."""
+"""The search for a model: its result, its repetition by a plan, and failures."""
 
 import logging
 
@@ -32,7 +32,7 @@ def searched():
     return X, y, fs.recipes.search(X, y, rng=1, **SHORT)
 
 
-def test_what_it_finds(searched):
+def test_search_finds_an_accurate_calibrated_model(searched):
     X, y, found = searched
     X_new, y_new = table(np.random.default_rng(6))
     mean, var = found.scale.back(*fs.predict_y(found.model, found.scale.X(X_new)))
@@ -62,21 +62,28 @@ def test_a_plan_repeats_to_the_bit(searched):
 
 
 def test_no_score_is_of_rows_that_its_posterior_has_seen(rng):
-    """Held-out targets of pure noise cannot be foretold, however well the others are."""
+    """Held-out targets of pure noise cannot be predicted, even if the other targets can."""
     X, y = table(rng, 300)
     scale = Scale.of(X, y, True)
     y = (y - y.mean()) / y.std()
     held = Rows(X[:60], rng.standard_normal(60))
     one = Stages(
-        Rows(X[60:], y[60:]), held, held, scale, scale.ranked(X), Plan(4.0, by_work=True), 0, lambda line: None
-    )  # fmt: skip
+        Rows(X[60:], y[60:]),
+        held,
+        held,
+        scale,
+        scale.ranked(X),
+        Plan(4.0, by_work=True),
+        0,
+        lambda line: None,
+    )
     one.run()
     assert len(one.looks) > 6
     assert min(look.rmse for look in one.looks) > 0.8
     assert max(look.score for look in one.looks) < -1.2
 
 
-def test_few_rows_and_little_time(rng):
+def test_search_with_few_rows_or_little_time_has_no_race(rng):
     X, y = table(rng, 60)
     found = fs.recipes.search(X, y, 4.0, rng=0)
     assert found.chosen == "exact" and "few distinct rows" in found.story[0]
@@ -88,7 +95,7 @@ def test_few_rows_and_little_time(rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_tables_that_say_little(rng, dtype):
+def test_degenerate_tables_give_finite_predictions(rng, dtype):
     X, y = table(rng, 40)
     for inputs, targets in (
         (X, np.full(40, 2.0)),
@@ -165,7 +172,7 @@ def test_where_all_fail_the_last_error_is_raised(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("at", [1, 4])
-def test_ctrl_c(rng, monkeypatch, at):
+def test_ctrl_c_returns_the_best_look(rng, monkeypatch, at):
     X, y = table(rng)
     search_models._rehearse(None)
     looks = []
@@ -197,12 +204,12 @@ def test_ctrl_c(rng, monkeypatch, at):
         ("a", TypeError, "`seconds` must be a number, got 'a'"),
     ],
 )
-def test_seconds_that_are_none(rng, seconds, error, message):
+def test_bad_seconds_are_refused(rng, seconds, error, message):
     with pytest.raises(error, match=message):
         fs.recipes.search(*table(rng, 20), seconds)
 
 
-def test_data_that_are_refused(rng):
+def test_bad_data_are_refused(rng):
     X, y = table(rng, 30)
     with pytest.raises(ValueError, match="one target for each row"):
         fs.recipes.search(X, np.c_[y, y])
@@ -212,8 +219,8 @@ def test_data_that_are_refused(rng):
         fs.recipes.search(np.c_[X, np.full(30, 1e151)], y)
 
 
-def test_thirty_two_inputs_of_which_four_matter(rng, caplog):
-    """Where L-BFGS ends at noise alone, minibatches do not."""
+def test_search_finds_four_relevant_inputs_of_thirty_two(rng, caplog):
+    """L-BFGS explains these data as pure noise; minibatches do not."""
     N = 2500
     X = rng.standard_normal((N, 32))
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] + 0.1 * rng.standard_normal(N)

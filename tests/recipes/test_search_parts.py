@@ -1,4 +1,4 @@
-"""The parts of a search against what they stand for: bounds, posteriors, densities, splits, plans."""
+"""The parts of a search against references: bounds, posteriors, densities, splits, plans."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_the_posterior_is_that_of_sgpr(problem, rng, s, n):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10)
 
 
-def test_variance_and_noise_are_at_the_top_of_the_collapsed_bound(problem):
+def test_tuned_variance_and_noise_maximise_the_collapsed_bound(problem):
     covariance, Z, rows = problem
     found, _ = at(problem, 1.0, 0.1)
     s, n = collapsed_posterior.tuned(found, 0.1)
@@ -62,15 +62,15 @@ def test_variance_and_noise_are_at_the_top_of_the_collapsed_bound(problem):
     here = np.log([s, n])
     for step in ([1e-3, 0.0], [-1e-3, 0.0], [0.0, 1e-3], [0.0, -1e-3]):
         assert bound(*(here + step)) < bound(*here)
-    held, _ = collapsed_posterior.tuned(found, 0.3, held=True), None
-    assert held[1] == pytest.approx(0.3, rel=1e-12)
-    best = np.log(held[0])
+    fixed = collapsed_posterior.tuned(found, 0.3, fixed_noise=True)
+    assert fixed[1] == pytest.approx(0.3, rel=1e-12)
+    best = np.log(fixed[0])
     assert bound(best, np.log(0.3)) > max(
         bound(best + 0.01, np.log(0.3)), bound(best - 0.01, np.log(0.3))
     )
 
 
-def test_the_slopes_of_the_bound(problem, monkeypatch):
+def test_slopes_of_the_bound_match_differences(problem, monkeypatch):
     found, _ = at(problem, 1.0, 0.1)
     seen = {}
     monkeypatch.setattr(
@@ -85,7 +85,7 @@ def test_the_slopes_of_the_bound(problem, monkeypatch):
             assert slopes[i] == pytest.approx(difference, rel=1e-6, abs=1e-9)
 
 
-def test_rows_in_chunks_and_rows_of_weight_two(problem, rng, monkeypatch):
+def test_sums_agree_for_chunks_and_for_repeated_rows(problem, rng, monkeypatch):
     covariance, Z, rows = problem
     whole, collapsed = at(problem, 1.0, 0.1)
     counts = rng.integers(0, 3, len(rows))
@@ -116,7 +116,7 @@ def test_factors_are_put_into_the_model(problem, rng, a):
     np.testing.assert_allclose(var, a * expected_var, atol=1e-9 * a)
 
 
-def test_where_the_smaller_jitter_is_too_small_the_variance_stays():
+def test_factor_is_one_if_the_smaller_jitter_is_too_small():
     X = np.linspace(0, 1, 40)[:, None]
     rows = Rows(X, np.sin(X[:, 0]))
     covariance = fs.RBF(1e6, np.full(1, 3.0))
@@ -172,7 +172,7 @@ def test_student_t_noise_is_taken_where_tails_are_heavy(rng, df):
     assert student_noise.steps_of(gaussian, noise, rows, Plan(1e-9)) is None
 
 
-def test_tails(rng):
+def test_fitted_student_t_recovers_df_and_scale(rng):
     z = 1.7 * stats.t(5.0).rvs(20_000, random_state=rng)
     tails = held_out_density.tails_of(z)
     assert 4.3 < tails.df < 5.8 and abs(tails.scale - 1.7) < 0.05
@@ -186,7 +186,7 @@ def test_tails(rng):
     assert -1.6 < one.mean() < -1.3 and one[-1] > -40  # the Gaussian one has -451 there
 
 
-def test_paired_standard_errors(rng):
+def test_better_by_counts_paired_standard_errors(rng):
     first = rng.standard_normal(400)
     noise = rng.standard_normal(400)
     by = held_out_density.better_by(first + 0.1 + 0.5 * noise, first)
@@ -211,7 +211,7 @@ def test_a_plan_gives_its_counts_back():
     plan = Plan(1.0)
     assert plan.count("steps", lambda: 12.9) == 12
     again = Plan(1.0, given=counts_of(plan.to_json()))
-    assert again.count("steps", lambda: pytest.fail("the clock was asked")) == 12
+    assert again.count("steps", lambda: pytest.fail("the clock was read")) == 12
     assert again.count("more", lambda: 3) == 3
     with pytest.raises(ValueError, match="count 0 is of 'steps', and here 'rows'"):
         Plan(1.0, given=counts_of(plan.to_json())).count("rows", lambda: 1)
@@ -220,7 +220,7 @@ def test_a_plan_gives_its_counts_back():
             counts_of(bad)
 
 
-def test_work_as_the_clock():
+def test_plan_by_work_counts_operations():
     plan = Plan(1.0, by_work=True)
     plan.did(RATE, calls=0)
     assert plan.spent == 1.0 and plan.left == 0.0

@@ -1,4 +1,4 @@
-"""The stages of a search one by one, and the choice of the last posterior."""
+"""Each stage of a search, and the choice of the last posterior."""
 
 from dataclasses import replace as changed
 
@@ -19,7 +19,7 @@ from fastsvgp.recipes.scaling import Scale
 
 
 def begun(rng, N=300, seconds=4.0, tell=lambda line: None):
-    """``Stages`` of a smooth function of two inputs, before anything ran."""
+    """Make ``Stages`` for a smooth function of two inputs; nothing has run yet."""
     X = rng.uniform(-2, 2, (N + 200, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
     raw = Scale.of(X, y, True)
@@ -28,7 +28,7 @@ def begun(rng, N=300, seconds=4.0, tell=lambda line: None):
 
 
 def look(one, lengthscale, noise, name, score=0.0):
-    """A look at a process with these hyperparameters."""
+    """Make a look at a process with these hyperparameters."""
     hyper = Hyper(fs.RBF(1.0, np.full(2, lengthscale)), noise, None)
     return Look(name, 1.0, 5, score, 0.5, (1.0, 1.0), hyper, one._scales["raw"])
 
@@ -58,7 +58,7 @@ def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, monkeypatch):
     assert (chosen.name == scarce[0].candidate) == (scarce[0].score > one.looks[0].score)
 
 
-def test_long_searches_have_larger_networks_and_some_begin_by_relevance(rng):
+def test_long_search_has_larger_network_and_one_by_relevance(rng):
     one = begun(rng)
     plain, inputs = one._inputs(4.0)
     names = [network.name for network in one._networks(plain, inputs, 200.0)]
@@ -109,7 +109,7 @@ def test_step_sizes_fall_from_the_best_look(rng, monkeypatch):
 
 @pytest.mark.parametrize("better", [True, False])
 def test_the_last_word_is_of_rows_seen_once(rng, better):
-    """A winner replaces the first candidate only where these rows prefer it clearly."""
+    """The winner replaces the first candidate only if these rows clearly prefer it."""
     one = begun(rng)
     good, other = look(one, 0.8, 0.02, "winner"), look(one, 30.0 if better else 0.8, 0.02, "first")
     one.first, one.looks = other, [good]
@@ -129,7 +129,7 @@ def test_of_two_exact_processes_the_clearly_better_one_is_first(rng):
     assert "standard errors on 200 held-out rows" in one.story[-1]
 
 
-def test_unusual_factors_are_told(rng, monkeypatch):
+def test_unusual_factors_are_reported(rng, monkeypatch):
     monkeypatch.setattr(last_posterior, "UNUSUAL", 1.0)
     one = begun(rng)
     one.looks = [look(one, 0.8, 0.02, "winner")]
@@ -153,8 +153,8 @@ def test_ctrl_c_at_the_end_keeps_the_best_look(rng, monkeypatch):
     assert found.interrupted and calls == [False, True]
 
 
-def test_a_network_learnt_by_heart_gets_more_noise(rng):
-    """Where the bound is best at hardly any noise, held-out rows ask for more."""
+def test_overfitted_network_gets_more_noise(rng):
+    """The bound is largest at almost no noise, but held-out rows require more."""
     X = rng.standard_normal((200, 2))
     y = rng.standard_normal(200)
     scale = Scale.of(X, y, True)

@@ -6,7 +6,7 @@ from scipy.stats import poisson
 
 import fastsvgp as fs
 from fastsvgp.recipes.model_search import rows as rows_module
-from fastsvgp.recipes.model_search.classes_and_counts import looks, stages, temperature
+from fastsvgp.recipes.model_search.classes_and_counts import stages, temperature
 from fastsvgp.recipes.model_search.classes_and_counts.candidates import Plain, at_prior, ramp
 from fastsvgp.recipes.model_search.classes_and_counts.cross_validation import (
     cross_validated_temperature,
@@ -26,7 +26,7 @@ def brief(monkeypatch):
 
 
 def classes(rng, N, C):
-    """Inputs, and one of C classes each, which the angle of two inputs decides but for noise."""
+    """Make inputs and labels of C classes, given by the angle of two inputs plus noise."""
     X = rng.standard_normal((N, 3))
     angle = np.arctan2(X[:, 1], X[:, 0]) + 0.3 * rng.standard_normal(N)
     return X, np.floor((angle % (2 * np.pi)) * C / (2 * np.pi)).astype(int) % C
@@ -121,15 +121,14 @@ def test_held_out_labels_of_pure_noise_promise_nothing(rng):
     raw = Scale.of(X, y.astype(float), False)
     parts = [Rows(X[at], y[at]) for at in np.split(np.arange(400), [280, 340])]
     plan = Plan(2.0, by_work=True)
-    race = stages.TargetStages(
-        fs.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None
-    )  # fmt: skip
+    race = stages.TargetStages(fs.BernoulliLogit(), *parts, raw, raw, plan, 0, lambda line: None)
     race.run()
     assert max(look.score for look in race.looks) < np.log(0.5) + 0.08
 
 
 def test_cross_validation_keeps_equal_rows_together(rng):
-    # labels are noise, and each row comes three times: a fold that saw its copies would praise the model
+    # labels are noise, and each row comes three times: if copies of held-out rows were in the
+    # training folds, the temperature would be too high
     X = np.repeat(rng.standard_normal((40, 1)), 3, axis=0)
     y = np.repeat(rng.integers(0, 2, 40), 3)
     rows = Rows(X, y)

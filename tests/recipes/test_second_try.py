@@ -1,4 +1,4 @@
-"""A training of the collapsed bound that found nothing starts again elsewhere."""
+"""A training of the collapsed bound that found nothing is repeated from another start."""
 
 import logging
 
@@ -19,7 +19,7 @@ def trained(start, X, Y, **settings):
 
 
 @pytest.mark.parametrize("shape", [(), (2,)])
-def test_noise_alone_is_known(rng, shape):
+def test_bound_of_pure_noise_is_recognised(rng, shape):
     X = rng.standard_normal((200, 2))
     Y = 1.7 * rng.standard_normal((200, *shape))
     model = fs.SGPR(fs.RBF(1.0, np.full(2, 1e-3)), X[:5] + 0.5, 0.5)
@@ -35,7 +35,7 @@ def test_noise_alone_is_known(rng, shape):
 
 
 def test_few_rows_become_the_inducing_inputs(rng, caplog):
-    """From an inducing input that is far from all rows L-BFGS ends at noise alone."""
+    """From an inducing input far from all rows, L-BFGS explains the data as pure noise."""
     X, Y = problem(rng)
     with caplog.at_level(logging.INFO, "fastsvgp"):
         model, info, _ = trained(
@@ -65,7 +65,7 @@ def test_of_more_rows_minibatches_come_first(rng, caplog, monkeypatch):
     assert info.values[-1] >= first - 1.0  # the better of both
 
 
-def test_what_has_found_something_is_trained_once(rng, monkeypatch):
+def test_training_that_found_something_is_not_repeated(rng, monkeypatch):
     X, Y = problem(rng)
     monkeypatch.setattr(routine, "second_try", lambda *_: pytest.fail("trained again"))
     trained(fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:20].copy(), 0.5), X, Y)

@@ -1,4 +1,4 @@
-"""Starts: what they choose, and that they train."""
+"""Starts: their choices, their errors, and training from them."""
 
 from types import SimpleNamespace
 
@@ -41,7 +41,7 @@ def test_a_start_of_classes_trains(rng):
 @pytest.mark.parametrize("inducing", [20, 200])
 @pytest.mark.parametrize("ard", [True, False])
 @pytest.mark.parametrize("N", [40, 400])
-def test_a_weight_is_as_many_rows(rng, inducing, ard, N):
+def test_weighted_row_equals_repeated_rows(rng, inducing, ard, N):
     X, y = data(rng, N)
     weights = rng.integers(0, 3, N)
     weighted = fs.recipes.regression(X, y, inducing, ard=ard, weights=weights, rng=0)
@@ -78,7 +78,7 @@ def test_distinct_rows_are_inducing_inputs_where_there_are_few(rng):
 
 
 @pytest.mark.parametrize("chosen", fs.recipes.CHOICES)
-def test_inducing_inputs_by_each_choice(rng, chosen):
+def test_each_choice_selects_distinct_inducing_inputs(rng, chosen):
     X, y = data(rng)
     for sizes, posterior in ((7, "whitened"), ((3, 4), "orthogonal")):
         Z = fs.recipes.regression(
@@ -181,7 +181,7 @@ def test_scales_survive_json(rng):
         ),
     ],
 )
-def test_bad_arguments(rng, change, what):
+def test_bad_arguments_of_regression_are_refused(rng, change, what):
     X, y = data(rng)
     with pytest.raises((ValueError, TypeError), match=what):
         fs.recipes.regression(**{"X": X, "y": y} | change)
@@ -216,7 +216,7 @@ def test_data_on_a_device_are_refused(rng):
             fs.recipes.regression(*arguments)
 
 
-# --- relevance -----------------------------------------------------------------------------------------------------------------
+# --- relevance ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -226,13 +226,13 @@ def few_rows_are_drawn(monkeypatch):
 
 
 def twelve(rng, N=160):
-    """Twelve inputs in other units, of which the first two matter."""
+    """Make twelve inputs in various units; only the first two matter."""
     X = 10 * rng.uniform(-1, 1, (N, 12)) + 5
     return X, np.sin((X[:, 0] - 5) / 5) * (X[:, 1] - 5)
 
 
 def typical(start, X):
-    """The part of each input in the squared scaled distance of a typical pair of rows."""
+    """Return the part of each input in the squared scaled distance of a typical pair of rows."""
     Xs = start.scale.X(X)
     return np.square(
         fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales
@@ -242,7 +242,9 @@ def typical(start, X):
 @pytest.mark.parametrize("solver", ["lbfgs", "natural"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("target", ["real", "two", "laplace", "poisson", "binary", "classes"])
-def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype, solver):
+def test_relevant_inputs_start_with_shorter_lengthscales(
+    rng, few_rows_are_drawn, target, dtype, solver
+):
     X, y = twelve(rng)
     if solver == "lbfgs" and target != "real":
         return
@@ -267,7 +269,7 @@ def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype,
     again = recipe(X, y, 20, **settings)
     np.testing.assert_array_equal(start.model.inducing, again.model.inducing)
     before = recipe(X, y, 20, ard=False, **settings).model.covariance.lengthscales
-    assert np.ndim(before) == 0  # one lengthscale knows no relevance
+    assert np.ndim(before) == 0  # one lengthscale has no relevances
 
 
 @pytest.mark.parametrize("matter", [2, 9])
@@ -291,8 +293,8 @@ def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
     assert here[11] == start[11] == 1  # a constant input has no part in any distance
 
 
-def test_where_relevance_is_not_asked_for(rng, few_rows_are_drawn, monkeypatch):
-    """Rows that are few or all of them inducing inputs, targets that are equal, a covariance of the user's."""
+def test_relevance_is_skipped_if_it_is_not_needed(rng, few_rows_are_drawn, monkeypatch):
+    """Few rows, all rows as inducing inputs, equal targets, or a covariance record."""
     monkeypatch.setattr(
         relevance, "fit", lambda *_, **__: pytest.fail("an exact process was fitted")
     )
@@ -307,7 +309,7 @@ def test_where_relevance_is_not_asked_for(rng, few_rows_are_drawn, monkeypatch):
         np.testing.assert_allclose(typical(start, X[:rows]), 1 / 12, rtol=0.1)
 
 
-def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypatch):
+def test_ctrl_c_while_relevance_is_computed_is_raised(rng, few_rows_are_drawn, monkeypatch):
     monkeypatch.setattr(
         relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True))
     )
@@ -315,7 +317,7 @@ def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypat
         fs.recipes.regression(*twelve(rng), 20)
 
 
-def test_ranks_begin_at_what_one_process_begins_at(rng, few_rows_are_drawn):
+def test_ranks_start_at_the_model_of_one_process(rng, few_rows_are_drawn):
     X, y = twelve(rng)
     settings = {"solver": "natural", "seed": 4}
     scale = fs.recipes.regression(X, y, 20).scale

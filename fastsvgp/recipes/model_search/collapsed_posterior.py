@@ -85,8 +85,8 @@ def sums(covariance, Z, X, y, weights, jitter):
     )
 
 
-def tuned(found, noise, held=False):
-    """Maximise the bound over s and n, from s = 1 and n = ``noise``; ``held`` keeps n fixed.
+def tuned(found, noise, fixed_noise=False):
+    """Maximise the bound over s and n, from s = 1 and n = ``noise``; ``fixed_noise`` keeps n.
 
     The variance stays below ``LARGEST``, and n large enough to factorise B.
 
@@ -112,7 +112,7 @@ def tuned(found, noise, held=False):
 
     start = np.array([0.0, np.log(noise)])
     most = min(WIDEST, np.log(LARGEST / found.variance))
-    around = 0.0 if held else WIDEST
+    around = 0.0 if fixed_noise else WIDEST
     bounds = [(min(-WIDEST, most), most), (start[1] - around, start[1] + around)]
     start[0] = min(start[0], most)
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x

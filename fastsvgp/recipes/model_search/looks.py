@@ -89,7 +89,7 @@ def judged(hyper, scale, rows, held, count):
     for _ in range(TRIES):
         if max(best.factors) < LARGE:
             break
-        s, n = tuned(found, n * MORE, held=True)
+        s, n = tuned(found, n * MORE, fixed_noise=True)
         other = _judged(Collapsed(hyper.covariance, Z, found, s, n), X, held)
         if other.gaussian <= best.gaussian:
             break

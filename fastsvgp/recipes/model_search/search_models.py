@@ -156,9 +156,9 @@ def search(
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
     plan = Plan(seconds, by_work, given)
-    with collect_signals() as asked:
+    with collect_signals() as signals:
         stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
-        interrupted = _run(stages, plan, asked)
+        interrupted = _run(stages, plan, signals)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
             model, chosen = ending.answer(interrupted)
@@ -196,9 +196,9 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
     return kind(train, steering, last, raw, ranks, plan, seed, tell)
 
 
-def _run(stages, plan, asked):
+def _run(stages, plan, signals):
     """Run the stages; return whether Ctrl-C ended them. Before the first look it is raised."""
-    interrupted, plan.signals = False, asked
+    interrupted, plan.signals = False, signals
     try:
         stages.run()
     except KeyboardInterrupt:
@@ -207,9 +207,9 @@ def _run(stages, plan, asked):
         interrupted = True
     finally:
         plan.signals = ()
-    if interrupted or asked:
+    if interrupted or signals:
         stages.say(INTERRUPTED)
-    return interrupted or bool(asked)
+    return interrupted or bool(signals)
 
 
 def _rehearse(likelihood):

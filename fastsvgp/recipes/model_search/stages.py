@@ -12,7 +12,7 @@ from .race import FIRST, Race
 SHORT = 4.0  # seconds below which there is no race
 EXACT = 1500  # rows up to which an exact process is the first candidate
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
-NOTHING = -1.36  # log density up to which a model is useless; the mean alone has -1.42
+NOTHING = -1.36  # log density up to which a model is useless; the constant mean has -1.42
 SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
 LONG = 150  # seconds from which one network is larger
 LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end

@@ -49,6 +49,6 @@ def _classes(likelihood, X, y, weights):
         likelihood = "bernoulli-probit" if C == 2 else "softmax"
     if likelihood in BINARY and C != 2:
         raise ValueError(
-            f"`likelihood` {likelihood!r} has 2 classes, but `y` has {C}; 'classes' goes by `y`"
+            f"`likelihood` {likelihood!r} has 2 classes, but `y` has {C}; 'classes' chooses by `y`"
         )
     return likelihood_of(likelihood, num_classes=C), scale, Rows(X, scale.y(y), weights)
