@@ -69,7 +69,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
 }
 
-# A page per table of bench/results, which includes it. Existing pages are not written again, because
+# A page per table of bench/results, which includes it. Existing pages are not rewritten, because
 # Sphinx reads changed files.
 RESULTS = re.compile(r"\]\((?:\.\./)*bench/results/(\w+)\.md")
 for table in (ROOT / "bench" / "results").glob("*.md"):

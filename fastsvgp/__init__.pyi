@@ -1,4 +1,4 @@
-"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py).
+"""The public names, for type checkers and editors; __init__.py loads them lazily.
 
 Written by ``python tools/public_names.py``.
 """

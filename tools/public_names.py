@@ -19,7 +19,7 @@ WIDTH = 100
 # public module -> the room that contains it, if its path differs
 MODULES = {"schedules": "optim"}
 DOORS = "covariances", "likelihoods", "posteriors"
-STUB = '''"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py).
+STUB = '''"""The public names, for type checkers and editors; __init__.py loads them lazily.
 
 Written by ``python tools/public_names.py``.
 """

@@ -323,8 +323,8 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     Returns
     -------
     Fitted
-        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``. Its ``.model``
-        is the model of standardised data.
+        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``. Its
+        ``.model`` is the model of standardised data.
 
     Raises
     ------

@@ -49,8 +49,8 @@ def collect_signals(ending=False, hung_up=None):
     stopping a service can send two signals at once.
 
     Only signals with their default handler are watched, and only from the main thread, which
-    receives them; under ``nohup`` SIGHUP stays ignored. Inside another ``collect_signals`` the list is
-    that of the outer one. At the end all handlers are restored. ``hung_up`` is called first at a
+    receives them; under ``nohup`` SIGHUP stays ignored. Inside another ``collect_signals`` the list
+    is that of the outer one. At the end all handlers are restored. ``hung_up`` is called first at a
     SIGHUP.
     """
     outer = _watch()

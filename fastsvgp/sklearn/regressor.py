@@ -114,8 +114,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     -----
     There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
     data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and
-    inducing inputs. After Ctrl-C the estimator holds the model so far (in a search, from the first look on), and
-    ``KeyboardInterrupt`` is raised again.
+    inducing inputs. After Ctrl-C the estimator holds the model so far (in a search, from the first
+    look on), and ``KeyboardInterrupt`` is raised again.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The CUDA twins of sparse_rows and strata, on the emulation or a device, against those of the CPU."""
+"""The CUDA twins of sparse_rows and strata, emulated or on a device, against those of the CPU."""
 
 import numpy as np
 import pytest

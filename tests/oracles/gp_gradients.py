@@ -106,8 +106,8 @@ def marginal_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
             0.5 * (np.trace(inverse @ S) + m @ alpha - len(m)) - np.log(np.diag(W)).sum() + log_det
         )
         Kuu_bar += (
-            G - KSG - KSG.T - 0.5 * (np.outer(alpha, Pa) + np.outer(Pa, alpha)) + 0.5 * np.outer(alpha, alpha)
-            + 0.5 * inverse @ S @ inverse - 0.5 * inverse
+            G - KSG - KSG.T - 0.5 * (np.outer(alpha, Pa) + np.outer(Pa, alpha))
+            + 0.5 * np.outer(alpha, alpha) + 0.5 * inverse @ S @ inverse - 0.5 * inverse
         )  # fmt: skip
         Kuf_bar += np.outer(alpha, ap) + 2 * (inverse @ S @ Psi - Psi) * bp
         mean_bars.append(Pa - alpha)

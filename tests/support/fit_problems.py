@@ -44,7 +44,7 @@ def cast(tree, dtype):
 
 
 def assert_mixed_dtypes_train_in_the_wide_one(tmp_path, model, X, Y, **options):
-    """Model and data of different dtypes: all arrays are wide from step one; resuming is bitwise."""
+    """Model and data of different dtypes: arrays are wide from step one; resuming is bitwise."""
     narrow = cast(model, np.float32), X.astype(np.float32), Y.astype(np.float32)
     wide = tuple(
         cast(a, np.float64) if isinstance(a, type(model)) else a.astype(np.float64) for a in narrow
