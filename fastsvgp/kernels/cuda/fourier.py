@@ -9,12 +9,12 @@ through in runs. Nothing waits for the device: parameters that live there stay t
 
 import functools
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...runtime import cuda_devices
 from .common import loader
+from .common.fourier_records import KERNELS, Found, Plan, Sides, Spectrum
 from .products import matmul
 
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
@@ -27,71 +27,6 @@ PARTS = 1 << 25  # the most numbers of partial sums: 256 MiB in float64
 # of freedom of the Student-t spectrum; 0: normal
 DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 NULL = np.uint64(0)
-
-
-class _Kernel(NamedTuple):
-    """What a kernel makes of the right-hand sides that it takes at once, or of one."""
-
-    together: int
-    forward: bool = False  # W Phi'
-    backward: bool = False  # U Phi
-    slopes: bool = False  # X_bar
-    squares: bool = False  # with one side, the same of the squares
-
-
-KERNELS = {
-    "multiply": _Kernel(4, forward=True),
-    "transposed": _Kernel(4, backward=True),
-    "multiply_vjp": _Kernel(4, backward=True, slopes=True),
-    "transposed_vjp": _Kernel(2, forward=True, slopes=True),
-    "squares_forward": _Kernel(1, forward=True, squares=True),
-    "squares_backward": _Kernel(1, backward=True, squares=True),
-    "squares_slopes": _Kernel(1, backward=True, slopes=True, squares=True),
-    "squares_both": _Kernel(1, forward=True, backward=True, squares=True),
-}
-
-
-class Spectrum(NamedTuple):
-    """Frequencies of a model, and its covariance."""
-
-    family: str
-    seed: int
-    indices: Any
-    num: int
-    variance: Any
-    lengthscales: Any
-
-
-class _Sides(NamedTuple):
-    """Right-hand sides: cotangents U (R, N) and weights W (R, 2 n), and those of squares."""
-
-    U: Any
-    W: Any
-    u: Any = None  # (N,)
-    v: Any = None  # (2 n,)
-
-
-class _Found(NamedTuple):
-    """Results of a pass; those that its kernel does not make are of size 0.
-
-    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3
-    n): U Phi / s, and the sums sum_i u[i] cos^2.
-    """
-
-    total: Any  # W Phi' (R, N)
-    back: Any  # U Phi (R, 2 n)
-    X_bar: Any  # sum_p g omega_p / l (N, D)
-
-
-class _Plan(NamedTuple):
-    """Sizes of a pass."""
-
-    tiled: bool  # whether matrix products make the phases
-    groups: int  # blocks along points
-    share: int  # frequencies of a block
-    runs: list  # slices of the frequencies
-    shares: list  # per run, its blocks along frequencies
-    sides: list  # slices of the right-hand sides
 
 
 def _checked(indices, num):
@@ -238,7 +173,7 @@ def _part(a, *at):
 
 
 def _plan(kernel, X, n, count):
-    """The ``_Plan`` for n frequencies and ``count`` right-hand sides."""
+    """The ``Plan`` for n frequencies and ``count`` right-hand sides."""
     (N, D), size, processors = X.shape, X.dtype.itemsize, cuda_devices.multiprocessors()
     tiled, step = D > DIMS[size], kernel.together
     groups = min(-(-N // POINTS[size]), GROUPS_EACH * processors)
@@ -250,14 +185,14 @@ def _plan(kernel, X, n, count):
     runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
     shares = [-(-(part.stop - part.start) // share) for part in runs]
     sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
-    return _Plan(tiled, groups, share, runs, shares, sides)
+    return Plan(tiled, groups, share, runs, shares, sides)
 
 
 def _pass(name, X, sides, spectrum):
-    """The ``_Found`` of a kernel, by runs of the frequencies."""
+    """The ``Found`` of a kernel, by runs of the frequencies."""
     cp, dtype, (N, D), n = cuda_devices.cupy(), X.dtype, X.shape, len(spectrum.indices)
     kernel, count = KERNELS[name], len(sides.W if sides.U is None else sides.U)
-    found = _Found(
+    found = Found(
         cp.empty((count + kernel.squares, N if kernel.forward else 0), dtype),
         cp.empty((count, (2 + kernel.squares) * n if kernel.backward else 0), dtype),
         cp.zeros((N if kernel.slopes else 0, D), dtype),
@@ -356,9 +291,9 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
 def _multiply(X, w, spectrum, transpose):
     lines = _lines(w)
     if transpose:
-        out = _pass("transposed", X, _Sides(lines, None), spectrum).back
+        out = _pass("transposed", X, Sides(lines, None), spectrum).back
     else:
-        out = _pass("multiply", X, _Sides(None, lines), spectrum).total
+        out = _pass("multiply", X, Sides(None, lines), spectrum).total
     return out.reshape(*w.shape[:-1], out.shape[1])
 
 
@@ -374,10 +309,10 @@ def _multiply_vjp(out_bar, X, w, spectrum, transpose, need):
     X_bar = w_bar = variance_bar = lengthscales_bar = None
     if {"X", "lengthscales"} & {*need}:
         if transpose:
-            sides = _Sides(_lines(w), _lines(out_bar))
+            sides = Sides(_lines(w), _lines(out_bar))
             w_bar, _, X_bar = _pass("transposed_vjp", X, sides, spectrum)
         else:
-            sides = _Sides(_lines(out_bar), _lines(w))
+            sides = Sides(_lines(out_bar), _lines(w))
             _, w_bar, X_bar = _pass("multiply_vjp", X, sides, spectrum)
         w_bar = w_bar.reshape(w.shape)
     elif {"w", "variance"} & {*need}:
@@ -400,7 +335,7 @@ def _multiply_vjp(out_bar, X, w, spectrum, transpose, need):
 
 def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
     spectrum = Spectrum(family, seed, _checked(indices, num), num, variance, lengthscales)
-    return _sweep(X, _Sides(U, W, u, v), spectrum, {*need})
+    return _sweep(X, Sides(U, W, u, v), spectrum, {*need})
 
 
 def _sweep(X, sides, spectrum, need):
@@ -447,7 +382,7 @@ def _with_squares(X, sides, spectrum, need):
         cp.zeros(size, dtype) if a is None else a for a, size in ((sides.v, 2 * n), (sides.u, N))
     )
     scale = np.sqrt(variance / spectrum.num).astype(dtype)
-    total, back, X_bar = _squares_passes(X, _Sides(U, W, u, v), spectrum, need)
+    total, back, X_bar = _squares_passes(X, Sides(U, W, u, v), spectrum, need)
     out = squares = W_bar = v_bar = variance_bar = lengthscales_bar = None
     if total is not None:
         out, squares = total[:1], total[1] + scale * scale * _sum(v[1::2])

@@ -38,6 +38,8 @@ from .rows import (
     to_lines,
 )
 
+AHEAD = 12288  # bytes to prefetch
+
 
 class Sides(NamedTuple):
     """Right-hand sides z_r, head[r, j] = z_r[j] and rest[r, i] = z_r[g], and products."""
@@ -137,7 +139,7 @@ def _four_sides(panel, weights):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _fours(first, last, C, order, sides):
-    (count, n), k, (step, part, ahead) = sides.out.shape, C.k, steps(order, first, last)
+    (count, n), k, (step, part, ahead) = sides.out.shape, C.k, steps(order, first, last, AHEAD)
     at, head = pointer(C.dense), pointer(sides.weights)
     rest, out = pointer(sides.rest), pointer(sides.out)
     for i in range(first, first + (last - first) // 4 * step, step):

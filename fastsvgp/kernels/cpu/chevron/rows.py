@@ -10,7 +10,7 @@ Four rows share the loads of what they are multiplied with. They are
 * apart: with long rows and columns as lanes, four streams a quarter of the lines apart, which the
   hardware prefetches. Four neighbours would be streams that end after every row: 15 ms, not 8 ms,
   for (300000, 100) in float64;
-* neighbours else: one stream, prefetched AHEAD.
+* neighbours else: one stream, prefetched some bytes ahead.
 
 The lanes are eight columns, or four right-hand sides: then one load of a number of C serves four
 products. ``forceinline`` keeps lanes in registers, where a call would pass them through memory (a
@@ -26,7 +26,6 @@ from ..common.simd import gather, load, pointer, prefetch, scatter, store
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 SHORT = 32  # columns
 CACHED = 1 << 22  # numbers
-AHEAD = 4096  # bytes
 SOON = 16  # lines
 
 
@@ -85,11 +84,11 @@ def in_fours(start, stop, C):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def steps(order, first, last):
+def steps(order, first, last, ahead):
     """``(step, part, ahead)``: lines from panel to panel, and in it; bytes to prefetch."""
     if order.apart:
         return 1, (last - first) // 4, 0
-    return 4, 1, 0 if order.listed else AHEAD
+    return 4, 1, 0 if order.listed else ahead
 
 
 @njit(nogil=True, cache=True, forceinline=True)

@@ -41,6 +41,7 @@ from .rows import (
 )
 
 FLUSH = 32  # rows
+AHEAD = 4096  # bytes to prefetch
 
 
 class Sums(NamedTuple):
@@ -137,7 +138,8 @@ def _add_rows(panel, by_sides, x, n, count, sums, pitch):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _fours(first, last, C, order, x, y, rest, sums):
-    (count, n), fours, (step, part, ahead) = x.shape, (last - first) // 4, steps(order, first, last)
+    (count, n), (step, part, ahead) = x.shape, steps(order, first, last, AHEAD)
+    fours = (last - first) // 4
     at, of_x, of_y, of_rest = pointer(C.dense), pointer(x), pointer(y), pointer(rest)
     short, pitch, wanted, paired = pointer(sums.short), sums.pitch, rest.size > 0, len(y) > 0
     other, end = shifted(short, sums.half), C.dense.size - pitch

@@ -1,0 +1,68 @@
+"""Records of the CUDA twin of ``fourier``: its kernels, and what a pass takes, plans and finds."""
+
+from typing import Any, NamedTuple
+
+
+class Kernel(NamedTuple):
+    """What a kernel makes of the right-hand sides that it takes at once, or of one."""
+
+    together: int
+    forward: bool = False  # W Phi'
+    backward: bool = False  # U Phi
+    slopes: bool = False  # X_bar
+    squares: bool = False  # with one side, the same of the squares
+
+
+KERNELS = {
+    "multiply": Kernel(4, forward=True),
+    "transposed": Kernel(4, backward=True),
+    "multiply_vjp": Kernel(4, backward=True, slopes=True),
+    "transposed_vjp": Kernel(2, forward=True, slopes=True),
+    "squares_forward": Kernel(1, forward=True, squares=True),
+    "squares_backward": Kernel(1, backward=True, squares=True),
+    "squares_slopes": Kernel(1, backward=True, slopes=True, squares=True),
+    "squares_both": Kernel(1, forward=True, backward=True, squares=True),
+}
+
+
+class Spectrum(NamedTuple):
+    """Frequencies of a model, and its covariance."""
+
+    family: str
+    seed: int
+    indices: Any
+    num: int
+    variance: Any
+    lengthscales: Any
+
+
+class Sides(NamedTuple):
+    """Right-hand sides: cotangents U (R, N) and weights W (R, 2 n), and those of squares."""
+
+    U: Any
+    W: Any
+    u: Any = None  # (N,)
+    v: Any = None  # (2 n,)
+
+
+class Found(NamedTuple):
+    """Results of a pass; those that its kernel does not make are of size 0.
+
+    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3
+    n): U Phi / s, and the sums sum_i u[i] cos^2.
+    """
+
+    total: Any  # W Phi' (R, N)
+    back: Any  # U Phi (R, 2 n)
+    X_bar: Any  # sum_p g omega_p / l (N, D)
+
+
+class Plan(NamedTuple):
+    """Sizes of a pass."""
+
+    tiled: bool  # whether matrix products make the phases
+    groups: int  # blocks along points
+    share: int  # frequencies of a block
+    runs: list  # slices of the frequencies
+    shares: list  # per run, its blocks along frequencies
+    sides: list  # slices of the right-hand sides
