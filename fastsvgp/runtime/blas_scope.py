@@ -47,6 +47,7 @@ class blas_threads_for:
 
 _threads = family("common.blas_threads")
 _NUMBERS = frozenset((float, int, bool, str, type(None)))  # and others that have no sizes
+UNKNOWN = -1  # rows of matrices that are not on the host
 
 
 def _sizes(arguments, joint):
@@ -63,14 +64,7 @@ def _sizes(arguments, joint):
         elif type(value) in _NUMBERS:
             continue
         elif isinstance(getattr(value, "layers", None), tuple):
-            layers = [
-                sizes
-                for sizes in (_sizes((layer,), False) for layer in value.layers)
-                if sizes is not None
-            ]
-            if not layers:
-                return None
-            M = max(rows for rows, _ in layers)
+            M = _rows_of_layers(value.layers)
         elif M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:
@@ -78,14 +72,26 @@ def _sizes(arguments, joint):
                 matrix = getattr(value, "Kuu", None)
                 B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:
-                sets = [matrix]
-                if hasattr(matrix, "_record_fields"):
-                    sets = [one for one in vars(matrix).values() if getattr(one, "ndim", 0)]
-                if not sets or not all(type(one) is ndarray and one.ndim for one in sets):
-                    return None
-                M = sum(map(len, sets))
+                M = _rows_of_sets(matrix)
+        if M == UNKNOWN:
+            return None
     if full and first is not None:
         return len(first), len(first)
     if M is None:
         return None if first is None else (first.shape[-1], first.shape[-1])
     return (max(M, B), B) if joint else (M, B)
+
+
+def _rows_of_sets(matrix):
+    """Return the rows of an array or of a record of arrays; ``UNKNOWN`` if some are on a device."""
+    sets = [matrix]
+    if hasattr(matrix, "_record_fields"):
+        sets = [one for one in vars(matrix).values() if getattr(one, "ndim", 0)]
+    known = sets and all(type(one) is ndarray and one.ndim for one in sets)
+    return sum(map(len, sets)) if known else UNKNOWN
+
+
+def _rows_of_layers(layers):
+    """Return the largest number of rows among the layers that have one."""
+    sizes = (_sizes((layer,), False) for layer in layers)
+    return max((one[0] for one in sizes if one is not None), default=UNKNOWN)
