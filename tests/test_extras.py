@@ -79,8 +79,8 @@ def test_install_hints_name_extras_and_packages():
     assert install_hint("mpi") == 'python -m pip install "fastsvgp[mpi]" (in a checkout: ".[mpi]")'
     assert (
         install_hint("cuda13", "cuda12")
-        == 'python -m pip install "fastsvgp[cuda13]" (in a checkout: ".[cuda13]", or cuda12 in its'
-        " place)"
+        == 'python -m pip install "fastsvgp[cuda13]" (in a checkout: ".[cuda13]", or cuda12'
+        " instead)"
     )
     assert install_package("mpich") == "python -m pip install mpich"
 

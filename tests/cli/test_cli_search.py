@@ -105,4 +105,4 @@ def test_search_for_classes_from_file_to_predictions(rng, capsys):
     page = open("out/report.html", encoding="utf-8").read()
     assert "<h2>Candidates</h2>" in page and "accuracy" in page
     run(capsys, "predict", "out", "classes.csv", "--out", "p.csv")
-    assert open("p.csv", encoding="utf-8").readline() == "even,odd,predicted\n"
+    assert open("p.csv", encoding="utf-8").readline() == "class,p(even),p(odd)\n"

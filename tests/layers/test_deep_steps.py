@@ -130,7 +130,7 @@ def test_pca_mean_projects_on_the_principal_components(rng):
     assert (
         np.take_along_axis(mean.weights, np.abs(mean.weights).argmax(axis=1)[:, None], axis=1) > 0
     ).all()
-    with pytest.raises(ValueError, match="pca_mean: `P` is 5, but `X` has 4 columns"):
+    with pytest.raises(ValueError, match="pca_mean: `P` is 5, but `X` has only 4 columns"):
         fs.pca_mean(X, 5)
 
 

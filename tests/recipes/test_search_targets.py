@@ -135,9 +135,9 @@ def test_cross_validation_keeps_equal_rows_together(rng):
     plain = Plain("plain", None, rows, rng, fs.BernoulliLogit())
     plain.take_at_once(Plan(1.0, by_work=True), 0.5, 60)
     ample, spent = Plan(9.0, by_work=True), Plan(0.0, by_work=True)
-    assert cross_validated_temperature(plain.model, rows, ample, 1e-3) < 1
-    assert cross_validated_temperature(plain.model, rows, spent, 1e-3) == 1.0  # no time for it
     groups = rows_module.groups_of(X, np.random.default_rng(0))
+    assert cross_validated_temperature(plain.model, rows, groups, ample, 1e-3) < 1
+    assert cross_validated_temperature(plain.model, rows, groups, spent, 1e-3) == 1.0  # no time
     assert len(np.unique(groups)) == 40 and (groups[::3] == groups[2::3]).all()
 
 

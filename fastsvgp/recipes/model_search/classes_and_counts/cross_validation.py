@@ -4,26 +4,29 @@ import numpy as np
 
 from ....optim.natural.svgp import natural_step
 from ....records import Marginals, replace
-from ..rows import groups_of
-from .candidates import BATCH, COST, at_prior, ramp
+from .candidates import BATCH, COST, at_prior
 from .temperature import latent, temperature_of
 
 FOLDS, STEPS, FEWEST = 5, 40, 15  # natural steps per fold, and the least that are worth taking
 
 
-def cross_validated_temperature(model, rows, plan, step_seconds):
+RAMP = 5  # steps until the natural step size is reached
+WHOLE, PART = 0.5, 0.2  # natural step sizes on all rows, and on minibatches
+
+
+def cross_validated_temperature(model, rows, groups, plan, step_seconds):
     """Return the temperature that is best for predictions of f on held-out folds.
 
     The posterior for each fold starts at the prior and takes natural steps on minibatches of the
-    other folds. Equal input rows are in one fold. If the time left allows too few steps, which take
-    ``step_seconds`` each, the temperature is 1.
+    other folds. ``groups`` (N,) numbers the input rows; equal ones are in one fold. If the time
+    left allows too few steps, which take ``step_seconds`` each, the temperature is 1.
     """
     steps = plan.count(
         "cross-validation: steps", lambda: min(max(plan.left, 0) / (FOLDS * step_seconds), STEPS)
     )
     if steps < FEWEST:
         return 1.0
-    fold = groups_of(rows.X, np.random.default_rng(0)) % FOLDS
+    fold = groups % FOLDS
     mean, var = (np.zeros((*model.posterior.mean.shape[:-1], len(rows))) for _ in range(2))
     for k in np.unique(fold):
         seen = rows.some(fold != k)
@@ -38,10 +41,11 @@ def cross_validated_temperature(model, rows, plan, step_seconds):
 def _trained(model, rows, plan, steps):
     rng, M = np.random.default_rng(1), len(model.inducing)
     flops = COST * 8 * model.posterior.mean.size * M * (min(M, BATCH) + M)
+    largest = WHOLE if len(rows) <= BATCH else PART
     for step in range(steps):
-        some = rows.drawn(BATCH, rng)
+        some, size = rows.drawn(BATCH, rng), largest * min(1.0, (step + 1) / RAMP)
         model, _ = natural_step(
-            model, some.X, some.y, step_size=ramp(step), num_data=len(rows), weights=some.weights
+            model, some.X, some.y, step_size=size, num_data=len(rows), weights=some.weights
         )
         plan.did(flops, COST)
     return model

@@ -8,6 +8,7 @@ from ....bounds.elbo import elbo
 from ..networks import DEEP, RELU, WIDE
 from ..plan import PlanMismatch
 from ..race import FAILURES, Race
+from ..rows import groups_of
 from .candidates import Deep, LinearModel, Plain
 from .cross_validation import cross_validated_temperature
 from .looks import TargetLook, look_at
@@ -86,8 +87,9 @@ class TargetStages(Race):
 
     def _cross_validated(self, candidate):
         try:
+            groups = groups_of(self.rows.X, np.random.default_rng(0))  # of unscaled inputs
             return cross_validated_temperature(
-                candidate.model, candidate.rows, self._plan, candidate.step_seconds
+                candidate.model, candidate.rows, groups, self._plan, candidate.step_seconds
             )
         except PlanMismatch:
             raise
