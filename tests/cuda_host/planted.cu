@@ -9,7 +9,7 @@ block_sum(const real* __restrict__ in, real* __restrict__ out, int defect) {
   __shared__ real total[2];
   const int t = threadIdx.x;
   if (defect == 1 && t == 63) return;  // 1: leaves while the others wait
-  // 2: a place of shared memory that nobody writes
+  // 2: shared memory that is read but never written
   if (defect != 2 || t != 5) values[t] = in[blockIdx.x * 64 + t];
   if (defect == 3 && t < 32) __syncthreads();           // 3: two different barriers
   else if (defect != 4) __syncthreads();                // 4: none
