@@ -105,6 +105,8 @@ _ROOMS = {
     "layers.convolutional": ("ConvolutionalLayer",),
     "layers.layer": ("DeepGP", "Layer"),
     "layers.build": ("deep_gp",),
+    "latents.model": ("MultiGP", "ParallelLayers"),
+    "latents.build": ("multi_gp",),
     "optim.natural.svgp": ("natural_step", "natural_step_and_grad"),
     "optim.natural.from_gradient": ("natural_update",),
     "optim.inverse.factor": ("inverse_factor", "newton_schulz_step"),

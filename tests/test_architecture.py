@@ -14,7 +14,7 @@ import fastsvgp as fs
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "fastsvgp"
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
-FAMILIES = "collapsed", "layers", "sites", "weight_space"
+FAMILIES = "collapsed", "latents", "layers", "sites", "weight_space"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 # from the ground up: a room imports only rooms of lower floors, so not those of its own floor
@@ -27,6 +27,7 @@ FLOORS = [
     {"covariances", "distributed", "likelihoods", "means", "posteriors"},
     {"bounds", "initialise"},
     {"collapsed", "layers", "sites", "weight_space"},
+    {"latents"},
     {"optim"},
     {"interop", "train"},
     {"extending", "recipes", "testing"},

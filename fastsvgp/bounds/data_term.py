@@ -11,7 +11,7 @@ from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from .gradient_sums import scaled
-from .posterior_passes import begin_pass
+from .model_kinds import kind_of
 
 PART_NUMBERS = 2**19  # numbers in an (M, chunk) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # products with fewer columns are slower
@@ -20,8 +20,9 @@ DEVICE_PART_NUMBERS = 2**28  # 2 GiB in float64: on a device long products are f
 
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
     """Compute ``elbo`` with a ``DataScale``."""
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
-    layer = begin_pass(model, dtype, jitter=jitter, rng=rng, **random)
+    kind = kind_of(model)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
+    layer = kind.begin(model, dtype, jitter=jitter, rng=rng, **random)
     parts = sweep(model, layer, X, Y, scale, rng, need=False, weights=weights)
     data = sum(part.ell for part in parts)
     return scale.all_reduce(check.result(less_kl(data, layer, scale), model))[0]

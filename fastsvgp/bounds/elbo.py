@@ -34,7 +34,7 @@ from ..records.typed import (
 )
 from ..runtime.edge import public_call
 from .data_term import Batch, bound_of, less_kl, sweep
-from .layer_pass import LayerBars
+from .model_kinds import KINDS, ModelKind, kind_of
 from .posterior_passes import begin_pass
 
 
@@ -402,6 +402,15 @@ def _zero(value):
     return np.zeros_like(value)[()]
 
 
+def _gradient(model, bars, likelihood_bar):
+    if bars is None:
+        return SVGP(None, None, None, likelihood_bar)
+    return SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean)
+
+
+KINDS[SVGP] = ModelKind(check.svgp, begin_pass, _gradient)
+
+
 def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_kl=True, **options):
     """Compute ``elbo_and_grad`` with a ``DataScale``.
 
@@ -409,11 +418,11 @@ def value_and_grad(model, X, Y, scale, *, weights, wrt=None, inputs=False, with_
     options : ``jitter``, ``rng``, random quantities, and the name of a ``direction`` that replaces
         the gradient, as ``begin_pass`` takes them
     """
-    inputs = check.flag("inputs", inputs)
-    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
+    inputs, kind = check.flag("inputs", inputs), kind_of(model)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, kind.checked)
     wrt = check.names(wrt, model)
     need = (*wrt, "inputs") if inputs else wrt
-    layer = begin_pass(model, dtype, len(X), need, **options)
+    layer = kind.begin(model, dtype, len(X), need, **options)
     batch = Batch(X, Y, scale, options["rng"], weights)
     return accumulate_bound(model, layer, batch, wrt, inputs, with_kl)
 
@@ -431,9 +440,9 @@ def accumulate_bound(model, layer, batch, wrt, inputs=False, with_kl=True):
     value = 0.0 if value is None else value
     if with_kl:
         value = less_kl(value, layer, scale)
-    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
+    bars = layer.finish(-scale.kl if with_kl else 0.0) if wrt else None
     value = check.result(value, model, leave=True)
-    grad = SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean)
+    grad = kind_of(model).gradient(model, bars, likelihood_bar)
     value, grad = scale.all_reduce_gradient(value, restricted(grad, wrt))
     if not inputs:
         return value, grad

@@ -23,7 +23,7 @@ from ..records.typed import (
 from ..runtime import deferred_checks
 from ..runtime.edge import public_call
 from .elbo import SVGP
-from .posterior_passes import layer_pass
+from .model_kinds import kind_of
 
 NAMES = ("Xs", "Ys")  # names of the arguments in messages
 
@@ -338,8 +338,7 @@ def _marginals(
     model, Xs, jitter, chunk_size, Ys=check.ABSENT
 ) -> tuple[AnyRecord, np.ndarray, Marginals]:
     """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
-    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))
+    layer, model, Xs, Ys, _ = begun(model, jitter, Xs, Ys)
     size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
     size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
@@ -354,11 +353,22 @@ def _marginals(
     return model, Ys, f
 
 
+def begun(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):
+    """Check the arguments and begin a pass: ``(pass, model, Xs, Ys, jitter)``.
+
+    ``columns`` as of a ``LayerPass``; default the rows of Xs.
+    """
+    kind = kind_of(model)
+    model, Xs, Ys, dtype = kind.checked(model, Xs, Ys, NAMES)
+    jitter = check.jitter_amount(jitter, dtype)
+    columns = len(Xs) if columns is None else columns
+    layer = kind.begin(model, dtype, columns, need, jitter=jitter, rng=None)
+    return layer, model, Xs, Ys, jitter
+
+
 def _joint(model, Xs, jitter):
     """Return mean (..., N), covariance (..., N, N), and the jitter that was added."""
-    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
-    jitter = check.jitter_amount(jitter, dtype)
-    layer = layer_pass(model, jitter)
+    layer, model, Xs, _, jitter = begun(model, jitter, Xs, columns=0)
     mean, cov = layer.joint(Xs)
     check.report_clamped(layer.clamped)
     check.result(total(cov), model)

@@ -17,8 +17,7 @@ from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .elbo import SVGP
-from .posterior_passes import layer_pass
-from .predict import NAMES, total, trailing
+from .predict import begun, total, trailing
 
 # numbers of the P (M, N) arrays that a pass caches, 128 MiB in float64; it caches two more (M, N)
 # arrays
@@ -75,10 +74,8 @@ def predict_f_and_vjp(
     >>> mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     >>> Xs_bar = vjp(np.ones(len(Xs)), 0.5 / np.sqrt(var))
     """
-    model, X, _, dtype = check.svgp(model, Xs, names=NAMES)
-    repeatable = _RepeatablePass(
-        layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("inputs",)), X.copy()
-    )
+    layer, model, X, *_ = begun(model, jitter, Xs, need=("inputs",))
+    repeatable = _RepeatablePass(layer, X.copy())
     f = repeatable.forward()
     check.report_clamped(repeatable.layer.clamped)
     check.result(total(f.var), model)

@@ -20,10 +20,11 @@ from .components import PARTIAL, parts
 ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
 
 
-def parameters(tree, *arrays, prefix="", names=("X", "Y")):
+def parameters(tree, *arrays, prefix="", names=("X", "Y"), absent=()):
     """Check the leaves of a model and cast them to the dtype shared with ``arrays``.
 
-    ``names`` are the names of ``arrays`` in messages. Returns ``(model, dtype)``. Entries below the
+    ``names`` are the names of ``arrays`` in messages; leaves at the paths ``absent`` can be None.
+    Returns ``(model, dtype)``. Entries below the
     diagonal of triangular factors are not searched for NaN here, which would take a pass over
     (M, M) numbers. A NaN there reaches the value, and ``result`` then looks for the cause.
     """
@@ -33,7 +34,7 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     key = (len(values), *parts)
     known = _dtypes.get(key)
     if known is None:
-        values, known = _agreed(tree, treedef, values, arrays, key, prefix, names)
+        values, known = _agreed(tree, treedef, values, arrays, key, (prefix, names, absent))
     dtype, same = known
     for path, kind, array in zip(treedef.paths, treedef.kinds, values, strict=True):
         if array is not None and not _sound(kind, array):
@@ -50,11 +51,14 @@ _LEAST = {"positive": 0.0, "real": -math.inf}  # of a leaf, by its kind
 FEW = 32  # numbers that Python tests faster than NumPy
 
 
-def _agreed(tree, treedef, values, arrays, key, prefix, names):
+def _agreed(tree, treedef, values, arrays, key, labels):
     """Check devices and dtypes; return the leaves as arrays, and what ``_dtypes`` holds."""
+    prefix, names, absent = labels
     paths = [prefix + path for path in treedef.paths]
     if any(v is None for v in values):
         for path in missing(tree):
+            if path in absent:
+                continue
             raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
     values = [
         v if v is None or isinstance(v, (int, float)) else as_array(path, v)

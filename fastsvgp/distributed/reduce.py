@@ -24,6 +24,8 @@ from .packing import NUMBER as NUMBER, Packing
 from .protocol import NUMBERS, Communicator, reported
 from .training_group import TrainingGroup
 
+REAL = "real", ()  # a single number in a packing
+
 
 def bounds(count, rank, size):
     """Return the range ``(start, stop)`` of a rank among ``count`` rows."""
@@ -53,13 +55,18 @@ def of_collapsed(sgpr, Y):
 def of_natural_step(q):
     """Return the ``Packing`` of the all-reduce of a natural step.
 
-    Its items are the bound, a count, Lam a (P, M), and the lower triangles of G (P, M, M).
+    Its items are the bound, a count, and ``natural_sums_of`` the posterior.
     """
+    return Packing([REAL, REAL, *natural_sums_of(q)])
+
+
+def natural_sums_of(q):
+    """Return the items of the sums of a natural step: Lam a (P, M), G (P, M, M)."""
     fields = [np.shape(getattr(q, name)) for name in q.natural_fields]
     least = min(map(len, fields))
     M = sum(shape[-1] for shape in fields if len(shape) == least)
     P = fields[0][0] if least > 1 else 1
-    return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
+    return [("real", (P, M)), ("tril", (P, M, M))]
 
 
 NOT_COMPARED = "rng", "draws", "wrt"  # not in the fingerprint: compared elsewhere, or not at all

@@ -63,8 +63,8 @@ def _sizes(arguments, joint):
                 first = value if first is None else first
         elif type(value) in _NUMBERS:
             continue
-        elif isinstance(getattr(value, "layers", None), tuple):
-            M = _rows_of_layers(value.layers)
+        elif isinstance(layers := _layers_of(value), tuple):
+            M = _rows_of_layers(layers, getattr(value, "inducing", None))
         elif M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:
@@ -91,7 +91,14 @@ def _rows_of_sets(matrix):
     return sum(map(len, sets)) if known else UNKNOWN
 
 
-def _rows_of_layers(layers):
-    """Return the largest number of rows among the layers that have one."""
-    sizes = (_sizes((layer,), False) for layer in layers)
-    return max((one[0] for one in sizes if one is not None), default=UNKNOWN)
+def _layers_of(value):
+    """Return the layers of a model, one above the other or side by side; None of other values."""
+    return getattr(value, "layers", None) or getattr(value, "latents", None)
+
+
+def _rows_of_layers(layers, shared):
+    """Return the largest number of rows among the layers, and of the inputs that they share."""
+    sizes = [one[0] for layer in layers if (one := _sizes((layer,), False)) is not None]
+    if shared is not None:
+        sizes.append(_rows_of_sets(shared))
+    return UNKNOWN if UNKNOWN in sizes else max(sizes, default=UNKNOWN)

@@ -16,13 +16,15 @@ class NaturalStepInfo(NamedTuple):
 
     ``value``: the bound before the step. ``step_size``: the size taken. ``backed_off``: whether
     that is less than the size requested. ``negative``: how many sites of the batch had negative
-    precision, because their log likelihood curves upwards there.
+    precision, because their log likelihood curves upwards there. ``in_turn``: whether the layers of
+    a ``MultiGP`` moved one after the other.
     """
 
     value: float
     step_size: float
     backed_off: bool
     negative: int = 0
+    in_turn: bool = False
 
 
 def check_natural(function, posterior, step_size):

@@ -15,7 +15,7 @@ from ...records import replace
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
 from ...runtime import deferred_checks
 from ...runtime.edge import public_call, run
-from . import deep, sites  # noqa: F401, registers their steps
+from . import deep, latents, sites  # noqa: F401, registers their steps
 from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
 

@@ -1,0 +1,187 @@
+"""Initial models with several latent functions, from the data."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .. import check, initialise
+from ..bounds.at_prior import at_prior
+from ..check import weights as weighing
+from ..covariances import RBF, Covariance
+from ..layers.layer import Layer
+from ..likelihoods import Gaussian, Likelihood
+from ..means import ConstantMean
+from ..posteriors import Posterior, Whitened
+from ..records.typed import ArrayLike, Seed
+from ..runtime import devices
+from ..runtime.deferred_checks import on_device
+from ..runtime.edge import public_call
+from .model import MultiGP, checked
+
+NOISE = 0.1  # share of the variance of a column that is noise at the start
+SPREAD = 2.0  # lengthscales of the layers are from this factor to its inverse times the median
+EXTRA = 0.1  # size of random columns of the mixing beyond the principal directions
+
+
+@public_call(checks=False, blas_threads=False)
+def multi_gp(
+    X: ArrayLike,
+    Y: ArrayLike,
+    num_latents: "int | str",
+    M: int = 100,
+    *,
+    likelihood: Likelihood | None = None,
+    covariance: Callable[..., Covariance] = RBF,
+    posterior: type[Posterior] = Whitened,
+    weights: ArrayLike | None = None,
+    rng: Seed = None,
+) -> MultiGP:
+    """Build a model of several outputs to start training from.
+
+    The mixing starts at the first principal directions of the columns of Y, times their standard
+    deviations, and the lengthscales of the layers differ: equal columns of a mixing over equal
+    latent functions are a saddle point that no gradient leaves.
+
+    Parameters
+    ----------
+    X : (N, D) array
+        Inputs, standardised.
+    Y : (N, P) or (N,) array
+        Targets.
+    num_latents : int or "separate"
+        Number of latent functions that a mixing (P, num_latents) combines; "separate" gives every
+        output functions of its own and no mixing. Of a likelihood of several functions per output
+        the first are mixed, and the others are separate.
+    M : int
+        Inducing inputs, by k-means; all layers share them. At most the number of rows.
+    likelihood : Likelihood, optional
+        Default: Gaussian noise of a tenth of the mean variance of the columns.
+    covariance : type or function
+        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer.
+    posterior : type
+        Any that ``at_prior`` makes for one set of inducing inputs.
+    weights : (N,) or (N, P) array, optional
+        As in ``elbo``. Targets of weight 0 are not read, so NaN there marks a missing output.
+    rng : None, int or Generator
+
+    Returns
+    -------
+    MultiGP
+        In the dtype of X and on its device, every posterior at its prior. Its mean is the column
+        means; of a further function of each output the log of a tenth of the column's variance.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``kmeans_inducing``, and what ``elbo`` refuses in the data.
+
+    Examples
+    --------
+    >>> multi = fs.multi_gp(X, np.stack([Y, -Y, Y**2], axis=1), num_latents=2, M=6, rng=0)
+    >>> multi.mixing.shape, len(multi.latents), multi.mean.value.shape
+    ((3, 2), 2, (3,))
+    """
+    rng, X = check.generator(rng), check.inputs("X", X)
+    dtype, Y = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
+    of_counts = getattr(likelihood, "counts", False)
+    latent = np.log(Y + 0.5) if of_counts else Y
+    means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
+    deviations = np.where(deviations > 0, deviations, 1.0)
+    if likelihood is None:
+        likelihood = Gaussian(float(NOISE * np.mean(deviations**2)))
+    K, P = getattr(likelihood, "latents_per_output", 1), Y.shape[1]
+    classes = likelihood.num_latent
+    count = _count(num_latents, classes, P)
+    W = None if count is None else _directions((latent - means), deviations, count, rng)
+    Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
+    lengthscales = initialise.median_lengthscales(X, rng)
+    factors = np.geomspace(SPREAD, 1 / SPREAD, count) if count and count > 1 else [1.0]
+    if count is None:
+        factors = [1.0] * (classes or P)
+    factors = [*factors, *[1.0] * ((K - 1) * P)]
+    latents = []
+    for factor in factors:
+        own = covariance(variance=1.0, lengthscales=factor * lengthscales)
+        latents.append(Layer(own, None, at_prior(posterior, own, Z)))
+    mixing = None if W is None else W if K == 1 else (W, *[np.eye(P)] * (K - 1))
+    values = None
+    if classes is None:
+        more = np.log(NOISE * np.square(deviations))
+        values = np.concatenate([means, *[more] * (K - 1)])
+    model = MultiGP(
+        tuple(latents),
+        likelihood,
+        _like(mixing, X, dtype),
+        None if values is None else ConstantMean(_like(np.squeeze(values)[()], X, dtype)),
+        Z,
+    )
+    checked(model)
+    return model
+
+
+def _columns(Y, X, weights):
+    """Return the targets (N, P) on the host, NaN where their weight is 0."""
+    Y = check.as_array("Y", Y)
+    if len(Y) != len(X):
+        raise ValueError(
+            f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
+        )
+    if weights is None:
+        check.finite("Y", Y)
+    else:
+        weights = weighing.shaped(weights, Y)
+        weighing.check_values(weights)
+        weights = _host(weights)
+    Y = _host(Y).astype(np.float64).reshape(len(X), -1)
+    if weights is not None:
+        Y = np.where(weights.reshape(len(X), -1) > 0, Y, np.nan)
+        if bad := [p for p in range(Y.shape[1]) if np.isnan(Y[:, p]).all()]:
+            raise ValueError(
+                f"`weights` leave no target in column {bad[0]} of `Y`: drop that output"
+            )
+    return Y
+
+
+def _host(array):
+    return array.get() if on_device(array) else np.asarray(array)
+
+
+def _count(num_latents, classes, P):
+    """Return the number of mixed functions; None for separate ones."""
+    if isinstance(num_latents, str):
+        if num_latents != "separate":
+            raise ValueError(
+                f'multi_gp: `num_latents` must be a number or "separate", got {num_latents!r}'
+            )
+        return None
+    count = check.whole("num_latents", num_latents)
+    if classes is not None:
+        raise ValueError(
+            'multi_gp: the functions of classes cannot be mixed: give `num_latents` as "separate"'
+        )
+    return count
+
+
+def _directions(centred, deviations, count, rng):
+    """Return principal directions (P, count) of the columns times their standard deviations.
+
+    Missing targets count as the mean of their column. Columns beyond P are random and small.
+    """
+    filled = np.nan_to_num(centred)
+    _, sizes, directions = np.linalg.svd(filled, full_matrices=False)
+    kept = min(count, len(sizes))
+    W = directions[:kept].T * (sizes[:kept] / np.sqrt(len(filled)))
+    scale = float(np.sqrt(np.mean(np.square(deviations))))
+    floor = np.linalg.norm(W, axis=0) < EXTRA * scale  # of rank below ``count``
+    more = EXTRA * scale * rng.standard_normal((len(deviations), count))
+    more[:, :kept][:, ~floor] = W[:, ~floor]
+    return more
+
+
+def _like(values, X, dtype):
+    """Move numbers of the host to the dtype and the device of X."""
+    if values is None:
+        return None
+    if isinstance(values, tuple):
+        return tuple(_like(value, X, dtype) for value in values)
+    return devices.like(np.asarray(values, dtype), X)[()]

@@ -1,0 +1,191 @@
+"""Natural steps of several latent functions: the means of all that a mixing joins move together.
+
+With f = W g, Lam_l = L_l^-1 Kuf_l, a and b the cotangents of the marginals of f, and q(v_l) =
+N(m_l, S_l) in whitened coordinates, the expected log density has the second derivative
+
+    G_kl = Lam_k diag(c_kl) Lam_l',    c_kl(n) = sum_j W_jk W_jl 2 b_j(n)
+
+between the means m_k and m_l. A step of each latent by its own G_ll is block Jacobi: it diverges
+where columns of W are nearly equal. As for the sets of SOLVE-GP (``posteriors.orthogonal_pass``),
+the covariances move block by block and the means jointly: with step size g,
+
+    R = g (I - G) + (1 - g) blockdiag(S_l^-1)
+    R d = g (Lam_l (W' a)_l - m_l)_l,    m_l,new = m_l + d_l,    S_l,new^-1 = R_ll
+
+so a step of 1 on all data with Gaussian noise reaches the optimum. With b <= 0 and g <= 1, R is
+positive definite. Without a mixing, and between blocks of one, G_kl = 0.
+
+Beyond the steps of the layers this takes 2 M^2 B flops for each pair k < l, and (L M)^3 / 3 flops
+and (L M)^2 numbers for R.
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..bounds.posterior_passes import layer_pass
+from ..posteriors.whitened_pass import GaussianFactor
+from ..records import Marginals
+from .latent_pass import LatentPass
+from .mixing import Mixing
+from .model import counts_of, layers_of, naming_latent
+
+LARGEST = 4000  # rows of R, 128 MB in float64; above it the layers move one after the other
+
+
+def moves_jointly(model):
+    """Whether a natural step moves the means of all latent functions at once."""
+    layers = layers_of(model)
+    if not any(Mixing(model.mixing).pairs()):
+        return True
+    if not all(isinstance(layer.posterior, GaussianFactor) for layer in layers):
+        return False
+    sizes = (layer.covariance.num_inducing(layer.inducing) for layer in layers)
+    counts = counts_of(model)
+    return sum(n * sum(M) for n, M in zip(counts, sizes, strict=True)) <= LARGEST
+
+
+class JointPass(LatentPass):
+    """A ``LatentPass`` for one natural step: sums G_kl of all pairs beside those of the layers."""
+
+    def __init__(self, model, jitter, columns=0, need=("natural_step",), **more):
+        super().__init__(model, jitter, columns, need, **more)
+        self._pairs = tuple(self.mixing.pairs())
+        self._cross = [None] * len(self._pairs)
+        # the layer of each latent function, and its number there
+        self._places = [
+            (number, p)
+            for number, span in enumerate(self.spans)
+            for p in range(span.stop - span.start)
+        ]
+
+    def pull(self, rows, f_bar):
+        b2 = 2 * f_bar.var.reshape(-1, len(rows.X))
+        for at, (k, other, products, out) in enumerate(self._pairs):
+            c = kernels.matmul(products[None], b2[out])[0]
+            self._cross[at] = self._add(self._cross[at], rows, k, other, c)
+        return super().pull(rows, f_bar)
+
+    def _add(self, total, rows, k, other, c):
+        """Add Lam_k diag(c) Lam_other' of a chunk of rows; within one layer its lower triangle."""
+        first, second = self._places[k][0], self._places[other][0]
+        Lam = rows.parts[first].saved.Lam
+        if first == second:
+            return kernels.weighted_gram(Lam, c, out=total, add=total is not None)
+        part = kernels.matmul(Lam * c, rows.parts[second].saved.Lam, transpose_b=True)
+        return part if total is None else np.add(total, part, out=total)
+
+    def natural_sums(self):
+        """Return the sums of every layer, and then those of the pairs, in one list."""
+        own = [part for work in self.passes for part in work.natural_sums()]
+        return [*own, *self._cross]
+
+    def natural_step(self, step_size):
+        """Return the posteriors of all layers after a step."""
+        if not self._pairs:
+            return tuple(self._own_step(number, step_size) for number in range(len(self.passes)))
+        means = [np.empty_like(work.work.means) for work in self.passes]
+        precisions = [kernels.empty(work.work.trils.shape, work.work.trils) for work in self.passes]
+        alone = set(range(len(self._places)))
+        for block in self.mixing.blocks:
+            functions = range(block.into.start, block.into.stop)
+            alone -= set(functions)
+            self._step_of(functions, step_size, means, precisions)
+        for function in sorted(alone):
+            self._step_of((function,), step_size, means, precisions)
+        found = []
+        for work, mean, precision, axes in zip(
+            self.passes, means, precisions, self.axes, strict=True
+        ):
+            q, L = work.work.q, work.work.L
+            trils = kernels.cholesky_of_inverse(precision)
+            M = mean.shape[-1]
+            found.append(q.unwhitened(L, mean.reshape(*axes, M), trils.reshape(*axes, M, M)))
+        return tuple(found)
+
+    def _own_step(self, number, step_size):
+        with naming_latent(number):
+            return self.passes[number].natural_step(step_size)
+
+    def _step_of(self, functions, step_size, means, precisions):
+        """Solve R d = g (Lam a - m) for functions that a mixing joins; fill in their results."""
+        spans, start = {}, 0
+        for function in functions:
+            number, p = self._places[function]
+            M = self.passes[number].work.means.shape[1]
+            spans[function] = slice(start, start + M)
+            start += M
+        like = self.passes[self._places[functions[0]][0]].work.means
+        R, right = kernels.full((start, start), 0, like), np.empty_like(like, shape=(start, 1))
+        for function, span in spans.items():
+            number, p = self._places[function]
+            own = self._precision(number, p, step_size)
+            work = self.passes[number].work
+            R[span, span] = precisions[number][p] = own
+            right[span, 0] = step_size * (work.Lam_a[p] - work.means[p])
+        for (k, other, *_), cross in zip(self._pairs, self._cross, strict=True):
+            if k in spans:
+                same = self._places[k][0] == self._places[other][0]
+                G = kernels.symmetrise(cross) if same else cross
+                R[spans[other], spans[k]] = -step_size * G.T
+        factor = kernels.cholesky(R)  # reads the lower triangle
+        half = kernels.solve_triangular(factor, right)
+        d = kernels.solve_triangular(factor, half, transpose=True)[:, 0]
+        for function, span in spans.items():
+            number, p = self._places[function]
+            means[number][p] = self.passes[number].work.means[p] + d[span]
+
+    def _precision(self, number, p, step_size):
+        """g (I - G_ll) + (1 - g) S_l^-1 of one latent function."""
+        work = self.passes[number].work
+        precision = np.multiply(kernels.symmetrise(work.G[p]), -step_size)
+        precision.reshape(-1)[:: len(precision) + 1] += step_size
+        if step_size != 1:
+            precision += (1 - step_size) * kernels.cholesky_inverse(work.trils[p])
+        return precision
+
+
+class TurnPass:
+    """The pass of one layer, at the cached marginals of the others.
+
+    ``sweep`` calls it as a ``LayerPass``, for the chunks of a batch in order.
+
+    whole : LatentPass, for the mixing and the mean
+    number : int, of the layer
+    g : Marginals of all latent functions at the whole batch
+    """
+
+    def __init__(self, whole, number, g, jitter, columns, more):
+        self._whole, self._g, self._at = whole, g, 0
+        self._span, self._axes = whole.spans[number], whole.axes[number]
+        layer = layers_of(whole.model)[number]
+        with naming_latent(number):
+            self.layer = layer_pass(layer, jitter, columns, ("natural_step",), **more)
+        self.num_inducing = self.layer.num_inducing
+
+    @property
+    def clamped(self):
+        return self.layer.clamped
+
+    def forward(self, X):
+        own, rows = self.layer.forward(X)
+        at = slice(self._at, self._at + len(X))
+        self._at += len(X)
+        g = Marginals(*(part[:, at].copy() for part in (self._g.mean, self._g.var)))
+        g.mean[self._span], g.var[self._span] = own.mean, own.var
+        return self._whole.mixed(g, X), (rows, g, len(X))
+
+    def pull(self, rows, f_bar):
+        own, g, N = rows
+        bar = Marginals(f_bar.mean.reshape(-1, N), f_bar.var.reshape(-1, N))
+        _, bar = self._whole.mixing.pull(bar, g, need=False)
+        parts = (part[self._span].reshape(*self._axes, N) for part in (bar.mean, bar.var))
+        self.layer.pull(own, Marginals(*parts))
+
+    def kl(self):
+        return self.layer.kl()
+
+    def natural_sums(self):
+        return self.layer.natural_sums()
+
+    def natural_step(self, step_size):
+        return self.layer.natural_step(step_size)

@@ -1,0 +1,333 @@
+"""Records of models with several latent functions, and the checks of their arguments."""
+
+import numpy as np
+
+from .. import check
+from ..errors import NotPositiveDefinite
+from ..layers.layer import Layer
+from ..likelihoods import Likelihood
+from ..means import Mean
+from ..records import leaf, leaves, record, replace
+from ..records.constructors import array_of
+from ..records.typed import Array, Record
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from .mixing import matrices
+
+
+@record
+class ParallelLayers:
+    """Layers side by side on the same inputs, mixed linearly: a hidden layer of a ``DeepGP``.
+
+    In the place of a ``Layer`` it gives hidden outputs covariances of their own. What is drawn is
+    g, the outputs of all ``latents``; the layer above sees mixing g + mean(x).
+
+    Parameters
+    ----------
+    latents, mixing, mean, inducing
+        As in a ``MultiGP``; ``mixing`` is None or one matrix.
+
+    Examples
+    --------
+    >>> hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]))
+    >>> both = fs.ParallelLayers((hidden, hidden), mixing=np.ones((1, 2)), mean=fs.IdentityMean())
+    >>> deep = fs.DeepGP((both, fs.Layer(covariance, Z, model.posterior)), gaussian)
+    >>> fs.elbo_and_grad(deep, X, Y, rng=0)[1].layers[0].mixing.shape
+    (1, 2)
+    """
+
+    latents: "tuple[Layer, ...]"
+    mixing: Array | None = leaf("tuple", default=None)
+    mean: Mean | None = None
+    inducing: Array | Record | None = None
+
+    rows_each = 1  # rows in the layer per row of X, as of a ``Layer``
+
+    def __post_init__(self):
+        _mixing_of_lists(self)
+
+    @property
+    def columns_of(self):
+        """Name, for messages, of the field that fixes the number of columns of the inputs."""
+        return f"latents.0.{self.latents[0].columns_of}"
+
+    def check_parts(self):
+        """Raise ``TypeError`` if a part has the wrong type."""
+        check_latents(self)
+        if isinstance(self.mixing, tuple):
+            raise TypeError(
+                "`mixing` must be one matrix (J, L), or None: a tuple of matrices is for the"
+                " likelihood of a MultiGP"
+            )
+
+    def check_shapes(self):
+        """Return ``(columns of the inputs, leading axes of the outputs)``.
+
+        ``ValueError`` if the parts do not fit each other.
+        """
+        D, J = check_functions(self)
+        return D, (J,)
+
+    @property
+    def draws_each(self):
+        """Numbers that are drawn per row: one per latent function."""
+        return sum(counts_of(self))
+
+    def start(self, jitter, columns=0, need=(), **more):
+        """Begin a pass through these layers: a ``LatentPass``, with its arguments."""
+        from .latent_pass import LatentPass
+
+        return LatentPass(self, jitter, columns, need, **more)
+
+
+@record
+class MultiGP:
+    """Several latent functions with covariances of their own, mixed linearly, and a likelihood.
+
+    The J functions that the likelihood reads are f(x) = mixing g(x) + mean(x), where g stacks the
+    outputs of all ``latents``, L in total.
+
+    Parameters
+    ----------
+    latents : tuple of Layer
+        Each has a covariance, inducing inputs, a posterior with fields (M,) or (Q, M) for Q
+        outputs, and a mean or None. Any posterior of an ``SVGP``. A layer whose ``inducing`` is
+        None takes those of the model.
+    likelihood : Likelihood
+        With ``latents_per_output`` K, J = K P: row k P + p of f is the k-th function of output p.
+    mixing : (J, L) array, tuple of arrays, or None
+        None: f = g. For K > 1 a tuple of K matrices (P, L_k), each over latents of its own, because
+        such a likelihood takes the functions of a datum to be independent. None for classes, for
+        the same reason.
+    mean : Mean, optional
+        Mean function of the J functions.
+    inducing : (M, D) array, or a record, optional
+        Inducing inputs of all layers whose own are None. Its gradient is the sum over them.
+
+    Notes
+    -----
+    Functions that take an ``SVGP`` and dispatch on the kind of model take a ``MultiGP`` too;
+    ``multi_gp`` makes an initial one. Separate covariances are one layer per output without a
+    mixing; the linear model of coregionalisation is several layers and a mixing; the intrinsic one
+    is one layer of L outputs and a mixing, with one factor of Kuu for all. The scale of a column of
+    the mixing and the variance of its latent function are one number too many: hold one of them
+    fixed. Source: Alvarez, Rosasco and Lawrence, "Kernels for Vector-Valued Functions" (2012);
+    van der Wilk et al., "A Framework for Interdomain and Multioutput Gaussian Processes" (2020).
+
+    Examples
+    --------
+    >>> smooth = fs.Layer(fs.RBF(1.0, 2.0), Z, fs.Whitened(np.zeros(6), np.eye(6)))
+    >>> rough = fs.Layer(fs.RBF(1.0, 0.3), Z, fs.Whitened(np.zeros(6), np.eye(6)))
+    >>> multi = fs.MultiGP((smooth, rough), gaussian, mixing=np.array([[1.0, 0.2], [0.5, 1.0]]))
+    >>> value, grad = fs.elbo_and_grad(multi, X, np.stack([Y, -Y], axis=1))
+    >>> grad.mixing.shape, grad.latents[1].covariance.lengthscales.shape
+    ((2, 2), ())
+    """
+
+    latents: "tuple[Layer, ...]"
+    likelihood: Likelihood
+    mixing: Array | tuple[Array, ...] | None = leaf("tuple", default=None)
+    mean: Mean | None = None
+    inducing: Array | Record | None = None
+
+    def __post_init__(self):
+        _mixing_of_lists(self)
+
+
+def _mixing_of_lists(model):
+    """Read a list of lists as one matrix; the parts of a tuple stay apart."""
+    if type(model.mixing) is list:
+        model.__dict__["mixing"] = array_of(model.mixing)
+
+
+class naming_latent:
+    """Context manager that puts the number of the latent layer in front of error messages."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if (
+            isinstance(error, (TypeError, ValueError, NotPositiveDefinite))
+            and error.args
+            and isinstance(error.args[0], str)
+        ):
+            error.args = (f"`latents[{self._number}]`: {error.args[0]}", *error.args[1:])
+
+
+def sharing(model):
+    """Return the numbers of the layers that take the inducing inputs of the model."""
+    return tuple(i for i, layer in enumerate(model.latents) if layer.inducing is None)
+
+
+def layers_of(model):
+    """Return the layers, each with its inducing inputs."""
+    return tuple(
+        replace(layer, inducing=model.inducing) if layer.inducing is None else layer
+        for layer in model.latents
+    )
+
+
+def counts_of(model):
+    """Return the number of outputs of each layer."""
+    return [number_of(layer.check_shapes()[1]) for layer in layers_of(model)]
+
+
+def number_of(axes):
+    """Return the number of outputs, from the leading axes () or (P,)."""
+    return axes[0] if axes else 1
+
+
+def check_latents(model):
+    """Raise ``TypeError`` or ``ValueError`` unless ``latents`` are layers with inducing inputs."""
+    latents = model.latents
+    if not isinstance(latents, tuple) or not latents:
+        came = f"a {type(latents).__name__}" + (
+            f" of {len(latents)}" if isinstance(latents, (tuple, list)) else ""
+        )
+        raise TypeError(f"`latents` must be a tuple of at least one fastsvgp.Layer, got {came}")
+    for number, layer in enumerate(latents):
+        if not isinstance(layer, Layer):
+            came = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
+            raise TypeError(f"`latents[{number}]` must be a fastsvgp.Layer, got {came}")
+        with naming_latent(number):
+            layer.check_parts()
+        if layer.inducing is None and model.inducing is None:
+            raise TypeError(
+                f"`latents.{number}.inducing` is None, and so is `inducing`: give this layer its"
+                " inducing inputs, or the model those of all layers"
+            )
+    if model.inducing is not None and not sharing(model):
+        raise TypeError(
+            "`inducing` is given, but every layer has inducing inputs: leave it out, or make"
+            " `inducing` of the layers that share it None"
+        )
+    check.parts(model, ("mean",))
+
+
+def check_functions(model):
+    """Check the layers and the mixing; return ``(columns of the inputs, J functions)``."""
+    sizes = []
+    for number, layer in enumerate(layers_of(model)):
+        with naming_latent(number):
+            sizes.append(layer.check_shapes())
+        if sizes[-1][0] != sizes[0][0]:
+            raise ValueError(
+                f"the inducing inputs of `latents[{number}]` have {sizes[-1][0]} columns, and those"
+                f" of `latents[0]` {sizes[0][0]}: all layers see the same inputs"
+            )
+    D, L = sizes[0][0], sum(number_of(axes) for _, axes in sizes)
+    J = _check_mixing(model.mixing, L)
+    if model.mean is not None:
+        model.mean.check_shapes(D, axes_of(J))
+    return D, J
+
+
+def _check_mixing(mixing, L):
+    """Return J, the number of functions that a mixing makes of L; ``ValueError`` otherwise."""
+    if mixing is None:
+        return L
+    shapes = [np.shape(W) for W in matrices(mixing)]
+    several = isinstance(mixing, tuple)
+    for number, shape in enumerate(shapes):
+        if len(shape) != 2 or 0 in shape:
+            name = f"mixing[{number}]" if several else "mixing"
+            raise ValueError(f"`{name}` must have shape (J, L), got {shape}")
+    columns = sum(shape[1] for shape in shapes)
+    if columns != L:
+        came = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"`mixing` has {columns} columns ({came}), and the layers have {L} outputs in total:"
+            " each output needs one column"
+        )
+    return sum(shape[0] for shape in shapes)
+
+
+def axes_of(J):
+    """Return the leading axes of J functions: none for one."""
+    return (J,) if J > 1 else ()
+
+
+def _check_independent(model, J):
+    """Refuse a mixing across functions that the likelihood takes to be independent."""
+    likelihood, mixing = model.likelihood, model.mixing
+    kind, K = type(likelihood).__name__, getattr(likelihood, "latents_per_output", 1)
+    if likelihood.num_latent is not None:
+        if mixing is not None:
+            raise ValueError(
+                f"`mixing` must be None with a {kind} likelihood: its expectation takes the"
+                " functions of the classes to be independent, and mixed ones are not"
+            )
+        if J != likelihood.num_latent:
+            raise ValueError(
+                f"{kind} with {likelihood.num_latent} classes reads as many functions, and"
+                f" `latents` have {J} outputs"
+            )
+        return
+    if J % K:
+        raise ValueError(
+            f"{kind} reads {K} functions of each output, and there are {J} functions: their number"
+            f" must be a multiple of {K}"
+        )
+    if K == 1 or mixing is None:
+        if isinstance(mixing, tuple) and len(mixing) != 1:
+            raise ValueError(
+                f"`mixing` is a tuple of {len(mixing)} matrices, and {kind} reads one function of"
+                " each output: give one matrix (J, L)"
+            )
+        return
+    if not isinstance(mixing, tuple) or len(mixing) != K:
+        came = f"{len(mixing)} of them" if isinstance(mixing, tuple) else "one matrix"
+        raise ValueError(
+            f"`mixing` must be a tuple of {K} matrices (P, L_k) with a {kind} likelihood, got"
+            f" {came}: it takes the {K} functions of a datum to be independent, so each needs"
+            " latents of its own"
+        )
+    if len({np.shape(W)[0] for W in mixing}) > 1:
+        raise ValueError(
+            f"the matrices of `mixing` have {[np.shape(W)[0] for W in mixing]} rows: each needs P,"
+            " the number of outputs"
+        )
+
+
+def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
+    """Check and cast the arguments of a function of a MultiGP: ``(model, X, Y, dtype)``."""
+    check_latents(model)
+    check.parts(model, ("likelihood",))
+    if type(X) is not np.ndarray:
+        deferred_checks.defer(X, *(value for _, _, value in leaves(model) if value is not None))
+    arrays = []
+    if X is not check.ABSENT:
+        X = check.inputs(names[0], X)
+        arrays.append(X)
+    if Y is not check.ABSENT:
+        Y = check.as_array(names[1], Y)
+        one_device((names[0], X), (names[1], Y))
+        if Y.dtype.kind == "f":
+            arrays.append(Y)
+    absent = tuple(f"latents.{number}.inducing" for number in sharing(model))
+    model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
+    D, J = check_functions(model)
+    model.likelihood.check_settings()
+    _check_independent(model, J)
+    if X is not check.ABSENT:
+        check.columns(X, D, names[0], f"latents.0.{model.latents[0].columns_of}")
+        X = X.astype(dtype, copy=False)
+    if Y is not check.ABSENT:
+        Y = _targets(Y, len(X), J, model.likelihood, dtype, names)
+    return model, X, Y, dtype
+
+
+def _targets(Y, N, J, likelihood, dtype, names):
+    """Check targets against J functions."""
+    K = getattr(likelihood, "latents_per_output", 1)
+    P = J // K
+    if likelihood.num_latent is None and P > 1 and Y.shape[1:] != (P,):
+        raise ValueError(
+            f"`{names[1]}` has shape {Y.shape}, and {J} functions, {K} for each output, are for"
+            f" targets of shape ({N}, {P})"
+        )
+    return check.targets(Y, N, axes_of(J), likelihood, dtype, names)
