@@ -133,6 +133,11 @@ class MultiGP:
     def __post_init__(self):
         _mixing_of_lists(self)
 
+    @property
+    def posterior_paths(self):
+        """The dotted paths of the posteriors."""
+        return tuple(f"latents.{number}.posterior" for number in range(len(self.latents)))
+
 
 def _mixing_of_lists(model):
     """Read a list of lists as one matrix; the parts of a tuple stay apart."""

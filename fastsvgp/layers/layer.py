@@ -11,6 +11,7 @@ from ..errors import NotPositiveDefinite
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
+from ..posteriors.placed import placed
 from ..records import leaves, record
 from ..records.typed import Array, Record
 from ..runtime import deferred_checks
@@ -107,6 +108,15 @@ class DeepGP:
 
     layers: "tuple[Layer | ConvolutionalLayer, ...]"
     likelihood: Likelihood
+
+    @property
+    def posterior_paths(self):
+        """The dotted paths of the posteriors."""
+        return tuple(
+            f"layers.{number}.{path}"
+            for number, layer in enumerate(self.layers)
+            for path in placed(layer)
+        )
 
 
 class naming_layer:

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from ... import models
 from ...layers.layer import DeepGP, checked, naming_layer
 from ...optim.flat import free_paths
-from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
+from ...optim.inverse.updates import InverseUpdates
 from ...optim.natural.backtracking import check_natural
 from ...optim.schedules import Size
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
+from .inverses import placed_updates
 from .request import request_of
 from .svgp import (
     Optimisers,
@@ -25,14 +26,6 @@ from .svgp import (
 )
 
 SAMPLES = 2  # draws per row: one and its negative
-
-
-class LayerUpdates(NamedTuple):
-    """Updates of factors of inverses, and the layers that take them."""
-
-    updates: InverseUpdates
-    layers: tuple[int, ...]
-    direction: Any = "exact"
 
 
 @dataclass(frozen=True)
@@ -133,48 +126,6 @@ def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
         if not fixed_among(optimiser, moved):
             hidden.append(number)
             optimiser = optimiser.fixing(moved)
-    inverse = _updates(model, optimiser, inverse_updates)
-    if inverse is not None:
-        optimiser = optimiser.fixing(_factors(model, inverse.layers))
+    inverse, optimiser = placed_updates(model, optimiser, inverse_updates)
     check_moving(model, optimiser, natural)
     return Optimisers(optimiser, natural, inverse), tuple(hidden)
-
-
-def _updates(model, optimiser, requested):
-    """Return the updates of factors of inverses; None if no layer has one that takes updates."""
-    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
-        raise TypeError(
-            "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {requested!r}"
-        )
-    if requested is False:
-        return None
-    moved = optimiser.paths(model)
-    with_factor = [
-        number for number, layer in enumerate(model.layers) if layer.posterior.inverse_field
-    ]
-    layers = tuple(number for number in with_factor if _factors(model, (number,))[0] in moved)
-    if requested is None and not layers:
-        return None
-    updates = default_updates() if requested is None else requested
-    if updates.nats is not None or updates.direction != "exact":
-        what = "`nats`" if updates.nats is not None else f"direction {updates.direction!r}"
-        raise ValueError(
-            f"fit: `inverse_updates` with {what} is for an SVGP; give `tolerance` alone for the"
-            " layers of a DeepGP"
-        )
-    if not layers:
-        why = (
-            "every layer's factor of an inverse is fixed"
-            if with_factor
-            else "no layer has a factor of an inverse"
-        )
-        raise ValueError(f"fit: `inverse_updates` asks for updates, but {why}; leave it out")
-    return LayerUpdates(updates, layers)
-
-
-def _factors(model, layers):
-    return [
-        f"layers.{number}.posterior.{model.layers[number].posterior.inverse_field}"
-        for number in layers
-    ]

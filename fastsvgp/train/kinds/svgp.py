@@ -12,12 +12,15 @@ from ... import check, models
 from ...bounds.elbo import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
+from ...latents.model import MultiGP, checked as multi_checked
 from ...likelihoods import Gaussian
 from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
-from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
+from ...optim.inverse.updates import InverseUpdates
+from ...optim.natural.backtracking import check_natural
 from ...optim.schedules import Size, as_schedule, lasting, log_linear
 from ...posteriors.base import Posterior
+from ...posteriors.placed import placed
 from ...records import matches, replace
 from ...runtime import deferred_checks, devices
 from .. import comparison
@@ -29,6 +32,7 @@ from ..state import TrainingState, cast_model, started
 from ..steps import Steps
 from ..steps.cuda_graph import CapturedSteps, reason_against
 from ..steps.minibatch import MinibatchSteps
+from .inverses import own_updates, placed_updates
 from .request import Request, own_options
 
 log = logging.getLogger("fastsvgp")
@@ -121,12 +125,9 @@ def minibatch_training(
     check.parts(model, ("posterior",))
     _check_graph(own.graph, model, plan)
     _check_weights(weights, model)
-    q = getattr(model, "posterior", Posterior)
     random = {name: count(name, value) for name, value in random.items()}
-    check.random_names(random, q)
-    optimisers = _assign_leaves(
-        model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates
-    )
+    _check_random(random, model)
+    optimisers = _assign_leaves(model, optimiser, fixed, own.natural_step_size, own.inverse_updates)
     _check_inverse(optimisers.inverse, weights, random)
     steps = (
         MinibatchSteps
@@ -146,11 +147,19 @@ def _check_weights(weights, model):
         )
 
 
+def _check_random(random, model):
+    """Refuse a name that is no random quantity of any posterior of the model."""
+    posteriors = list(placed(model).values()) or [Posterior]
+    for name in random:
+        if not any(name in q.random_quantities for q in posteriors):
+            check.random_names((name,), posteriors[0])
+
+
 def _check_inverse(inverse, weights, random):
     """Refuse updates of an inverse that do not support weights or random quantities."""
     if inverse is None:
         return
-    if weights is not None and inverse.nats is not None:
+    if weights is not None and getattr(inverse, "nats", None) is not None:
         raise ValueError(
             "fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give"
             " `tolerance` there"
@@ -274,6 +283,7 @@ def _dtype(checked, model, X, Y, weights=None):
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
+models.register(MultiGP, fit=partial(minibatch_training, checked=multi_checked))
 
 
 def _checked(model, X, Y):
@@ -282,14 +292,46 @@ def _checked(model, X, Y):
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
-def _assign_leaves(model, q, optimiser, fixed, natural_step_size, inverse_updates):
+def _assign_leaves(model, optimiser, fixed, natural_step_size, inverse_updates):
     optimiser = with_default(optimiser, fixed or ())
-    natural, optimiser = natural_schedule(model, q, "posterior", natural_step_size, optimiser)
-    inverse = _updates(model, q, optimiser, inverse_updates)
-    if inverse is not None:
-        optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
+    found = placed(model) or {"posterior": Posterior}
+    if len(found) > 1:
+        natural_step_size = _size_for_all(model, found, natural_step_size, optimiser)
+    natural = None
+    for path, q in found.items():
+        natural, optimiser = natural_schedule(model, q, path, natural_step_size, optimiser)
+    if "posterior" in found:
+        inverse, optimiser = own_updates(model, found["posterior"], optimiser, inverse_updates)
+    else:
+        inverse, optimiser = placed_updates(model, optimiser, inverse_updates)
     check_moving(model, optimiser, natural)
     return Optimisers(optimiser, natural, inverse)
+
+
+def _size_for_all(model, found, natural_step_size, optimiser):
+    """Return the step size of several posteriors, which move together or not at all.
+
+    If one takes natural steps by default, all do. Each must be able to.
+    """
+    if natural_step_size is None and not any(
+        q.natural_by_default and not fixed_among(optimiser, paths(path, q.natural_fields))
+        for path, q in found.items()
+    ):
+        return None
+    for path, q in found.items():
+        try:
+            check_natural("fit", q, 1.0)
+        except TypeError as error:
+            error.args = (f"{path!r}: {error.args[0]}",)
+            raise
+    return default_size(model) if natural_step_size is None else natural_step_size
+
+
+def default_size(model):
+    """Return the step size, or its schedule, of posteriors that take natural steps by default."""
+    if isinstance(model.likelihood, Gaussian):
+        return NATURAL_STEP
+    return log_linear(1e-3, NATURAL_STEP, RAMP)
 
 
 def with_default(optimiser, fixed):
@@ -304,11 +346,7 @@ def natural_schedule(model, q, path, natural_step_size, optimiser):
     moved = paths(path, q.natural_fields)
     held = fixed_among(optimiser, moved)
     if natural_step_size is None and q.natural_by_default and not held:
-        natural_step_size = (
-            NATURAL_STEP
-            if isinstance(model.likelihood, Gaussian)
-            else log_linear(1e-3, NATURAL_STEP, RAMP)
-        )
+        natural_step_size = default_size(model)
     optimiser = optimiser.fixing(paths(path, q.held_fields))
     if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
         raise ValueError(
@@ -335,28 +373,6 @@ def check_moving(model, optimiser, others):
     """Raise ``ValueError`` if the optimiser has no field left, and there are no ``others``."""
     if not others and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
-
-
-def _updates(model, q, optimiser, requested):
-    """Return the updates of the factor of an inverse, or None without a factor to update."""
-    field = q.inverse_field
-    if requested not in (None, False) and not isinstance(requested, InverseUpdates):
-        raise TypeError(
-            "fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got"
-            f" {requested!r}"
-        )
-    if requested is False or (
-        requested is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))
-    ):
-        return None
-    updates = default_updates() if requested is None else requested
-    updates.check_model(model)
-    if f"posterior.{field}" not in optimiser.paths(model):
-        raise ValueError(
-            f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it;"
-            " drop one"
-        )
-    return updates
 
 
 def paths(root, fields):

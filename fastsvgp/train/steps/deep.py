@@ -40,23 +40,11 @@ class LayeredSteps(MinibatchSteps):
         return replace(model, layers=tuple(layers))
 
     @staticmethod
-    def _with_posterior(model, stepped):
+    def _with_posteriors(model, stepped):
         *below, last = model.layers
         return replace(
             model, layers=(*below, replace(last, posterior=stepped.layers[-1].posterior))
         )
-
-    def _refreshed(self, model, X):
-        """Update each factor of an inverse; the outcomes are a tuple, None for other layers."""
-        if self._inverse is None:
-            return model, None
-        layers, outcomes = list(model.layers), [None] * len(model.layers)
-        for number in self._inverse.layers:
-            layers[number], outcomes[number] = self._inverse.updates.refreshed(
-                layers[number], self._jitter
-            )
-            self._log_update(outcomes[number])
-        return replace(model, layers=tuple(layers)), tuple(outcomes)
 
 
 def updated_paths(model, number):

@@ -12,7 +12,7 @@ from ...bounds.inverse_free_direction import likelihood_direction
 from ...distributed import broadcast, reduce
 from ...errors import BadEntry, Diverged
 from ...optim.natural.svgp import natural_step, natural_step_and_grad
-from ...records import replace
+from ...posteriors.placed import placed, with_placed
 from ...runtime import deferred_checks, devices
 from ..jitter_retries import with_more_jitter
 from ..natural_steps import WALKING, steps_on
@@ -202,7 +202,7 @@ class MinibatchSteps(Steps):
             stepped, info, value, grad = self._on_batch(
                 natural_step_and_grad, at, model, batches[0], **options
             )
-            return self._with_posterior(model, stepped), [info], value, grad
+            return self._with_posteriors(model, stepped), [info], value, grad
         walks = isinstance(getattr(model, "posterior", None), WALKING)
         if len(batches) == 1 or self._group is not None or not walks:
             infos = []
@@ -212,7 +212,7 @@ class MinibatchSteps(Steps):
                 stepped, info = self._on_batch(
                     natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more
                 )
-                model = self._with_posterior(model, stepped)
+                model = self._with_posteriors(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -221,12 +221,12 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, batches, **options)
-        return self._with_posterior(model, stepped), infos, infos[-1].value, None
+        return self._with_posteriors(model, stepped), infos, infos[-1].value, None
 
     @staticmethod
-    def _with_posterior(model, stepped):
-        """Return the model with the posterior of a natural step, all else without casts."""
-        return replace(model, posterior=stepped.posterior)
+    def _with_posteriors(model, stepped):
+        """Return the model with the posteriors of a natural step, all else without casts."""
+        return with_placed(model, placed(stepped))
 
     def _shared(self, at):
         """Return the common options of all bounds of the batch with this number."""
@@ -251,7 +251,9 @@ class MinibatchSteps(Steps):
         model, outcome = self._inverse.refreshed(
             model, self._jitter, X, self._batches.num_data, self._group
         )
-        self._log_update(outcome)
+        for one in outcome if type(outcome) is tuple else (outcome,):
+            if one is not None:
+                self._log_update(one)
         return model, outcome
 
     def _log_update(self, outcome):

@@ -1,0 +1,40 @@
+"""The posteriors of a model, by their dotted paths.
+
+A kind of model with posteriors elsewhere than in a field ``posterior`` has a ``posterior_paths``.
+"""
+
+from functools import reduce
+
+from ..records import replace, replace_at
+
+
+def placed(model):
+    """Return ``{path: posterior}`` of a model: empty for a kind without posteriors."""
+    default = ("posterior",) if getattr(model, "posterior", None) is not None else ()
+    return {path: at(model, path) for path in getattr(model, "posterior_paths", default)}
+
+
+def at(model, path):
+    """Return the part of a model at a dotted path, which can lead through tuples."""
+    return reduce(_step, path.split("."), model)
+
+
+def _step(part, name):
+    return part[int(name)] if isinstance(part, tuple) else getattr(part, name)
+
+
+def with_placed(model, found):
+    """Return the model with other posteriors: ``found`` has them by path."""
+    for path, q in found.items():
+        model = replace_at(model, path, q)
+    return model
+
+
+def layer_at(model, path):
+    """Return the record that holds a posterior, with its covariance and inducing inputs.
+
+    Inducing inputs that are None are those of the model.
+    """
+    above = path.rpartition(".")[0]
+    layer = at(model, above) if above else model
+    return layer if layer.inducing is not None else replace(layer, inducing=model.inducing)
