@@ -76,7 +76,8 @@ from .initialise.lengthscales import median_lengthscales as median_lengthscales
 from .initialise.patches import patch_inducing as patch_inducing
 from .initialise.principal_components import pca_mean as pca_mean
 from .latents.build import multi_gp as multi_gp
-from .latents.model import MultiGP as MultiGP, ParallelLayers as ParallelLayers
+from .latents.model import MultiGP as MultiGP
+from .latents.parallel_layers import ParallelLayers as ParallelLayers
 from .layers.build import deep_gp as deep_gp
 from .layers.convolutional import ConvolutionalLayer as ConvolutionalLayer
 from .layers.layer import DeepGP as DeepGP, Layer as Layer

@@ -6,4 +6,7 @@ from .inducing import (
     kmeans_inducing as kmeans_inducing,
 )
 from .lengthscales import median_lengthscales as median_lengthscales
-from .principal_components import pca_mean as pca_mean
+from .principal_components import (
+    pca_mean as pca_mean,
+    principal_directions as principal_directions,
+)

@@ -50,9 +50,15 @@ def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) 
         )
     centre = rows.mean(axis=0)
     rows -= centre
-    _, directions = np.linalg.eigh(kernels.matmul(rows, rows, transpose_a=True))
-    weights = directions[:, ::-1][:, :P].T
+    weights = principal_directions(rows, P)[0]
     largest = np.take_along_axis(weights, abs(weights).argmax(axis=1)[:, None], axis=1)
     weights = weights * np.sign(largest)
     bias = -kernels.matmul(weights, centre[:, None])[:, 0]
     return LinearMean(*(devices.like(a.astype(dtype), device_like) for a in (weights, bias)))
+
+
+def principal_directions(rows, P):
+    """Return the first P principal directions (P, D) of centred rows, and their deviations (P,)."""
+    squares, directions = np.linalg.eigh(kernels.matmul(rows, rows, transpose_a=True))
+    deviations = np.sqrt(np.maximum(squares[::-1][:P], 0) / len(rows))
+    return directions[:, ::-1][:, :P].T, deviations

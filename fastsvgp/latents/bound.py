@@ -31,16 +31,11 @@ from .latent_pass import LatentPass
 from .model import MultiGP, checked, layers_of
 
 
-def begin(model, dtype, columns=0, need=(), *, jitter, rng, priors=None, direction=None, **random):
-    """Begin the pass of a checked model; draws the random quantities that are asked for.
-
-    priors : a ``PriorFactor`` per layer, of another pass at the same covariances
-    """
+def begin(model, dtype, columns=0, need=(), *, jitter, rng, direction=None, **random):
+    """Begin the pass of a checked model; draws the random quantities that are asked for."""
     each = drawn(model, dtype, rng, random)
     if direction is not None:
         raise ValueError(f"a MultiGP has no step direction {direction!r}: leave it out")
-    for number, prior in enumerate(priors or ()):
-        each[number]["prior"] = prior
     return LatentPass(model, check.jitter_amount(jitter, dtype), columns, need, each=each)
 
 

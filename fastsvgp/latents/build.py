@@ -82,14 +82,14 @@ def multi_gp(
     ((3, 2), 2, (3,))
     """
     rng, X = check.generator(rng), check.inputs("X", X)
-    dtype, Y = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
+    dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
     of_counts = getattr(likelihood, "counts", False)
-    latent = np.log(Y + 0.5) if of_counts else Y
+    latent = np.log(targets + 0.5) if of_counts else targets
     means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
     deviations = np.where(deviations > 0, deviations, 1.0)
     if likelihood is None:
         likelihood = Gaussian(float(NOISE * np.mean(deviations**2)))
-    K, P = getattr(likelihood, "latents_per_output", 1), Y.shape[1]
+    K, P = getattr(likelihood, "latents_per_output", 1), targets.shape[1]
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
     W = None if count is None else _directions((latent - means), deviations, count, rng)
@@ -167,10 +167,8 @@ def _directions(centred, deviations, count, rng):
 
     Missing targets count as the mean of their column. Columns beyond P are random and small.
     """
-    filled = np.nan_to_num(centred)
-    _, sizes, directions = np.linalg.svd(filled, full_matrices=False)
-    kept = min(count, len(sizes))
-    W = directions[:kept].T * (sizes[:kept] / np.sqrt(len(filled)))
+    directions, sizes = initialise.principal_directions(np.nan_to_num(centred), count)
+    W, kept = directions.T * sizes, len(sizes)
     scale = float(np.sqrt(np.mean(np.square(deviations))))
     floor = np.linalg.norm(W, axis=0) < EXTRA * scale  # of rank below ``count``
     more = EXTRA * scale * rng.standard_normal((len(deviations), count))

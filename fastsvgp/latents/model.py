@@ -16,71 +16,6 @@ from .mixing import matrices
 
 
 @record
-class ParallelLayers:
-    """Layers side by side on the same inputs, mixed linearly: a hidden layer of a ``DeepGP``.
-
-    In the place of a ``Layer`` it gives hidden outputs covariances of their own. What is drawn is
-    g, the outputs of all ``latents``; the layer above sees mixing g + mean(x).
-
-    Parameters
-    ----------
-    latents, mixing, mean, inducing
-        As in a ``MultiGP``; ``mixing`` is None or one matrix.
-
-    Examples
-    --------
-    >>> hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]))
-    >>> both = fs.ParallelLayers((hidden, hidden), mixing=np.ones((1, 2)), mean=fs.IdentityMean())
-    >>> deep = fs.DeepGP((both, fs.Layer(covariance, Z, model.posterior)), gaussian)
-    >>> fs.elbo_and_grad(deep, X, Y, rng=0)[1].layers[0].mixing.shape
-    (1, 2)
-    """
-
-    latents: "tuple[Layer, ...]"
-    mixing: Array | None = leaf("tuple", default=None)
-    mean: Mean | None = None
-    inducing: Array | Record | None = None
-
-    rows_each = 1  # rows in the layer per row of X, as of a ``Layer``
-
-    def __post_init__(self):
-        _mixing_of_lists(self)
-
-    @property
-    def columns_of(self):
-        """Name, for messages, of the field that fixes the number of columns of the inputs."""
-        return f"latents.0.{self.latents[0].columns_of}"
-
-    def check_parts(self):
-        """Raise ``TypeError`` if a part has the wrong type."""
-        check_latents(self)
-        if isinstance(self.mixing, tuple):
-            raise TypeError(
-                "`mixing` must be one matrix (J, L), or None: a tuple of matrices is for the"
-                " likelihood of a MultiGP"
-            )
-
-    def check_shapes(self):
-        """Return ``(columns of the inputs, leading axes of the outputs)``.
-
-        ``ValueError`` if the parts do not fit each other.
-        """
-        D, J = check_functions(self)
-        return D, (J,)
-
-    @property
-    def draws_each(self):
-        """Numbers that are drawn per row: one per latent function."""
-        return sum(counts_of(self))
-
-    def start(self, jitter, columns=0, need=(), **more):
-        """Begin a pass through these layers: a ``LatentPass``, with its arguments."""
-        from .latent_pass import LatentPass
-
-        return LatentPass(self, jitter, columns, need, **more)
-
-
-@record
 class MultiGP:
     """Several latent functions with covariances of their own, mixed linearly, and a likelihood.
 
@@ -131,15 +66,19 @@ class MultiGP:
     inducing: Array | Record | None = None
 
     def __post_init__(self):
-        _mixing_of_lists(self)
+        mixing_of_lists(self)
 
     @property
-    def posterior_paths(self):
+    def posteriorpaths_of(self):
         """The dotted paths of the posteriors."""
-        return tuple(f"latents.{number}.posterior" for number in range(len(self.latents)))
+        return paths_of(self)
 
 
-def _mixing_of_lists(model):
+def paths_of(model):
+    return tuple(f"latents.{number}.posterior" for number in range(len(model.latents)))
+
+
+def mixing_of_lists(model):
     """Read a list of lists as one matrix; the parts of a tuple stay apart."""
     if type(model.mixing) is list:
         model.__dict__["mixing"] = array_of(model.mixing)

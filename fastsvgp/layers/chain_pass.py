@@ -5,6 +5,8 @@ next layer are its draws
 
     h = mu + sqrt(v) eps.
 
+``ParallelLayers`` draw their latent functions g, and h = W g + mean(x): ``of_draws`` of their pass.
+
 The rows of a batch draw independently of each other, so marginals suffice: the bound has no
 covariance between rows. The first layer sees B rows and has one mu and v for all S draws; the
 layers above see S B rows. Backward, with h_bar from the pass above,
@@ -21,11 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bounds.layer_pass import LayerBars
-from ..records import Marginals, replace
+from ..records import Marginals, plus, replace
 from .layer import naming_layer
-
-FIELDS = "covariance", "inducing", "posterior", "mean"
 
 
 class Hidden(NamedTuple):
@@ -34,6 +33,7 @@ class Hidden(NamedTuple):
     rows: Any
     eps: Any  # (S, B, P)
     half: Any  # 1 / (2 sqrt(v)), (1 or S, B, P); 0 where v was raised to its floor
+    mixed: Any  # the draws g and the inputs of a layer that maps its draws; else None
 
 
 class Chain:
@@ -55,17 +55,19 @@ class Chain:
     """
 
     def __init__(self, model, jitter, columns=0, samples=1, need=(), top=()):
-        self.model, own = model, [_own(need, number) for number in range(len(model.layers))]
+        self.model = model
+        own = [_own(need, number, layer) for number, layer in enumerate(model.layers)]
         own[-1] += top
         wanted = [0] if "inputs" in need else [number for number, names in enumerate(own) if names]
         self._lowest = wanted[0] if wanted else len(own)  # the lowest layer that is differentiated
         self.passes = []
         for number, layer in enumerate(model.layers):
             inputs = ("inputs",) if number > self._lowest or "inputs" in need else ()
+            below = number < len(model.layers) - 1 and hasattr(layer, "draws_each")
+            more = {"hidden": True} if below else {}
+            rows = columns * (samples if number else 1)
             with naming_layer(number):
-                self.passes.append(
-                    layer.start(jitter, columns * (samples if number else 1), own[number] + inputs)
-                )
+                self.passes.append(layer.start(jitter, rows, own[number] + inputs, **more))
 
     @property
     def clamped(self):
@@ -94,10 +96,14 @@ class Chain:
             )
             h = np.multiply(root, eps, out=np.empty(eps.shape, X.dtype, like=X))
             h += mean
-            pulled = number >= self._lowest
-            residuals.append(
-                Hidden(rows, eps, self._half(work, before, X, f.var, root)) if pulled else None
-            )
+            mixed = None
+            if hasattr(work, "of_draws"):
+                mixed, h = (h, X), work.of_draws(h, X)
+            if number >= self._lowest:
+                half = self._half(work, before, X, f.var, root)
+                residuals.append(Hidden(rows, eps, half, mixed))
+            else:
+                residuals.append(None)
             X = h.reshape(-1, h.shape[-1])
         f, rows = self.passes[-1].forward(X)
         return f, [*residuals, rows if self._lowest < len(self.passes) else None]
@@ -126,12 +132,16 @@ class Chain:
             if bar is None:
                 bar = work.pull(saved, f_bar)
                 continue
+            X_bar = None
+            if saved.mixed is not None:
+                bar, X_bar = work.draws_vjp(bar.reshape(*saved.eps.shape[:2], -1), *saved.mixed)
             bar = bar.reshape(saved.eps.shape)
             root_bar = bar * saved.eps
             if len(saved.half) < len(bar):
                 bar, root_bar = bar.sum(axis=0, keepdims=True), root_bar.sum(axis=0, keepdims=True)
             root_bar *= saved.half
-            bar = work.pull(saved.rows, Marginals(_outputs_first(bar), _outputs_first(root_bar)))
+            own = Marginals(_outputs_first(bar), _outputs_first(root_bar))
+            bar = plus(work.pull(saved.rows, own), X_bar)
         return bar
 
     def kl(self):
@@ -144,23 +154,26 @@ class Chain:
 
         Ends the pass.
         """
-        nothing = LayerBars(None, None, None, None)
-        bars = [
-            work.finish(kl_bar) if number >= self._lowest else nothing
-            for number, work in enumerate(self.passes)
-        ]
-        return tuple(
-            replace(layer, **one._asdict())
-            for layer, one in zip(self.model.layers, bars, strict=True)
-        )
+        found = []
+        for number, (layer, work) in enumerate(zip(self.model.layers, self.passes, strict=True)):
+            if number >= self._lowest:
+                bars = work.finish(kl_bar)._asdict()
+            else:
+                bars = dict.fromkeys(_fields(layer))
+            found.append(replace(layer, **bars))
+        return tuple(found)
 
 
-def _own(need, number):
+def _own(need, number, layer):
     """Select the fields of one layer from dotted names of the model's fields."""
     root = f"layers.{number}"
     if "layers" in need or root in need:
-        return FIELDS
+        return _fields(layer)
     return tuple(name.removeprefix(root + ".") for name in need if name.startswith(root + "."))
+
+
+def _fields(layer):
+    return tuple(name for name, kind in layer._record_fields if kind != "static")
 
 
 def _outputs_first(bar):

@@ -31,7 +31,7 @@ class Layer:
     ----------
     covariance : Covariance
     inducing : (M, D) array, or a record
-        As in an ``SVGP``; inputs of this layer.
+        As in an ``SVGP``; inputs of this layer. None in a ``MultiGP`` that has them.
     posterior : Posterior
         Any posterior of an ``SVGP``. In a hidden layer its fields have a leading axis of P outputs,
         the columns of the next layer's inputs; in the last layer they are as in an ``SVGP``.
@@ -47,7 +47,7 @@ class Layer:
     """
 
     covariance: Covariance
-    inducing: Array | Record
+    inducing: Array | Record | None
     posterior: Posterior
     mean: Mean | None = None
 
@@ -86,7 +86,7 @@ class DeepGP:
 
     Parameters
     ----------
-    layers : tuple of Layer, or of ConvolutionalLayer
+    layers : tuple of Layer, ConvolutionalLayer or ParallelLayers
         From the inputs upwards. All but the last are hidden.
     likelihood : Likelihood
 
@@ -106,7 +106,7 @@ class DeepGP:
     (6, 1)
     """
 
-    layers: "tuple[Layer | ConvolutionalLayer, ...]"
+    layers: "tuple[Layer | ConvolutionalLayer | Record, ...]"
     likelihood: Likelihood
 
     @property
@@ -213,7 +213,8 @@ def _check_chain(layers):
 
 def _image_of(layer):
     """Return (H, W, C) of a layer on images, or of its covariance on images; else None."""
-    geometry = getattr(layer, "geometry", None) or getattr(layer.covariance, "geometry", None)
+    covariance = getattr(layer, "covariance", None)  # none of ``ParallelLayers``
+    geometry = getattr(layer, "geometry", None) or getattr(covariance, "geometry", None)
     return geometry and geometry[:3]
 
 
@@ -223,5 +224,7 @@ def _counted(shape):
 
 
 def widths(layers):
-    """Return the number of outputs of each hidden layer."""
-    return [layer.check_shapes()[1][0] for layer in layers[:-1]]
+    """Return how many numbers are drawn per row in each hidden layer: its outputs, mostly."""
+    return [
+        getattr(layer, "draws_each", None) or layer.check_shapes()[1][0] for layer in layers[:-1]
+    ]

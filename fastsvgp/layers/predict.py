@@ -101,9 +101,13 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 
 
 def _drawn(number, work, X, jitter, num_samples, rng):
-    mean, cov = work.joint(X)
+    maps = hasattr(work, "of_draws")  # its functions are drawn before they are mixed
+    mean, cov = work.joint_latents(X) if maps else work.joint(X)
     with naming_layer(number):
         samples = joint_samples(mean, cov, jitter, num_samples, rng)
+    if maps:
+        samples = work.of_draws(samples, X)
+        return samples if work.hidden or samples.shape[-1] > 1 else samples[..., 0]
     # a layer on patches has several rows per row of X
     return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)
 

@@ -38,3 +38,8 @@ def layer_at(model, path):
     above = path.rpartition(".")[0]
     layer = at(model, above) if above else model
     return layer if layer.inducing is not None else replace(layer, inducing=model.inducing)
+
+
+def paths_of_q(model):
+    """Return the paths of all that determines q(u): the posteriors, or the sites of the data."""
+    return ("sites",) if hasattr(model, "sites") else tuple(placed(model))

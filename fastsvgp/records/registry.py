@@ -45,7 +45,7 @@ OURS = {
     "OrthogonalSGPR": "collapsed.orthogonal",
     "OrthogonalSets": "posteriors.orthogonal",
     "PairedControl": "weight_space.paired_control",
-    "ParallelLayers": "latents.model",
+    "ParallelLayers": "latents.parallel_layers",
     "PlateauState": "optim.schedules",
     "Poisson": "likelihoods.poisson",
     "Posterior": "posteriors.base",

@@ -17,10 +17,12 @@ from .. import check, files, models
 from ..bounds.elbo import SVGP, elbo_and_grad
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..files import Path
+from ..latents.model import MultiGP
 from ..optim.base import check_offered
 from ..optim.flat import as_names, free_paths, ravel
 from ..optim.natural.backtracking import non_decreasing
-from ..records import leaf, record, replace
+from ..posteriors.placed import paths_of_q
+from ..records import leaf, matches, record, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
 from ..runtime import devices
 from ..runtime.blas_scope import blas_threads_for
@@ -34,6 +36,7 @@ from .arguments import Callback, rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
+from .kinds.latents import checked_for_em
 from .loop import LoopOptions, Recorder
 from .natural_steps import natural_steps
 from .state import TrainingState, cast_model, started
@@ -238,9 +241,7 @@ def em(
         for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
     }
     moved = [
-        path
-        for path in free_paths(model, settings.fixed)
-        if path.partition(".")[0] not in ("posterior", "sites")
+        path for path in free_paths(model, settings.fixed) if not matches(path, paths_of_q(model))
     ]
     about["settings"] = comparison.settings(
         total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
@@ -274,7 +275,12 @@ def _dtype(model, X, Y):
     """Check the model and the data; return the dtype of the bound."""
     if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
+    if type(model) is MultiGP:
+        return checked_for_em(model, X, Y)
     return check.svgp(model, X, Y)[-1]
+
+
+models.register(MultiGP, em=em.__wrapped__)  # type: ignore[attr-defined]
 
 
 def _tolerance(name, value):
@@ -309,7 +315,7 @@ class _Rounds(Steps):
             None if state.values is None or not len(state.values) else float(state.values[-1])
         )
         self._of_sites = type(state.model) in SITES_OF
-        self._held = (*options.fixed, "sites" if self._of_sites else "posterior")
+        self._held = (*options.fixed, *paths_of_q(state.model))
         self._move_to(state.model, state.natural)
 
     def _move_to(self, model, rounds):

@@ -26,7 +26,9 @@ from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
 from ..check import weights as weighing
 from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
+from ..latents.model import MultiGP
 from ..optim.natural.backtracking import NaturalStepInfo, backtrack, non_decreasing
+from ..optim.natural.latents import priors_of, stepped as latent_step
 from ..optim.natural.rows import row_numbers
 from ..optim.natural.sites import SiteWalk
 from ..posteriors.base import PriorFactor
@@ -167,6 +169,38 @@ for kind in SITES_OF:
     models.register(kind, natural_steps=natural_steps_of_sites)
 
 
+def natural_steps_of_latents(
+    model,
+    X,
+    Y,
+    *,
+    rows=None,
+    steps=1,
+    step_size=0.3,
+    num_data=None,
+    jitter=None,
+    rng=None,
+    monotone=False,
+    tolerance=None,
+):
+    """Take natural steps of a ``MultiGP``, all latent functions in each, as ``natural_step`` does.
+
+    The steps share one factor of Kuu for each layer.
+    """
+    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
+    batches = _batches(rows, steps)
+
+    def walked(model, X, Y):
+        walk = _WalkOfLatents(model, X, Y, rng, num_data, jitter)
+        infos = _go(walk, batches, step_size, monotone, tolerance)
+        return walk.model, infos
+
+    return run(walked, model, X, Y)
+
+
+models.register(MultiGP, natural_steps=natural_steps_of_latents)
+
+
 def _checked(rows, steps, step_size, monotone, tolerance):
     size = check.scalar("step_size", step_size)
     if not 0 < size <= 1:
@@ -263,44 +297,78 @@ class Walk:
         )
 
 
-class _WalkOfRows(Walk):
-    """Steps on rows of given data."""
+class _Data:
+    """Rows of X and Y, of data that can be on disk."""
 
-    def __init__(self, model, X, Y, rng, num_data, jitter):
-        X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
-        if len(X) != len(Y) or len(X) == 0:
+    def __init__(self, X, Y):
+        self.X, self.Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
+        if len(self.X) != len(self.Y) or len(self.X) == 0:
             raise ValueError(
-                f"`X` and `Y` must have the same number of rows, at least one, got {len(X)} and"
-                f" {len(Y)}"
+                "`X` and `Y` must have the same number of rows, at least one, got"
+                f" {len(self.X)} and {len(self.Y)}"
             )
-        first = np.arange(1)
-        num_data = len(X) if num_data is None else num_data
-        super().__init__(
-            model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter
-        )
-        self._X, self._Y, self._cached = X, Y, []
 
-    def step(self, rows, size, monotone):
+    def __len__(self):
+        return len(self.X)
+
+    def first(self):
+        """Return one row, which determines the dtype."""
+        return self._read(np.arange(1))
+
+    def _read(self, rows):
+        return read_rows("X", self.X, rows), read_rows("Y", self.Y, rows)
+
+    def call(self, function, rows):
+        """Call ``function(X, Y)`` with these rows, or with all for None."""
         if rows is None:
-            return self.take(
-                whole("X", self._X),
-                whole("Y", self._Y),
-                size=size,
-                monotone=monotone,
-                cached=self._cached,
-            )
-        rows = np.sort(row_numbers("rows", rows, len(self._X)))
+            return function(whole("X", self.X), whole("Y", self.Y))
+        rows = np.sort(row_numbers("rows", rows, len(self)))
         try:
-            return self.take(
-                read_rows("X", self._X, rows),
-                read_rows("Y", self._Y, rows),
-                size=size,
-                monotone=monotone,
-            )
+            return function(*self._read(rows))
         except BadEntry as error:
             if error.name in ("X", "Y"):
                 error.index = (int(rows[error.index[0]]), *error.index[1:])
             raise
+
+
+class _WalkOfRows(Walk):
+    """Steps on rows of given data."""
+
+    def __init__(self, model, X, Y, rng, num_data, jitter):
+        self._data, self._cached = _Data(X, Y), []
+        num_data = len(self._data) if num_data is None else num_data
+        super().__init__(model, *self._data.first(), rng, num_data, jitter)
+
+    def step(self, rows, size, monotone):
+        cached = self._cached if rows is None else None
+        take = partial(self.take, size=size, monotone=monotone, cached=cached)
+        return self._data.call(take, rows)
+
+
+class _WalkOfLatents:
+    """Steps of a ``MultiGP`` on rows of given data."""
+
+    def __init__(self, model, X, Y, rng, num_data, jitter):
+        self.model, self._data = model, _Data(X, Y)
+        self._scale = DataScale(len(self._data) if num_data is None else num_data)
+        self._options = {"weights": None, "rng": rng, "jitter": jitter}
+        self._priors = priors_of(model, *self._data.first(), jitter)
+
+    def step(self, rows, size, monotone):
+        def take(X, Y):
+            return latent_step(
+                self.model,
+                X,
+                Y,
+                self._scale,
+                step_size=size,
+                monotone=monotone,
+                priors=self._priors,
+                **self._options,
+            )
+
+        self.model, info, *_ = self._data.call(take, rows)
+        return info
 
 
 @public_call()

@@ -1,12 +1,15 @@
 """Inner loop of R-SVGP: keep the factor of an inverse up to date while a model is trained."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ... import check, models
 from ...bounds.elbo import SVGP
-from ...errors import names_options
-from ...layers.layer import DeepGP, checked, naming_layer
+from ...errors import NotPositiveDefinite, names_options
+from ...latents.model import MultiGP, checked as multi_checked
+from ...layers.layer import DeepGP, checked
 from ...likelihoods.gaussian import Gaussian
+from ...posteriors.placed import layer_at, placed, with_placed
 from ...records import replace
 from ...records.typed import RecordT
 from ...runtime.blas_scope import blas_threads_for
@@ -75,6 +78,32 @@ class InverseUpdates:
         L = getattr(posterior, posterior.inverse_field)
         L, info = newton_schulz_iterate(A, L, self.step_size, self.tolerance, self.max_steps, gap)
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
+
+
+class PlacedUpdates(NamedTuple):
+    """Updates of the factors of some posteriors; the outcomes are in the order of all posteriors.
+
+    moving : paths of the posteriors that take them
+    """
+
+    updates: InverseUpdates
+    moving: tuple[str, ...]
+    direction: str = "exact"
+
+    def refreshed(self, model, jitter, X=None, num_data=None, group=None):
+        """Return ``(model, outcomes)``: a tuple, None for posteriors that take no updates."""
+        outcomes: list[InverseFactorInfo | None] = []
+        found = {}
+        for path in placed(model):
+            outcomes.append(None)
+            if path in self.moving:
+                try:
+                    layer, outcomes[-1] = self.updates.refreshed(layer_at(model, path), jitter)
+                except NotPositiveDefinite as error:
+                    error.args = (f"`{path}`: {error.args[0]}", *error.args[1:])
+                    raise
+                found[path] = layer.posterior
+        return with_placed(model, found), tuple(outcomes)
 
 
 @names_options
@@ -198,27 +227,24 @@ def refresh_inverse(
 
 
 def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
-    """Refresh every layer of a deep GP that has an inverse factor.
+    """Refresh every layer of a deep GP or a ``MultiGP`` that has an inverse factor.
 
     ``info`` is a tuple with None for the other layers.
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
-    model, _, _, dtype = checked(model)
-    jitter, layers, infos = check.jitter_amount(jitter, dtype), [], []
-    if not any(layer.posterior.inverse_field for layer in model.layers):
-        kinds = ", ".join(dict.fromkeys(type(layer.posterior).__name__ for layer in model.layers))
+    kind = type(model)
+    model, _, _, dtype = CHECKED[kind](model)
+    found = placed(model)
+    if not any(q.inverse_field for q in found.values()):
+        kinds = ", ".join(dict.fromkeys(type(q).__name__ for q in found.values()))
         raise ValueError(
             "no layer's posterior holds a factor of an inverse to update: they are of the kind"
             f" {kinds}"
         )
-    for number, layer in enumerate(model.layers):
-        with naming_layer(number):
-            layer, info = (
-                updates.refreshed(layer, jitter) if layer.posterior.inverse_field else (layer, None)
-            )
-        layers.append(layer)
-        infos.append(info)
-    return replace(model, layers=tuple(layers)), tuple(infos)
+    moving = tuple(path for path, q in found.items() if q.inverse_field)
+    return PlacedUpdates(updates, moving).refreshed(model, check.jitter_amount(jitter, dtype))
 
 
-models.register(DeepGP, refresh_inverse=refresh_layers)
+CHECKED = {DeepGP: checked, MultiGP: multi_checked}
+for kind in CHECKED:
+    models.register(kind, refresh_inverse=refresh_layers)

@@ -16,8 +16,8 @@ class NaturalStepInfo(NamedTuple):
 
     ``value``: the bound before the step. ``step_size``: the size taken. ``backed_off``: whether
     that is less than the size requested. ``negative``: how many sites of the batch had negative
-    precision, because their log likelihood curves upwards there. ``in_turn``: whether the layers of
-    a ``MultiGP`` moved one after the other.
+    precision, because their log likelihood curves upwards there. ``in_turn``: whether the latent
+    functions of a ``MultiGP`` moved one after the other.
     """
 
     value: float

@@ -11,6 +11,11 @@ from ...records import replace
 from ...runtime.edge import run
 from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
+NOT_OF_LAST = (
+    "the last layer of this DeepGP is ParallelLayers, which take no natural steps here; use a"
+    " Layer, or train it with a first-order optimiser (fastsvgp.adam)"
+)
+
 
 def natural_step(
     model,
@@ -39,7 +44,7 @@ def natural_step(
         model,
         X,
         Y,
-        lambda: [reduce.of_natural_step(model.layers[-1].posterior)],
+        lambda: [_packing(model.layers[-1])],
         group=group,
         drawing=True,
         num_data=num_data,
@@ -53,9 +58,16 @@ def natural_step(
     )
 
 
+def _packing(last):
+    q = getattr(last, "posterior", None)  # of ParallelLayers, refused by every rank
+    return reduce.Packing([reduce.REAL]) if q is None else reduce.of_natural_step(q)
+
+
 def _stepped(model, X, Y, scale, *, step_size, monotone, **settings):
     """Return ``(model, NaturalStepInfo)``; takes the ``Settings`` of the bound."""
     batch = Batch.of(model, X, Y, scale, Settings(**settings))
+    if not hasattr(batch.model.layers[-1], "posterior"):
+        raise TypeError(f"natural_step: {NOT_OF_LAST}")
     asked = check_natural("natural_step", batch.model.layers[-1].posterior, step_size)
     model, dtype = batch.model, batch.X.dtype
     *below, last = model.layers

@@ -15,7 +15,10 @@ from ...latents.bound import begin, drawn
 from ...latents.joint_step import JointPass, TurnPass, moves_jointly
 from ...latents.mixing import Mixing
 from ...latents.model import MultiGP, checked, counts_of, layers_of, naming_latent
-from ...records import Marginals, replace
+from ...posteriors.base import PriorFactor
+from ...posteriors.dual_sites import DualTying
+from ...posteriors.whitened_pass import GaussianFactor
+from ...records import Marginals, replace, tree_map
 from ...runtime.edge import run
 from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
@@ -27,17 +30,17 @@ def natural_step(
     """Take the step of an SVGP in all latent functions; ``info.in_turn`` tells how.
 
     The means of functions that a mixing joins move jointly, so a step of 1 on all data with
-    Gaussian noise reaches the optimum. Layer after layer, each at the marginals that the others
-    left: posteriors other than ``Whitened`` and ``Marginal`` under a mixing, and more than 4,000
-    inducing variables in total. Beyond the flops of the layers' steps, 2 M^2 B for each pair of
-    functions and (L M)^3 / 3.
+    Gaussian noise reaches the optimum. Two cases move function after function, each at the
+    marginals that the others left: posteriors other than ``Whitened`` and ``Marginal`` under a
+    mixing, and more than 4,000 inducing variables in total. Beyond the flops of the layers' steps,
+    2 M^2 B for each pair of functions and (L M)^3 / 3.
     """
-    stepped, info, *_ = reduce.evaluate(
-        "natural_step", _stepped, model, X, Y, lambda: _packings(model), group=group,
+    moved, info, *_ = reduce.evaluate(
+        "natural_step", stepped, model, X, Y, lambda: _packings(model), group=group,
         num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
         monotone=check.flag("monotone", monotone), **random,
     )  # fmt: skip
-    return stepped, info
+    return moved, info
 
 
 def natural_step_and_grad(
@@ -50,7 +53,7 @@ def natural_step_and_grad(
     """
     wrt = _all_but_posteriors(model) if wrt is None else wrt
     return reduce.evaluate(
-        "natural_step_and_grad", _stepped, model, X, Y,
+        "natural_step_and_grad", stepped, model, X, Y,
         lambda: [*_packings(model), reduce.of_gradient(model, wrt)], group=group, wrt=wrt,
         num_data=num_data, weights=weights, jitter=jitter, rng=rng, step_size=step_size,
         monotone=check.flag("monotone", monotone), **random,
@@ -77,7 +80,7 @@ def _packings(model):
     of_layers = [reduce.natural_sums_of(layer.posterior) for layer in model.latents]
     head = [reduce.REAL, reduce.REAL]  # the bound and a count
     if not moves_jointly(model):
-        return [Packing([*head, *own]) for own in of_layers]
+        return [Packing([*head, *of_layers[number]]) for number, _ in turns_of(model)]
     own, sizes = [item for one in of_layers for item in one], _sizes(model)
     cross = [
         ("tril" if sizes[k][0] == sizes[other][0] else "real", (sizes[k][1], sizes[other][1]))
@@ -115,6 +118,12 @@ class Call:
         self.jitter = check.jitter_amount(options["jitter"], self.dtype)
         self.options, self.rng = options, options["rng"]
 
+    def take(self, priors):
+        """Use these factors of Kuu: one per layer, None where it makes its own."""
+        for of_layer, prior in zip(self.each, priors or (), strict=False):
+            if prior is not None:
+                of_layer["prior"] = prior
+
     def parts(self, layer):
         """Sweep the batch through a pass and pull all rows; return the data term and a count."""
         data, negative = 0.0, 0
@@ -135,17 +144,29 @@ class Call:
         return non_decreasing(bound, before, self.dtype)
 
 
-def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, priors=None, **options):
+def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, priors=None, **options):
     """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is."""
     call = Call(model, X, Y, scale, step_size, options)
-    for number, prior in enumerate(priors or ()):
-        call.each[number]["prior"] = prior
+    call.take(priors)
     move = _jointly if moves_jointly(call.model) else _in_turn
     latents, info = move(call, monotone)
     model = replace(call.model, latents=latents)
     if wrt is None:
         return model, info, None, None
     return model, info, *run(value_and_grad, model, *call.given, wrt=wrt, **options)
+
+
+def priors_of(model, X, Y, jitter):
+    """Return a ``PriorFactor`` per layer for several steps, in the dtype of the model and data."""
+    model, *_, dtype = checked(model, X, Y)
+    jitter, found = check.jitter_amount(jitter, dtype), []
+    for number, layer in enumerate(layers_of(model)):
+        shares = isinstance(layer.posterior, (GaussianFactor, DualTying))
+        Kuu = layer.covariance.Kuu(layer.inducing) if shares else None
+        found.append(PriorFactor(Kuu, jitter) if shares else None)
+        with naming_latent(number):
+            _ = shares and found[-1].L
+    return found
 
 
 def _jointly(call, monotone):
@@ -158,23 +179,24 @@ def _jointly(call, monotone):
     def moved(size):
         return _with(call.model.latents, layer.natural_step(size))
 
-    accepted = (lambda latents: call.rises(latents, value)) if monotone else None
+    accepted = partial(call.rises, before=value) if monotone else None
     latents, size, negative = backtrack(moved, call.asked, negative, call.model, call.X, accepted)
     return latents, NaturalStepInfo(value, size, size < call.asked, negative)
 
 
 def _in_turn(call, monotone):
-    """Move the layers one after the other; the info has the first value and the smallest size."""
+    """Move one latent function after the other; the info has the first value and smallest size."""
     walk, infos = Turns(call), []
-    for number in range(len(call.model.latents)):
+    for number, output in turns_of(call.model):
         turn = walk.turn(number)
         data, negative = call.parts(turn)
         value = check.result(data - call.scale.kl * walk.kl(), call.model)
         value, negative = call.scale.all_reduce_natural(turn, value, negative)
         check_value("natural_step", value)
-        accepted = (lambda latents, before=value: call.rises(latents, before)) if monotone else None
+        moved = partial(walk.stepped, number, output, turn)
+        accepted = partial(call.rises, before=value) if monotone else None
         latents, size, negative = backtrack(
-            partial(walk.stepped, number, turn), call.asked, negative, call.model, call.X, accepted
+            moved, call.asked, negative, call.model, call.X, accepted
         )
         infos.append(NaturalStepInfo(value, size, size < call.asked, negative))
         walk.move(number, latents)
@@ -209,10 +231,12 @@ class Turns:
         more = call.each[number]
         return TurnPass(self._whole, number, self._g, call.jitter, len(call.X), more)
 
-    def stepped(self, number, turn, size):
-        """Return the layers after a step of one of them."""
-        latents = list(self._call.model.latents)
-        latents[number] = replace(latents[number], posterior=turn.natural_step(size))
+    def stepped(self, number, output, turn, size):
+        """Return the layers after a step of one of them, or of one of its outputs."""
+        latents, moved = list(self._call.model.latents), turn.natural_step(size)
+        if output is not None:
+            moved = tree_map(partial(_with_row, output), latents[number].posterior, moved)
+        latents[number] = replace(latents[number], posterior=moved)
         return tuple(latents)
 
     def move(self, number, latents):
@@ -226,6 +250,25 @@ class Turns:
         for name, total in (("mean", self._g.mean), ("var", self._g.var)):
             moments = np.concatenate([getattr(f, name) for f in parts], axis=-1)
             total[span] = moments
+
+
+def turns_of(model):
+    """Return the layer, and its output or None for all, of each turn.
+
+    Outputs that the mixing joins move one by one: all at once their steps can diverge.
+    """
+    counts = counts_of(model)
+    return [
+        (number, output)
+        for number, count in enumerate(counts)
+        for output in (range(count) if count > 1 else (None,))
+    ]
+
+
+def _with_row(number, old, new):
+    mixed = old.copy()
+    mixed[number] = new[number]
+    return mixed
 
 
 def _with(latents, posteriors):

@@ -1,5 +1,6 @@
 """``fit`` for a deep GP."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -9,7 +10,9 @@ from ...layers.layer import DeepGP, checked, naming_layer
 from ...optim.flat import free_paths
 from ...optim.inverse.updates import InverseUpdates
 from ...optim.natural.backtracking import check_natural
+from ...optim.natural.deep import NOT_OF_LAST
 from ...optim.schedules import Size
+from ...posteriors.placed import placed
 from ...records import matches
 from ..arguments import count
 from ..steps.deep import LayeredSteps, updated_paths
@@ -81,6 +84,11 @@ def deep_training(*arguments, weights=None, **options):
 models.register(DeepGP, fit=deep_training)
 
 
+def _named(path):
+    """Return the layer of a posterior as messages show it: `layers[0]`, `layers[0].latents[1]`."""
+    return "`" + re.sub(r"\.(\d+)", r"[\1]", path.removesuffix(".posterior")) + "`"
+
+
 def hidden_means(model):
     """Return the paths of parametric mean functions of hidden layers: the default of ``fixed``."""
     means, found = (
@@ -91,23 +99,25 @@ def hidden_means(model):
 
 
 def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
-    """Return the ``Optimisers``, and the hidden layers whose posteriors take natural updates."""
-    *below, last = model.layers
-    top = f"layers.{len(below)}.posterior"
-    if natural_step_size is not None:
-        with naming_layer(len(below)):
-            check_natural("fit", last.posterior, 1.0)
-    natural, optimiser = natural_schedule(model, last.posterior, top, natural_step_size, optimiser)
-    hidden = []
-    for number, layer in enumerate(below):
-        q, path = layer.posterior, f"layers.{number}.posterior"
+    """Return the ``Optimisers``, and the paths of the posteriors that take natural updates."""
+    last, found = model.layers[-1], placed(model)
+    top, natural, hidden = f"layers.{len(model.layers) - 1}.posterior", None, []
+    if top in found:
+        if natural_step_size is not None:
+            with naming_layer(len(model.layers) - 1):
+                check_natural("fit", last.posterior, 1.0)
+        natural, optimiser = natural_schedule(
+            model, found.pop(top), top, natural_step_size, optimiser
+        )
+    elif natural_step_size is not None:
+        raise TypeError(f"fit: {NOT_OF_LAST}")
+    for path, q in found.items():
         sites = paths(path, q.held_fields)
         if sites and not fixed_among(optimiser, sites):
-            kind = type(q).__name__
             raise TypeError(
-                f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and"
-                " only the last layer takes these; use Whitened in hidden layers, or name this"
-                " posterior in `fixed`"
+                f"fit: {_named(path)}: natural steps move the sites of a {type(q).__name__}"
+                " posterior, and only a last Layer takes these; use Whitened elsewhere, or name"
+                " this posterior in `fixed`"
             )
         if (
             natural_step_size is None
@@ -116,15 +126,15 @@ def _assign_leaves(model, optimiser, natural_step_size, inverse_updates):
         ):
             continue
         try:
-            moved = updated_paths(model, number)
+            moved = updated_paths(model, path)
         except TypeError as error:
             why = str(error).removeprefix("natural_update: ").partition(";")[0]
             raise TypeError(
-                f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]`"
+                f"fit: `natural_step_size` asks for steps of all layers, and of {_named(path)}"
                 f" {why}; leave `natural_step_size` out, or name {path!r} in `fixed`"
             ) from error
         if not fixed_among(optimiser, moved):
-            hidden.append(number)
+            hidden.append(path)
             optimiser = optimiser.fixing(moved)
     inverse, optimiser = placed_updates(model, optimiser, inverse_updates)
     check_moving(model, optimiser, natural)

@@ -1,7 +1,10 @@
 """Updates of factors of inverses in ``fit``: of which posteriors, and whether they are possible."""
 
-from ...optim.inverse.placed_updates import PlacedUpdates
-from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
+from ...optim.inverse.updates import (
+    InverseUpdates,
+    PlacedUpdates,
+    inverse_updates as default_updates,
+)
 from ...posteriors.placed import placed
 
 

@@ -12,7 +12,6 @@ from ... import check, models
 from ...bounds.elbo import SVGP
 from ...check import weights as weighing
 from ...errors import BadEntry
-from ...latents.model import MultiGP, checked as multi_checked
 from ...likelihoods import Gaussian
 from ...optim.base import check_offered, initial_state
 from ...optim.first_order import adam
@@ -283,7 +282,6 @@ def _dtype(checked, model, X, Y, weights=None):
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
-models.register(MultiGP, fit=partial(minibatch_training, checked=multi_checked))
 
 
 def _checked(model, X, Y):

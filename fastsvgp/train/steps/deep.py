@@ -2,6 +2,7 @@
 
 from ...errors import BadEntry, Diverged
 from ...optim.natural.from_gradient import factor_pairs, natural_update
+from ...posteriors.placed import at, with_placed
 from ...records import replace
 from .minibatch import MinibatchSteps
 
@@ -11,8 +12,8 @@ class LayeredSteps(MinibatchSteps):
 
     The draws of hidden layers depend only on the seed and the batch.
 
-    ``hidden`` : the numbers of the layers whose posteriors take natural updates, along the same
-    gradient as the optimiser
+    ``hidden`` : the paths of the posteriors that take natural updates, along the same gradient as
+    the optimiser
     """
 
     def __init__(self, *args, hidden):
@@ -20,24 +21,21 @@ class LayeredSteps(MinibatchSteps):
         super().__init__(*args)
 
     def _moving(self, model, optimised):
-        updated = (path for number in self._hidden for path in updated_paths(model, number))
+        updated = (name for path in self._hidden for name in updated_paths(model, path))
         return *super()._moving(model, optimised), *updated
 
     def _updated(self, model, grad, natural_size):
-        layers = list(model.layers)
-        for number in self._hidden:
-            layer, bar = layers[number], grad.layers[number].posterior
+        moved = {}
+        for path in self._hidden:
             try:
-                layers[number] = replace(
-                    layer, posterior=natural_update(layer.posterior, bar, natural_size)
-                )
+                moved[path] = natural_update(at(model, path), at(grad, path), natural_size)
             except BadEntry as error:
                 raise Diverged(
-                    f"the gradient has NaN or infinity in 'layers.{number}.posterior' at step"
-                    f" {self._step + 1}. Likely causes, in order: a step size that is too large;"
-                    " targets or inputs on a wild scale (standardise them); float32"
+                    f"the gradient has NaN or infinity in {path!r} at step {self._step + 1}."
+                    " Likely causes, in order: a step size that is too large; targets or inputs on"
+                    " a wild scale (standardise them); float32"
                 ) from error
-        return replace(model, layers=tuple(layers))
+        return with_placed(model, moved)
 
     @staticmethod
     def _with_posteriors(model, stepped):
@@ -47,13 +45,9 @@ class LayeredSteps(MinibatchSteps):
         )
 
 
-def updated_paths(model, number):
-    """Return the paths that a natural update changes in one layer.
+def updated_paths(model, path):
+    """Return the paths that a natural update changes in the posterior at ``path``.
 
-    Raises ``TypeError`` if its posterior takes no natural updates.
+    Raises ``TypeError`` if it takes no natural updates.
     """
-    return [
-        f"layers.{number}.posterior.{name}"
-        for pair in factor_pairs(model.layers[number].posterior)
-        for name in pair
-    ]
+    return [f"{path}.{name}" for pair in factor_pairs(at(model, path)) for name in pair]
