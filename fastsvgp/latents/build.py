@@ -170,7 +170,7 @@ def _directions(centred, deviations, count, rng):
     directions, sizes = initialise.principal_directions(np.nan_to_num(centred), count)
     W, kept = directions.T * sizes, len(sizes)
     scale = float(np.sqrt(np.mean(np.square(deviations))))
-    floor = np.linalg.norm(W, axis=0) < EXTRA * scale  # of rank below ``count``
+    floor = np.sqrt(np.square(W).sum(axis=0)) < EXTRA * scale  # of rank below ``count``
     more = EXTRA * scale * rng.standard_normal((len(deviations), count))
     more[:, :kept][:, ~floor] = W[:, ~floor]
     return more

@@ -275,9 +275,7 @@ def _dtype(model, X, Y):
     """Check the model and the data; return the dtype of the bound."""
     if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
-    if type(model) is MultiGP:
-        return checked_for_em(model, X, Y)
-    return check.svgp(model, X, Y)[-1]
+    return checked_for_em(model, X, Y) if type(model) is MultiGP else check.svgp(model, X, Y)[-1]
 
 
 models.register(MultiGP, em=em.__wrapped__)  # type: ignore[attr-defined]
