@@ -38,6 +38,7 @@ _ROOMS = {
         "BernoulliLogit",
         "BernoulliProbit",
         "Gaussian",
+        "HeteroskedasticGaussian",
         "Laplace",
         "Likelihood",
         "Poisson",

@@ -82,6 +82,7 @@ from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
     BernoulliProbit as BernoulliProbit,
     Gaussian as Gaussian,
+    HeteroskedasticGaussian as HeteroskedasticGaussian,
     Laplace as Laplace,
     Likelihood as Likelihood,
     Poisson as Poisson,

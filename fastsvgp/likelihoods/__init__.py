@@ -6,6 +6,7 @@ Expectations are taken under Gaussian marginals of f.
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit
 from .gaussian import Gaussian
+from .heteroskedastic import HeteroskedasticGaussian
 from .laplace import Laplace
 from .multiclass import RobustMax, Softmax
 from .poisson import Poisson
@@ -15,6 +16,7 @@ __all__ = [
     "BernoulliLogit",
     "BernoulliProbit",
     "Gaussian",
+    "HeteroskedasticGaussian",
     "Laplace",
     "Likelihood",
     "Poisson",

@@ -10,14 +10,14 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .base import in_chunks
+from .base import by_chunks, in_chunks
 
 ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
 HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
 SLACK = 1e-8  # widens the bracket by the error of the noise quantiles
 
 
-def symmetric_quantiles(levels, f, halves, noise, size):
+def symmetric_quantiles(levels, f, halves, noise, size, *others):
     """Compute quantiles (K, ...) of y = f + noise, for symmetric and unimodal noise.
 
     Parameters
@@ -25,12 +25,15 @@ def symmetric_quantiles(levels, f, halves, noise, size):
     levels : K floats
     f : Marginals (...)
     halves : function
-        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``, and
-        density at ``r``.
+        ``(r, var, *others)``, all (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``,
+        and density at ``r``.
     noise : function
-        ``tail`` -> the distance from its centre beyond which the noise has this mass: a float.
+        ``(tail, *others)`` -> the distance from its centre beyond which the noise has this mass, or
+        a lower and an upper bound of it.
     size : int
         Number of data per chunk.
+    *others : arrays (...)
+        Further moments of each datum.
     """
     out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
     distance = {}
@@ -40,27 +43,34 @@ def symmetric_quantiles(levels, f, halves, noise, size):
             out[k] = f.mean
             continue
         if tail not in distance:
-            distance[tail] = in_chunks(
-                lambda _, mean, var, tail=tail: _distance(tail, var, halves, noise), f.var, f, size
+            distance[tail] = by_chunks(
+                lambda *row, tail=tail: _distance(tail, halves, noise, *row),
+                f.mean,
+                size,
+                f.var,
+                *others,
             )
         out[k] = f.mean - distance[tail] if level < 0.5 else f.mean + distance[tail]
     return out
 
 
-def _distance(tail, var, halves, noise):
+def _distance(tail, halves, noise, var, *others):
     # The bracket: a sum is more spread out than either part (both are symmetric and unimodal), and
     # it exceeds a + b only where one part exceeds its own a or b. Newton's iteration solves for
     # log(mass within / mass beyond) as a function of log r. That function is nearly linear near the
     # centre (where the mass within is r times the density) and in tails of any weight.
     sd = np.sqrt(var, dtype=np.float64)
-    low = np.maximum(sd * -float(scipy.special.ndtri(tail)), noise(tail))
-    high = sd * -float(scipy.special.ndtri(tail / 2)) + noise(tail / 2)
-    start = np.sqrt((sd * float(scipy.special.ndtri(tail))) ** 2 + min(noise(tail), HUGE) ** 2)
+    least, most = noise(tail, *others), noise(tail / 2, *others)
+    if isinstance(least, tuple):
+        least, most = least[0], most[1]
+    low = np.maximum(sd * -float(scipy.special.ndtri(tail)), least)
+    high = sd * -float(scipy.special.ndtri(tail / 2)) + most
+    start = np.sqrt((sd * float(scipy.special.ndtri(tail))) ** 2 + np.minimum(least, HUGE) ** 2)
     low, high = np.log(np.minimum(low, HUGE)) - SLACK, np.log(np.minimum(high, HUGE)) + SLACK
     x, goal = np.clip(np.log(start), low, high), math.log((0.5 - tail) / tail)
     for _ in range(ITERATIONS):
         r = np.exp(x)
-        within, beyond, density = halves(r, var)
+        within, beyond, density = halves(r, var, *others)
         within, beyond = np.maximum(within, 1e-300), np.maximum(beyond, 1e-300)
         excess = np.log(within) - np.log(beyond) - goal
         low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)

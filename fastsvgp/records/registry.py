@@ -21,6 +21,7 @@ OURS = {
     "DualTying": "posteriors.dual_sites",
     "Gaussian": "likelihoods.gaussian",
     "GaussianFactor": "posteriors.whitened_pass",
+    "HeteroskedasticGaussian": "likelihoods.heteroskedastic",
     "IdentityMean": "means",
     "InducingBasis": "weight_space.bases.inducing",
     "InducingPair": "records.inducing_sets",
