@@ -196,6 +196,29 @@ def weighted(bar, weights):
     return bar if weights is None else bar * weights
 
 
+def weighted_finite(bar, weights, dtype):
+    """Multiply a derivative per datum by its weight, and cast it to a dtype without overflow.
+
+    Parameters
+    ----------
+    bar : (..., N) float64 array
+    weights : array of the shape of targets, or None
+    dtype : dtype
+
+    Returns
+    -------
+    array
+        Numbers beyond the range of ``dtype`` are its largest ones.
+
+    Examples
+    --------
+    >>> weighted_finite(np.array([[1.0, 1e50]]), None, np.dtype(np.float32))
+    array([[1.0000000e+00, 3.4028235e+38]], dtype=float32)
+    """
+    largest = float(np.finfo(dtype).max)
+    return np.clip(weighted(bar, weights), -largest, largest).astype(dtype, copy=False)
+
+
 def number(leaf):
     """Convert a parameter to a number in float64, without synchronising with a device.
 
@@ -301,6 +324,14 @@ def refuse(name, Y, bad, what, advice):
         bad, Y = (a.get() if deferred_checks.on_device(a) else a for a in (bad, Y))
         at = tuple(np.argwhere(np.broadcast_to(bad, Y.shape))[0])
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
+
+
+def refuse_all_but_counts(name, Y, kind):
+    """Raise ``ValueError`` if targets of a likelihood ``kind`` are not 0, 1, 2, ..."""
+    Y, said = as_targets(Y), ("counts", f"{kind} targets are whole numbers 0, 1, 2, ...")
+    refuse(name, Y, not_whole(Y), *said)
+    refuse(name, Y, Y < 0, *said)
+    refuse(name, Y, ~np.isfinite(Y), *said)
 
 
 def as_targets(Y, dtype=None):

@@ -40,7 +40,7 @@ from .base import (
     size,
     sum_outputs,
     total,
-    weighted,
+    weighted_finite,
 )
 from .poisson import wright_omega
 from .quantiles import HUGE, symmetric_quantiles
@@ -87,12 +87,9 @@ class HeteroskedasticGaussian(Likelihood):
         ell = -0.5 * (size(Y, weights) * math.log(2 * math.pi) + total(g + q, weights))
         if not need:
             return ell, None, None
-        mean, var = (r * s, 0.5 * (q - 1)), (-0.5 * s, -0.25 * q)
-        return (
-            ell,
-            Marginals(*(_stacked(bars, weights, f.mean.dtype) for bars in (mean, var))),
-            self,
-        )
+        mean, var = np.stack([r * s, 0.5 * (q - 1)]), np.stack([-0.5 * s, -0.25 * q])
+        bars = (weighted_finite(bar, weights, f.mean.dtype) for bar in (mean, var))
+        return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
         (m, g), (v, u) = f.mean, f.var
@@ -113,13 +110,6 @@ class HeteroskedasticGaussian(Likelihood):
     def predict_quantiles(self, levels, f):
         (m, g), (v, u) = f.mean, f.var
         return symmetric_quantiles(levels, Marginals(m, v), _halves, _noise, CHUNK // 8, g, u)
-
-
-def _stacked(bars, weights, dtype):
-    largest = float(np.finfo(dtype).max)
-    return np.stack(
-        [np.clip(weighted(bar, weights), -largest, largest).astype(dtype) for bar in bars]
-    )
 
 
 def _over_data(function, Y, f):

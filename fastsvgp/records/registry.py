@@ -22,6 +22,7 @@ OURS = {
     "Gaussian": "likelihoods.gaussian",
     "GaussianFactor": "posteriors.whitened_pass",
     "HeteroskedasticGaussian": "likelihoods.heteroskedastic",
+    "HeteroskedasticNegativeBinomial": "likelihoods.negative_binomial",
     "IdentityMean": "means",
     "InducingBasis": "weight_space.bases.inducing",
     "InducingPair": "records.inducing_sets",
