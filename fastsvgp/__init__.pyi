@@ -85,12 +85,15 @@ from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
     BernoulliProbit as BernoulliProbit,
     Gaussian as Gaussian,
+    HeteroskedasticGaussian as HeteroskedasticGaussian,
+    HeteroskedasticNegativeBinomial as HeteroskedasticNegativeBinomial,
     Laplace as Laplace,
     Likelihood as Likelihood,
     Poisson as Poisson,
     RobustMax as RobustMax,
     Softmax as Softmax,
     StudentT as StudentT,
+    TwoLatents as TwoLatents,
 )
 from .means import (
     ConstantMean as ConstantMean,

@@ -10,6 +10,7 @@ import numpy as np
 from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
+from ..likelihoods.layout import laid_out, stacked
 from .gradient_sums import scaled
 from .model_kinds import kind_of
 
@@ -73,7 +74,10 @@ def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
             if weights is None
             else {"weights": np.ascontiguousarray(weights[..., start : start + size], like=Y)}
         )
-        terms = scaled(factor, *model.likelihood.expected_log_prob(y, f, rng, need=need, **w))
-        yield Part(f, rows, *terms)
-        del f, rows, terms
+        read = laid_out(model.likelihood, f)
+        ell, f_bar, likelihood_bar = scaled(
+            factor, *model.likelihood.expected_log_prob(y, read, rng, need=need, **w)
+        )
+        yield Part(f, rows, ell, stacked(model.likelihood, f_bar), likelihood_bar)
+        del f, rows, read, f_bar, likelihood_bar
     check.report_clamped(layer.clamped)

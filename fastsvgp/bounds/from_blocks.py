@@ -8,6 +8,7 @@ from .. import check, models
 from ..check import weights as weighing
 from ..covariances.base import Covariance
 from ..likelihoods.base import LikelihoodT
+from ..likelihoods.layout import laid_out, stacked
 from ..posteriors import Posterior
 from ..posteriors.base import PosteriorT
 from ..records import Blocks, private_record
@@ -93,9 +94,10 @@ def elbo_and_grad_from_blocks(
     )
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
+    f = laid_out(given.likelihood, f)
     ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng, **w))
     kl = layer.kl()
-    layer.pull(rows, f_bar)
+    layer.pull(rows, stacked(given.likelihood, f_bar))
     posterior_bar = layer.finish(-1.0).posterior
     return check.result(ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
 

@@ -9,6 +9,7 @@ from typing import Unpack
 import numpy as np
 
 from .. import check, kernels
+from ..likelihoods.layout import laid_out
 from ..records import Marginals
 from ..records.typed import (
     AnyRecord,
@@ -114,7 +115,7 @@ def predict_y(
     True
     """
     model, _, f = _marginals(model, Xs, jitter, chunk_size)
-    mean, var = model.likelihood.predict_mean_and_var(f)
+    mean, var = model.likelihood.predict_mean_and_var(laid_out(model.likelihood, f))
     return trailing(mean), trailing(var)
 
 
@@ -155,7 +156,7 @@ def predict_log_density(
     -0.163
     """
     model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
-    return model.likelihood.predict_log_density(Ys, f)
+    return model.likelihood.predict_log_density(Ys, laid_out(model.likelihood, f))
 
 
 @public_call(SVGP)
@@ -206,7 +207,7 @@ def predict_cdf(
     array([1.])
     """
     model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
-    return trailing(model.likelihood.predict_cdf(Ys, f))
+    return trailing(model.likelihood.predict_cdf(Ys, laid_out(model.likelihood, f)))
 
 
 @public_call(SVGP)
@@ -259,6 +260,7 @@ def predict_quantiles(
     """
     levels = levels_of(levels)
     model, _, f = _marginals(model, Xs, jitter, chunk_size)
+    f = laid_out(model.likelihood, f)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
     return q if levels.ndim else q[0]

@@ -139,6 +139,55 @@ def square(name, array):
         raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
 
 
+def outputs_of(likelihood, axes, name="posterior"):
+    """Return the leading axes of targets for those of the latent functions.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        With K = ``latents_per_output``.
+    axes : tuple of int
+        Leading axes of the fields of ``name``.
+    name : str
+        The field of the model that holds them, for messages.
+
+    Returns
+    -------
+    tuple of int
+        ``axes`` for K = 1; else () for (K,), and (P,) for (K P,).
+
+    Raises
+    ------
+    ValueError
+        The number of latent functions is no multiple of K.
+    TypeError
+        A likelihood of classes has K > 1.
+
+    Examples
+    --------
+    >>> likelihood = fs.HeteroskedasticGaussian()
+    >>> outputs_of(likelihood, (2,)), outputs_of(likelihood, (6,))
+    ((), (3,))
+    """
+    K = likelihood.latents_per_output
+    if K == 1:
+        return axes
+    kind = type(likelihood).__name__
+    if likelihood.num_latent is not None:
+        raise TypeError(
+            f"{kind} sets `num_latent`, for integer labels, and `latents_per_output` = {K}, for"
+            " numbers; give one of them"
+        )
+    J = axes[0] if len(axes) == 1 else 1 if axes == () else axes
+    if len(axes) != 1 or axes[0] % K:
+        raise ValueError(
+            f"`{name}` holds {J} latent function{'s' * (J != 1)}, leading axes {axes} of its"
+            f" fields, and a {kind} likelihood takes {K} per output: give leading axes ({K},) for"
+            f" targets (N,), or ({K} P,) for (N, P)"
+        )
+    return () if axes[0] == K else (axes[0] // K,)
+
+
 def one_column(Y, outputs, likelihood):
     """Return targets (N, 1) as (N,) for a posterior without an output axis and for class labels."""
     return (
@@ -151,6 +200,7 @@ def one_column(Y, outputs, likelihood):
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     """Check targets against batch, outputs and likelihood; return them as (N,) or (P, N)."""
     inputs_name, name = names
+    axes, outputs = outputs, outputs_of(likelihood, outputs)
     Y = one_column(Y, outputs, likelihood)
     if Y.shape[:1] != (N,):
         raise ValueError(
@@ -169,9 +219,12 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
                 f"`{name}` must hold one integer label per row, shape ({N},), got {Y.shape}"
             )
     elif Y.shape[1:] != outputs:
+        K = likelihood.latents_per_output
+        one, several = ("M", "P, M") if K == 1 else (f"{K}, M", f"{K} P, M")
         raise ValueError(
-            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes"
-            f" {outputs}: use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
+            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {axes}:"
+            f" use {name} (N,) with mean ({one}{',' * (K == 1)}), or {name} (N, P) with mean"
+            f" ({several})"
         )
     finite(name, Y)
     if Y.ndim == 2:

@@ -43,7 +43,10 @@ def in_place_of_class(kind, model=None):
     name = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
     if not getattr(kind, "starts_at_prior", False):
         return f"; call it: {name}(...)"
-    classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
-    outputs = f", outputs={classes}" if isinstance(classes, int) else ""
+    likelihood = getattr(model, "likelihood", None)
+    count = getattr(likelihood, "num_latent", None)
+    if count is None and getattr(likelihood, "latents_per_output", 1) != 1:
+        count = likelihood.latents_per_output
+    outputs = f", outputs={count}" if isinstance(count, int) else ""
     Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
     return f"; to start at the prior write fs.at_prior({name}, covariance, {Z}{outputs})"

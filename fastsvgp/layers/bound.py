@@ -18,6 +18,7 @@ from ..bounds.gradient_sums import scaled
 from ..check import weights as weighing
 from ..distributed import reduce
 from ..distributed.data_scale import DataScale
+from ..likelihoods.layout import laid_out, stacked
 from ..records import plus, restricted, tree_map
 from .chain_pass import Chain
 from .draws import hidden_draws, num_draws
@@ -217,9 +218,12 @@ def sweep(batch, chain, need=True):
         f, residuals = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         y = repeated(batch.Y[..., rows], S)
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
-        terms = scaled(factor, *likelihood.expected_log_prob(y, f, batch.rng, need=need, **w))
-        yield Part(f, residuals, *terms)
-        del f, residuals, terms
+        read = laid_out(likelihood, f)
+        ell, f_bar, likelihood_bar = scaled(
+            factor, *likelihood.expected_log_prob(y, read, batch.rng, need=need, **w)
+        )
+        yield Part(f, residuals, ell, stacked(likelihood, f_bar), likelihood_bar)
+        del f, residuals, read, f_bar, likelihood_bar
     check.report_clamped(chain.clamped)
 
 

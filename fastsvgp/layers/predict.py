@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
+from ..likelihoods.layout import laid_out
 from .bound import repeated
 from .chain_pass import Chain
 from .layer import DeepGP, checked, naming_layer, widths
@@ -42,18 +43,20 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=No
     Mean and variance, or class probabilities p and p (1 - p).
     """
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
+    likelihood = mixture.model.likelihood
     return mixture.gathered(
-        lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f))
+        lambda f, _: mixture.moments(*likelihood.predict_mean_and_var(laid_out(likelihood, f)))
     )
 
 
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """Evaluate as for an SVGP and as ``predict_f``: (N,), of all outputs of a row jointly."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
+    likelihood = mixture.model.likelihood
 
     def log_density(f, y):
         logs = mixture.by_sample(
-            mixture.model.likelihood.predict_log_density(mixture.repeated(y), f)
+            likelihood.predict_log_density(mixture.repeated(y), laid_out(likelihood, f))
         )
         # finite, also if all are -inf
         top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)
@@ -178,7 +181,9 @@ class Mixture:
 
     def cdf(self, y, f):
         """Return the distribution function of the mixture at targets (..., n)."""
-        return self.average(self.by_sample(self.model.likelihood.predict_cdf(self.repeated(y), f)))
+        likelihood = self.model.likelihood
+        p = likelihood.predict_cdf(self.repeated(y), laid_out(likelihood, f))
+        return self.average(self.by_sample(p))
 
     def quantiles(self, levels, f):
         """Return one array (..., n) per level.
@@ -187,10 +192,10 @@ class Mixture:
         smallest. That bracket is bisected, for counts down to one of them and for other numbers to
         their rounding. The upper end is returned.
         """
-        found, counts = [], self.model.likelihood.counts
-        for parts, level in zip(
-            self.model.likelihood.predict_quantiles(levels, f), levels, strict=True
-        ):
+        likelihood, found = self.model.likelihood, []
+        counts = likelihood.counts
+        of_parts = likelihood.predict_quantiles(levels, laid_out(likelihood, f))
+        for parts, level in zip(of_parts, levels, strict=True):
             parts = self.by_sample(parts)
             low, high = parts.min(axis=0), parts.max(axis=0)
             for _ in range(HALVINGS):

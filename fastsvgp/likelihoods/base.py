@@ -32,8 +32,10 @@ class Likelihood:
     """Base of likelihoods p(y | f), with data independent given f; subclasses are records.
 
     Targets ``Y`` are (N,) or (P, N). ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
-    var) elementwise. A multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have
-    the dtype of ``f.mean``; sums over data are accumulated in float64. Methods do not modify their
+    var) elementwise. A multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). A likelihood
+    of K = ``latents_per_output`` > 1 functions per output has ``f`` (K, N) or (K, P, N), of
+    functions that are independent under q; predictions have the shape of ``Y``. Results have the
+    dtype of ``f.mean``; sums over data are accumulated in float64. Methods do not modify their
     arguments. docs/likelihood.md shows how to add a likelihood, step by step.
 
     Examples
@@ -49,8 +51,10 @@ class Likelihood:
     samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
     # whether targets are ordered whole numbers: their distribution function is then a step function
     counts: ClassVar[bool] = False
-    # number of latent functions; None: one per output, any number of outputs
+    # number of latent functions; None: ``latents_per_output`` per output, any number of outputs
     num_latent: int | None = None
+    # latent functions that the density of one target reads: see ``layout``
+    latents_per_output: ClassVar[int] = 1
     # static field: (whether a value is valid, description of valid values)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
@@ -81,7 +85,7 @@ class Likelihood:
         raise NotImplementedError
 
     def predict_mean_and_var(self, f):
-        """Mean and variance of y under q(f), in the shape of ``f.mean``."""
+        """Mean and variance of y under q(f), in the shape of ``f.mean`` (of targets if K > 1)."""
         raise NotImplementedError
 
     def predict_log_density(self, Y, f):
@@ -89,13 +93,13 @@ class Likelihood:
         raise NotImplementedError
 
     def predict_cdf(self, Y, f):
-        """P(y <= Y) under q(f), in the shape of ``f.mean``, for numeric targets."""
+        """P(y <= Y) under q(f), in the shape of ``Y``, for numeric targets."""
         raise TypeError(_no_order(self))
 
     def predict_quantiles(self, levels, f):
-        """Quantiles of y under q(f), ``(K, *f.mean.shape)``, for numeric targets.
+        """Quantiles of y under q(f), one array in the shape of targets per level.
 
-        levels : K floats strictly between 0 and 1.
+        levels : floats strictly between 0 and 1.
         """
         raise TypeError(_no_order(self))
 
@@ -190,6 +194,29 @@ def weighted(bar, weights):
     array([0., 1., 3.])
     """
     return bar if weights is None else bar * weights
+
+
+def weighted_finite(bar, weights, dtype):
+    """Multiply a derivative per datum by its weight, and cast it to a dtype without overflow.
+
+    Parameters
+    ----------
+    bar : (..., N) float64 array
+    weights : array of the shape of targets, or None
+    dtype : dtype
+
+    Returns
+    -------
+    array
+        Numbers beyond the range of ``dtype`` are its largest ones.
+
+    Examples
+    --------
+    >>> weighted_finite(np.array([[1.0, 1e50]]), None, np.dtype(np.float32))
+    array([[1.0000000e+00, 3.4028235e+38]], dtype=float32)
+    """
+    largest = float(np.finfo(dtype).max)
+    return np.clip(weighted(bar, weights), -largest, largest).astype(dtype, copy=False)
 
 
 def number(leaf):
@@ -299,6 +326,14 @@ def refuse(name, Y, bad, what, advice):
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
 
+def refuse_all_but_counts(name, Y, kind):
+    """Raise ``ValueError`` if targets of a likelihood ``kind`` are not 0, 1, 2, ..."""
+    Y, said = as_targets(Y), ("counts", f"{kind} targets are whole numbers 0, 1, 2, ...")
+    refuse(name, Y, not_whole(Y), *said)
+    refuse(name, Y, Y < 0, *said)
+    refuse(name, Y, ~np.isfinite(Y), *said)
+
+
 def as_targets(Y, dtype=None):
     """Convert targets to an array on the device where they are; of ``dtype``, if given."""
     Y = Y if hasattr(Y, "astype") else np.asarray(Y)
@@ -321,11 +356,19 @@ def in_chunks(function, Y, f, size=CHUNK):
 
     The result has the shape and dtype of ``f.mean``.
     """
-    out = np.empty(f.mean.shape, f.mean.dtype, like=f.mean)
+    return by_chunks(function, f.mean, size, Y, f.mean, f.var)
+
+
+def by_chunks(function, like, size, *arrays):
+    """Apply ``function`` to chunks (n,) of flattened arrays.
+
+    The result has the shape and dtype of ``like``.
+    """
+    out = np.empty(like.shape, like.dtype, like=like)
     size = size * ON_DEVICE if deferred_checks.on_device(out) else size
-    y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
-    for start in range(0, mean.size, size):
+    rows, flat = [np.ravel(array) for array in arrays], out.reshape(-1)
+    for start in range(0, flat.size, size):
         piece = slice(start, start + size)
         with np.errstate(over="ignore"):  # a log density can overflow float32 to -inf
-            flat[piece] = function(y[piece], mean[piece], var[piece])
+            flat[piece] = function(*(row[piece] for row in rows))
     return out

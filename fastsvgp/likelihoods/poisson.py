@@ -10,10 +10,8 @@ from .base import (
     POSITIVE,
     SMALLEST,
     Likelihood,
-    as_targets,
     in_chunks,
-    not_whole,
-    refuse,
+    refuse_all_but_counts,
     sum_outputs,
     total,
     weighted,
@@ -137,10 +135,7 @@ class Poisson(Likelihood):
         return np.where(y < 0, 0, p)
 
     def check_targets(self, Y, name="Y"):
-        Y = as_targets(Y)
-        refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
-        refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
-        refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse_all_but_counts(name, Y, "Poisson")
 
 
 def _log_mass(v, rate, num):

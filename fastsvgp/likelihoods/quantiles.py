@@ -1,6 +1,6 @@
 """Predictive quantiles: inverses of distribution functions for symmetric noise and for counts.
 
-Both searches start from a bracket that is guaranteed to hold the quantile, and stay inside it.
+All searches start from a bracket that is guaranteed to hold the quantile, and stay inside it.
 ``levels`` are Python floats strictly between 0 and 1; arrays can be on any device.
 """
 
@@ -10,14 +10,16 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .base import in_chunks
+from .base import CHUNK, SMALLEST, by_chunks, in_chunks
 
 ITERATIONS = 80  # Newton takes four to eight; bisection would take about fifty
 HUGE = 1e130  # larger quantiles are infinite: their squares must not overflow
+DOUBLINGS = 500  # of a bracket that starts from the moments
+ROUNDING = 1e-14  # error of a distribution function at which a search ends
 SLACK = 1e-8  # widens the bracket by the error of the noise quantiles
 
 
-def symmetric_quantiles(levels, f, halves, noise, size):
+def symmetric_quantiles(levels, f, halves, noise, size, *others):
     """Compute quantiles (K, ...) of y = f + noise, for symmetric and unimodal noise.
 
     Parameters
@@ -25,12 +27,15 @@ def symmetric_quantiles(levels, f, halves, noise, size):
     levels : K floats
     f : Marginals (...)
     halves : function
-        ``(r, var)``, both (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``, and
-        density at ``r``.
+        ``(r, var, *others)``, all (n,) -> mass between the centre and ``r`` > 0, mass beyond ``r``,
+        and density at ``r``.
     noise : function
-        ``tail`` -> the distance from its centre beyond which the noise has this mass: a float.
+        ``(tail, *others)`` -> the distance from its centre beyond which the noise has this mass, or
+        a lower and an upper bound of it.
     size : int
         Number of data per chunk.
+    *others : arrays (...)
+        Further moments of each datum.
     """
     out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
     distance = {}
@@ -40,27 +45,34 @@ def symmetric_quantiles(levels, f, halves, noise, size):
             out[k] = f.mean
             continue
         if tail not in distance:
-            distance[tail] = in_chunks(
-                lambda _, mean, var, tail=tail: _distance(tail, var, halves, noise), f.var, f, size
+            distance[tail] = by_chunks(
+                lambda *row, tail=tail: _distance(tail, halves, noise, *row),
+                f.mean,
+                size,
+                f.var,
+                *others,
             )
         out[k] = f.mean - distance[tail] if level < 0.5 else f.mean + distance[tail]
     return out
 
 
-def _distance(tail, var, halves, noise):
+def _distance(tail, halves, noise, var, *others):
     # The bracket: a sum is more spread out than either part (both are symmetric and unimodal), and
     # it exceeds a + b only where one part exceeds its own a or b. Newton's iteration solves for
     # log(mass within / mass beyond) as a function of log r. That function is nearly linear near the
     # centre (where the mass within is r times the density) and in tails of any weight.
     sd = np.sqrt(var, dtype=np.float64)
-    low = np.maximum(sd * -float(scipy.special.ndtri(tail)), noise(tail))
-    high = sd * -float(scipy.special.ndtri(tail / 2)) + noise(tail / 2)
-    start = np.sqrt((sd * float(scipy.special.ndtri(tail))) ** 2 + min(noise(tail), HUGE) ** 2)
+    least, most = noise(tail, *others), noise(tail / 2, *others)
+    if isinstance(least, tuple):
+        least, most = least[0], most[1]
+    low = np.maximum(sd * -float(scipy.special.ndtri(tail)), least)
+    high = sd * -float(scipy.special.ndtri(tail / 2)) + most
+    start = np.sqrt((sd * float(scipy.special.ndtri(tail))) ** 2 + np.minimum(least, HUGE) ** 2)
     low, high = np.log(np.minimum(low, HUGE)) - SLACK, np.log(np.minimum(high, HUGE)) + SLACK
     x, goal = np.clip(np.log(start), low, high), math.log((0.5 - tail) / tail)
     for _ in range(ITERATIONS):
         r = np.exp(x)
-        within, beyond, density = halves(r, var)
+        within, beyond, density = halves(r, var, *others)
         within, beyond = np.maximum(within, 1e-300), np.maximum(beyond, 1e-300)
         excess = np.log(within) - np.log(beyond) - goal
         low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
@@ -134,3 +146,90 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
         miss = goal - scipy.special.ndtri(np.clip(p, 1e-300, 1 - 1e-15))
         guess[at] = middle + miss * (np.sqrt(middle + (sd[at] * middle) ** 2) + 1)
     return np.where(fine, high, np.ceil(rate(goal)))
+
+
+def searched_quantiles(levels, mean, var, cdf, counts, *moments):
+    """Compute quantiles (K, ...) from a distribution function alone, of numbers or of counts.
+
+    Parameters
+    ----------
+    levels : K floats
+    mean, var : (...)
+        Moments of the distribution: a bracket starts from them and grows. They need not be exact,
+        nor finite.
+    cdf : function
+        ``(y, *moments)``, all (n,) -> P(target <= y).
+    counts : bool
+        Whether targets are whole numbers from 0 on: a quantile is then the smallest that reaches
+        the level, up to 2^52.
+    *moments : arrays (...)
+        What the distribution function depends on.
+    """
+    out = np.empty((len(levels), *mean.shape), mean.dtype, like=mean)
+    for k, level in enumerate(levels):
+        out[k] = by_chunks(
+            lambda *row, level=level: _searched(level, cdf, counts, *row),
+            mean,
+            CHUNK,
+            mean,
+            var,
+            *moments,
+        )
+    return out
+
+
+def _searched(level, cdf, counts, mean, var, *moments):
+    # A guess interpolates z = ndtri(P) between the ends of the bracket, and halves z - goal of an
+    # end that stays (Illinois). Every third step bisects, so that the search terminates.
+    goal, low, high, z_low, z_high = _bracket(level, cdf, counts, mean, var, moments)
+    for turn in itertools.count():
+        width = np.maximum(counts, 2.0**-51 * np.maximum(np.abs(low), np.abs(high)))
+        at = np.argwhere((high - low > width) & np.isfinite(high))[:, 0]
+        if not at.size:
+            return high
+        a, b, z_a, z_b = low[at], high[at], z_low[at], z_high[at]
+        share = np.clip((goal - z_a) / np.maximum(z_b - z_a, SMALLEST), 0, 1)
+        middle = a + (b - a) * (0.5 if turn % 3 == 2 else share)
+        if counts:
+            middle = np.clip(np.floor(middle), a + 1, b - 1)
+        p = cdf(middle, *(moment[at] for moment in moments))
+        z, below = _probit(p), p < level
+        done = (np.abs(p - level) <= ROUNDING) & (not counts)
+        low[at] = np.where(below | done, middle, a)
+        high[at] = np.where(below & ~done, b, middle)
+        z_low[at] = np.where(below, z, 0.5 * (z_a + goal))
+        z_high[at] = np.where(below, 0.5 * (z_b + goal), z)
+
+
+def _bracket(level, cdf, counts, mean, var, moments):
+    """Return the goal, and P(target <= low) < level <= P(target <= high) with both as probits."""
+    low, spread = (np.where(np.isfinite(x), x, 1).astype(np.float64) for x in (mean, np.sqrt(var)))
+    spread = np.maximum(spread, np.maximum(1e-8 * np.abs(low), SMALLEST))
+    if counts:
+        low, spread = np.maximum(np.floor(low), 0), np.ceil(np.maximum(spread, 1))
+    high, p_low = low + spread, cdf(low, *moments)
+    p_high = cdf(high, *moments)
+    for _ in range(DOUBLINGS):
+        up, down = (p_high < level) & (high < HUGE), (p_low >= level) & (low > -HUGE)
+        if counts:
+            down &= low >= 0
+        if not (up | down).any():
+            break
+        low, high, p_low, p_high = (
+            np.where(up, high, np.where(down, low - spread, low)),
+            np.where(up, high + spread, np.where(down, low, high)),
+            np.where(up, p_high, p_low),
+            np.where(up, p_high, np.where(down, p_low, p_high)),
+        )
+        if counts:
+            low = np.maximum(low, -1)
+        p = cdf(np.where(up, high, low), *moments)
+        p_low, p_high = np.where(down, p, p_low), np.where(up, p, p_high)
+        spread = 2 * spread
+    goal = float(scipy.special.ndtri(level))
+    high = np.where(p_high < level, np.inf, high)
+    return goal, low, high, _probit(p_low), _probit(p_high)
+
+
+def _probit(p):
+    return scipy.special.ndtri(np.clip(p, 1e-300, 1 - 1e-15))

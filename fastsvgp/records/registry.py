@@ -21,6 +21,8 @@ OURS = {
     "DualTying": "posteriors.dual_sites",
     "Gaussian": "likelihoods.gaussian",
     "GaussianFactor": "posteriors.whitened_pass",
+    "HeteroskedasticGaussian": "likelihoods.heteroskedastic",
+    "HeteroskedasticNegativeBinomial": "likelihoods.negative_binomial",
     "IdentityMean": "means",
     "InducingBasis": "weight_space.bases.inducing",
     "InducingPair": "records.inducing_sets",

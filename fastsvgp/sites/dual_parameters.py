@@ -21,6 +21,7 @@ from ..bounds.data_term import sweep
 from ..bounds.elbo import SVGP
 from ..bounds.posterior_passes import layer_pass
 from ..distributed.data_scale import ALL_ROWS
+from ..likelihoods.layout import laid_out
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import Marginals, leaf, record
@@ -161,7 +162,7 @@ def leave_one_out(
     cavity = Marginals(
         (f.mean - prior_mean - s * sites.lambda1) / left + prior_mean, s / left + rest
     )
-    density = model.likelihood.predict_log_density(Y, cavity)
+    density = model.likelihood.predict_log_density(Y, laid_out(model.likelihood, cavity))
     check.result(np.add.reduce(density, axis=None, dtype=np.float64), model)
     return density
 

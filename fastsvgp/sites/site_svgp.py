@@ -30,6 +30,7 @@ variance there, and mu the mean without the mean function:
     lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -332,10 +333,16 @@ def checked(model, X, Y, jitter) -> Any:
     if model.mean is not None:
         model.mean.check_shapes(D, first[:-1])
     if Y is not check.ABSENT:
-        Y, latent = check.one_column(Y, first[:-1], model.likelihood), model.likelihood.num_latent
-        outputs = Y.shape[1:] if latent is None else (latent,)
-        if first[:-1] != outputs and Y.shape[:1] == (len(X),):
-            fits = f"the shape ({', '.join(map(str, (*outputs, len(X))))}{',' * (not outputs)})"
+        outputs, latent = (
+            check.outputs_of(model.likelihood, first[:-1], "sites"),
+            model.likelihood.num_latent,
+        )
+        Y = check.one_column(Y, outputs, model.likelihood)
+        wanted = Y.shape[1:] if latent is None else (latent,)
+        if outputs != wanted and Y.shape[:1] == (len(X),):
+            K = model.likelihood.latents_per_output
+            needed = wanted if K == 1 else (K * math.prod(wanted),)
+            fits = f"the shape ({', '.join(map(str, (*needed, len(X))))}{',' * (not needed)})"
             kind = type(model.likelihood).__name__
             raise ValueError(
                 f"`sites` has lambda1 {first}, and `Y` {Y.shape} with a {kind} needs {fits}"

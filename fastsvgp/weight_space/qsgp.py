@@ -196,6 +196,12 @@ def checked_parts(model):
             " RelevanceBasis, and `posterior` a fastsvgp.ChevronWeights, got"
             f" {type(model.basis).__name__} and {type(model.posterior).__name__}"
         )
+    if model.likelihood.latents_per_output != 1:
+        kind, K = type(model.likelihood).__name__, model.likelihood.latents_per_output
+        raise TypeError(
+            f"`likelihood` is a {kind}, which takes {K} latent functions per output, and a QSGP has"
+            " one; use an SVGP"
+        )
     covariance = model.basis.covariance
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         what = (

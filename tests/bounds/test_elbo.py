@@ -33,6 +33,7 @@ LIKELIHOODS = {
     "poisson": (fs.Poisson(exposure=0.7), lambda f, rng: rng.poisson(np.exp(f))),
     "laplace": (fs.Laplace(0.4), lambda f, rng: f),
     "student": (fs.StudentT(0.5, df=4.0), lambda f, rng: f),
+    "heteroskedastic": (fs.HeteroskedasticGaussian(), lambda f, rng: f),
     "robustmax": (fs.RobustMax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
     "softmax": (fs.Softmax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
 }
@@ -60,11 +61,14 @@ def problem(rng, covariance="rbf", likelihood="gaussian", mean="none", M=5, B=6,
         if lik.num_latent or P is None
         else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
     )
+    axes = () if P is None else (P,)
+    if lik.latents_per_output > 1:
+        axes = (lik.latents_per_output * (P or 1),)
     return (
-        fs.SVGP(COVARIANCES[covariance](D), Z, None, lik, MEANS[mean](D, P)),
+        fs.SVGP(COVARIANCES[covariance](D), Z, None, lik, MEANS[mean](D, *(axes or (None,)))),
         X,
         Y,
-        () if P is None else (P,),
+        axes,
     )
 
 

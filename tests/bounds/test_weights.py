@@ -11,6 +11,7 @@ from support.posterior_problems import EVERY, JITTER, PAIRS, ROWS
 
 import fastsvgp as fs
 from fastsvgp.bounds import data_term
+from fastsvgp.likelihoods import layout
 
 B, D, M = 23, 2, 6
 
@@ -40,6 +41,13 @@ TABLE = {  # likelihood, targets, outputs, what is no target
     ),
     "laplace": (fs.Laplace(0.6), real, (2,), np.inf),
     "student_t": (fs.StudentT(0.7, df=3.0), real, (), np.nan),
+    "heteroskedastic": (fs.HeteroskedasticGaussian(), real, (4,), np.nan),
+    "negative_binomial": (
+        fs.HeteroskedasticNegativeBinomial(num_nodes=8),
+        lambda rng, shape: rng.poisson(2.0, shape).astype(float),
+        (2,),
+        np.nan,
+    ),
     "robust_max": (
         fs.RobustMax(num_classes=3),
         lambda rng, shape: rng.integers(0, 3, shape[:1]),
@@ -66,7 +74,8 @@ def problem(rng, name="gaussian"):
     model = fs.SVGP(
         covariance, Z, posterior, likelihood, None if name == "probit" else mean_of(outputs)
     )
-    return model, rng.uniform(-2, 2, (B, D)), targets(rng, (B, *outputs))
+    shape = B, *layout.outputs_of(likelihood, outputs)
+    return model, rng.uniform(-2, 2, (B, D)), targets(rng, shape)
 
 
 def mean_of(outputs):
@@ -130,7 +139,12 @@ def test_whole_weights_are_repeated_rows(rng, name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in TABLE if TABLE[name][2] and TABLE[name][0].num_latent is None]
+    "name",
+    [
+        name
+        for name, (likelihood, _, outputs, _) in TABLE.items()
+        if likelihood.num_latent is None and layout.outputs_of(likelihood, outputs)
+    ],
 )
 def test_a_weight_for_each_target(rng, name):
     """The data term is a sum over outputs, each with its own column of weights."""
@@ -143,9 +157,12 @@ def test_a_weight_for_each_target(rng, name):
     value, grad, X_bar = fs.data_term_and_grad(model, X, Y, weights=W, inputs=True)
     parts = []
     for p, (_, rows) in enumerate(columns):
+        # its functions; an integer removes the axis
+        p = p if model.likelihood.latents_per_output == 1 else slice(p, None, 2)
         q = fs.tree_map(lambda a, p=p: a[p], model.posterior)
         one = fs.replace(model, posterior=q, mean=fs.ConstantMean(model.mean.value[p]))
-        part, bars, X_part = fs.data_term_and_grad(one, X[rows], Y[rows, p], inputs=True)
+        column = len(parts)
+        part, bars, X_part = fs.data_term_and_grad(one, X[rows], Y[rows, column], inputs=True)
         parts.append((part, bars, summed(X_part, rows)))
         assert_close(fs.tree_map(lambda a, p=p: a[p], grad.posterior), bars.posterior)
         assert grad.mean.value[p] == pytest.approx(bars.mean.value, rel=1e-10)

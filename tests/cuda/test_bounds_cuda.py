@@ -99,7 +99,8 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
     for predict, count in ((fs.predict_f, 2), (fs.predict_y, 2), (fs.predict_log_density, 3)):
         expected = predict(*here[:count])
         # their number depends on the data
-        nodes = isinstance(likelihood, fs.StudentT) and count == 3
+        far = fs.StudentT, fs.HeteroskedasticGaussian
+        nodes = isinstance(likelihood, far) and count == 3
         with Copies(gpu, 2 if nodes else 1):
             found = predict(*there[:count], chunk_size=40)
         assert_same(found, expected)

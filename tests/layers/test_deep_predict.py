@@ -155,7 +155,7 @@ def test_full_cov_is_rejected(rng):
 
 def test_every_likelihood_predicts(rng):
     for name, make in LIKELIHOODS.items():
-        P = 3 if name == "classes" else None
+        P = {"classes": 3, "noise": 2}.get(name)
         likelihood, Y = make(rng, P)
         model = fs.DeepGP(
             (layer_of(rng, "whitened", 2, 2), layer_of(rng, "likelihood", 2, P)), likelihood

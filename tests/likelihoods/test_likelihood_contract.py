@@ -33,6 +33,8 @@ TABLE = {
     "student_t": (lk.StudentT(0.7, df=3.0), real),
     "robust_max": (lk.RobustMax(num_classes=4), classes),
     "softmax": (lk.Softmax(num_classes=4, num_samples=32), classes),
+    "heteroskedastic": (lk.HeteroskedasticGaussian(), real),
+    "negative_binomial": (lk.HeteroskedasticNegativeBinomial(num_nodes=12), count),
 }
 DISCRETE = {"probit": (0, 1), "logit": (0, 1), "robust_max": (0, 1, 2, 3), "softmax": (0, 1, 2, 3)}
 each = pytest.mark.parametrize("name", TABLE)
@@ -42,10 +44,17 @@ def problem(name, rng, shape):
     likelihood, targets = TABLE[name]
     if likelihood.num_latent is not None:
         shape = (likelihood.num_latent, shape[-1])
-    f = Marginals(rng.standard_normal(shape), 0.1 + rng.gamma(1.0, 1.0, shape))
+    K = likelihood.latents_per_output
+    of_f = shape if K == 1 else (K, *shape)
+    f = Marginals(rng.standard_normal(of_f), 0.1 + rng.gamma(1.0, 1.0, of_f))
     Y = targets(rng, shape)
     likelihood.check_targets(Y)
     return likelihood, Y, f
+
+
+def several(likelihood):
+    """Whether the leading axis of f holds the functions of one target."""
+    return likelihood.num_latent is not None or likelihood.latents_per_output > 1
 
 
 @each
@@ -100,7 +109,8 @@ def test_empty_data_sum_to_zero(name, shape, rng):
     assert ell == 0 and f_bar.mean.shape == f_bar.var.shape == f.mean.shape
     assert all(value == 0 for _, _, value in leaves(likelihood_bar))
     assert likelihood.predict_log_density(Y, f).shape == (0,)
-    assert likelihood.predict_mean_and_var(f)[0].shape == f.mean.shape
+    predicted = f.mean.shape if likelihood.latents_per_output == 1 else Y.shape
+    assert likelihood.predict_mean_and_var(f)[0].shape == predicted
 
 
 @each
@@ -122,10 +132,10 @@ def test_a_sum_over_data(name, rng):
 def test_whole_weights_are_repeated_data(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     w = rng.integers(0, 4, Y.shape)
-    joint = likelihood.num_latent is not None
 
     def often(a):
-        return np.repeat(a, w, axis=-1) if joint else np.repeat(a.ravel(), w.ravel())
+        lead = a.shape[: a.ndim - w.ndim]
+        return np.repeat(a.reshape(*lead, w.size), w.ravel(), axis=-1)
 
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, weights=w.astype(float))
     due, bars, own = likelihood.expected_log_prob(often(Y), Marginals(often(f.mean), often(f.var)))
@@ -140,7 +150,7 @@ def test_whole_weights_are_repeated_data(name, shape, rng):
         np.testing.assert_allclose(
             often(one), often(np.broadcast_to(w, one.shape)) * each_time, rtol=1e-12
         )
-        assert (one[..., w == 0] == 0).all() if joint else (one[w == 0] == 0).all()
+        assert (one[..., w == 0] == 0).all()
     for (path, _, one), (_, _, other) in zip(leaves(likelihood_bar), leaves(own), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, err_msg=path)
 
@@ -237,12 +247,12 @@ def test_the_derivative_in_the_variance_has_its_limit(name, rng):
     def slope(s):
         return likelihood.expected_log_prob(Y, Marginals(f.mean + s, zero))[1].mean
 
-    if likelihood.num_latent is None:
+    if not several(likelihood):
         half = (8 * (slope(1e-3) - slope(-1e-3)) - (slope(2e-3) - slope(-2e-3))) / 24e-3
     else:
         half = np.empty_like(f.mean)
-        for c in range(4):
-            e = 1e-3 * np.eye(4)[:, c : c + 1]
+        for c in range(len(half)):
+            e = 1e-3 * np.eye(len(half))[:, c : c + 1]
             half[c] = ((8 * (slope(e) - slope(-e)) - (slope(2 * e) - slope(-2 * e))) / 24e-3)[c]
     for var in (0.0, 1e-300, 1e-16, 1e-11, 1e-9):
         f_bar = likelihood.expected_log_prob(Y, Marginals(f.mean, np.full_like(zero, var)))[1]
@@ -271,6 +281,7 @@ def test_multi_class_means_are_the_predictive_probabilities(rng):
 def test_outputs_add_up(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 17))
     each_output = [
-        likelihood.predict_log_density(Y[p], Marginals(f.mean[p], f.var[p])) for p in range(3)
+        likelihood.predict_log_density(Y[p], Marginals(f.mean[..., p, :], f.var[..., p, :]))
+        for p in range(3)
     ]
     np.testing.assert_allclose(likelihood.predict_log_density(Y, f), sum(each_output), rtol=1e-12)

@@ -87,6 +87,16 @@ def studentt(Y, mean, var, scale, df, num_nodes):
     return value, d_mean, d_var, {"scale": (w * (slope(F) * (Y - F) - 1)).sum() / scale}
 
 
+def heteroskedasticgaussian(Y, mean, var):
+    """Rows of ``mean`` and ``var``: the means of all outputs, then the log variances of all."""
+    (m, g), (v, u) = (a.reshape(2, *Y.shape) for a in (mean, var))
+    r, s = Y - m, np.exp(u / 2 - g)
+    q = (r**2 + v) * s
+    value = -(np.log(2 * mean.dtype.type(np.pi)) + g + q).sum() / 2
+    bars = (r * s, (q - 1) / 2), (-s / 2, -q / 4)
+    return value, *(np.stack(bar).reshape(mean.shape) for bar in bars), {}
+
+
 def robustmax(Y, mean, var, num_classes, epsilon, num_nodes):
     z, w = (a[:, None] for a in nodes(num_nodes, mean.dtype))
     sd, columns = np.sqrt(var), np.arange(len(Y))

@@ -10,6 +10,10 @@ M, B = 4, 5
 LIKELIHOODS = {
     "gaussian": lambda rng, P: (fs.Gaussian(0.3), rng.standard_normal((B, P) if P else B)),
     "student": lambda rng, P: (fs.StudentT(0.4), rng.standard_normal((B, P) if P else B)),
+    "noise": lambda rng, P: (
+        fs.HeteroskedasticGaussian(),
+        rng.standard_normal((B, P // 2) if P > 2 else B),
+    ),
     "labels": lambda rng, P: (fs.BernoulliLogit(), rng.integers(0, 2, B)),
     "classes": lambda rng, P: (fs.Softmax(num_classes=P, num_samples=16), rng.integers(0, P, B)),
 }
@@ -23,6 +27,7 @@ CHAINS = {  # (posterior, outputs) of each layer from the inputs on, and the lik
         [("inverse-free", 2), ("Orthogonal", 1), ("Decoupled", 3), ("DecoupledWeights", 1)],
         "gaussian",
     ),
+    "noise": ([("whitened", 2), ("marginal", 4)], "noise"),
     "relaxed": ([("relaxed-plain", 3), ("relaxed", 2)], "student"),
 }
 

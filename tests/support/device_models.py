@@ -3,6 +3,8 @@
 Without a GPU the device is emulated on the host: see ``cuda_host.cupy_on_host``.
 """
 
+import math
+
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
@@ -27,6 +29,8 @@ LIKELIHOODS = [
     (fs.Laplace(f8(0.4)), "real", ()),
     (fs.StudentT(f8(0.4)), "real", ()),
     (fs.Poisson(), "counts", ()),
+    (fs.HeteroskedasticGaussian(), "real", ()),
+    (fs.HeteroskedasticNegativeBinomial(), "counts", (2,)),
     (fs.RobustMax(num_classes=3), "classes", (3,)),
     (fs.Softmax(num_classes=3), "classes", (3,)),
 ]
@@ -39,6 +43,8 @@ MEANS = [fs.ZeroMean(), fs.ConstantMean(f8(0.3)), fs.LinearMean(np.ones(D), f8(0
 
 
 def small_model(rng, outputs=(), posterior=fs.Whitened, **fields):
+    K = fields["likelihood"].latents_per_output if "likelihood" in fields else 1
+    outputs = outputs if K == 1 else (K * math.prod(outputs),)
     W = np.tril(0.1 * rng.standard_normal((*outputs, M, M))) + np.eye(M)
     defaults = {
         "covariance": fs.RBF(f8(1.3), np.array([0.8, 1.1, 1.4])),

@@ -5,6 +5,7 @@ from support import deep_problems
 from support.posterior_problems import EVERY, JITTER, PAIRS
 
 import fastsvgp as fs
+from fastsvgp.likelihoods import layout
 
 D, M = 2, 6
 ROWS = 23  # of problems for a bound
@@ -16,6 +17,7 @@ LIKELIHOODS = {  # and outputs
     "poisson": (fs.Poisson(exposure=1.7), (2,)),
     "laplace": (fs.Laplace(0.6), ()),
     "student_t": (fs.StudentT(0.7, df=3.0), ()),
+    "heteroskedastic": (fs.HeteroskedasticGaussian(), (4,)),
     "robust_max": (fs.RobustMax(num_classes=3), (3,)),
     "softmax": (fs.Softmax(num_classes=3, num_samples=32), (3,)),
 }
@@ -34,7 +36,8 @@ def bound_problem(rng, posterior="whitened", likelihood="gaussian", mean="consta
     A = covariance.Kuu(inducing) + JITTER * np.eye(M)
     q = EVERY[posterior].make(rng, A, P)
     model = fs.SVGP(covariance, inducing, q, likelihood, MEANS[mean](P))
-    Y = rng.integers(0, 2, (ROWS, *(() if likelihood.num_latent else P))).astype(float)
+    outputs = () if likelihood.num_latent else layout.outputs_of(likelihood, P)
+    Y = rng.integers(0, 2, (ROWS, *outputs)).astype(float)
     more = {}
     if EVERY[posterior].probes is not None:
         more["probes"] = EVERY[posterior].random(rng, M)["probes"]
