@@ -89,7 +89,7 @@ def multi_gp(
     deviations = np.where(deviations > 0, deviations, 1.0)
     if likelihood is None:
         likelihood = Gaussian(float(NOISE * np.mean(deviations**2)))
-    K, P = getattr(likelihood, "latents_per_output", 1), targets.shape[1]
+    K, P = likelihood.latents_per_output, targets.shape[1]
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
     W = None if count is None else _directions((latent - means), deviations, count, rng)

@@ -198,7 +198,7 @@ def axes_of(J):
 def _check_independent(model, J):
     """Refuse a mixing across functions that the likelihood takes to be independent."""
     likelihood, mixing = model.likelihood, model.mixing
-    kind, K = type(likelihood).__name__, getattr(likelihood, "latents_per_output", 1)
+    kind, K = type(likelihood).__name__, likelihood.latents_per_output
     if likelihood.num_latent is not None:
         if mixing is not None:
             raise ValueError(
@@ -267,7 +267,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
 
 def _targets(Y, N, J, likelihood, dtype, names):
     """Check targets against J functions."""
-    K = getattr(likelihood, "latents_per_output", 1)
+    K = likelihood.latents_per_output
     P = J // K
     if likelihood.num_latent is None and P > 1 and Y.shape[1:] != (P,):
         raise ValueError(
