@@ -38,4 +38,5 @@ from .searching import (
     regression as regression,
     sizes_for as sizes_for,
 )
+from .settings import Course as Course, Method as Method, Parts as Parts
 from .solvers import COLLAPSED as COLLAPSED, SOLVERS as SOLVERS, solver_for as solver_for

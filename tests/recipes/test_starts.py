@@ -319,13 +319,12 @@ def test_ctrl_c_while_relevance_is_computed_is_raised(rng, few_rows_are_drawn, m
 
 def test_ranks_start_at_the_model_of_one_process(rng, few_rows_are_drawn):
     X, y = twelve(rng)
-    settings = {"solver": "natural", "seed": 4}
+    parts = fs.recipes.Parts(20, "rbf")
+    method = fs.recipes.Method(solver="natural", likelihood=fs.Gaussian(0.1), seed=4)
     scale = fs.recipes.regression(X, y, 20).scale
 
     def begun(group):
-        return fs.recipes.begin(
-            scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings
-        )[0]
+        return fs.recipes.begin(scale.X(X), scale.y(y), parts, method, group=group)[0]
 
     alone = begun(None)
     for found in fs.distributed.threads(2).run(begun):

@@ -118,24 +118,30 @@ def minibatch_training(
     3
     """
     own, random = own_options(SVGPOptions, options)
+    shared = epochs, batch_size, optimiser, weights
+    request = Request(
+        model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, options=own, others=random
+    )
+    return _training(request, checked or _checked)
+
+
+def _training(request, checked):
+    """Make the ``Recorder`` of a request, whose ``others`` are random quantities."""
+    model, plan, weights, own = request.model, request.plan, request.weights, request.options
     check.parts(model, ("posterior",))
     _check_graph(own.graph, model, plan)
     _check_weights(weights, model)
     q = getattr(model, "posterior", Posterior)
-    random = {name: count(name, value) for name, value in random.items()}
+    random = {name: count(name, value) for name, value in request.others.items()}
     check.random_names(random, q)
-    optimisers = _assign_leaves(
-        model, q, optimiser, fixed, own.natural_step_size, own.inverse_updates
-    )
+    optimisers = _assign_leaves(request, q)
     _check_inverse(optimisers.inverse, weights, random)
     steps = (
         MinibatchSteps
         if plan.group is not None
         else _captured(own.graph, model, optimisers, random, own.m_steps)
     )
-    shared = epochs, batch_size, optimiser, weights
-    request = Request(model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, own)
-    return recorder(request, steps, optimisers, random, checked or _checked)
+    return recorder(request, steps, optimisers, random, checked)
 
 
 def _check_weights(weights, model):
@@ -282,10 +288,12 @@ def _checked(model, X, Y):
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
-def _assign_leaves(model, q, optimiser, fixed, natural_step_size, inverse_updates):
-    optimiser = with_default(optimiser, fixed or ())
-    natural, optimiser = natural_schedule(model, q, "posterior", natural_step_size, optimiser)
-    inverse = _updates(model, q, optimiser, inverse_updates)
+def _assign_leaves(request, q):
+    """Return the ``Optimisers`` of a request for a model with the posterior q."""
+    model, own = request.model, request.options
+    optimiser = with_default(request.optimiser, request.fixed or ())
+    natural, optimiser = natural_schedule(model, q, "posterior", own.natural_step_size, optimiser)
+    inverse = _updates(model, q, optimiser, own.inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
     check_moving(model, optimiser, natural)
