@@ -23,6 +23,7 @@ from ..means import ConstantMean, LinearMean, Mean
 from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
+from ..runtime import tuning
 from .names import (
     BINARY,
     CHOICES,
@@ -35,7 +36,7 @@ from .names import (
     named,
     posterior_of,
 )
-from .relevance import ROWS, as_numbers, relevant_lengthscales
+from .relevance import as_numbers, relevant_lengthscales
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, Scale, constant, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
@@ -277,8 +278,8 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
     informed = informed and isinstance(parts.covariance, str) and parts.ard and not at_rows
-    units = 1.0
-    if informed and len(X) > ROWS and X.shape[1] > 1:
+    units, most = 1.0, tuning.current.relevance_rows
+    if informed and len(X) > most and X.shape[1] > 1:
         targets, equal = as_numbers(likelihood, Y), covariance
 
         def relevant(X, seed):
@@ -289,7 +290,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
         units = (
             relevant(X, draw)
             if group is None
-            else broadcast.from_root(group, relevant, X, draw, ROWS)
+            else broadcast.from_root(group, relevant, X, draw, most)
         )
         covariance = replace(covariance, lengthscales=units)
     Z = (

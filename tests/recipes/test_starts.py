@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes import relevance, searching
+from fastsvgp.recipes import relevance
 
 
 def data(rng, N=50, D=3):
@@ -220,9 +220,8 @@ def test_data_on_a_device_are_refused(rng):
 
 
 @pytest.fixture
-def few_rows_are_drawn(monkeypatch):
-    for module in (searching, relevance):
-        monkeypatch.setattr(module, "ROWS", 100)
+def few_rows_are_drawn(tune):
+    tune(relevance_rows=100)
 
 
 def twelve(rng, N=160):
