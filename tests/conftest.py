@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -47,6 +48,15 @@ def interruptible():
 @pytest.fixture
 def rng():
     return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def tune():
+    """Function that replaces fields of ``runtime.tuning`` until the end of the test."""
+    from fastsvgp.runtime import tuning
+
+    with contextlib.ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(tuning.override(**changes))
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,18 @@ from .. import check
 from ..check import weights as weighing
 from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.layout import laid_out, stacked
+from ..runtime import tuning
 from .gradient_sums import scaled
 from .model_kinds import kind_of
 
-PART_NUMBERS = 2**19  # numbers in an (M, chunk) array: three of them stay in a 16 MiB cache
-PART_COLUMNS = 1024  # products with fewer columns are slower
-DEVICE_PART_NUMBERS = 2**28  # 2 GiB in float64: on a device long products are fastest
+
+def chunk_numbers(like):
+    """Return the numbers of an (M, chunk) array where ``like`` is, and the least columns of it."""
+    now = tuning.current
+    numbers = (
+        now.bound_chunk_numbers if type(like) is np.ndarray else now.bound_chunk_numbers_on_device
+    )
+    return numbers, now.bound_chunk_columns
 
 
 def bound_of(model, X, Y, scale, *, weights, jitter, rng, **random):
@@ -60,8 +66,8 @@ class Part(NamedTuple):
 def sweep(model, layer, X, Y, scale, rng, need=True, weights=None):
     """Yield a ``Part`` for each chunk of a batch; without ``need`` no cotangents are computed."""
     factor = scale.factor(len(X))
-    numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
+    numbers, columns = chunk_numbers(X)
+    count = max(1, round(len(X) / max(columns, numbers // layer.num_inducing)))
     size = -(-len(X) // count)  # one size for all but the last chunk, so that memory is reused
     for start in range(0, len(X), size):
         f, rows = layer.forward(X if count == 1 else X[start : start + size])

@@ -40,11 +40,8 @@ from ..posteriors import Whitened
 from ..posteriors.base import Bars, Joint, Pass, Projection, solve_vectors
 from ..records import Marginals, leaf, plus, private_record, replace
 from ..records.inducing_sets import InducingSets, sets_of
+from ..runtime import tuning
 from .layer_pass import LayerBars, LayerParts, LayerPass
-
-# numbers in a run of rows of O against other inputs: three runs stay in a 16 MiB cache
-RUN_NUMBERS = 2**19
-FORM_ROWS = 1024  # of K_vv at a time
 
 
 class DecoupledLayerPass:
@@ -164,7 +161,8 @@ class _Bilinear:
     def __init__(self, block, rule, O, x, w):  # noqa: E741
         self._rule, self._O, self._x, self._w, M2 = rule, O, x, w, len(O)
         # on a device one long run is fastest
-        size = max(1, RUN_NUMBERS // max(1, len(x))) if type(w) is np.ndarray else M2
+        numbers = tuning.current.decoupled_run_numbers
+        size = max(1, numbers // max(1, len(x))) if type(w) is np.ndarray else M2
         self._runs, self.products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
         for start in range(0, M2, size):
             run = slice(start, min(start + size, M2))
@@ -245,13 +243,11 @@ class _QuadraticForm:
 
 def _runs(w):
     """Return the pieces of the exact form: runs of rows, each with all columns from its start."""
-    M2, pieces = w.shape[1], []
-    for start in range(0, M2, FORM_ROWS):
+    M2, size, pieces = w.shape[1], tuning.current.decoupled_form_rows, []
+    for start in range(0, M2, size):
         d = kernels.full(M2 - start, 2.0, w)
-        d[:FORM_ROWS] = 1
-        pieces.append(
-            (slice(start, min(start + FORM_ROWS, M2)), slice(start, M2), w.dtype.type(1), d)
-        )
+        d[:size] = 1
+        pieces.append((slice(start, min(start + size, M2)), slice(start, M2), w.dtype.type(1), d))
     return pieces
 
 

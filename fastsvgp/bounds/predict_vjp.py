@@ -13,15 +13,11 @@ import numpy as np
 from .. import check, kernels
 from ..records import Marginals
 from ..records.typed import Array, ArrayLike, Record
-from ..runtime import deferred_checks
+from ..runtime import deferred_checks, tuning
 from ..runtime.dispatch import one_device
 from ..runtime.edge import public_call
 from .elbo import SVGP
 from .predict import begun, total, trailing
-
-# numbers of the P (M, N) arrays that a pass caches, 128 MiB in float64; it caches two more (M, N)
-# arrays
-KEEP_NUMBERS = 2**24
 
 
 @public_call(SVGP)
@@ -113,7 +109,8 @@ class _RepeatablePass:
             part, rows = self._run(start)
             parts.append(part)
             outputs = part.mean.size // part.mean.shape[-1]
-            if outputs * self.layer.num_inducing * len(self.X) <= KEEP_NUMBERS:
+            numbers = outputs * self.layer.num_inducing * len(self.X)
+            if numbers <= tuning.current.prediction_cache_numbers:
                 self.rows[start] = rows
         return Marginals(
             *(

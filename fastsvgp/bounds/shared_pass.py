@@ -4,10 +4,6 @@ from ..posteriors.base import PriorFactor
 from ..records import Marginals
 from .layer_pass import LayerPass
 
-KEEP_NUMBERS = 2**26  # numbers in Lam of all data: 512 MiB in float64
-# numbers in Kuf and Lam, kept from a natural step to the gradient after it: 64 MiB in float64
-SHARE_NUMBERS = 2**23
-
 
 class FixedPriorPass:
     """The methods of a layer's pass that ``sweep`` calls, with a shared prior.

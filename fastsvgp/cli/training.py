@@ -92,20 +92,10 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        initial, *_ = fs.recipes.begin(
-            X,
-            y,
-            _likelihood(task),
-            sizes,
-            settings.covariance,
-            kind=posterior,
-            solver=settings.solver,
-            ard=settings.ard,
-            jitter=settings.jitter,
-            seed=settings.seed,
-            group=settings.group,
-            informed=not settings.resume,
-        )
+        parts = fs.recipes.Parts(sizes, settings.covariance, ard=settings.ard)
+        method = _method(settings, _likelihood(task), posterior)
+        informed = not settings.resume
+        initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
         return initial
     covariance = images.covariance(X, kind, settings, rng)
     try:
@@ -206,19 +196,29 @@ def _on_samples(settings, model, total):
 def _routine(settings, model, total, optimiser=None):
     """Arguments of ``fit`` from the recipe that the estimators use, for these settings."""
     kind = fs.recipes.POSTERIORS.get(POSTERIORS.get(settings.method))
-    return routine.training(
-        settings.solver,
-        getattr(model, "likelihood", None),
-        kind,
+    method = _method(settings, getattr(model, "likelihood", None), kind)
+    course = fs.recipes.Course(
         steps=total,
         batch_size=settings.batch_size or BATCH_SIZE,
         learning_rate=_rate(settings),
         natural_step_size=settings.natural_step or routine.NATURAL_STEP,
-        jitter=settings.jitter,
-        seed=settings.seed,
+    )
+    return routine.training(
+        method,
+        course,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
         optimiser=optimiser,
+    )
+
+
+def _method(settings, likelihood, posterior):
+    return fs.recipes.Method(
+        solver=settings.solver,
+        likelihood=likelihood,
+        kind=posterior,
+        jitter=settings.jitter,
+        seed=settings.seed,
     )
 
 

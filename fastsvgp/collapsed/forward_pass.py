@@ -7,8 +7,7 @@ from ..distributed.data_scale import ALL_ROWS
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records.inducing_sets import naming_repeated
-
-LEAST_ROWS = 1024  # least rows in a chunk of the data
+from ..runtime import tuning
 
 
 class State:
@@ -43,7 +42,7 @@ def forward(sgpr, X, Y, jitter, weights=None, scale=ALL_ROWS, keep=True):
     s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
     s.beta = 1.0 / number(sgpr.noise_variance)
     real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
-    if keep or X.shape[0] <= LEAST_ROWS:
+    if keep or X.shape[0] <= tuning.current.collapsed_chunk_rows:
         gram, Lam_y, prior = _whole(s, sgpr, X, jitter, real_beta)
     else:
         gram, Lam_y, prior = _in_parts(s, sgpr, X, jitter, real_beta)
@@ -85,12 +84,12 @@ def _in_parts(s, sgpr, X, jitter, beta):
     A chunk has the number of rows that makes work on an (M, rows) matrix efficient.
     """
     gram = Lam_y = part = None
-    start, prior = 0, 0.0
+    start, prior, least = 0, 0.0, tuning.current.collapsed_chunk_rows
     while start < X.shape[0]:
-        rows = slice(start, start + (part or LEAST_ROWS))
+        rows = slice(start, start + (part or least))
         blocks = sgpr.covariance.blocks(sgpr.inducing, X[rows])
         if part is None:
-            part = max(LEAST_ROWS, kernels.chunk_numbers(s.y) // len(blocks.Kuu))
+            part = max(least, kernels.chunk_numbers(s.y) // len(blocks.Kuu))
             with naming_repeated(sgpr.inducing):
                 s.L = prior_factor(blocks.Kuu, jitter)
         Lam = kernels.solve_triangular(s.L, blocks.Kuf, overwrite_b=True)

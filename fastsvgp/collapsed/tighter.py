@@ -47,12 +47,10 @@ from .. import check, kernels
 from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
 from ..records.typed import AnyRecord, ArrayLike, Names, Record, RecordT
+from ..runtime import tuning
 from ..runtime.edge import public_call
 from .forward_pass import forward
 from .sgpr import SGPR, InPlace, checked, checked_with, gradient
-
-# rows of K_ff per block: with more rows, more of the diagonal blocks is computed twice
-RUN = 256
 
 
 @public_call(SGPR)
@@ -193,20 +191,21 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
     V is None if ``need`` is None.
     """
     x, V, covariance_bar = 0.0, None if need is None else np.zeros_like(U), None
-    for start in range(0, len(X), RUN):
+    size = tuning.current.tighter_block_rows
+    for start in range(0, len(X), size):
         I, J, beyond = (  # noqa: E741
-            slice(start, start + RUN),
+            slice(start, start + size),
             slice(start, None),
-            slice(start + RUN, None),
+            slice(start + size, None),
         )
         K, Q = covariance.Kff(X[I], X[J]), kernels.matmul(Lam[:, I], Lam[:, J], transpose_a=True)
         Delta = np.subtract(K, Q, out=Q)
         K_bar = kernels.matmul(scale * U[:, I], U[:, J], transpose_a=True)
-        K_bar[:, RUN:] *= 2
+        K_bar[:, size:] *= 2
         if need is not None:
             V[:, I] += kernels.matmul(U[:, J], Delta, transpose_b=True)
             V[:, beyond] += kernels.matmul(
-                U[:, I], np.ascontiguousarray(Delta[:, RUN:], like=Delta)
+                U[:, I], np.ascontiguousarray(Delta[:, size:], like=Delta)
             )
         if need:
             covariance_bar = plus(covariance.Kff_vjp(K_bar, K, X[I], X[J], need)[0], covariance_bar)

@@ -7,12 +7,9 @@ import numpy as np
 
 from .. import kernels
 from ..records import plus
+from ..runtime import tuning
 from .base import wanted
 from .stationary import Stationary
-
-CHUNK = 2**17  # entries of a matrix at a time: 1 MiB in float64
-DEVICE_CHUNK = 2**24
-SIDE = 384  # windows per range when the weights of their pairs are formed as an array
 
 
 def num_windows(geometry):
@@ -26,14 +23,17 @@ def ranges(total, size):
     return [(start, min(start + size, total)) for start in range(0, total, size)]
 
 
-def range_pairs(total, size=SIDE):
+def range_pairs(total, size=None):
     """Pairs of ranges that cover one triangle of all pairs; the second is None if equal."""
-    runs = ranges(total, size)
+    runs = ranges(total, tuning.current.window_range if size is None else size)
     return [(a, b if a != b else None) for i, b in enumerate(runs) for a in runs[: i + 1]]
 
 
 def chunk_size(like):
-    return CHUNK if type(like) is np.ndarray else DEVICE_CHUNK
+    now = tuning.current
+    return (
+        now.window_chunk_numbers if type(like) is np.ndarray else now.window_chunk_numbers_on_device
+    )
 
 
 def windows_per_chunk(like, geometry):

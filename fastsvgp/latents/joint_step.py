@@ -25,11 +25,10 @@ from .. import kernels
 from ..bounds.posterior_passes import layer_pass
 from ..posteriors.whitened_pass import GaussianFactor
 from ..records import Marginals
+from ..runtime import tuning
 from .latent_pass import LatentPass
 from .mixing import Mixing
 from .model import counts_of, layers_of, naming_latent
-
-LARGEST = 4000  # rows of R, 128 MB in float64; above it the layers move one after the other
 
 
 def moves_jointly(model):
@@ -41,7 +40,10 @@ def moves_jointly(model):
         return False
     sizes = (layer.covariance.num_inducing(layer.inducing) for layer in layers)
     counts = counts_of(model)
-    return sum(n * sum(M) for n, M in zip(counts, sizes, strict=True)) <= LARGEST
+    return (
+        sum(n * sum(M) for n, M in zip(counts, sizes, strict=True))
+        <= tuning.current.joint_step_rows
+    )
 
 
 class JointPass(LatentPass):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, models
-from ..bounds.data_term import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, less_kl
+from ..bounds.data_term import Part, chunk_numbers, less_kl
 from ..bounds.gradient_sums import scaled
 from ..check import weights as weighing
 from ..distributed import reduce
@@ -232,10 +232,8 @@ def runs(B, S, chain, home):
 
     The last chunk can be shorter.
     """
-    numbers = PART_NUMBERS if type(home) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(
-        1, *(round(S * B * each / max(PART_COLUMNS, numbers // M)) for M, each in chain.sizes)
-    )
+    numbers, columns = chunk_numbers(home)
+    count = max(1, *(round(S * B * each / max(columns, numbers // M)) for M, each in chain.sizes))
     size = -(-B // count)
     return (slice(start, start + size) for start in range(0, B, size))
 

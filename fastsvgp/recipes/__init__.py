@@ -8,7 +8,8 @@ estimators of ``fastsvgp.sklearn`` use the same recipe: ``begin`` here, ``traini
 of ``routine``.
 
 A repeated row and a row of weight 2 give the same start, up to rounding. With more than
-``relevance.ROWS`` rows they do not, because a sample of rows is drawn regardless of weights.
+``relevance_rows`` rows (``runtime.tuning``) they do not, because a sample of rows is drawn
+regardless of weights.
 """
 
 from .model_search.search_models import Found as Found, search as search
@@ -38,4 +39,5 @@ from .searching import (
     regression as regression,
     sizes_for as sizes_for,
 )
+from .settings import Course as Course, Method as Method, Parts as Parts
 from .solvers import COLLAPSED as COLLAPSED, SOLVERS as SOLVERS, solver_for as solver_for

@@ -10,12 +10,9 @@ process.
 import numpy as np
 
 from ..collapsed.sgpr import SGPR
+from ..runtime import tuning
 from ..train import fit
 
-# rows of the exact process; up to this number all rows can be inducing inputs, and relevances would
-# gain nothing
-ROWS = 1000
-ITERATIONS = 25
 NOISE = 0.1
 FEW = 0.5  # part of the inputs; if more of them matter, equal lengthscales are the better start
 
@@ -52,9 +49,10 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
 
     Notes
     -----
-    ``ITERATIONS`` iterations of L-BFGS on ``ROWS`` rows, about five seconds on one core.
+    ``relevance_iterations`` of L-BFGS on ``relevance_rows`` rows (``runtime.tuning``), about five
+    seconds on one core.
     """
-    some = np.sort(rng.choice(len(X), min(ROWS, len(X)), replace=False))
+    some = np.sort(rng.choice(len(X), min(tuning.current.relevance_rows, len(X)), replace=False))
     X, Y = X[some].astype(np.float64), Y[some]
     varies = np.ptp(X, axis=0) > 0
     spread = Y.std()
@@ -66,9 +64,8 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
         noise_variance=NOISE,
     )
     counted = {} if weights is None else {"weights": weights[some]}
-    found, info = fit(
-        exact, X, (Y - Y.mean(axis=0)) / spread, steps=ITERATIONS, fixed="inducing", **counted
-    )
+    steps, Y = tuning.current.relevance_iterations, (Y - Y.mean(axis=0)) / spread
+    found, info = fit(exact, X, Y, steps=steps, fixed="inducing", **counted)
     if info.interrupted:
         raise KeyboardInterrupt
     typical = exact.covariance.lengthscales / np.sqrt(X.shape[1])

@@ -33,13 +33,9 @@ PATIENCE = 10  # iterations of L-BFGS
 GAIN = 1e-4  # nats per row: smallest gain over PATIENCE iterations that continues
 
 
-def training(
-    solver, likelihood, kind, *, steps, batch_size, learning_rate, natural_step_size, jitter, seed,
-    at_rows=False, optimiser=None, inducing=("inducing",),
-):  # fmt: skip
-    """Return the arguments of ``fs.fit`` for a solver: "lbfgs", "adam" or "natural".
+def training(method, course, *, at_rows=False, optimiser=None, inducing=("inducing",)):
+    """Return the arguments of ``fs.fit`` for a ``Method`` and a ``Course``.
 
-    kind : class of the posterior
     at_rows : bool
         Whether the inducing inputs are all distinct rows. The collapsed bound is then that of an
         exact GP, except for the jitter, and "lbfgs" keeps the inducing inputs fixed.
@@ -48,19 +44,25 @@ def training(
     inducing : sequence of str
         Paths of the inducing inputs in the model.
     """
-    given = {} if jitter is None else {"jitter": jitter}
-    if solver == "lbfgs":
+    steps, seed = course.steps, method.seed
+    given = {} if method.jitter is None else {"jitter": method.jitter}
+    if method.solver == "lbfgs":
         return given | {"steps": steps, "rng": seed} | ({"fixed": ("inducing",)} if at_rows else {})
-    optimiser = adam(learning_rate, transform="log") if optimiser is None else optimiser
-    if kind is Relaxed:
+    optimiser = adam(course.learning_rate, transform="log") if optimiser is None else optimiser
+    if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
         optimiser = gentle_inducing(
-            optimiser, after=rest, step_size=GENTLE * learning_rate, fields=inducing
+            optimiser, after=rest, step_size=GENTLE * course.learning_rate, fields=inducing
         )
-    given |= {"steps": steps, "batch_size": batch_size, "optimiser": optimiser, "rng": seed}
-    if solver == "natural":
+    given |= {
+        "steps": steps,
+        "batch_size": course.batch_size,
+        "optimiser": optimiser,
+        "rng": seed,
+    }
+    if method.solver == "natural":
         given["natural_step_size"] = natural_schedule(
-            likelihood, natural_step_size, min(RAMP, math.ceil(steps / SHARE))
+            method.likelihood, course.natural_step_size, min(RAMP, math.ceil(steps / SHARE))
         )
     return given
 

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from ..initialise import (
 )
 from ..likelihoods import Likelihood
 from ..means import ConstantMean, LinearMean, Mean
-from ..optim.schedules import Size
-from ..posteriors import Whitened
 from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
+from ..runtime import tuning
 from .names import (
     BINARY,
     CHOICES,
@@ -37,9 +36,10 @@ from .names import (
     named,
     posterior_of,
 )
-from .relevance import ROWS, as_numbers, relevant_lengthscales
+from .relevance import as_numbers, relevant_lengthscales
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, Scale, constant, usable_rows
+from .settings import Choices, Course, Inducing, Method, Parts, Settings
 from .solvers import COLLAPSED, solver_for
 
 log = logging.getLogger("fastsvgp")
@@ -49,12 +49,6 @@ FEW = 300  # distinct rows up to which lengthscales are medians over all pairs o
 JITTER = 1e-7
 
 POSITIONAL = "inducing", "covariance"  # options that can be passed by position
-Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
-Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
-    "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
-    "max_iter": int, "batch_size": int, "learning_rate": float, "natural_step_size": str | Size,
-    "jitter": float | None,
-}, total=False)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,15 +136,14 @@ def regression(
         choices,
         (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
     )
-    X, y, w = usable_rows(X, y, weights)
+    rows = X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    return keeping_noise(
-        _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices), y
-    )
+    settings = Settings(inducing, covariance, **choices)
+    return keeping_noise(_start(rows, weights, scale, likelihood, settings, rng), y)
 
 
 def classification(
@@ -195,7 +188,7 @@ def classification(
         (*POSITIONAL, *(classification.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     check.unmasked("y", y)
-    X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
+    rows = X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)
     C = len(scale.classes)
@@ -216,37 +209,41 @@ def classification(
             f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"
             " 'auto' chooses by `y`"
         )
-    return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
+    settings = Settings(inducing, covariance, **choices)
+    return _start(rows, weights, scale, likelihood, settings, rng)
 
 
-def _start(
-    X, y, w, weights, scale, likelihood, inducing, covariance, rng, *, posterior="whitened",
-    solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
-    jitter=None, **choices,
-):  # fmt: skip
-    seed, kind = seed_of(rng), named("posterior", posterior, POSTERIORS)
+def _start(rows, weights, scale, likelihood, settings, rng):
+    """Make a start from checked data.
+
+    rows : (X, y, weights) from ``usable_rows``; weights : as the caller gave them
+    settings : Settings
+    """
+    X, y, w = rows
+    seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     solver, natural_step_size = (
-        solver_for(solver, likelihood, kind, len(X)),
-        checked_natural_step(natural_step_size),
+        solver_for(settings.solver, likelihood, kind, len(X)),
+        checked_natural_step(settings.natural_step_size),
     )
+    inducing = settings.inducing
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
-    model, at_rows, jitter = begin(
-        scale.X(X), scale.y(y), likelihood, inducing, covariance, kind=kind, solver=solver,
-        jitter=jitter, weights=w, seed=seed, **choices,
-    )  # fmt: skip
-    fit = training(
-        solver, likelihood, kind, steps=steps_of(solver, max_iter, len(X), batch_size),
-        batch_size=batch_size, learning_rate=learning_rate, natural_step_size=natural_step_size,
-        jitter=jitter, seed=seed, at_rows=at_rows,
-    )  # fmt: skip
+    parts = Parts(inducing, settings.covariance, settings.mean, settings.ard, settings.chosen)
+    method = Method(
+        solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
+    )
+    model, at_rows, jitter = begin(scale.X(X), scale.y(y), parts, method, weights=w)
+    course = Course(
+        steps=steps_of(solver, settings.max_iter, len(X), settings.batch_size),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        natural_step_size=natural_step_size,
+    )
+    fit = training(replace(method, jitter=jitter), course, at_rows=at_rows)
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 
-def begin(
-    X, Y, likelihood, inducing, covariance, *, kind=Whitened, solver, mean=None, ard=True,
-    chosen="kmeans", jitter=None, weights=None, seed, group=None, informed=True,
-):  # fmt: skip
+def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     """Make the initial model for standardised data.
 
     Parameters
@@ -254,17 +251,10 @@ def begin(
     X : (N, D) array
     Y : (N,) or (N, P) array
         Standardised targets, counts, or codes of classes.
-    likelihood : Likelihood
-    inducing : int, pair of int, (M, D) array or InducingPair
-    covariance : str or Covariance
-    kind : class of the posterior
-    solver : str
-        "lbfgs", "adam" or "natural".
-    mean, ard, chosen, jitter
-        As in ``regression``.
+    parts : Parts
+    method : Method
     weights : (N,) array, optional
         Positive.
-    seed : int
     group : group of ``fs.distributed``, optional
         Its ranks have the same data; rank 0 computes relevances and broadcasts them.
     informed : bool
@@ -277,40 +267,41 @@ def begin(
     at_rows : bool
         Whether the inducing inputs are all distinct rows.
     jitter : float or None
-        As passed, or a smaller default if the bound is that of an exact Gaussian process.
+        As in ``method``, or a smaller default if the bound is that of an exact Gaussian process.
     """
-    rng, rows = np.random.default_rng([seed, 1]), unique_rows.distinct(X, weights)
+    likelihood, kind, jitter = method.likelihood, method.kind, method.jitter
+    inducing = parts.inducing
+    rng, rows = np.random.default_rng([method.seed, 1]), unique_rows.distinct(X, weights)
     outputs = Y.shape[1:] if likelihood.num_latent is None else (likelihood.num_latent,)
-    by_name = isinstance(covariance, str)
-    covariance = _covariance(covariance, rows, ard, rng)
-    named("chosen", chosen, CHOICES)
+    covariance = _covariance(parts.covariance, rows, parts.ard, rng)
+    named("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
     at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
-    units = 1.0
-    if informed and by_name and ard and not at_rows and len(X) > ROWS and X.shape[1] > 1:
-        targets, start = as_numbers(likelihood, Y), covariance.lengthscales
+    informed = informed and isinstance(parts.covariance, str) and parts.ard and not at_rows
+    units, most = 1.0, tuning.current.relevance_rows
+    if informed and len(X) > most and X.shape[1] > 1:
+        targets, equal = as_numbers(likelihood, Y), covariance
 
         def relevant(X, seed):
-            return relevant_lengthscales(
-                type(covariance), start, X, targets, weights, np.random.default_rng(seed)
-            )
+            draw, start = np.random.default_rng(seed), equal.lengthscales
+            return relevant_lengthscales(type(equal), start, X, targets, weights, draw)
 
         draw = int(rng.integers(2**32))
         units = (
             relevant(X, draw)
             if group is None
-            else broadcast.from_root(group, relevant, X, draw, ROWS)
+            else broadcast.from_root(group, relevant, X, draw, most)
         )
         covariance = replace(covariance, lengthscales=units)
     Z = (
-        _inducing(sizes, rows[0], at_rows, covariance, chosen, units, rng)
+        _inducing(sizes, rows[0], at_rows, covariance, parts.chosen, units, rng)
         if by_number
         else inducing
     )
-    if jitter is None and at_rows and solver == "lbfgs" and X.dtype == np.float64:
+    if jitter is None and at_rows and method.solver == "lbfgs" and X.dtype == np.float64:
         jitter = JITTER
-    mean, likelihood = _mean(mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
-    if solver == "lbfgs":
+    mean, likelihood = _mean(parts.mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
+    if method.solver == "lbfgs":
         return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
     q = posterior_of(
         kind,

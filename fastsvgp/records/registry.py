@@ -59,7 +59,7 @@ OURS = {
     "Relaxed": "posteriors.relaxed",
     "RelevanceBasis": "weight_space.bases.relevance",
     "RobustMax": "likelihoods.multiclass",
-    "Rounds": "train.em",
+    "Rounds": "train.steps.em",
     "SGPR": "collapsed.sgpr",
     "SVGP": "bounds.elbo",
     "SiteSVGP": "sites.site_svgp",

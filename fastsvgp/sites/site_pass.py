@@ -9,13 +9,14 @@ import numpy as np
 
 from .. import check, kernels
 from ..bounds.layer_pass import LayerParts, LayerPass
-from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
+from ..bounds.shared_pass import FixedPriorPass
 from ..errors import InvalidSites
 from ..likelihoods.base import total
 from ..posteriors.base import PriorFactor, prior_factor
 from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, replace
 from ..records.inducing_sets import naming_repeated
+from ..runtime import tuning
 from .dual_parameters import Sites
 
 INVALID = (
@@ -23,7 +24,6 @@ INVALID = (
     " natural_step keeps valid sites valid; after a change of the covariance function, take smaller"
     " steps"
 )
-RUN_NUMBERS = 2**22  # numbers in an (M, chunk) array: 32 MiB in float64
 
 
 def layer_of_sites(model, X, jitter):
@@ -67,7 +67,7 @@ def factor(model, jitter):
 
 
 def _runs(N, M):
-    size = max(1, RUN_NUMBERS // M)
+    size = max(1, tuning.current.site_run_numbers // M)
     return [slice(start, min(start + size, N)) for start in range(0, N, size)] or [slice(0, 0)]
 
 
@@ -140,7 +140,8 @@ class InducingSites:
     def layer(self, rows):
         """Return a pass for ``sweep`` at some rows or ``slice(None)``; its ``work`` has ``kl``."""
         whole = isinstance(rows, slice)
-        if whole and self.X.shape[0] * len(self._prior.Kuu) > KEEP_NUMBERS:
+        numbers = self.X.shape[0] * len(self._prior.Kuu)
+        if whole and numbers > tuning.current.cached_projection_numbers:
             self._of_rows = None
         else:
             self._of_rows = self._of_all if whole else []

@@ -258,17 +258,20 @@ class SVGPEstimator(BaseEstimator):
             model = recipes.COLLAPSED[kind](
                 model.covariance, model.inducing, model.likelihood.variance, mean=model.mean
             )
-        settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}
-        fit = recipes.training(
-            solver,
-            self.model_.likelihood,
-            kind,
-            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
-            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
+        method = recipes.Method(
+            solver=solver,
+            likelihood=self.model_.likelihood,
+            kind=kind,
+            jitter=training["jitter"],
             seed=seed,
-            at_rows=at_rows,
-            **settings,
         )
+        course = recipes.Course(
+            steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
+            batch_size=training["batch_size"],
+            learning_rate=training["learning_rate"],
+            natural_step_size=recipes.checked_natural_step(self.natural_step_size),
+        )
+        fit = recipes.training(method, course, at_rows=at_rows)
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_

@@ -6,30 +6,23 @@ takes dozens otherwise (Adam et al. 2021, section 3.1).
 """
 
 import dataclasses
-import logging
-import math
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
 from .. import check, files, models
-from ..bounds.elbo import SVGP, elbo_and_grad
-from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
+from ..bounds.elbo import SVGP
 from ..files import Path
 from ..latents.model import MultiGP
 from ..optim.base import check_offered
-from ..optim.flat import as_names, free_paths, ravel
-from ..optim.natural.backtracking import non_decreasing
+from ..optim.flat import as_names, free_paths
 from ..posteriors.placed import paths_of_q
-from ..records import leaf, matches, record, replace
+from ..records import matches, replace
 from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
-from ..runtime import devices
-from ..runtime.blas_scope import blas_threads_for
-from ..runtime.deferred_checks import on_device
 from ..runtime.edge import public_call
 from ..sites.models import SITES_OF
-from ..sites.site_svgp import SiteSVGP, checked, site_bound_and_grad
+from ..sites.site_svgp import SiteSVGP, checked
 from ..sites.vgp import VGP
 from . import comparison, data_digests
 from .arguments import Callback, rows as data_rows
@@ -38,20 +31,8 @@ from .checkpoints import Checkpoints
 from .info import FitInfo
 from .kinds.latents import checked_for_em
 from .loop import LoopOptions, Recorder
-from .natural_steps import natural_steps
 from .state import TrainingState, cast_model, started
-from .steps import Snapshot, Steps
-
-log = logging.getLogger("fastsvgp")
-
-
-@record
-class Rounds:
-    """Per round: the bound after the E-step, its natural steps, evaluations of the M-step."""
-
-    e_values: Any = leaf()
-    e_steps: Any = leaf()
-    m_evaluations: Any = leaf()
+from .steps.em import EMSettings, EMSteps, Rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,8 +190,8 @@ def em(
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     batch_size = EMSiteOptions(**options).batch_size
-    rounds = check.whole("rounds", rounds, 0)
-    settings = _Settings(
+    settings = EMSettings(
+        check.whole("rounds", rounds, 0),
         check.whole("e_limit", e_limit),
         _tolerance("e_tolerance", e_tolerance),
         check.whole("m_iterations", m_iterations, 0),
@@ -218,57 +199,39 @@ def em(
         optimiser,
         as_names(fixed),
         _tolerance("tolerance", tolerance),
+        jitter,
         rng,
         None if batch_size is None else check.whole("batch_size", batch_size),
     )
-    if optimiser is not None:
-        check_offered("em: `optimiser`", optimiser)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"em: `callback` must be a function, got {callback!r}")
-    if not 0 < settings.step_size <= 1:
-        raise ValueError(
-            f"em: `step_size` must be above 0 and at most 1, got {settings.step_size:g}"
-        )
+    _check(settings, callback)
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
-    about = (
-        {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
-    )
-    course = {
-        name: getattr(settings, name)
-        for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
-    }
-    moved = [
-        path for path in free_paths(model, settings.fixed) if not matches(path, paths_of_q(model))
-    ]
-    about["settings"] = comparison.settings(
-        total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng)
-    )
-    none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
-    sizes: dict[str, Any] = {"num_data": len(X), "batch_size": batch_size or len(X)}
-    state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
+    state = _started(model, X, Y, settings, checkpoint, resume)
     state = replace(state, model=cast_model(state.model, dtype))
-    plan = LoopOptions(
-        rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume)
-    )
-    steps = _Rounds(state, X, Y, settings, check.jitter_amount(jitter, dtype))
+    checkpoints = Checkpoints(checkpoint, None, resume)
+    plan = LoopOptions(settings.rounds, callback, None, 0.0, 0.0, None, None, checkpoints)
+    steps = EMSteps(state, X, Y, settings, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
-    told = {
-        name: getattr(steps.rounds, name)[: info.steps]
-        for name in ("e_values", "e_steps", "m_evaluations")
-    }
-    told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
-    return found, EMInfo(
-        **{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told
-    )
+    return found, _info(info, steps.rounds)
 
 
 for kind in SITES_OF:
     unwrapped = em.__wrapped__  # type: ignore[attr-defined]
     serves = models.with_options(EMSiteOptions)(partial(unwrapped))
     models.register(kind, em=serves)
+
+
+def _check(settings, callback):
+    if settings.optimiser is not None:
+        check_offered("em: `optimiser`", settings.optimiser)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"em: `callback` must be a function, got {callback!r}")
+    if not 0 < settings.step_size <= 1:
+        raise ValueError(
+            f"em: `step_size` must be above 0 and at most 1, got {settings.step_size:g}"
+        )
 
 
 def _dtype(model, X, Y):
@@ -288,161 +251,32 @@ def _tolerance(name, value):
     return value
 
 
-@dataclasses.dataclass(frozen=True)
-class _Settings:
-    e_limit: int
-    e_tolerance: float
-    m_iterations: int
-    step_size: float
-    optimiser: Any
-    fixed: tuple
-    tolerance: float
-    rng: Any  # a seed
-    batch_size: int | None
+def _started(model, X, Y, settings, checkpoint, resume):
+    """Return the ``TrainingState`` at the start, or that of the checkpoint to resume."""
+    about = (
+        {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
+    )
+    course = {
+        name: getattr(settings, name)
+        for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")
+    }
+    moved = [
+        path for path in free_paths(model, settings.fixed) if not matches(path, paths_of_q(model))
+    ]
+    seed, size = int(settings.rng), settings.batch_size or len(X)
+    about["settings"] = comparison.settings(
+        total=settings.rounds, **course, moved=moved, jitter=settings.jitter, rng=seed
+    )
+    none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
+    fresh = TrainingState(model, natural=none, seed=seed, num_data=len(X), batch_size=size, **about)
+    return started(fresh, resume)
 
 
-class _Rounds(Steps):
-    """Rounds from ``state``, a ``TrainingState``, without updates in place."""
-
-    unit = "round"
-
-    def __init__(self, state, X, Y, options, jitter):
-        self._X, self._Y, self._options = X, Y, options
-        self._jitter, self._seed = jitter, state.seed
-        self._last = (
-            None if state.values is None or not len(state.values) else float(state.values[-1])
-        )
-        self._of_sites = type(state.model) in SITES_OF
-        self._held = (*options.fixed, *paths_of_q(state.model))
-        self._move_to(state.model, state.natural)
-
-    def _move_to(self, model, rounds):
-        self._model, self.rounds = model, rounds
-        self.snapshot = Snapshot(lambda: model, lambda: {"natural": rounds})
-
-    def run(self, count, record):
-        for _ in range(count):
-            value, size = self._round()
-            rise, self._last = math.inf if self._last is None else value - self._last, value
-            done = float(len(self.rounds.e_values))
-            step_info = {"step_size": None, "natural_step_size": size, "jitter": self._jitter}
-            record(value, False, epoch=done, **step_info)
-            if rise < self._options.tolerance:
-                return
-
-    def _round(self):
-        o = self._options
-        model, infos = (self._e_step if o.batch_size is None else self._e_step_by_batches)()
-        after_e, _ = self._bound(model, ())
-        model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(
-            model, after_e
-        )
-        told = zip(
-            ("e_values", "e_steps", "m_evaluations"),
-            (after_e, len(infos), evaluations),
-            strict=True,
-        )
-        self._move_to(
-            model,
-            Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}),
-        )
-        return value, infos[-1].step_size if infos else 0.0
-
-    def _e_step(self):
-        o = self._options
-        return natural_steps(
-            self._model,
-            self._X,
-            self._Y,
-            steps=o.e_limit,
-            step_size=o.step_size,
-            jitter=self._jitter,
-            rng=o.rng,
-            monotone=True,
-            tolerance=o.e_tolerance,
-        )
-
-    def _e_step_by_batches(self):
-        o, model, size, infos = self._options, self._model, self._options.step_size, []
-        value, N = self._bound(model, ())[0], len(self._X)
-        for epoch in range(o.e_limit):
-            order = np.random.default_rng(
-                (self._seed, len(self.rounds.e_values), epoch)
-            ).permutation(N)
-            batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
-            try:
-                moved, told = natural_steps(
-                    model,
-                    self._X,
-                    self._Y,
-                    rows=batches,
-                    step_size=size,
-                    jitter=self._jitter,
-                    rng=o.rng,
-                )
-                after = self._bound(moved, ())[0]
-            except (Diverged, InvalidSites) as error:
-                log.debug(
-                    "em: an epoch of steps of %g went too far and is taken back (%s)",
-                    size,
-                    str(error).split(". ")[0],
-                )
-                size /= 2
-                continue
-            if not non_decreasing(after, value, self._X.dtype):
-                size /= 2
-                continue
-            infos += told
-            rise, value, model = after - value, after, moved
-            if rise < o.e_tolerance:
-                break
-        return model, infos
-
-    def _bound(self, model, wrt):
-        bound = site_bound_and_grad if self._of_sites else elbo_and_grad
-        return bound(model, self._X, self._Y, jitter=self._jitter, rng=self._options.rng, wrt=wrt)
-
-    def _by_lbfgs(self, model, value):
-        from scipy.optimize import minimize
-
-        vector, unravel = ravel(model, fixed=self._held)
-        best = {"value": value, "model": model}
-        if not unravel.paths or not self._options.m_iterations:
-            return model, value, 0
-
-        def loss(vector):
-            """Return minus the bound, or, if it cannot be computed, a value worse than the best.
-
-            The line search then backtracks.
-            """
-            there = unravel(devices.like(vector, unravel.home))
-            try:
-                value, grad = self._bound(there, unravel.paths)
-                flat = unravel.pullback(devices.like(vector, unravel.home), grad)
-                flat = -(flat.get() if on_device(flat) else flat)
-                # the line search would interpolate 1e200 to no step at all
-                worst = best["value"] - 10 * max(1.0, abs(best["value"]))
-                if math.isfinite(value) and value > worst and np.isfinite(flat).all():
-                    if value > best["value"]:
-                        best.update(value=value, model=there)
-                    return -value, flat
-            except (NotPositiveDefinite, InvalidSites, Diverged, BadEntry) as error:
-                log.debug(
-                    "em: the line search went too far and comes back (%s)",
-                    str(error).split(". ")[0],
-                )
-            return -best["value"] + max(1.0, abs(best["value"])), np.zeros_like(vector)
-
-        with blas_threads_for((model, self._X)):
-            start = vector.get() if on_device(vector) else vector
-            options = {"maxiter": self._options.m_iterations, "maxcor": 20}
-            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-        return best["model"], best["value"], found.nfev
-
-    def _by_optimiser(self, model, value):
-        optimiser = self._options.optimiser.fixing(self._held)
-        state, paths = optimiser.init(model), optimiser.paths(model)
-        for _ in range(self._options.m_iterations if paths else 0):
-            value, grad = self._bound(model, paths)
-            model, state = optimiser.step(model, grad, state, value)
-        return model, self._bound(model, ())[0], self._options.m_iterations
+def _info(info, rounds):
+    """Return the ``EMInfo`` of a training, with the entries of its complete rounds."""
+    told = {
+        name: getattr(rounds, name)[: info.steps]
+        for name in ("e_values", "e_steps", "m_evaluations")
+    }
+    told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
+    return EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)

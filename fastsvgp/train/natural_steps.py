@@ -22,7 +22,7 @@ from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.data_term import sweep
 from ..bounds.elbo import SVGP
-from ..bounds.shared_pass import KEEP_NUMBERS, FixedPriorPass
+from ..bounds.shared_pass import FixedPriorPass
 from ..check import weights as weighing
 from ..distributed.data_scale import DataScale
 from ..errors import BadEntry, Diverged
@@ -37,6 +37,7 @@ from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
 from ..records.inducing_sets import naming_repeated
 from ..records.typed import ArrayLike, RecordT, Rows, Seed
+from ..runtime import tuning
 from ..runtime.edge import public_call, run
 from ..sites.models import SITES_OF
 from ..sites.site_pass import finite_sums
@@ -264,7 +265,8 @@ class Walk:
     def take(self, X, Y, weights=None, *, size, monotone=False, cached=None):
         """Take a step on a batch; the list ``cached`` holds Lam for the next step on it."""
         model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
-        cached = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else cached
+        if len(X) * len(self._prior.Kuu) > tuning.current.cached_projection_numbers:
+            cached = None
         layer = FixedPriorPass(model, self._prior, self._state, cached)
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._scale, self._rng, weights=weights):

@@ -19,12 +19,10 @@ from .. import check
 from ..likelihoods import Gaussian
 from ..records import replace
 from ..records.typed import ArrayLike, RecordT
-from ..runtime import deferred_checks
+from ..runtime import deferred_checks, tuning
 from ..runtime.edge import public_call
 from .bases.base import Weights
 from .qsgp import QSGP, checked_data, checked_inputs
-
-ROWS = 4096  # rows of data per chunk
 
 
 class WeightsInfo(NamedTuple):
@@ -184,8 +182,7 @@ def optimal_diagonal(
     k, m = q.columns.shape[1], len(q.mean)
     squares = np.zeros(m, like=X)
     nothing = np.zeros((1, m), dtype, like=X)
-    for at in range(0, len(X), ROWS):
-        rows = X[at : at + ROWS]
+    for rows in (X[run] for run in _runs(X)):
         none = np.zeros((1, len(rows)), dtype, like=X)
         weights = Weights(nothing, nothing[0])
         squares += given.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
@@ -205,18 +202,21 @@ def _noise(name, model):
     return variance if deferred_checks.on_device(variance) else float(variance)
 
 
+def _runs(X):
+    """Return the chunks of rows, as slices."""
+    size = tuning.current.weight_chunk_rows
+    return [slice(at, at + size) for at in range(0, len(X), size)]
+
+
 def _product(basis, X, w):
     """Return phi w (N,)."""
-    return np.concatenate(
-        [basis.products(X[at : at + ROWS], Weights(w[None]))[0][0] for at in range(0, len(X), ROWS)]
-    )
+    return np.concatenate([basis.products(X[run], Weights(w[None]))[0][0] for run in _runs(X)])
 
 
 def _transposed(basis, X, u):
     """Return phi' u (m,), in float64."""
     total, nothing = 0.0, Weights(np.zeros((1, basis.num_functions()), X.dtype, like=X))
-    for at in range(0, len(X), ROWS):
-        rows = slice(at, at + ROWS)
+    for rows in _runs(X):
         bar = basis.products_vjp(X[rows], nothing, u[None, rows], None, ())[0]
         total = total + bar[0].astype(np.float64)
     return total

@@ -26,11 +26,11 @@ from .. import check, kernels, models
 from ..bounds.predict import NAMES, levels_of, total
 from ..likelihoods import Gaussian
 from ..records import Marginals, replace
+from ..runtime import tuning
 from .bases import InducingBasis, RelevanceBasis
 from .bases.base import Weights
 from .qsgp import QSGP, check_columns, checked_inputs
 
-PANEL_NUMBERS = 2**21  # of one panel of features, inputs by functions: 16 MiB in float64
 NUMBERS_EACH = 512  # numbers of a chunk per test input
 
 
@@ -62,7 +62,7 @@ def predict_f(model, Xs, *, full_cov=False, augmented=False, chunk_size=None):
         else np.zeros((len(X), len(X)), X.dtype, like=X)
     )
     units = np.arange(len(v) // model.basis.width, like=X)
-    size = max(1, PANEL_NUMBERS // (len(X) * model.basis.width))
+    size = max(1, tuning.current.feature_panel_numbers // (len(X) * model.basis.width))
     for at in range(0, len(units), size):
         part = units[at : at + size]
         phi = model.basis.features(X, part)

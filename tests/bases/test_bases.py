@@ -6,7 +6,6 @@ from support.numerics import nine_point
 from support.weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
-from fastsvgp.weight_space import bases
 from fastsvgp.weight_space.bases.base import Weights
 
 JITTER = 1e-2
@@ -107,14 +106,14 @@ def both(basis, out_bar, squares_bar, X, W, v, saved, need):
 
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "fourier"])
-def test_panels_give_the_result_of_one_matrix(rng, name, monkeypatch):
+def test_panels_give_the_result_of_one_matrix(rng, name, tune):
     basis, X, W, v = problem(rng, name)
     bars = rng.standard_normal((3, N)), rng.standard_normal(N)
     whole = (
         basis.products(X, Weights(W, v)),
         basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),
     )
-    monkeypatch.setattr(bases.inducing, "PANEL_NUMBERS", 3 * N)
+    tune(basis_panel_numbers=3 * N)
     parts = (
         basis.products(X, Weights(W, v)),
         basis.products_vjp(X, Weights(W, v), *bars, ("basis",)),

@@ -116,7 +116,7 @@ def test_bad_arguments_are_named(rng):
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["stationary", "sum", "network"])
-def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, outputs):
+def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, outputs, tune):
     """The value and the optimal q hold some rows at a time; the gradient holds all rows."""
     X, Z = rng.standard_normal((150, 2)), rng.standard_normal((7, 2))
     Y = rng.standard_normal((150, *outputs))
@@ -131,7 +131,7 @@ def test_long_data_are_processed_in_chunks(rng, monkeypatch, kind, weighted, out
         fs.collapsed_bound(model, X, Y, **weights),
         fs.optimal_svgp(model, X, Y, **weights),
     )
-    monkeypatch.setattr(forward_pass, "LEAST_ROWS", 16)
+    tune(collapsed_chunk_rows=16)
     monkeypatch.setattr(forward_pass.kernels, "chunk_numbers", lambda like: 7 * 40)
     monkeypatch.setattr(forward_pass, "_whole", lambda *_: pytest.fail("all rows at once"))
     assert fs.collapsed_bound(model, X, Y, **weights) == pytest.approx(value, rel=1e-12)

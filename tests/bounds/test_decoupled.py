@@ -13,7 +13,6 @@ from support.gp_problems import lower_factor
 from support.posterior_problems import JITTER
 
 import fastsvgp as fs
-from fastsvgp.bounds import decoupled_pass
 
 M, M2, N, D = 5, 4, 13, 2
 
@@ -81,14 +80,13 @@ def test_gradients_are_those_of_the_estimate(rng, sampled):
 
 
 @pytest.mark.parametrize("P", [None, 2])
-def test_runs_of_rows_add_up(rng, monkeypatch, P):
+def test_runs_of_rows_add_up(rng, tune, P):
     model, X, Y = problem(rng, P, M2=11)
     whole = [
         fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled)
         for sampled in (None, np.arange(7))
     ]
-    monkeypatch.setattr(decoupled_pass, "RUN_NUMBERS", 3 * N)
-    monkeypatch.setattr(decoupled_pass, "FORM_ROWS", 4)
+    tune(decoupled_run_numbers=3 * N, decoupled_form_rows=4)
     for (value, grad), sampled in zip(whole, (None, np.arange(7)), strict=True):
         again, again_grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled)
         assert again == pytest.approx(value, rel=1e-12)
@@ -132,7 +130,7 @@ def test_data_terms_of_shards_and_the_kl_term_make_the_bound(rng):
     np.testing.assert_allclose(total, flat(model, grad), rtol=1e-10, atol=1e-11)
 
 
-def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, monkeypatch):
+def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, tune):
     largest = []
 
     class Watched(fs.RBF):
@@ -143,7 +141,7 @@ def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, monkeypatch):
 
     size = 300
     model, X, Y = problem(rng, M2=size, covariance=fs.record(Watched)(1.0, 0.8))
-    monkeypatch.setattr(decoupled_pass, "FORM_ROWS", 16)
+    tune(decoupled_form_rows=16)
     fs.elbo_and_grad(model, X, Y)
     fs.natural_step(model, X, Y, sampled=4, rng=0)
     fs.predict_f(model, X)

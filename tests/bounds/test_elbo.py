@@ -209,7 +209,7 @@ def test_block_level_form_is_the_same_bound(rng, posterior):
 
 @each_posterior
 @pytest.mark.parametrize("likelihood, P", [("student", 2), ("softmax", None), ("gaussian", None)])
-def test_a_long_batch_in_chunks_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):
+def test_a_long_batch_in_chunks_is_the_same_bound(rng, tune, posterior, likelihood, P):
     model, X, Y, random = full_problem(
         rng, posterior, covariance="tree", likelihood=likelihood, mean="constant", B=23, P=P
     )
@@ -218,8 +218,7 @@ def test_a_long_batch_in_chunks_is_the_same_bound(rng, monkeypatch, posterior, l
     natural = bool(model.posterior.natural_fields)
     if natural:
         stepped, info = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
-    monkeypatch.setattr(bound, "PART_COLUMNS", 5)
-    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    tune(bound_chunk_columns=5, bound_chunk_numbers=1)
     parts = list(
         bound.sweep(
             model,
@@ -282,9 +281,8 @@ def test_integers_become_float64_and_python_numbers_are_weak(rng):
     assert grad.inducing.dtype == np.float64 and np.isfinite(value)
 
 
-def test_clamped_variances_warn_once(rng, monkeypatch):
-    monkeypatch.setattr(bound, "PART_COLUMNS", 1)
-    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+def test_clamped_variances_warn_once(rng, tune):
+    tune(bound_chunk_columns=1, bound_chunk_numbers=1)
     Z = np.array([[0.0], [1.0], [2.0]])
     model = fs.SVGP(
         fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1)

@@ -9,7 +9,6 @@ from support.posterior_problems import of_means
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import data_term as bound
 from tests.bounds.test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
 
 SCALE, JITTER = 3.5, 1e-2
@@ -63,9 +62,8 @@ def test_odd_shapes(rng, posterior, M, B, D, P):
 
 
 @each_posterior
-def test_several_runs_of_rows_with_outputs(rng, monkeypatch, posterior):
-    monkeypatch.setattr(bound, "PART_COLUMNS", 5)
-    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+def test_several_runs_of_rows_with_outputs(rng, tune, posterior):
+    tune(bound_chunk_columns=5, bound_chunk_numbers=1)
     check(
         rng, posterior=posterior, covariance="tree", likelihood="poisson", mean="linear", B=23, P=2
     )

@@ -9,7 +9,6 @@ from support.posterior_problems import EVERY
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import predict_vjp
 from fastsvgp.bounds.layer_pass import LayerPass
 from tests.bounds.test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
 
@@ -135,13 +134,13 @@ def test_any_number_of_calls(rng, posterior, P):
 @each
 @pytest.mark.parametrize("keep", [0, 2**24])
 @pytest.mark.parametrize("P", [None, 2])
-def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P):
+def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P, tune):
     model, Xs = problem(rng, posterior, P=P, N=23, mean="linear")
     whole = fs.predict_f_and_vjp(model, Xs)
     bars = rng.standard_normal((2, *whole[0].shape))
     expected = whole[2](*bars)
     monkeypatch.setattr(kernels, "chunk_numbers", lambda array: 5 * 6)
-    monkeypatch.setattr(predict_vjp, "KEEP_NUMBERS", keep)
+    tune(prediction_cache_numbers=keep)
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     np.testing.assert_allclose((mean, var), whole[:2], rtol=1e-10, atol=1e-10)
     for _ in range(2):
@@ -149,12 +148,12 @@ def test_chunks_of_rows_cached_or_not(rng, monkeypatch, posterior, keep, P):
 
 
 @pytest.mark.parametrize("P", [None, 1, 3])
-def test_cached_residuals_are_bounded_for_any_number_of_outputs(rng, monkeypatch, P):
+def test_cached_residuals_are_bounded_for_any_number_of_outputs(rng, monkeypatch, P, tune):
     model, Xs = problem(rng, P=P)
     numbers, runs, plain = 6 * 7 * (P or 1), [], LayerPass.forward
     monkeypatch.setattr(LayerPass, "forward", lambda *a: runs.append(1) or plain(*a))
     for keep, due in ((numbers, 1), (numbers - 1, 2)):
-        monkeypatch.setattr(predict_vjp, "KEEP_NUMBERS", keep)
+        tune(prediction_cache_numbers=keep)
         mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
         vjp(mean, var)
         assert len(runs) == due

@@ -44,8 +44,8 @@ def as_tied(model, X):
 
 @pytest.mark.parametrize("run", [7, 2**22])
 @pytest.mark.parametrize("M, N, P", SHAPES)
-def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run):
-    monkeypatch.setattr(site_pass, "RUN_NUMBERS", run * M)
+def test_the_bound_and_its_gradient_by_definition(rng, tune, M, N, P, run):
+    tune(site_run_numbers=run * M)
     model, X, Y = problem(rng, M, N, P, mean=None if P else fs.LinearMean(np.ones(2), 0.3))
     value, grad = fs.site_bound_and_grad(model, X, Y, jitter=JITTER)
     assert fs.site_bound(model, X, Y, jitter=JITTER) == pytest.approx(value, rel=1e-12, abs=1e-12)

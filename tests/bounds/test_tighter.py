@@ -8,7 +8,6 @@ from support.budgets import assert_within_budget, by_name
 from support.derivatives import along, assert_gradient, assert_restricted, extended
 
 import fastsvgp as fs
-from fastsvgp.collapsed import tighter
 
 JITTER = 1e-3
 
@@ -25,8 +24,8 @@ def problem(rng, M, N, P=None, mean=None):
 @pytest.mark.parametrize(
     "M, N, P", [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (66, 100, 2)]
 )
-def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
-    monkeypatch.setattr(tighter, "RUN", run)
+def test_value_and_gradient_by_definition(rng, tune, M, N, P, run):
+    tune(tighter_block_rows=run)
     mean = fs.LinearMean(np.ones(2), 0.3) if P is None else None
     sgpr, X, Y = problem(rng, M, N, P, mean)
     value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
@@ -38,9 +37,9 @@ def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
 
 @pytest.mark.parametrize("run", [7, 1024])
 @pytest.mark.parametrize("P", [None, 2])
-def test_whole_weights_are_repeated_rows(rng, monkeypatch, P, run):
+def test_whole_weights_are_repeated_rows(rng, tune, P, run):
     """Fractional weights of one row add up; a row of weight 0 has no target."""
-    monkeypatch.setattr(tighter, "RUN", run)
+    tune(tighter_block_rows=run)
     sgpr, X, Y = problem(rng, 5, 23, P, fs.LinearMean(np.ones(2), 0.3))
     whole = rng.permutation(np.arange(23) % 4)
     rows = np.repeat(np.arange(23), whole)

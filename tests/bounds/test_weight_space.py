@@ -7,7 +7,6 @@ from support.weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
 from fastsvgp.records import Marginals
-from fastsvgp.weight_space import optimal_weights, predict
 
 JITTER = 1e-2
 
@@ -240,7 +239,7 @@ def test_bad_data(rng):
 
 @pytest.mark.parametrize("k", [0, 3, 8])
 @pytest.mark.parametrize("name", BASES)
-def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
+def test_predictions_are_those_of_dense_matrices(rng, name, k, tune):
     Xs, Ys = rng.standard_normal((9, 2)), rng.standard_normal(9)
     model = model_of(rng, name, 8, k)
     phi, C = model.basis.features(Xs), dense(model.posterior)
@@ -264,7 +263,7 @@ def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
     np.testing.assert_allclose(fs.predict_cdf(model, Xs, low), 0.1, rtol=1e-9)
     np.testing.assert_allclose(fs.predict_quantiles(model, Xs, 0.9), high)
     for panel in (2**21, 5):
-        monkeypatch.setattr(predict, "PANEL_NUMBERS", panel)
+        tune(feature_panel_numbers=panel)
         found = fs.predict_f(model, Xs, full_cov=True)
         np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-13)
         np.testing.assert_allclose(found[1], cov, rtol=1e-9, atol=1e-12)
@@ -325,11 +324,11 @@ def test_bad_predictions(rng):
 
 @pytest.mark.parametrize("k", [0, 3, 8])
 @pytest.mark.parametrize("name", BASES)
-def test_optimal_weights(rng, name, k, monkeypatch):
+def test_optimal_weights(rng, name, k, tune):
     """Exact posterior mean, zero gradient in the diagonal, and a rising bound."""
     X, Y, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 0.2
     model = model_of(rng, name, 8, k)
-    monkeypatch.setattr(optimal_weights, "ROWS", 5)
+    tune(weight_chunk_rows=5)
     bounds = [fs.weight_bound(model, X, Y, jitter=JITTER)]
     found, info = fs.optimal_weights(
         model, X, Y, tolerance=1e-10, jitter=JITTER,

@@ -10,7 +10,6 @@ from support.numerics import nine_point
 from support.posterior_problems import EVERY, JITTER, PAIRS, ROWS
 
 import fastsvgp as fs
-from fastsvgp.bounds import data_term
 from fastsvgp.likelihoods import layout
 
 B, D, M = 23, 2, 6
@@ -259,12 +258,11 @@ def test_every_posterior(rng, name, outputs):
     assert_close((grad, X_bar), (bars, summed(exact, rows)))
 
 
-def test_a_long_batch_is_processed_in_chunks(rng, monkeypatch):
+def test_a_long_batch_is_processed_in_chunks(rng, tune):
     model, X, Y = problem(rng)
     W = rng.gamma(1.0, 1.0, Y.shape)
     whole = fs.elbo_and_grad(model, X, Y, weights=W, inputs=True, jitter=JITTER)
-    monkeypatch.setattr(data_term, "PART_NUMBERS", 1)
-    monkeypatch.setattr(data_term, "PART_COLUMNS", 5)
+    tune(bound_chunk_columns=5, bound_chunk_numbers=1)
     assert_close(fs.elbo_and_grad(model, X, Y, weights=W, inputs=True, jitter=JITTER), whole)
 
 

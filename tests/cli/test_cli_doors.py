@@ -8,7 +8,6 @@ import pytest
 from support.cli_runs import run
 
 import fastsvgp as fs
-from fastsvgp.recipes import relevance, searching
 from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 
 N, HELD = 150, 30
@@ -56,11 +55,10 @@ def problem(rng, target):
     ],
 )  # fmt: skip
 def test_both_doors_train_the_same_model(
-    rng, here, capsys, monkeypatch, target, method, options, settings, drawn
+    rng, here, capsys, tune, target, method, options, settings, drawn
 ):
     """``drawn``: with many rows, some are sampled for the relevance of the inputs."""
-    monkeypatch.setattr(searching, "ROWS", 60 if drawn else N)
-    monkeypatch.setattr(relevance, "ROWS", 60)
+    tune(relevance_rows=60 if drawn else N)
     X, y, held = problem(rng, target)
     np.savez("data.npz", X=X, y=y)
     np.savetxt("mask.csv", held, fmt="%d")

@@ -10,7 +10,6 @@ from support.derivatives import assert_gradient
 from support.numerics import assert_adjoint, exactly
 
 import fastsvgp as fs
-from fastsvgp.covariances import convolutional_sums
 from fastsvgp.kernels.cpu.common import scratch
 from fastsvgp.records import leaves, replace_at, tree_map
 
@@ -84,10 +83,9 @@ def test_blocks(rng, name, dtype):
 
 @everything
 @pytest.mark.parametrize("scalar", [True, False])
-def test_each_block_reversed(rng, name, scalar, monkeypatch):
+def test_each_block_reversed(rng, name, scalar, tune):
     """Check every field and input by differences of the definition, in chunks and singly."""
-    monkeypatch.setattr(convolutional_sums, "CHUNK", 3 * D)
-    monkeypatch.setattr(convolutional_sums, "SIDE", 4)
+    tune(window_chunk_numbers=3 * D, window_range=4)
     covariance, Z, V, X, Y = problem(rng, name, scalar)
     paths = [path for path, _, value in leaves(covariance) if value is not None]
     fields = [value for _, _, value in leaves(covariance) if value is not None]

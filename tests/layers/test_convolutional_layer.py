@@ -45,7 +45,7 @@ def assert_close(a, b, rtol=1e-12):
 
 
 @pytest.mark.parametrize("kind", CHAINS)
-def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch):
+def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch, tune):
     """Patches pass one by one if X has a gradient; else constant patches are merged."""
     model, X, Y, draws = problem(rng, kind)
     value, grad, _ = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
@@ -59,8 +59,7 @@ def test_merged_patches_and_chunks_give_the_same_result(rng, kind, monkeypatch):
     assert sizes[0][0] == B * model.layers[0].rows_each > sizes[0][1] and all(
         n == kept for n, kept in sizes[1:]
     )
-    monkeypatch.setattr(bound, "PART_COLUMNS", 2 * model.layers[0].rows_each)
-    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    tune(bound_chunk_columns=2 * model.layers[0].rows_each, bound_chunk_numbers=1)
     assert len(list(bound.runs(B, 2, Chain(model, JITTER), X))) == B
     for found in (merged, fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)):
         assert found[0] == pytest.approx(value, rel=1e-13)

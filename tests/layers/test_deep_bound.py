@@ -203,7 +203,7 @@ def test_many_draws_give_the_mean_of_single_ones(rng, name):
 
 
 @each_chain
-def test_chunks_and_shards_add_up_to_the_whole(rng, name, monkeypatch):
+def test_chunks_and_shards_add_up_to_the_whole(rng, name, tune):
     model, X, Y = problem(rng, name)
     draws = draws_for(rng, model, 2)
     whole = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
@@ -221,8 +221,7 @@ def test_chunks_and_shards_add_up_to_the_whole(rng, name, monkeypatch):
         for at in shards
     ]
     kl, kl_grad = fs.kl_term_and_grad(model, jitter=FIRM)
-    monkeypatch.setattr(bound, "PART_COLUMNS", 4)
-    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    tune(bound_chunk_columns=4, bound_chunk_numbers=1)
     runs = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, num_data=SCALE * B, jitter=FIRM)
     assert len(list(bound.runs(B, 2, bound.Chain(model, FIRM), X))) > 1
     sharded = sum(part[0] for part in data) - kl

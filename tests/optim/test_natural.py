@@ -5,8 +5,6 @@ import pytest
 from support.gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.bounds import data_term
-from fastsvgp.optim.natural import svgp
 from fastsvgp.posteriors import Pass
 
 POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
@@ -177,7 +175,7 @@ KINDS = pytest.mark.parametrize(
 @KINDS
 @pytest.mark.parametrize("N", [5, 20, 70])  # batch, Gram and long forms
 @pytest.mark.parametrize("outputs", [None, 2])
-def test_step_and_gradient_are_those_of_two_calls(rng, kind, N, outputs, monkeypatch):
+def test_step_and_gradient_are_those_of_two_calls(rng, kind, N, outputs, tune):
     X = rng.standard_normal((N, 2))
     Y = (
         np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N)
@@ -201,12 +199,11 @@ def test_step_and_gradient_are_those_of_two_calls(rng, kind, N, outputs, monkeyp
         and grad.posterior is not None
         and grad.inducing is None
     )
-    monkeypatch.setattr(data_term, "PART_COLUMNS", 8)
-    monkeypatch.setattr(data_term, "PART_NUMBERS", 1)
+    tune(bound_chunk_columns=8, bound_chunk_numbers=1)
     both_ways(start, X, Y, num_data=100, jitter=1e-4)
 
 
-def test_step_and_gradient_share_the_blocks(rng, monkeypatch):
+def test_step_and_gradient_share_the_blocks(rng, monkeypatch, tune):
     X = rng.standard_normal((20, 2))
     m, calls = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0)), []
     for name in ("Kuu", "Kuf"):
@@ -219,7 +216,7 @@ def test_step_and_gradient_share_the_blocks(rng, monkeypatch):
     together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"]
     # too many to be kept: one after the other
-    monkeypatch.setattr(svgp, "SHARE_NUMBERS", 2 * 20 * 6 - 1)
+    tune(shared_block_numbers=2 * 20 * 6 - 1)
     apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"] * 3
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)

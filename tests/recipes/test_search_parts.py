@@ -85,7 +85,7 @@ def test_slopes_of_the_bound_match_differences(problem, monkeypatch):
             assert slopes[i] == pytest.approx(difference, rel=1e-6, abs=1e-9)
 
 
-def test_sums_agree_for_chunks_and_for_repeated_rows(problem, rng, monkeypatch):
+def test_sums_agree_for_chunks_and_for_repeated_rows(problem, rng, tune):
     covariance, Z, rows = problem
     whole, collapsed = at(problem, 1.0, 0.1)
     counts = rng.integers(0, 3, len(rows))
@@ -93,7 +93,7 @@ def test_sums_agree_for_chunks_and_for_repeated_rows(problem, rng, monkeypatch):
     repeated = collapsed_posterior.sums(
         covariance, Z, np.repeat(rows.X, counts, 0), np.repeat(rows.y, counts), None, JITTER
     )
-    monkeypatch.setattr(collapsed_posterior, "CHUNK", 16)
+    tune(search_chunk_rows=16)
     parts, again = at(problem, 1.0, 0.1)
     for one, other in ((whole, parts), (weighted, repeated)):
         for first, second in zip(one, other, strict=True):

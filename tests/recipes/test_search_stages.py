@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes import relevance
-from fastsvgp.recipes.model_search import last_posterior, stages
+from fastsvgp.recipes.model_search import stages
 from fastsvgp.recipes.model_search.candidates import Hyper
 from fastsvgp.recipes.model_search.last_posterior import LastPosterior
 from fastsvgp.recipes.model_search.looks import LARGE, Look, judged
@@ -33,23 +32,21 @@ def look(one, lengthscale, noise, name, score=0.0):
     return Look(name, 1.0, 5, score, 0.5, (1.0, 1.0), hyper, one._scales["raw"])
 
 
-def test_a_start_by_relevance_races_where_it_is_quick(rng, monkeypatch):
-    monkeypatch.setattr(relevance, "ROWS", 60)
-    monkeypatch.setattr(relevance, "ITERATIONS", 2)
-    monkeypatch.setattr(stages, "EXACT", 200)
+def test_a_start_by_relevance_races_where_it_is_quick(rng, tune):
+    tune(relevance_rows=60, relevance_iterations=2, exact_rows=200)
     one = begun(rng)
     one.run()
     assert one.first.candidate == RELEVANT and one.first.steps > 25
     assert not any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
-    monkeypatch.setattr(relevance, "ITERATIONS", 10**6)
+    tune(relevance_iterations=10**6)
     one = begun(rng)
     one.run()
     assert one.first is None
     assert any(line.startswith(f"{RELEVANT}: left out") for line in one.story)
 
 
-def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, monkeypatch):
-    monkeypatch.setattr(stages, "NOTHING", np.inf)
+def test_where_lbfgs_finds_nothing_minibatches_get_a_quarter(rng, tune):
+    tune(useless_density=np.inf)
     one = begun(rng)
     chosen, inputs = one._inputs(4.0)
     assert "L-BFGS found nothing, so minibatches get a quarter of the time" in one.story
@@ -129,8 +126,8 @@ def test_of_two_exact_processes_the_clearly_better_one_is_first(rng):
     assert "standard errors on 200 held-out rows" in one.story[-1]
 
 
-def test_unusual_factors_are_reported(rng, monkeypatch):
-    monkeypatch.setattr(last_posterior, "UNUSUAL", 1.0)
+def test_unusual_factors_are_reported(rng, tune):
+    tune(unusual_factor=1.0)
     one = begun(rng)
     one.looks = [look(one, 0.8, 0.02, "winner")]
     LastPosterior(one, one.rows, Plan(4.0)).answer(False)

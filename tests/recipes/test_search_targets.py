@@ -20,9 +20,9 @@ WORK = {"by_work": True, "rng": 1}
 
 
 @pytest.fixture(autouse=True)
-def brief(monkeypatch):
+def brief(tune):
     """Searches of two seconds have a race."""
-    monkeypatch.setattr(stages, "SHORT", 1.5)
+    tune(race_seconds=1.5)
 
 
 def classes(rng, N, C):
@@ -176,8 +176,8 @@ def test_bad_targets_of_a_search_are_named(likelihood, y, message):
         fs.recipes.search(X, y, 1.0, likelihood=likelihood)
 
 
-def test_brief_search_trains_on_all_rows(rng, monkeypatch):
-    monkeypatch.setattr(stages, "SHORT", 4.0)
+def test_brief_search_trains_on_all_rows(rng, monkeypatch, tune):
+    tune(race_seconds=4.0)
     X, y = classes(rng, 240, 2)
     seen = []
     monkeypatch.setattr(

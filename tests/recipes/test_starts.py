@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.recipes import relevance, searching
+from fastsvgp.recipes import relevance
 
 
 def data(rng, N=50, D=3):
@@ -220,9 +220,8 @@ def test_data_on_a_device_are_refused(rng):
 
 
 @pytest.fixture
-def few_rows_are_drawn(monkeypatch):
-    for module in (searching, relevance):
-        monkeypatch.setattr(module, "ROWS", 100)
+def few_rows_are_drawn(tune):
+    tune(relevance_rows=100)
 
 
 def twelve(rng, N=160):
@@ -319,13 +318,12 @@ def test_ctrl_c_while_relevance_is_computed_is_raised(rng, few_rows_are_drawn, m
 
 def test_ranks_start_at_the_model_of_one_process(rng, few_rows_are_drawn):
     X, y = twelve(rng)
-    settings = {"solver": "natural", "seed": 4}
+    parts = fs.recipes.Parts(20, "rbf")
+    method = fs.recipes.Method(solver="natural", likelihood=fs.Gaussian(0.1), seed=4)
     scale = fs.recipes.regression(X, y, 20).scale
 
     def begun(group):
-        return fs.recipes.begin(
-            scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings
-        )[0]
+        return fs.recipes.begin(scale.X(X), scale.y(y), parts, method, group=group)[0]
 
     alone = begun(None)
     for found in fs.distributed.threads(2).run(begun):

@@ -5,9 +5,6 @@ import pytest
 from support.posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
-from fastsvgp.bounds import data_term as bound
-from fastsvgp.sites import site_pass
-from fastsvgp.train import natural_steps as ours
 
 KINDS = {"whitened": 0, "marginal": 0, "absorbed-sites": 0, "dual-sites": 0}
 M, N, D = 6, 40, 2
@@ -41,7 +38,7 @@ def assert_same_posterior(a, b, rtol=1e-9):
     ids=["mean", "three", "student"],
 )
 @pytest.mark.parametrize("name", KINDS)
-def test_many_steps_equal_single_steps(rng, monkeypatch, name, P, likelihood, mean):
+def test_many_steps_equal_single_steps(rng, tune, name, P, likelihood, mean):
     """On all data, also in chunks, and on batches of several lengths."""
     model, X, Y = problem(rng, name, P, likelihood, mean)
     batches = [rng.permutation(N)[:size] for size in (7, 19, 7, 1)]
@@ -57,10 +54,9 @@ def test_many_steps_equal_single_steps(rng, monkeypatch, name, P, likelihood, me
     for _ in range(5):
         one, info = fs.natural_step(one, X, Y, step_size=0.4, num_data=2 * N, jitter=JITTER)
     for columns in (1024, 9):
-        monkeypatch.setattr(bound, "PART_COLUMNS", columns)
-        monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+        tune(bound_chunk_columns=columns, bound_chunk_numbers=1)
         for keep in (2**26, 0):
-            monkeypatch.setattr(ours, "KEEP_NUMBERS", keep)
+            tune(cached_projection_numbers=keep)
             many, infos = fs.natural_steps(
                 model, X, Y, steps=5, step_size=0.4, num_data=2 * N, jitter=JITTER
             )
@@ -225,8 +221,8 @@ def test_strong_sites_in_float32_leave_no_rounding_behind(rng, batched):
         assert infos[-1].value == pytest.approx(fs.site_bound(found, X, Y), rel=1e-4)
 
 
-def test_without_room_for_the_projections_of_all_data(rng, monkeypatch):
-    monkeypatch.setattr(site_pass, "KEEP_NUMBERS", 0)
+def test_without_room_for_the_projections_of_all_data(rng, tune):
+    tune(cached_projection_numbers=0)
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)
     model = fs.SiteSVGP(
         fs.RBF(1.0, 0.7),

@@ -29,6 +29,10 @@ from .tiled import (
     UP_TO_COLUMN,
     WHOLE,
     ZEROS,
+    Epilogue,
+    Product,
+    Scale,
+    Target,
 )
 
 BLOCK, TILE = 256, 64  # as in newton_schulz.cu
@@ -57,34 +61,34 @@ def _contiguous(X):
     return cuda_devices.cupy().ascontiguousarray(X)
 
 
-def _sizes(step_size, batch):
-    """Return step sizes as ``(sizes, factor)``: (array on the device, 1), or (None, a number)."""
+def _scale(step_size, batch):
+    """Return the ``Scale`` by a step size: sizes on the device, or a number."""
     if not hasattr(step_size, "ndim") or (
         step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")
     ):
-        return None, float(step_size)
+        return Scale(float(step_size))
     cp = cuda_devices.cupy()
-    return (
-        cp.ascontiguousarray(cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)),
-        1.0,
-    )
+    sizes = cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)
+    return Scale(1.0, cp.ascontiguousarray(sizes))
 
 
 def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     """Compute P Q, lower, with zeros above the diagonal."""
     out = _empty(batch, P)
-    tiled.multiply(
-        NN, P, Q, out, BETWEEN, batch=batch, left_kind=p_kind, right_kind=q_kind, upper=ZEROS
-    )
+    tiled.multiply(Product(NN, P, Q, p_kind, q_kind), Target(out, BETWEEN, ZEROS), batch=batch)
     return out
 
 
-def _deviation(A, L, D, Y, sums=None, **gate):
+def _deviation(A, L, D, Y, sums=None, gate=tiled.PLAIN):
     """Compute ``D = L' A L - I``; Y is scratch."""
-    batch = D.shape[:-2]
-    tiled.multiply(NN, A, L, Y, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, **gate)
-    tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER,
-                   both=True, upper=ZEROS, epilogue=DEVIATION, sums=sums, **gate)  # fmt: skip
+    given = {"batch": D.shape[:-2], "scale": gate}
+    tiled.multiply(Product(NN, A, L, HALF, LOWER), Target(Y, BETWEEN), **given)
+    tiled.multiply(
+        Product(TN, L, Y, LOWER, LOWER, both=True),
+        Target(D, FROM_ROW, ZEROS),
+        epilogue=Epilogue(DEVIATION, sums),
+        **given,
+    )
 
 
 def newton_schulz_gram(A, L, out=None):
@@ -104,10 +108,14 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
 def _update(L, D, step_size, out=None):
     """Compute L - g L Phi(D)."""
     batch = _broadcast(L.shape[:-2], D.shape[:-2], getattr(step_size, "shape", ()))
-    sizes, factor = _sizes(step_size, batch)
     out = _empty(batch, D) if out is None else out
-    tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L,
-                   sizes=sizes, factor=-factor, upper=ZEROS)  # fmt: skip
+    tiled.multiply(
+        Product(NN, L, D, LOWER, HALF),
+        Target(out, BETWEEN, ZEROS),
+        batch=batch,
+        base=L,
+        scale=_scale(step_size, batch).times(-1.0),
+    )
     return out
 
 
@@ -124,41 +132,35 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     # triangle is that of C, and
     #   A_bar = -g/2 L S L',    L_bar = tril(G - g G Phi(D)') - g tril(A L S).
     batch = _broadcast(L_new_bar.shape[:-2], getattr(step_size, "shape", ()))
-    sizes, factor = _sizes(step_size, batch)
-    scaled = dict(batch=batch, sizes=sizes)
+    scale = _scale(step_size, batch)
+    less, half_less = scale.times(-1.0), scale.times(-0.5)
     S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
     tiled.multiply(
-        TN,
-        L,
-        L_new_bar,
-        S,
-        FROM_ROW,
-        batch=batch,
-        left_kind=LOWER,
-        right_kind=LOWER,
-        upper=MIRRORED,
+        Product(TN, L, L_new_bar, LOWER, LOWER), Target(S, FROM_ROW, MIRRORED), batch=batch
     )
     if "L" not in need:
-        _congruence(L, S, A_bar, MIRRORED, factor=-factor / 2, **scaled)
+        _congruence(L, S, Target(A_bar, UP_TO_COLUMN, MIRRORED), batch, half_less)
         return tiled.summed_to(A_bar, A), None
     LS, L_bar = _empty(batch, L), _empty(batch, L)
-    tiled.multiply(NN, L, S, LS, ROWS_UP_TO_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
-    tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF,
-                   base=L_new_bar, factor=-factor, upper=ZEROS, **scaled)  # fmt: skip
+    tiled.multiply(Product(NN, L, S, LOWER), Target(LS, ROWS_UP_TO_ROW, EVERYTHING), batch=batch)
+    tiled.multiply(
+        Product(NT, L_new_bar, D, LOWER, HALF),
+        Target(L_bar, UP_TO_COLUMN, ZEROS),
+        batch=batch,
+        base=L_new_bar,
+        scale=less,
+    )
     cp = cuda_devices.cupy()
     full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
-    tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
+    tiled.multiply(
+        Product(NN, full, LS), Target(L_bar, WHOLE, ZEROS), batch=batch, base=L_bar, scale=less
+    )
     if "A" in need:
         tiled.multiply(
-            NT,
-            LS,
-            L,
-            A_bar,
-            UP_TO_COLUMN,
-            right_kind=LOWER,
-            factor=-factor / 2,
-            upper=MIRRORED,
-            **scaled,
+            Product(NT, LS, L, right_kind=LOWER),
+            Target(A_bar, UP_TO_COLUMN, MIRRORED),
+            batch=batch,
+            scale=half_less,
         )
         A_bar = tiled.summed_to(A_bar, A)
     else:
@@ -166,28 +168,17 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     return A_bar, tiled.summed_to(L_bar, L)
 
 
-def _congruence(L, S, out, upper, **scale):
+def _congruence(L, S, target, batch, scale=tiled.PLAIN):
     # S = B + B' with B its lower triangle with half the diagonal: for Y = L B, lower,
     # L S L' = L Y' + Y L'
-    Y = _product_of_lower(L, S, out.shape[:-2], q_kind=HALF)
-    tiled.multiply(
-        NT,
-        L,
-        Y,
-        out,
-        UP_TO_COLUMN,
-        left_kind=LOWER,
-        right_kind=LOWER,
-        both=True,
-        upper=upper,
-        **scale,
-    )
+    Y = _product_of_lower(L, S, batch, q_kind=HALF)
+    tiled.multiply(Product(NT, L, Y, LOWER, LOWER, both=True), target, batch=batch, scale=scale)
 
 
 def tril_congruence(L, S):
     batch = _batch(L, S)
     out = _empty(batch, S)
-    _congruence(L, S, out, UNTOUCHED, batch=batch)
+    _congruence(L, S, Target(out, UP_TO_COLUMN, UNTOUCHED), batch)
     return out
 
 
@@ -199,17 +190,11 @@ def newton_schulz_curvature(A, L, D):
     if P.size:
         sums = tiled.sums_of(batch, P.shape[-1])
         tiled.multiply(
-            NN,
-            A,
-            P,
-            None,
-            BETWEEN,
+            Product(NN, A, P, HALF, LOWER),
+            Target(None, BETWEEN),
             batch=batch,
-            left_kind=HALF,
-            right_kind=LOWER,
-            epilogue=INNER,
             base=P,
-            sums=sums,
+            epilogue=Epilogue(INNER, sums),
         )
         _launch("sum_inner", P.dtype, len(sums), sums, np.int32(sums.shape[1]), curvature)
     return P, curvature
@@ -311,8 +296,12 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         )
         if step < steps:
             before, L = L, factors[step]
-            tiled.multiply(NN, before, D, L, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF,
-                           base=before, sizes=sizes, idle=LEFT, factor=-1.0,
-                           upper=ZEROS)  # fmt: skip
-            _deviation(A, L, D, Y, sums, sizes=sizes, idle=GATED)
+            tiled.multiply(
+                Product(NN, before, D, LOWER, HALF),
+                Target(L, BETWEEN, ZEROS),
+                batch=batch,
+                base=before,
+                scale=Scale(-1.0, sizes, LEFT),
+            )
+            _deviation(A, L, D, Y, sums, Scale(1.0, sizes, GATED))
     return factors, D, rows, v if power is None else power.v

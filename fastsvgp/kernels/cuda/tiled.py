@@ -9,6 +9,7 @@ device, so results are the same from run to run.
 import functools
 import math
 import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,14 +31,109 @@ STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # treatment of an item of size 0
 BLOCKS_EACH = 4  # per multiprocessor, of which two or three run at a time
 LEAST = 8  # chunks of 16 values of k: adding up a shorter slice costs more than it saves
-LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
+PER_THREAD = 2  # the handle of the per-thread default stream
+
+
+class Product(NamedTuple):
+    """The product of two matrices per item.
+
+    form : which operand is transposed: NN, TN or NT
+    left, right : (..., rows, columns), any strides; their leading axes broadcast to the batch
+    left_kind, right_kind : part of an operand that is used: FULL, LOWER or HALF
+    both : also add right left, with the same transposes
+    """
+
+    form: int
+    left: Any
+    right: Any
+    left_kind: int = FULL
+    right_kind: int = FULL
+    both: bool = False
+
+
+class Target(NamedTuple):
+    """The tiles of a result that are computed.
+
+    out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous
+        rows, or None
+    which : range of k of a tile: one of BETWEEN to ROWS_WHOLE
+    upper : treatment above the diagonal
+    """
+
+    out: Any
+    which: int
+    upper: int = UNTOUCHED
+
+
+class Scale(NamedTuple):
+    """The factor of a product: a number, times a size per item.
+
+    sizes : (*batch,) float64 on the device, or None for 1
+    idle : an item of size 0 is COPIED from the base or LEFT as it is; with GATED it is left, and
+        other sizes do not act as factors
+    """
+
+    factor: float = 1.0
+    sizes: Any = None
+    idle: int = COPIED
+
+    def times(self, number):
+        return self._replace(factor=self.factor * number)
+
+
+class Epilogue(NamedTuple):
+    """What a block does with its tile.
+
+    sums : from ``sums_of``; receives the sums of ``DEVIATION`` and ``INNER`` per tile; optional for
+        ``DEVIATION``
+    """
+
+    kind: int = STORE
+    sums: Any = None
+
+
+class Strides(NamedTuple):
+    """Strides of rows and of items, in elements; the base has the row stride of the result."""
+
+    left_stride: int
+    left_item: int
+    right_stride: int
+    right_item: int
+    base_item: int
+    out_stride: int
+    out_item: int
+
+
+class Mode(NamedTuple):
+    """The constants of a launch, named as in ``tiled.cu``; segments : 2 for ``both``, else 1."""
+
+    form: int
+    left_kind: int
+    right_kind: int
+    range: int
+    segments: int
+    epilogue: int
+    upper: int
+    idle: int
+
+
+class Size(NamedTuple):
+    """Number of items, and the shape of the product of each."""
+
+    items: int
+    rows: int
+    columns: int
+    depth: int
+
+
 INTS = (
     "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
 )
 PLAN = np.dtype(
-    [*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True
+    [*((name, np.int64) for name in Strides._fields), *((name, np.int32) for name in INTS)],
+    align=True,
 )
-PER_THREAD = 2  # the handle of the per-thread default stream
+PLAIN, STORED = Scale(), Epilogue()
 
 _kept: dict = {}  # scratch of launches with split sums, by device and stream
 
@@ -135,68 +231,36 @@ def _scratch():
 
 
 @functools.lru_cache(1024)
-def _plan(
-    multiprocessors,
-    items,
-    rows,
-    columns,
-    depth,
-    which,
-    form,
-    kinds,
-    segments,
-    epilogue,
-    upper,
-    idle,
-    strides,
-):
-    """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments."""
+def _plan(multiprocessors, size, mode, strides):
+    """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments.
+
+    size : Size; mode : Mode; strides : Strides
+    """
+    items, rows, columns, depth = size
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
-    tiles, total, longest = _chunks(which, high, wide, deep)
-    slice_ = max(
-        LEAST, -(-items * total * (TILE // DEPTH) * segments // (BLOCKS_EACH * multiprocessors))
-    )
+    tiles, total, longest = _chunks(mode.range, high, wide, deep)
+    most, segments = BLOCKS_EACH * multiprocessors, mode.segments
+    slice_ = max(LEAST, -(-items * total * (TILE // DEPTH) * segments // most))
     slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
+    ints = mode._asdict() | {"rows": rows, "columns": columns, "depth": depth, "slice": slice_}
     plan = np.empty((), PLAN)
-    plan[()] = (
-        *strides,
-        form,
-        *kinds,
-        rows,
-        columns,
-        depth,
-        which,
-        segments,
-        slice_,
-        epilogue,
-        upper,
-        idle,
-    )
+    plan[()] = (*strides, *(ints[name] for name in INTS))
     return tiles, slices, plan[()]
 
 
-def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL,
-             both=False, epilogue=STORE, base=None, sums=None, sizes=None, idle=COPIED,
-             factor=1.0, upper=UNTOUCHED):  # fmt: skip
+def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STORED):
     """Compute ``out = base + factor sizes left right`` for each item of the batch.
-
-    ``form`` says which operand is transposed.
 
     Parameters
     ----------
-    left, right : (..., rows, columns), any strides; their leading axes broadcast to ``batch``
-    base : likewise; if both ``base`` and ``out`` are given, they have the same strides
-    out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous
-    rows, or None; may be ``base``
-    which : the range of k of a tile
-    both : also add right left, with the same transposes
-    sums : of ``sums_of``, receives the output of ``DEVIATION`` and ``INNER`` per tile; optional for
-    ``DEVIATION``
-    sizes : (*batch,) float64 on the device, or None for 1
-    idle : an item of size 0 is COPIED from base or LEFT as it is; with GATED it is left, and other
-    sizes do not act as factors
+    product : Product
+    target : Target
+    base : as the operands, and may be ``target.out``; if both are given, they have the same strides
+    scale : Scale
+    epilogue : Epilogue
     """
-    dtype, shape = left.dtype, left.shape
+    form, left, right, left_kind, right_kind, both = product
+    out, dtype, shape = target.out, left.dtype, left.shape
     depth, rows = shape[-2:] if form == TN else shape[:-3:-1]
     columns, items = right.shape[-2 if form == NT else -1], math.prod(batch)
     place, out_stride, out_item = (None, columns, 0) if out is None else _items_of(out, batch)
@@ -211,10 +275,20 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     left, left_stride, left_item = _items_of(left, batch)
     right, right_stride, right_item = _items_of(right, batch)
     tiles, slices, plan = _plan(
-        cuda_devices.multiprocessors(), items, rows, columns, depth, which, form,
-        (left_kind, right_kind), 2 if both else 1, epilogue, upper, idle,
-        (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
-    )  # fmt: skip
+        cuda_devices.multiprocessors(),
+        Size(items, rows, columns, depth),
+        Mode(
+            form,
+            left_kind,
+            right_kind,
+            target.which,
+            2 if both else 1,
+            epilogue.kind,
+            target.upper,
+            scale.idle,
+        ),
+        Strides(left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item),
+    )
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base
         return
@@ -225,7 +299,8 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
             scratch.parts_of(items * tiles * slices * TILE * TILE, dtype),
             scratch.arrived,
         )
-    arguments = plan, left, right, base, sizes, np.float64(factor), place, sums, parts, arrived
+    sizes, factor = scale.sizes, np.float64(scale.factor)
+    arguments = plan, left, right, base, sizes, factor, place, epilogue.sums, parts, arrived
     loader.launch(
         "tiled",
         "multiply",

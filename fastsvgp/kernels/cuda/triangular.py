@@ -22,9 +22,13 @@ from .tiled import (
     ROWS_UP_TO_ROW,
     ROWS_WHOLE,
     TN,
+    UP_TO_COLUMN,
     UP_TO_ROW,
     WHOLE,
     ZEROS,
+    Product,
+    Scale,
+    Target,
     items_of,
 )
 
@@ -95,8 +99,13 @@ def _substitute(L, X, transpose, most):
         _solve(L[:, here, here], X[:, here], X[:, here], transpose)
         left, target = L[:, here, rest] if transpose else L[:, rest, here], X[:, rest]
         if target.size:
-            less = dict(batch=X.shape[:1], base=target, factor=-1.0, upper=EVERYTHING)
-            tiled.multiply(TN if transpose else NN, left, X[:, here], target, ROWS_WHOLE, **less)
+            tiled.multiply(
+                Product(TN if transpose else NN, left, X[:, here]),
+                Target(target, ROWS_WHOLE, EVERYTHING),
+                batch=X.shape[:1],
+                base=target,
+                scale=Scale(-1.0),
+            )
 
 
 def _stack(A, batch):
@@ -132,14 +141,14 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     form, which = (TN, ROWS_FROM_ROW) if transpose else (NN, ROWS_UP_TO_ROW)
-    tiled.multiply(form, L, B, out, which, batch=batch, left_kind=LOWER, upper=EVERYTHING)
+    tiled.multiply(Product(form, L, B, LOWER), Target(out, which, EVERYTHING), batch=batch)
     return out
 
 
 def tril_multiply(L, B, overwrite_b=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
-    tiled.multiply(NN, L, B, out, UP_TO_ROW, batch=batch, left_kind=LOWER)
+    tiled.multiply(Product(NN, L, B, LOWER), Target(out, UP_TO_ROW), batch=batch)
     return out
 
 
@@ -225,27 +234,22 @@ def _invert(L, X, most):
         for start, count, rows in (0, pairs, size), (n - rest, 1, max(0, rest - size)):
             if count and rows:
                 low, step, shape = start + size, 2 * size, (count, rows, size)
-                inner, settings = (
-                    cuda_devices.cupy().empty(shape, L.dtype),
-                    dict(batch=(count,), upper=EVERYTHING),
-                )
+                inner = cuda_devices.cupy().empty(shape, L.dtype)
                 upper, corner = (
                     _along(X, start, start, step, (count, size, size)),
                     _along(X, low, start, step, shape),
                 )
                 tiled.multiply(
-                    NN, _along(L, low, start, step, shape), upper, inner, ROWS_WHOLE, **settings
+                    Product(NN, _along(L, low, start, step, shape), upper),
+                    Target(inner, ROWS_WHOLE, EVERYTHING),
+                    batch=(count,),
                 )
                 lower = _along(X, low, low, step, (count, rows, rows))
                 tiled.multiply(
-                    NN,
-                    lower,
-                    inner,
-                    corner,
-                    ROWS_UP_TO_ROW,
-                    left_kind=LOWER,
-                    factor=-1.0,
-                    **settings,
+                    Product(NN, lower, inner, LOWER),
+                    Target(corner, ROWS_UP_TO_ROW, EVERYTHING),
+                    batch=(count,),
+                    scale=Scale(-1.0),
                 )
         size *= 2
 
@@ -267,18 +271,13 @@ def inverse_triangular_vjp(X_bar, X):
     batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
     half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))
     tiled.multiply(
-        TN, X, cp.tril(X_bar), half, ROWS_FROM_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING
+        Product(TN, X, cp.tril(X_bar), LOWER), Target(half, ROWS_FROM_ROW, EVERYTHING), batch=batch
     )
     tiled.multiply(
-        NT,
-        half,
-        X,
-        out,
-        tiled.UP_TO_COLUMN,
+        Product(NT, half, X, right_kind=LOWER),
+        Target(out, UP_TO_COLUMN, ZEROS),
         batch=batch,
-        right_kind=LOWER,
-        factor=-1.0,
-        upper=ZEROS,
+        scale=Scale(-1.0),
     )
     return out
 
@@ -287,7 +286,7 @@ def tril_gram(L, w=None):
     out = cuda_devices.cupy().empty(L.shape, L.dtype)
     weighted = L if w is None else L * w[:, None]
     tiled.multiply(
-        TN, L, weighted, out, FROM_ROW, batch=L.shape[:-2], left_kind=LOWER, right_kind=LOWER
+        Product(TN, L, weighted, LOWER, LOWER), Target(out, FROM_ROW), batch=L.shape[:-2]
     )
     return out
 
@@ -298,7 +297,8 @@ def tril_product(A, B, out=None, add=False):
         out, add = cuda_devices.cupy().empty((*batch, A.shape[-2], B.shape[-2]), A.dtype), False
     if A.shape[-1] == 0 and add:
         return tril(out)
-    tiled.multiply(NT, A, B, out, WHOLE, batch=batch, base=out if add else None, upper=ZEROS)
+    base = out if add else None
+    tiled.multiply(Product(NT, A, B), Target(out, WHOLE, ZEROS), batch=batch, base=base)
     return out
 
 

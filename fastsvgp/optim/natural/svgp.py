@@ -8,12 +8,12 @@ from ... import check
 from ...bounds.data_term import Batch, bound_of, less_kl, sweep
 from ...bounds.elbo import SVGP, accumulate_bound, value_and_grad
 from ...bounds.posterior_passes import layer_pass
-from ...bounds.shared_pass import SHARE_NUMBERS, SharedLayerPass
+from ...bounds.shared_pass import SharedLayerPass
 from ...check import weights as weighing
 from ...distributed import reduce
 from ...records import replace
 from ...records.typed import ArrayLike, Group, Names, OfSteps, Random, RecordT, Seed
-from ...runtime import deferred_checks
+from ...runtime import deferred_checks, tuning
 from ...runtime.edge import public_call, run
 from . import deep, latents, sites  # noqa: F401, registers their steps
 from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
@@ -242,4 +242,4 @@ def _stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, **options):
 def _shares_rows(model, X):
     """Return whether the step and the gradient can share the rows' blocks within their memory."""
     sizes = model.covariance.num_inducing(model.inducing)
-    return len(sizes) == 1 and 2 * sum(sizes) * len(X) <= SHARE_NUMBERS
+    return len(sizes) == 1 and 2 * sum(sizes) * len(X) <= tuning.current.shared_block_numbers

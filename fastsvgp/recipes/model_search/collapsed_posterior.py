@@ -27,8 +27,8 @@ import numpy as np
 from ... import kernels
 from ...covariances import OnFeatures
 from ...posteriors.base import add_to_diagonals
+from ...runtime import tuning
 
-CHUNK = 4096  # rows per chunk
 # largest variance of a process: without noise in the targets it would go to infinity, and jitter
 # would be lost in it
 LARGEST = 1e6
@@ -58,6 +58,12 @@ class Sums(NamedTuple):
     variance: float  # of the process, at a row
 
 
+def _runs(X):
+    """Return the chunks of rows, as slices."""
+    size = tuning.current.search_chunk_rows
+    return [slice(start, start + size) for start in range(0, len(X), size)]
+
+
 def sums(covariance, Z, X, y, weights, jitter):
     """Compute ``Sums`` of rows X (N, D), y (N,), weights (N,) or None, in chunks.
 
@@ -69,8 +75,7 @@ def sums(covariance, Z, X, y, weights, jitter):
     L = kernels.cholesky(K)
     M = len(Z)
     A, b, prior = np.zeros((M, M)), np.zeros(M), 0.0
-    for start in range(0, len(X), CHUNK):
-        rows = slice(start, start + CHUNK)
+    for rows in _runs(X):
         phi = features(covariance, X[rows])
         Lam = kernels.solve_triangular(L, k.matrix(Z, phi))
         counted = Lam if weights is None else Lam * weights[rows]
@@ -134,8 +139,8 @@ class Collapsed:
     def predict(self, X):
         """Return mean and variance of f at X (N, D): two (N,) arrays. 4 N M^2 flops."""
         k, means, variances = of_features(self.covariance), [], []
-        for start in range(0, len(X), CHUNK):
-            phi = features(self.covariance, X[start : start + CHUNK])
+        for rows in _runs(X):
+            phi = features(self.covariance, X[rows])
             Lam = kernels.solve_triangular(self._L, k.matrix(self.Z, phi))
             means.append(np.sqrt(self.s) * (self._mean @ Lam))
             explained = np.square(kernels.solve_triangular(self._R, Lam)).sum(0)

@@ -13,9 +13,10 @@ from ...errors import NotPositiveDefinite
 from ...initialise import greedy_variance_inducing, unique_rows
 from ...posteriors import Whitened
 from ...records import replace
+from ...runtime import tuning
 from .collapsed_posterior import of_features
 from .held_out_density import BETTER, better_by
-from .looks import UNUSUAL, M, density_of, judged, posterior_of
+from .looks import M, density_of, judged, posterior_of
 from .rows import Rows
 from .student_noise import gains, steps_of, student_noise, with_tails
 
@@ -42,8 +43,9 @@ class LastPosterior:
         if not interrupted and stages.first is not None:
             look, found = self._last_word(look, found)
         svgp, factors = self._on_all(look, found.collapsed, found.factors)
+        unusual = tuning.current.unusual_factor
         for name, factor in zip(("variance of f", "noise"), factors, strict=True):
-            if not 1 / UNUSUAL <= factor <= UNUSUAL:
+            if not 1 / unusual <= factor <= unusual:
                 stages.say(f"held-out rows multiply the {name} by {factor:.2g}")
         if not interrupted:
             svgp = self._under_tails(svgp, look, found)

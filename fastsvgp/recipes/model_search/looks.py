@@ -20,7 +20,6 @@ HALF = 3000  # rows above which inducing inputs are at most half of them
 RELATIVE_JITTER = 1e-6  # of the variance
 LARGE = 15.0  # a factor close to its upper limit
 MORE, TRIES = 8.0, 4  # beyond LARGE noise is multiplied by MORE, at most TRIES times
-UNUSUAL = 5.0  # factors above it, or below its inverse, are reported
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import numpy as np
 from ...collapsed.sgpr import SGPR, collapsed_bound_and_grad
 from ...covariances import Matern32
 from ...initialise import kmeans_inducing, median_lengthscales, unique_rows
+from ...runtime import tuning
 from ...train import fit
 from .. import relevance, routine
 from .candidates import ByMinibatches, Hyper
@@ -157,19 +158,20 @@ class Relevant(ByMinibatches):
 
     def cost(self, plan):
         """Predict the seconds that the start takes, from one evaluation of its bound."""
-        rows = self.rows.drawn(relevance.ROWS, self._rng)
+        rows = self.rows.drawn(tuning.current.relevance_rows, self._rng)
         exact = SGPR(Matern32(1.0, median_lengthscales(rows.X, rng=0)), rows.X, NOISE)
         began = plan.spent
         collapsed_bound_and_grad(exact, rows.X, rows.y, wrt=LEARNT)
         plan.did(8 * len(rows) ** 3)
-        return TRIALS * relevance.ITERATIONS * (plan.spent - began)
+        return TRIALS * tuning.current.relevance_iterations * (plan.spent - began)
 
     def begin(self, plan):
         rows, rng = self.rows, self._rng
         lengthscales = relevance.relevant_lengthscales(
             Matern32, median_lengthscales(rows.X, rng=0), rows.X, rows.y, rows.weights, rng
         )
-        plan.did(8 * relevance.ITERATIONS * min(relevance.ROWS, len(rows)) ** 3)
+        now = tuning.current
+        plan.did(8 * now.relevance_iterations * min(now.relevance_rows, len(rows)) ** 3)
         distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
         Z = kmeans_inducing(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
         return Minibatches(

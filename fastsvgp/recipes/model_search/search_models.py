@@ -12,12 +12,13 @@ import numpy as np
 from ... import check
 from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
+from ...runtime import tuning
 from ...runtime.signals import collect_signals
 from ..names import MULTICLASS
 from ..routine import seed_of
 from ..scaling import Scale
 from ..searching import Start
-from .classes_and_counts import candidates as targets, stages as target_stages
+from .classes_and_counts import candidates as targets
 from .classes_and_counts.candidates import LinearModel
 from .classes_and_counts.last_posterior import LastTargetPosterior
 from .classes_and_counts.looks import look_at as look_at_targets
@@ -185,9 +186,8 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
     ranks = raw.ranked(rows.X, rows.weights)
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
-    brief = (
-        likelihood is not None and plan.seconds < target_stages.SHORT
-    )  # no race: nothing is held out
+    # without a race nothing is held out
+    brief = likelihood is not None and plan.seconds < tuning.current.race_seconds
     if distinct_count(rows) >= FEW and not brief:
         rng = np.random.default_rng([seed, 0])
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)

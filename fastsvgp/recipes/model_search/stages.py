@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...runtime import tuning
 from ..scaling import constant
 from .held_out_density import BETTER, better_by
 from .looks import Look, M, density_of, judged, look_at
@@ -9,10 +10,7 @@ from .networks import DEEP, RELU, WIDE, WIDER, Deep
 from .plain_processes import Exact, Plain, Relevant, Scarce
 from .race import FIRST, Race
 
-SHORT = 4.0  # seconds below which there is no race
-EXACT = 1500  # rows up to which an exact process is the first candidate
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
-NOTHING = -1.36  # log density up to which a model is useless; the constant mean has -1.42
 SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
 LONG = 150  # seconds from which one network is larger
 LATER, LAST_ROWS = 6000, 15_000  # rows for L-BFGS of a plain process: in the race, at the end
@@ -32,28 +30,32 @@ class Stages(Race):
 
     def run(self):
         """Run all stages; set ``best``, and ``first``, the look that it has to beat, or None."""
-        T = self._plan.seconds
-        if self.held is None or T < SHORT or self.constant:
+        T, few = self._plan.seconds, len(self.rows) <= tuning.current.exact_rows
+        if self.held is None or T < tuning.current.race_seconds or self.constant:
             return self._at_once(T)
         plain, inputs = self._inputs(T)
-        if len(self.rows) <= EXACT:
+        if few:
             self._exact(T, inputs)
         candidates = [plain, *self._networks(plain, inputs, T)]
-        if len(self.rows) > EXACT:
+        if not few:
             candidates += self._relevant(T)
         self._finish(self._race(candidates))
         if self.best is None:
             raise self.error
         self._settle({one.name: one for one in candidates if isinstance(one, Deep)})
-        if self.first is None and len(self.rows) > EXACT:
+        if self.first is None and not few:
             self.first = self._last(candidates[-1]) if candidates[-1].name == RELEVANT else None
 
     def _at_once(self, T):
         """Train one candidate without a race, for few rows or little time."""
-        why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
+        why = (
+            "few distinct rows"
+            if self.held is None
+            else f"less than {tuning.current.race_seconds:g} s"
+        )
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._scales["raw"], self._in_units("raw")
-        if len(self.rows) <= EXACT and self.held is None:
+        if len(self.rows) <= tuning.current.exact_rows and self.held is None:
             candidate = Exact("exact", *raw)
         else:
             candidate = Plain("plain, raw inputs", *raw, self._rng())
@@ -73,7 +75,7 @@ class Stages(Race):
 
         chosen, inputs = self._better_inputs(plain)
         chosen.rows_at_once = LATER
-        if self._score(chosen) < NOTHING:
+        if self._score(chosen) < tuning.current.useless_density:
             scarce = Scarce(
                 f"minibatches, {inputs} inputs",
                 self._scales[inputs],
@@ -119,7 +121,7 @@ class Stages(Race):
 
     def _networks(self, plain, inputs, T):
         """Yield networks on these inputs."""
-        found = self._score(plain) > NOTHING
+        found = self._score(plain) > tuning.current.useless_density
         lengthscales = plain.lengthscales()
         relevance = np.clip(3 * lengthscales.min() / lengthscales, LEAST_RELEVANCE, 1.0)
         sparse = found and np.mean(relevance < IRRELEVANT) > SHARE

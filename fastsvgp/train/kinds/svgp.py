@@ -121,21 +121,29 @@ def minibatch_training(
     3
     """
     own, random = own_options(SVGPOptions, options)
+    shared = epochs, batch_size, optimiser, weights
+    request = Request(
+        model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, options=own, others=random
+    )
+    return _training(request, checked or _checked)
+
+
+def _training(request, checked):
+    """Make the ``Recorder`` of a request, whose ``others`` are random quantities."""
+    model, plan, weights, own = request.model, request.plan, request.weights, request.options
     check.parts(model, ("posterior",))
     _check_graph(own.graph, model, plan)
     _check_weights(weights, model)
-    random = {name: count(name, value) for name, value in random.items()}
+    random = {name: count(name, value) for name, value in request.others.items()}
     _check_random(random, model)
-    optimisers = _assign_leaves(model, optimiser, fixed, own.natural_step_size, own.inverse_updates)
+    optimisers = _assign_leaves(request)
     _check_inverse(optimisers.inverse, weights, random)
     steps = (
         MinibatchSteps
         if plan.group is not None
         else _captured(own.graph, model, optimisers, random, own.m_steps)
     )
-    shared = epochs, batch_size, optimiser, weights
-    request = Request(model, X, Y, plan, about, resume, fixed, jitter, rng, *shared, own)
-    return recorder(request, steps, optimisers, random, checked or _checked)
+    return recorder(request, steps, optimisers, random, checked)
 
 
 def _check_weights(weights, model):
@@ -290,18 +298,20 @@ def _checked(model, X, Y):
     return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
-def _assign_leaves(model, optimiser, fixed, natural_step_size, inverse_updates):
-    optimiser = with_default(optimiser, fixed or ())
-    found = placed(model) or {"posterior": Posterior}
+def _assign_leaves(request):
+    """Return the ``Optimisers`` of a request."""
+    model, own = request.model, request.options
+    optimiser = with_default(request.optimiser, request.fixed or ())
+    found, size, natural = placed(model) or {"posterior": Posterior}, own.natural_step_size, None
     if len(found) > 1:
-        natural_step_size = _size_for_all(model, found, natural_step_size, optimiser)
-    natural = None
+        size = _size_for_all(model, found, size, optimiser)
     for path, q in found.items():
-        natural, optimiser = natural_schedule(model, q, path, natural_step_size, optimiser)
+        natural, optimiser = natural_schedule(model, q, path, size, optimiser)
     if "posterior" in found:
-        inverse, optimiser = own_updates(model, found["posterior"], optimiser, inverse_updates)
+        q = found["posterior"]
+        inverse, optimiser = own_updates(model, q, optimiser, own.inverse_updates)
     else:
-        inverse, optimiser = placed_updates(model, optimiser, inverse_updates)
+        inverse, optimiser = placed_updates(model, optimiser, own.inverse_updates)
     check_moving(model, optimiser, natural)
     return Optimisers(optimiser, natural, inverse)
 

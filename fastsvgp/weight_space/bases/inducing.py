@@ -11,10 +11,9 @@ from ... import kernels
 from ...records import leaf, record, total
 from ...records.inducing_sets import naming_repeated
 from ...records.typed import Array, Record
+from ...runtime import tuning
 from .base import Basis, Energy, WeightBars, Weights, below
 from .samples import counted
-
-PANEL_NUMBERS = 2**20  # numbers per panel of phi', functions by inputs: 8 MiB in float64
 
 
 @record
@@ -79,7 +78,7 @@ class InducingBasis(Basis):
     def _panels(self, X, units):
         """Return ``(slice of the weights, their inducing inputs)`` of each panel."""
         Z = self.inducing if units is None else self.inducing[units]
-        size = max(1, PANEL_NUMBERS // max(1, len(X)))
+        size = max(1, tuning.current.basis_panel_numbers // max(1, len(X)))
         return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
 
     def products(self, X, weights):

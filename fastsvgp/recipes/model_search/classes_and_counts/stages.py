@@ -5,6 +5,7 @@ from dataclasses import replace as changed
 import numpy as np
 
 from ....bounds.elbo import elbo
+from ....runtime import tuning
 from ..networks import DEEP, RELU, WIDE
 from ..plan import PlanMismatch
 from ..race import FAILURES, Race
@@ -13,7 +14,6 @@ from .candidates import Deep, LinearModel, Plain
 from .cross_validation import cross_validated_temperature
 from .looks import TargetLook, look_at
 
-SHORT = 4.0  # seconds below which there is no race
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
 BOUND_ROWS = 10_000  # on which bounds are compared
 MOST_AT_ONCE = 200  # steps of such a candidate
@@ -31,7 +31,7 @@ class TargetStages(Race):
 
     def run(self):
         """Run all stages; set ``best``, and ``first``, the look that ``best`` has to beat."""
-        if self.held is None or self._plan.seconds < SHORT:
+        if self.held is None or self._plan.seconds < tuning.current.race_seconds:
             return self._at_once()
         plain, inputs = self._better_inputs(self._make(Plain))
         name = f"linear, {inputs} inputs"
@@ -59,8 +59,8 @@ class TargetStages(Race):
 
         For few rows or little time.
         """
-        brief = self._plan.seconds < SHORT
-        why = f"less than {SHORT:g} s" if brief else "few distinct rows"
+        brief = self._plan.seconds < tuning.current.race_seconds
+        why = f"less than {tuning.current.race_seconds:g} s" if brief else "few distinct rows"
         self.say(f"linear and plain, compared by their bounds: {why}")
         found = {}
         for kind, name in ((LinearModel, "linear"), (Plain, "plain")):
