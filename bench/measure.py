@@ -51,13 +51,25 @@ TESTS = {  # of each benchmark file, below tests
     "newton_schulz": ("kernels/test_newton_schulz.py",),
     "orthogonal": (
         "posteriors/test_orthogonal.py",
+        "posteriors/test_orthogonal_models.py",
         "bounds/test_collapsed_orthogonal.py",
         "bounds/test_tighter.py",
     ),
-    "pairwise": ("kernels/test_pairwise.py",),
-    "patches": ("kernels/test_patches.py", "covariances/test_convolutional.py"),
+    "pairwise": ("kernels/test_pairwise.py", "kernels/test_inner_products.py"),
+    "patches": (
+        "kernels/test_patches.py",
+        "covariances/test_convolutional.py",
+        "covariances/test_convolutional_models.py",
+    ),
     "products": ("kernels/test_products.py",),
-    "qsgp": ("bounds/test_sampled.py", "optim/test_adagrad.py", "train/test_fit_sampled.py"),
+    "qsgp": (
+        "bounds/test_sampled.py",
+        "bounds/test_kriged_controls.py",
+        "bounds/test_basis_samples.py",
+        "bounds/test_sampled_errors.py",
+        "optim/test_adagrad.py",
+        "train/test_fit_sampled.py",
+    ),
     "quadrature": ("kernels/test_quadrature.py",),
     "triangular": ("kernels/test_triangular.py",),
     "step": (

@@ -3,16 +3,22 @@
 import ast
 import importlib
 import inspect
-import pathlib
 import sys
 import types
 
 import pytest
+from support.source import (
+    FILES,
+    PACKAGE,
+    every_file,
+    files_outside,
+    functions,
+    imports,
+    name_of,
+    parse,
+)
 
 import fastsvgp as fs
-
-PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "fastsvgp"
-FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
 FAMILIES = "collapsed", "latents", "layers", "sites", "weight_space"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
@@ -70,36 +76,8 @@ HOT = [
 ]
 
 
-def name_of(path):
-    return path.relative_to(PACKAGE).as_posix()
-
-
 def room_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def parse(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def module_of(path):
-    """Return the dotted parts of the package at which relative imports of a file start."""
-    return ["fastsvgp", *path.relative_to(PACKAGE).parts[:-1]]
-
-
-def imports(path, tree):
-    """Yield (absolute dotted name, node) of every import in a file.
-
-    ``from a import b`` counts as a.b.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            here = module_of(path)
-            base = here[: len(here) - node.level + 1] if node.level else []
-            base = base + ([node.module] if node.module else [])
-            yield from ((".".join([*base, alias.name]), node) for alias in node.names)
 
 
 def rooms_imported(path, tree):
@@ -109,17 +87,10 @@ def rooms_imported(path, tree):
             yield inside[0] if inside and inside[0] in ROOMS else FRONT_DOOR, node
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
-
-
-@every_file
+# the package's ``__init__`` resolves names lazily; see below
+@files_outside("__init__", "__main__")
 def test_imports_point_one_way(path):
     room = room_of(path)
-    if room in (
-        "__init__",
-        "__main__",
-    ):  # the package's ``__init__`` resolves names lazily; see below
-        return
     assert room in MAY_IMPORT, f"{name_of(path)} is in no room of this test; give it one"
     for target, node in rooms_imported(path, parse(path)):
         assert target == room or target in MAY_IMPORT[room], (
@@ -138,18 +109,12 @@ def test_the_command_line_may_import_no_more_than_it_does():
     assert MAY_IMPORT["cli"] == found - {"cli"}
 
 
-def functions(tree):
-    return [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-
-
-@every_file
+@files_outside("cli", "__main__")
 def test_no_import_of_ours_hides_in_a_function(path):
     """A hidden import that breaks a cycle indicates a missing room.
 
     The command line can import late what not every command needs.
     """
-    if room_of(path) in ("cli", "__main__"):
-        return
     for function in functions(parse(path)):
         for target, node in rooms_imported(path, function):
             raise AssertionError(
@@ -195,19 +160,15 @@ def test_modules_load_light(path):
         )
 
 
-@every_file
+@files_outside("kernels/cpu", "cli")
 def test_numba_stays_in_the_kernels(path):
-    if name_of(path).startswith("kernels/cpu") or room_of(path) == "cli":
-        return
     names = {name.split(".")[0] for name, _ in imports(path, parse(path))}
     assert not names & {"numba", "llvmlite"}, name_of(path)
 
 
-@every_file
+@files_outside("kernels/cuda", "runtime/cuda_devices", "cli")
 def test_cupy_stays_in_the_kernels(path):
     """They import it in functions (see test_modules_load_light), when a CuPy array is used."""
-    if name_of(path).startswith(("kernels/cuda", "runtime/cuda_devices")) or room_of(path) == "cli":
-        return
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(
         path
     )
@@ -243,112 +204,6 @@ def test_inducing_inputs_are_the_business_of_covariances(path):
         assert not looks_into_inducing(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
 
 
-CPU, CUDA = PACKAGE / "kernels" / "cpu", PACKAGE / "kernels" / "cuda"
-# modules that serve the families; on the CPU, checks are NumPy's
-NO_TWINS = "common", "deferred_checks", "tiled"
-
-
-def families(backend):
-    """Return {name: file} of the kernel families; a file can be a folder's ``__init__``."""
-    files = {p.stem: p for p in backend.glob("*.py") if p.stem != "__init__"}
-    return files | {p.parent.name: p for p in backend.glob("*/__init__.py")}
-
-
-CUDA_TWINS = sorted(families(CUDA).keys() - {*NO_TWINS})
-
-
-def signatures(path):
-    functions = [
-        n for n in parse(path).body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
-    ]
-    return {
-        f.name: ast.unparse(f.args)
-        for f in functions
-        if not any("njit" in ast.unparse(d) for d in f.decorator_list)
-    }
-
-
-DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if "twin = family(" in p.read_text()}
-# operations that a front door composes of those of its twins
-COMPOSED = {
-    "full": set(),
-    "chevron_multiply_vjp": {"outer", "multiply"},
-    "chevron_gram": {"multiply"},
-    "chevron_multiply_rows_vjp": {"outer_rows", "multiply_rows_transposed"},
-    "chevron_multiply_rows_transposed_vjp": {"outer_rows", "multiply_rows"},
-}
-# in these families, function names of twins do not start with the name of the family
-SHORT = {"chevron"}
-
-
-def operations(stem):
-    """Return the public functions of a front door, by name."""
-    return {f.name: f for f in functions(parse(DOORS[stem])) if not f.name.startswith("_")}
-
-
-def is_twin(node):
-    """Whether a node is ``module``, or ``twin(...)`` itself."""
-    return ast.unparse(node) == "module" or (
-        isinstance(node, ast.Call) and ast.unparse(node.func) == "twin"
-    )
-
-
-def calls_of_twins(function):
-    """Return ``(name, arguments)`` of each function of a twin that an operation calls."""
-    return [
-        (n.func.attr, n.args)
-        for n in ast.walk(function)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and is_twin(n.func.value)
-    ]
-
-
-@pytest.mark.parametrize("stem", CUDA_TWINS)
-def test_twins_share_stem_and_signatures(stem):
-    assert (PACKAGE.parent / "kernels_cuda" / f"{stem}.cu").exists()
-    other = signatures(families(CPU)[stem])  # some of these serve other modules of the CPU
-    called = {name for f in operations(stem).values() for name, _ in calls_of_twins(f)}
-    assert signatures(families(CUDA)[stem]) == {name: other[name] for name in called}
-
-
-def test_each_family_has_a_front_door():
-    """The families on the CPU are the front doors, and each requests the twin of its own name."""
-    assert families(CPU).keys() - {*NO_TWINS} == DOORS.keys()
-    assert families(CUDA).keys() - {*NO_TWINS} <= DOORS.keys()
-    for stem, path in DOORS.items():
-        assert f'\ntwin = family("{stem}")\n' in path.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("stem", DOORS)
-def test_a_front_door_calls_the_twins_by_its_own_names(stem):
-    """An operation and its twin share names and arguments, so a text search finds both."""
-    twins = signatures(families(CPU)[stem])
-    for name, f in operations(stem).items():
-        calls = calls_of_twins(f)
-        own = name.removeprefix(f"{stem}_") if stem in SHORT else name
-        assert {called for called, _ in calls} == COMPOSED.get(name, {own}), name
-        for node in ast.walk(f):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
-                said = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
-                assert said == {argument: argument for argument in said}, name
-        if name not in COMPOSED:
-            parameters = ast.parse(f"def f({twins[own]}): pass").body[0].args
-            assert [ast.unparse(a) for a in calls[0][1]] == [a.arg for a in parameters.args], name
-            door = f.args.posonlyargs + f.args.args + f.args.kwonlyargs
-            # ``like`` can be only the selector of the twin
-            assert {a.arg for a in door} - {"like"} == {a.arg for a in parameters.args} - {"like"}
-
-
-def test_the_front_door_offers_each_operation():
-    """``kernels/__init__`` imports each operation from its front door, and nothing else."""
-    offered = {
-        (node.module, alias.name)
-        for node in parse(PACKAGE / "kernels" / "__init__.py").body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert offered == {(stem, name) for stem in DOORS for name in operations(stem)}
-
-
 def public_objects(init):
     """Yield the names that an ``__init__`` binds to objects other than its modules."""
     for node in parse(init).body:
@@ -369,15 +224,6 @@ def test_modules_and_public_objects_have_different_names(init):
     if init.parent == PACKAGE:
         objects |= {name for name in fs.__all__ if not inspect.ismodule(getattr(fs, name))}
     assert not modules & objects
-
-
-def test_twins_do_not_know_each_other():
-    for one, other in ((CPU, "cuda"), (CUDA, "cpu")):
-        for path in one.rglob("*.py"):
-            names = [name for name, _ in imports(path, parse(path))]
-            assert not [n for n in names if n.startswith(f"fastsvgp.kernels.{other}")], name_of(
-                path
-            )
 
 
 @every_file
@@ -440,9 +286,21 @@ def test_one_blas(path):
         assert not is_product(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
 
 
+LINES = 450  # of one file
+
+
+def num_lines(path):
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
 @every_file
 def test_files_hold_one_idea_each(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 450, name_of(path)
+    assert num_lines(path) < LINES, name_of(path)
+
+
+def test_files_of_tests_hold_one_idea_each():
+    long = [path for path in (PACKAGE.parent / "tests").rglob("*.py") if num_lines(path) >= LINES]
+    assert long == []
 
 
 def attributes_of_modules(tree, modules):
@@ -461,12 +319,10 @@ def attributes_of_modules(tree, modules):
         yield from attributes_of_modules(node, inner)
 
 
-@every_file
+@files_outside("__main__")  # importing it runs the command line
 def test_what_is_taken_from_our_modules_is_there(path):
     """This includes functions that no test calls without a device or MPI."""
     where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    if where == "fastsvgp.__main__":  # importing it runs the command line
-        return
     if where.startswith(("fastsvgp.interop.torch", "fastsvgp.interop.jax")):
         pytest.importorskip(where.rpartition(".")[2])
     names = vars(importlib.import_module(where.removesuffix(".__init__"))).items()

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 from support.numerics import nine_point
-from support.weight_problems import BASES, weights
-
-import fastsvgp as fs
-from tests.bounds.test_sampled import (
+from support.sampled_problems import (
     FIRST,
     LIKELIHOODS,
     SECOND,
     UNITS,
     as_dense,
     assert_unbiased,
+    each_of,
     fields,
     log_det,
     pairs,
     problem,
 )
+from support.weight_problems import BASES, weights
+
+import fastsvgp as fs
 
 GAUSSIAN, OTHERS = LIKELIHOODS[0], LIKELIHOODS[1:]
 
@@ -91,7 +92,7 @@ def test_at_all_data_both_kinds_are_one(rng, name):
             assert a is b is None or np.allclose(a, b, rtol=1e-7, atol=1e-7), path
 
 
-@pytest.mark.parametrize("likelihood", OTHERS, ids=lambda likelihood: type(likelihood).__name__)
+@each_of(OTHERS)
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
 def test_the_kriged_tangent_bound(rng, name, k, likelihood):

@@ -4,10 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.weight_problems import BASES, dense, weights
-
-import fastsvgp as fs
-from tests.bounds.test_sampled import (
+from support.sampled_problems import (
     FIRST,
     JITTER,
     SECOND,
@@ -15,17 +12,19 @@ from tests.bounds.test_sampled import (
     as_dense,
     assert_gradient_at,
     assert_unbiased,
+    each_of,
     every_sample,
     fields,
     log_det,
     problem,
 )
+from support.weight_problems import BASES, dense, weights
+
+import fastsvgp as fs
 
 NOT_GAUSSIAN = [fs.BernoulliLogit(), fs.Laplace(scale=0.4)]
 LIKELIHOODS = [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN]
-each_likelihood = pytest.mark.parametrize(
-    "likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__
-)
+each_likelihood = each_of(LIKELIHOODS)
 
 
 def every_column(scheme, m):
@@ -176,9 +175,7 @@ def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     assert_gradient_at(AWKWARD, model, X, Y, grad, rng)
 
 
-@pytest.mark.parametrize(
-    "likelihood", NOT_GAUSSIAN, ids=lambda likelihood: type(likelihood).__name__
-)
+@each_of(NOT_GAUSSIAN)
 @pytest.mark.parametrize("scheme", ["with", "stratified"])
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
@@ -300,9 +297,7 @@ def test_entries_that_are_not_drawn_are_not_read(rng):
         fs.sampled_bound_and_grad(model, X, Y, sample._replace(columns=np.array([5])))
 
 
-@pytest.mark.parametrize(
-    "likelihood", [fs.Gaussian(variance=0.2), fs.BernoulliLogit()], ids=lambda x: type(x).__name__
-)
+@each_of(LIKELIHOODS[:2])
 @pytest.mark.parametrize("name", BASES)
 def test_float32(rng, name, likelihood):
     model, X, Y = problem(rng, name, 2, likelihood)

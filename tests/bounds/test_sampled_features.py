@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from support.numerics import nine_point
+from support.sampled_problems import each_of, problem
 from support.weight_problems import BASES
 
 import fastsvgp as fs
-from tests.bounds.test_sampled import problem
 
 LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit()]
-each_likelihood = pytest.mark.parametrize(
-    "likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__
-)
+each_likelihood = each_of(LIKELIHOODS)
 UNITS = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
 each_sample = pytest.mark.parametrize(
     "columns", [None, np.array([1, 0, 2, 1])], ids=["reduced", "paper"]

@@ -7,6 +7,7 @@ import shlex
 
 import numpy as np
 import pytest
+from support.cli_runs import refused
 
 import fastsvgp as fs
 from fastsvgp.cli import main
@@ -162,26 +163,6 @@ def assert_refused(capsys, command, messages, notes=False):
     """Check that a command is refused with a message that has all of some parts."""
     message = refused(capsys, *shlex.split(command), notes=notes)
     assert [part for part in messages if part not in message] == []
-
-
-def refused(capsys, *argv, notes=True):
-    """Run a command that must be refused without leaving a new file; return the message."""
-    before = (
-        sorted(p for p, _, _ in os.walk(".")),
-        sorted(f for _, _, files in os.walk(".") for f in files),
-    )
-    code = main(list(argv))
-    out, err = capsys.readouterr()
-    assert code == 2, (code, out, err)
-    beside = ("  training", "  note") if notes else ()
-    lines = [line for line in err.splitlines() if not line.startswith(beside)]
-    assert len(lines) == 1 and lines[0].startswith("fastsvgp") and "error: " in lines[0], err
-    assert "Traceback" not in err
-    assert (
-        sorted(p for p, _, _ in os.walk(".")),
-        sorted(f for _, _, files in os.walk(".") for f in files),
-    ) == before
-    return lines[0]
 
 
 @pytest.mark.parametrize("command, messages", [(row[0], row[1:]) for row in COMMANDS])

@@ -1,14 +1,12 @@
 """Text columns and missing values as inputs: learning from training rows, and later files."""
 
-import csv
 import io
-import os
 import pathlib
 
 import numpy as np
 import pytest
 from support import fit_format_1
-from support.cli_runs import results, run
+from support.cli_runs import refused, results, run, write_rows
 from support.interruptions import after_step
 
 import fastsvgp as fs
@@ -35,12 +33,6 @@ COLOURS = ["red", 'a "dark" blue, nearly black', "grün <b>&", "日本"]
 EFFECT = dict(zip(COLOURS, [0.0, 3.0, -3.0, 6.0], strict=True))
 
 
-def write(path, header, rows):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return str(path)
-
-
 @pytest.fixture
 def coloured(here, rng):
     """A target that depends on colour and size; large sizes are missing."""
@@ -53,21 +45,12 @@ def coloured(here, rng):
         [c, "" if s > 1 else f"{s:.4f}", f"{v:.4f}"]
         for c, s, v in zip(colours, size, y, strict=True)
     ]
-    return write("coloured.csv", ["colour", "size", "y"], rows)
+    return write_rows("coloured.csv", ["colour", "size", "y"], rows)
 
 
 def predicted(capsys, *argv):
     out, err = run(capsys, "predict", *argv)
     return np.array([float(line.split(",")[0]) for line in out.splitlines()[1:]]), err
-
-
-def refused(capsys, *argv):
-    before = sorted(os.listdir())
-    assert main(list(argv)) == 2
-    err = capsys.readouterr().err
-    (line,) = (line for line in err.splitlines() if not line.startswith("  note"))
-    assert line.startswith(f"fastsvgp {argv[0]}: error: ") and sorted(os.listdir()) == before
-    return line
 
 
 def test_predict_encodes_text_and_missing_values_as_fit_does(coloured, capsys):
@@ -88,11 +71,11 @@ def test_predict_encodes_text_and_missing_values_as_fit_does(coloured, capsys):
         found["missing"] == "median"
         and found["test"]["model"]["rmse"] < 0.4 * found["test"]["trivial"]["rmse"]
     )
-    write("new.csv", ["size", "extra", "colour"], [["0", "x", c] for c in COLOURS])
+    write_rows("new.csv", ["size", "extra", "colour"], [["0", "x", c] for c in COLOURS])
     mean, err = predicted(capsys, "coloured-fit", "new.csv")
     np.testing.assert_allclose(mean, list(EFFECT.values()), atol=1.0)
     assert err == ""
-    write("order.csv", ["colour", "size"], [[c, "0"] for c in COLOURS])
+    write_rows("order.csv", ["colour", "size"], [[c, "0"] for c in COLOURS])
     np.testing.assert_array_equal(predicted(capsys, "coloured-fit", "order.csv")[0], mean)
     fitted = fs.load_fitted("coloured-fit")
     X = fitted.read("new.csv")
@@ -125,7 +108,7 @@ def test_rare_levels_share_one_input(here, capsys, rng):
     # the first five are rarest
     cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]
     rows = [[c, f"{i % 7}", f"{np.sin(i):.4f}"] for i, c in enumerate(cells)]
-    path = write("many.csv", ["c", "n", "y"], rows)
+    path = write_rows("many.csv", ["c", "n", "y"], rows)
     _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
     assert (
         "text column 'c' has 25 levels in the training rows: the 20 most frequent have an input"
@@ -138,7 +121,9 @@ def test_rare_levels_share_one_input(here, capsys, rng):
         f"c={OTHER}",
         "n",
     ]
-    write("new.csv", ["c", "n"], [[names[0], 3], [names[1], 3], ["never seen", 3], [names[9], 3]])
+    write_rows(
+        "new.csv", ["c", "n"], [[names[0], 3], [names[1], 3], ["never seen", 3], [names[9], 3]]
+    )
     mean, err = predicted(capsys, "many-fit", "new.csv")
     assert mean[0] == mean[1] == mean[2] != mean[3]
     assert (
@@ -156,8 +141,8 @@ def test_levels_and_medians_are_of_the_training_rows_alone(here):
         ]
         for i in range(30)
     ]
-    path = write("d.csv", ["c", "n", "y"], rows)
-    write("mask.csv", ["m"], [[int(i % 3 == 0)] for i in range(30)])
+    path = write_rows("d.csv", ["c", "n", "y"], rows)
+    write_rows("mask.csv", ["m"], [[int(i % 3 == 0)] for i in range(30)])
     task = split(load_task(path, missing="median"), mask="mask.csv:m")
     column, number = task.encoding.columns
     assert column.levels == ["a", "b"] and number.gaps
@@ -169,14 +154,16 @@ def test_column_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
     rows = [
         [["1", "02", "A"][i % 3], i % 7, f"{[0, 5, 9][i % 3] + 0.01 * (i % 7)}"] for i in range(60)
     ]
-    run(capsys, "fit", write("codes.csv", ["code", "n", "y"], rows), *FEW[2:], "--steps", "150")
+    run(
+        capsys, "fit", write_rows("codes.csv", ["code", "n", "y"], rows), *FEW[2:], "--steps", "150"
+    )
     assert results("codes-fit")["inputs"] == ["code=02", "code=1", "code=A", "code=(other)", "n"]
     # a file in which the column holds only numbers
-    write("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
+    write_rows("numbers.csv", ["code", "n"], [["02", 3], ["1", 3], ["2", 3]])
     mean, err = predicted(capsys, "codes-fit", "numbers.csv")
     np.testing.assert_allclose(mean[:2], [5, 0], atol=1)
     assert "1 of 3 rows hold a level without an input (first '2', line 4)" in err
-    write("other.csv", ["code", "n"], [["A", "three"], ["A", "4"]])
+    write_rows("other.csv", ["code", "n"], [["A", "three"], ["A", "4"]])
     assert "inputs must be numbers, but text is in column 'n' ('three', line 2)" in refused(
         capsys, "predict", "codes-fit", "other.csv"
     )
@@ -188,7 +175,7 @@ def test_column_is_text_in_one_file_and_numbers_in_the_other(here, capsys):
 def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
     rows = [[f"{i}.5", i % 7] for i in range(40)]
     rows[7][0] = "1o.5"
-    message = refused(capsys, "fit", write("d.csv", ["n", "y"], rows), *FEW)
+    message = refused(capsys, "fit", write_rows("d.csv", ["n", "y"], rows), *FEW)
     assert (
         "39 cells of column 'n' are numbers, but '1o.5' (line 9) is not; correct such cells"
         in message
@@ -197,7 +184,7 @@ def test_numbers_with_a_misspelt_one_are_no_text(here, capsys):
     for row in rows:
         row[0] = row[0].replace(".", ",")
     assert "text is in column 'n' ('0,5', line 2); these look like decimal commas" in refused(
-        capsys, "fit", write("d.csv", ["n", "y"], [*rows[:7], *rows[8:]]), *FEW
+        capsys, "fit", write_rows("d.csv", ["n", "y"], [*rows[:7], *rows[8:]]), *FEW
     )
 
 
@@ -209,27 +196,27 @@ def test_missing_values_are_refused_by_default(coloured, here, capsys):
     )
     rows = [["red" if i % 2 else "blue", i % 7, i * i % 11] for i in range(40)]
     rows[3][0] = "NA"
-    message = refused(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
+    message = refused(capsys, "fit", write_rows("d.csv", ["c", "n", "y"], rows), *FEW)
     assert (
         "d.csv, line 5, column 'c': the value is missing" in message
         and "give --missing median to make them a level" in message
     )
     rows[3][0] = "red"
-    run(capsys, "fit", write("d.csv", ["c", "n", "y"], rows), *FEW)
+    run(capsys, "fit", write_rows("d.csv", ["c", "n", "y"], rows), *FEW)
     for new in (["", 1], ["red", ""]):
-        write("new.csv", ["c", "n"], [["red", 2], new])
+        write_rows("new.csv", ["c", "n"], [["red", 2], new])
         message = refused(capsys, "predict", "d-fit", "new.csv")
         assert "new.csv, line 3, column" in message and "fit again with --missing median" in message
     rows[3][2] = ""
     message = refused(
-        capsys, "fit", write("d.csv", ["c", "n", "y"], rows), "--missing", "median", *FEW
+        capsys, "fit", write_rows("d.csv", ["c", "n", "y"], rows), "--missing", "median", *FEW
     )
     assert "column 'y': the value is missing" in message and "--missing" not in message
     rows[3][2] = "inf"
     assert "infinite" in refused(
         capsys,
         "fit",
-        write("d.csv", ["y", "n", "c"], [r[::-1] for r in rows]),
+        write_rows("d.csv", ["y", "n", "c"], [r[::-1] for r in rows]),
         "--missing",
         "median",
         "--target",
@@ -251,7 +238,7 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
     run(
         capsys,
         "fit",
-        write("d.csv", ["c", "n", "y"], rows),
+        write_rows("d.csv", ["c", "n", "y"], rows),
         "--missing",
         "median",
         "--test-fraction",
@@ -260,9 +247,9 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
     )
     # no indicator: nothing was missing
     assert results("d-fit")["inputs"] == ["c=blue", "c=red", "c=(other)", "n"]
-    write("gaps.csv", ["c", "n"], [["red", ""], ["", "3"], ["", ""]])
+    write_rows("gaps.csv", ["c", "n"], [["red", ""], ["", "3"], ["", ""]])
     # the median of n is 3
-    write("filled.csv", ["c", "n"], [["red", "3"], ["green", "3"], ["green", "3"]])
+    write_rows("filled.csv", ["c", "n"], [["red", "3"], ["green", "3"], ["green", "3"]])
     mean, err = predicted(capsys, "d-fit", "gaps.csv")
     np.testing.assert_array_equal(mean, predicted(capsys, "d-fit", "filled.csv")[0])
     assert (
@@ -271,12 +258,12 @@ def test_values_that_are_missing_in_predict_only(here, capsys):
         " the training median, 3" in err
     )
     assert "column 'c': 2 of 3 rows hold a level without an input (first (missing), line 3)" in err
-    write("empty.csv", ["c", "n"], [["", ""], ["", ""]])
+    write_rows("empty.csv", ["c", "n"], [["", ""], ["", ""]])
     np.testing.assert_array_equal(predicted(capsys, "d-fit", "empty.csv")[0], mean[[2, 2]])
 
 
 def test_a_column_without_a_value_in_all_rows(here, capsys):
-    path = write("d.csv", ["gone", "n", "y"], [["", i % 7, i * i % 11] for i in range(40)])
+    path = write_rows("d.csv", ["gone", "n", "y"], [["", i % 7, i * i % 11] for i in range(40)])
     message = refused(capsys, "fit", path, "--missing", "median", *FEW)
     assert (
         "--missing median: column 'gone' is missing in all 36 training rows; leave it out with"
@@ -317,7 +304,7 @@ def test_pixels_are_neither_text_nor_missing(here, capsys, rng):
     message = refused(
         capsys,
         "fit",
-        write("pixels.csv", ["a", "b", "c", "d", "y"], rows),
+        write_rows("pixels.csv", ["a", "b", "c", "d", "y"], rows),
         "--patch-shape",
         "1x1",
         *FEW,
@@ -358,7 +345,7 @@ def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):
     prediction = fitted.predict(fit_format_1.X)
     np.testing.assert_allclose(prediction.mean, fit_format_1.MEAN, rtol=1e-10)
     np.testing.assert_allclose(prediction.sd, fit_format_1.SD, rtol=1e-10)
-    write("x.csv", ["b", "a"], [[b, a] for a, b in fit_format_1.X])
+    write_rows("x.csv", ["b", "a"], [[b, a] for a, b in fit_format_1.X])
     np.testing.assert_allclose(
         predicted(capsys, "old.npz", "x.csv")[0], fit_format_1.MEAN, rtol=1e-8
     )
@@ -375,7 +362,7 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
     fs.save(
         "newer.npz", model, command_line=extra["command_line"] | {"format": 5, "weather": "fine"}
     )
-    write("x.csv", ["a", "b"], fit_format_1.X)
+    write_rows("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
     assert (
         "newer.npz was written by `fastsvgp fit` of a newer version: it has format 5, but this"

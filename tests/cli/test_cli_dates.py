@@ -1,49 +1,23 @@
-"""Columns of dates: formats, inputs made of them, and later files."""
+"""Columns of dates as inputs: the table that is fitted, later tables, and the file of the model."""
 
-import csv
 import datetime
 import html
-import os
 import pathlib
 
 import numpy as np
 import pytest
 from support import fit_format_1
-from support.cli_runs import results, run
+from support.cli_runs import refused, results, run, write_rows
 
 import fastsvgp as fs
-from fastsvgp.cli import main
 from fastsvgp.cli.data import dates
 from fastsvgp.cli.data.columns import Column, Encoding, Raw, learn
-from fastsvgp.cli.data.dates import FAMILIES, FIRST, FORMS, LAST, TWINS, Dates, days_of, find
+from fastsvgp.cli.data.dates import Dates, find
 from fastsvgp.cli.data.task import load_task, split
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "20", "--inducing", "12", "--quiet"]
 EPOCH = datetime.datetime(1970, 1, 1)
-STRFTIME = {
-    "YYYY-MM-DD": "%Y-%m-%d",
-    "YYYY/MM/DD": "%Y/%m/%d",
-    "YYYY.MM.DD": "%Y.%m.%d",
-    "DD.MM.YYYY": "%d.%m.%Y",
-    "MM/DD/YYYY": "%m/%d/%Y",
-    "DD/MM/YYYY": "%d/%m/%Y",
-    "MM-DD-YYYY": "%m-%d-%Y",
-    "DD-MM-YYYY": "%d-%m-%Y",
-    "DD Mon YYYY": "%d %b %Y",
-    "Mon DD, YYYY": "%b %d, %Y",
-}
-
-
-def write(path, header, rows):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return str(path)
-
-
-def some_days(rng, count, first="1901-01-01", last="2199-12-31"):
-    bounds = [datetime.date.fromisoformat(day).toordinal() for day in (first, last)]
-    return [datetime.date.fromordinal(int(day)) for day in rng.integers(*bounds, count)]
 
 
 def table_of(rng, form="%Y-%m-%d", count=120):
@@ -56,160 +30,6 @@ def table_of(rng, form="%Y-%m-%d", count=120):
         [day.strftime(form), f"{day.toordinal() % 7 + 0.01 * (day.toordinal() - 738000):.4f}"]
         for day in days
     ]
-
-
-def refused(capsys, *argv):
-    before = sorted(os.listdir())
-    assert main(list(argv)) == 2
-    err = capsys.readouterr().err
-    (line,) = (line for line in err.splitlines() if not line.startswith("  note"))
-    assert line.startswith(f"fastsvgp {argv[0]}: error: ") and sorted(os.listdir()) == before
-    return line
-
-
-# --- cells ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_form_is_read_as_the_standard_library_writes_it(rng, form):
-    assert STRFTIME.keys() == FORMS.keys()
-    for day in some_days(rng, 60):
-        number = day.toordinal() - EPOCH.toordinal()
-        assert days_of(day.strftime(STRFTIME[form]), form) == number
-        moment = datetime.datetime.combine(
-            day, datetime.time(*(int(rng.integers(n)) for n in (24, 60, 60, 10**6)))
-        )
-        seconds = (moment - EPOCH).total_seconds()
-        written = f"{STRFTIME[form]} %H:%M:%S.%f"
-        np.testing.assert_allclose(
-            days_of(moment.strftime(written), form) * 86400, seconds, rtol=0, atol=1e-4
-        )
-        zone = datetime.timezone(datetime.timedelta(minutes=int(rng.integers(-14 * 60, 14 * 60))))
-        aware = moment.replace(tzinfo=zone)
-        seconds = aware.timestamp()
-        np.testing.assert_allclose(
-            days_of(aware.strftime(written + "%z"), form) * 86400, seconds, rtol=0, atol=1e-4
-        )
-    if form == "YYYY-MM-DD":
-        np.testing.assert_allclose(
-            days_of(aware.isoformat(), form) * 86400, seconds, rtol=0, atol=1e-4
-        )
-
-
-@pytest.mark.parametrize(
-    "cell, form, moment",
-    [
-        ("2024-1-2", "YYYY-MM-DD", "2024-01-02"),
-        ("2024-01-02T03:04Z", "YYYY-MM-DD", "2024-01-02T03:04"),
-        ("2024-01-02 03:04:05,5 UTC", "YYYY-MM-DD", "2024-01-02T03:04:05.5"),
-        ("2024-01-02T00:30+02", "YYYY-MM-DD", "2024-01-01T22:30"),
-        ("1/2/2024 12:30 AM", "MM/DD/YYYY", "2024-01-02T00:30"),
-        ("1/2/2024 1:30 p.m.", "DD/MM/YYYY", "2024-02-01T13:30"),
-        ("12-JAN-2024", "DD Mon YYYY", "2024-01-12"),
-        ("2 September 2024", "DD Mon YYYY", "2024-09-02"),
-        ("Sept. 2, 2024", "Mon DD, YYYY", "2024-09-02"),
-        ("may 12 2024, 08:00", "Mon DD, YYYY", "2024-05-12T08:00"),
-        ("2024-02-29", "YYYY-MM-DD", "2024-02-29"),
-    ],
-)
-def test_cells_by_hand(cell, form, moment):
-    assert (
-        days_of(cell, form)
-        == (datetime.datetime.fromisoformat(moment) - EPOCH).total_seconds() / 86400
-    )
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        *(
-            "2023-02-29",
-            "2024-13-01",
-            "2024-00-10",
-            "9999-12-31",
-            "0001-01-01",
-            "24-01-02",
-            "2024-01",
-            "20240102",
-            "2024-01/02",
-        ),
-        *(
-            "2024-01-02T24:00",
-            "2024-01-02 10:60",
-            "2024-01-02 13:00 PM",
-            "2024-01-02 10:00 nowhere",
-            "2024-01-02 x",
-            "1.2.3",
-        ),
-        *(
-            "12 Jam 2024",
-            "Jan 2024",
-            "٢٠٢٤-٠١-٠٢",
-            "192.168.1.1",
-            "red",
-            "10:30",
-            "1/2",
-            "2024-01-02-",
-            "2024-01-02\n",
-        ),
-    ],
-)
-def test_cells_that_are_no_dates(cell):
-    assert all(days_of(cell, form) is None for form in FORMS)
-
-
-def test_months_and_weekdays(rng):
-    days = np.concatenate([rng.integers(FIRST, LAST, 200), [-1, 0, FIRST, LAST]]) + rng.choice(
-        [0.0, 0.25, 0.999], 204
-    )
-    calendar = [datetime.date.fromordinal(EPOCH.toordinal() + int(np.floor(day))) for day in days]
-    np.testing.assert_array_equal(dates.months(days), [day.month for day in calendar])
-    np.testing.assert_array_equal(dates.weekdays(days), [day.isoweekday() for day in calendar])
-    assert [dates.shown(day) for day in days] == [str(day) for day in calendar]
-
-
-def test_no_cell_ends_in_an_error(rng):
-    pieces = [*"0123456789-/. :,TZ+", "12", "2024", "Jan", "march", "pm", "é", "٣"]
-    for _ in range(3000):
-        cell = "".join(rng.choice(pieces, rng.integers(1, 12)))
-        for form in FORMS:
-            day = days_of(cell, form)
-            assert day is None or FIRST <= day <= LAST
-    for cell in ("1500-01-01T00:00+23:59", "2500-12-31T23:59:59-23:59"):
-        assert FIRST <= days_of(cell, "YYYY-MM-DD") <= LAST
-
-
-# --- columns --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_form_of_a_column_is_found(rng, form):
-    cells = [
-        day.strftime(STRFTIME[form]) for day in [*some_days(rng, 100), datetime.date(2024, 5, 13)]
-    ]
-    assert find([*cells, "", "NA"]) == (Dates(form, False), None)
-
-
-@pytest.mark.parametrize("family", [family for family in FAMILIES if len(family) == 2])
-def test_all_cells_decide_what_is_the_month(rng, family):
-    first, second = family
-    mark = "/" if "/" in first else "-"
-    cells = [f"{month}{mark}{day}{mark}2024" for month, day in rng.integers(1, 13, (300, 2))]
-    assert find(cells) == (Dates(first, True), None)  # no day is above 12
-    assert "assumed because no day was above 12" in str(find(cells)[0])
-    assert find([*cells, f"1{mark}13{mark}2024"]) == (Dates(first, False), None)
-    assert find([*cells, f"13{mark}1{mark}2024"]) == (Dates(second, False), None)
-    both = [f"1{mark}13{mark}2024", f"13{mark}1{mark}2024"]
-    assert find([*cells, *both]) == (None, both)
-    assert TWINS[first] == second
-
-
-def test_most_cells_must_be_dates(rng):
-    cells = [str(day) for day in some_days(rng, 90)]
-    assert find([*cells, *["soon"] * 10, *[""] * 500])[0] == Dates("YYYY-MM-DD", False)
-    assert find([*cells, *["soon"] * 11]) == (None, None)
-    assert find(["red", "green", "2024-01-01"]) == (None, None)
-    assert find(["1.2.3", "10.20.30"]) == (None, None)
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -235,7 +55,7 @@ def test_the_matrix_by_hand():
 @pytest.mark.parametrize("form", ["%Y-%m-%dT00:00:00", "%d.%m.%Y", "%b %d, %Y", "%Y/%m/%d 00:00"])
 def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
     days, rows = table_of(rng, form)
-    path = write("d.csv", ["when", "y"], rows)
+    path = write_rows("d.csv", ["when", "y"], rows)
     out, err = run(capsys, "fit", path, *FEW[:-1])
     name = str(find([row[0] for row in rows])[0])
     assert (
@@ -249,7 +69,7 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
     # none of these are in the training rows
     new = [datetime.date(2024, 1, 31), datetime.date(2024, 2, 29), datetime.date(2031, 7, 4)]
     X = fs.load_fitted("d-fit").read(
-        write("new.csv", ["when"], [[day.strftime(form)] for day in new])
+        write_rows("new.csv", ["when"], [[day.strftime(form)] for day in new])
     )
     expected = [[day.toordinal() - EPOCH.toordinal(), day.month, day.isoweekday()] for day in new]
     np.testing.assert_array_equal(X, expected)
@@ -261,12 +81,12 @@ def test_dates_are_numbers_and_predict_reads_new_ones(here, rng, capsys, form):
 
 def test_an_assumption_is_said(here, rng, capsys):
     rows = [[f"{i % 12 + 1}/{i % 11 + 1}/2023", i % 5] for i in range(60)]
-    out, _ = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
+    out, _ = run(capsys, "fit", write_rows("d.csv", ["when", "y"], rows), *FEW[:-1])
     said = "column 'when': dates (MM/DD/YYYY, assumed because no day was above 12), read as"
     assert said in out and said in html.unescape(
         pathlib.Path("d-fit/report.html").read_text(encoding="utf-8")
     )
-    write("new.csv", ["when"], [["2/1/2024"], ["13/1/2024"]])
+    write_rows("new.csv", ["when"], [["2/1/2024"], ["13/1/2024"]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
     assert (
         "new.csv, line 3, column 'when': '13/1/2024' is not a date (MM/DD/YYYY, assumed" in message
@@ -276,7 +96,7 @@ def test_an_assumption_is_said(here, rng, capsys):
 
 def test_days_and_months_that_change_places_are_text(here, capsys):
     rows = [[("1/13/2023", "13/1/2023", "2/3/2023")[i % 3], i % 5] for i in range(60)]
-    out, err = run(capsys, "fit", write("d.csv", ["when", "y"], rows), *FEW[:-1])
+    out, err = run(capsys, "fit", write_rows("d.csv", ["when", "y"], rows), *FEW[:-1])
     assert (
         "column 'when': '1/13/2023' and '13/1/2023' are dates of different formats, so the column"
         " remains text" in err
@@ -287,7 +107,7 @@ def test_days_and_months_that_change_places_are_text(here, capsys):
 def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     days, rows = table_of(rng)
     rows[7][0], rows[9][0] = "soon", "2023-02-30"
-    path = write("d.csv", ["when", "y"], rows)
+    path = write_rows("d.csv", ["when", "y"], rows)
     message = refused(capsys, "fit", path, *FEW)
     assert (
         "d.csv, line 9, column 'when': 'soon' is not a date (YYYY-MM-DD) (the first of 2 such"
@@ -301,7 +121,7 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
     )
     assert results("d-fit")["inputs"] == ["when", "when.month", "when.weekday", "when=(missing)"]
     fitted = fs.load_fitted("d-fit")
-    write("new.csv", ["when", "more"], [["2024-01-01", 1]] * 18 + [["", 1], ["later", 1]])
+    write_rows("new.csv", ["when", "more"], [["2024-01-01", 1]] * 18 + [["", 1], ["later", 1]])
     capsys.readouterr()
     X = fitted.read("new.csv")
     median = fitted.encoding.columns[0].median
@@ -314,23 +134,23 @@ def test_cells_that_are_no_dates_are_refused_or_missing(here, rng, capsys):
         "new.csv, line 21, column 'when': 'later' is not a date (YYYY-MM-DD); it counts as missing"
         in err
     )
-    write("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # too many: another format
+    write_rows("other.csv", ["when"], [["31.12.2023"], ["2024-01-01"]])  # too many: another format
     assert "other.csv, line 2, column 'when': '31.12.2023' is not a date" in refused(
         capsys, "predict", "d-fit", "other.csv"
     )
-    write("numbers.csv", ["when"], [[19000], [19001]])
+    write_rows("numbers.csv", ["when"], [[19000], [19001]])
     assert "'19000' is not a date (YYYY-MM-DD)" in refused(
         capsys, "predict", "d-fit", "numbers.csv"
     )
-    write("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
+    write_rows("gone.csv", ["when", "more"], [["", 1], ["NA", 1]])
     assert (fitted.read("gone.csv")[:, 3] == 1).all()
 
 
 def test_missing_dates(here, rng, capsys):
     days, rows = table_of(rng)
-    path = write("d.csv", ["when", "y"], rows)
+    path = write_rows("d.csv", ["when", "y"], rows)
     run(capsys, "fit", path, *FEW)
-    write("new.csv", ["when", "more"], [["2024-01-01", 1], ["", 1]])
+    write_rows("new.csv", ["when", "more"], [["2024-01-01", 1], ["", 1]])
     message = refused(capsys, "predict", "d-fit", "new.csv")
     assert (
         "new.csv, line 3, column 'when': the value is missing" in message
@@ -341,7 +161,7 @@ def test_missing_dates(here, rng, capsys):
     day = sorted(days)[59:61]
     assert "filled in with the training median, " + str(day[0] + (day[1] - day[0]) // 2) in err
     rows[4][0] = ""
-    message = refused(capsys, "fit", write("gap.csv", ["when", "y"], rows), *FEW)
+    message = refused(capsys, "fit", write_rows("gap.csv", ["when", "y"], rows), *FEW)
     assert (
         "gap.csv, line 6, column 'when': the value is missing" in message
         and "fill them in with --missing median" in message
@@ -351,9 +171,9 @@ def test_missing_dates(here, rng, capsys):
 def test_the_median_is_of_the_training_rows_alone(here, rng):
     _, rows = table_of(rng)
     rows = [[cell if i % 3 else "2190-01-01", y] for i, (cell, y) in enumerate(rows)]
-    write("mask.csv", ["m"], [[int(i % 3 == 0)] for i in range(len(rows))])
+    write_rows("mask.csv", ["m"], [[int(i % 3 == 0)] for i in range(len(rows))])
     task = split(
-        load_task(write("d.csv", ["when", "y"], rows), missing="median"), mask="mask.csv:m"
+        load_task(write_rows("d.csv", ["when", "y"], rows), missing="median"), mask="mask.csv:m"
     )
     used = [
         datetime.date.fromisoformat(cell).toordinal() - EPOCH.toordinal()
@@ -366,7 +186,7 @@ def test_the_median_is_of_the_training_rows_alone(here, rng):
 def test_text_and_dates_beside_one_another(here, rng, capsys):
     _, rows = table_of(rng)
     rows = [["ab"[i % 2], cell, i % 7, y] for i, (cell, y) in enumerate(rows)]
-    out, _ = run(capsys, "fit", write("d.csv", ["c", "when", "n", "y"], rows), *FEW[:-1])
+    out, _ = run(capsys, "fit", write_rows("d.csv", ["c", "when", "n", "y"], rows), *FEW[:-1])
     assert "c (2 levels)" in out and "column 'when': dates (YYYY-MM-DD)" in out
     assert results("d-fit")["inputs"] == [
         "c=a",
@@ -377,7 +197,9 @@ def test_text_and_dates_beside_one_another(here, rng, capsys):
         "when.weekday",
         "n",
     ]
-    X = fs.load_fitted("d-fit").read(write("new.csv", ["n", "when", "c"], [[3, "1970-01-02", "b"]]))
+    X = fs.load_fitted("d-fit").read(
+        write_rows("new.csv", ["n", "when", "c"], [[3, "1970-01-02", "b"]])
+    )
     np.testing.assert_array_equal(X, [[0, 1, 0, 1, 1, 5, 3]])
 
 
@@ -398,7 +220,7 @@ def test_a_file_from_before_dates_reads_them_as_levels(here):
     }
     fs.save("of format 2.npz", model, command_line=extra["command_line"] | about)
     X = fs.load_fitted("of format 2.npz").read(
-        write("x.csv", ["when"], [["2024-01-01"], ["2024-01-02"]])
+        write_rows("x.csv", ["when"], [["2024-01-01"], ["2024-01-02"]])
     )
     np.testing.assert_array_equal(X, [[1, 0], [0, 1]])
 

@@ -10,7 +10,7 @@ import sys
 import termios
 
 import pytest
-from support.cli_runs import fit, run, stop_at
+from support.cli_runs import FEW, FEW_SGPR, fit, run, stop_at
 from support.interruptions import after_step
 
 import fastsvgp as fs
@@ -18,8 +18,6 @@ from fastsvgp.cli import main
 from fastsvgp.train.steps import lbfgs, minibatch
 
 pytestmark = pytest.mark.usefixtures("unplotted")
-FEW_SGPR = ["--steps", "60", "--inducing", "12"]
-FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
 
 
 @pytest.mark.parametrize("method", ["svgp", "lsvgp", "rsvgp"])

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from support.cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.recipes.model_search import stages
-from tests.support.cli_runs import results, run
 
 pytestmark = pytest.mark.usefixtures("here", "unplotted")
 

@@ -5,7 +5,7 @@ import pytest
 from oracles import covariances as oracle
 from support import definitions, posterior_problems as problems
 from support.derivatives import assert_gradient
-from support.numerics import assert_adjoint, exactly
+from support.numerics import assert_adjoint, exactly, symmetric
 from support.rank_problems import assert_same_on_all_and_close, distance, on_ranks
 
 import fastsvgp as fs
@@ -54,11 +54,6 @@ def Kuf(covariance, Z, X):
 
 def Kff(covariance, X, Y):
     return oracle.matrix(covariance.covariance, at(covariance, X), at(covariance, Y))
-
-
-def symmetric(rng, n):
-    A = rng.standard_normal((n, n))
-    return A + A.T
 
 
 @everything

@@ -13,9 +13,8 @@ from cuda_host import sanitized
 from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import emulated
 from cuda_host.host_module import ORDERS
-from support.device_problems import on_host
 from support.numerics import SEED
-from support.real_device import cupy_or_skip, on_device
+from support.real_device import cupy_or_skip, on_device, on_host
 
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 

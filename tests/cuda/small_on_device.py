@@ -13,8 +13,7 @@ sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])  # tests,
 
 import numpy as np  # noqa: E402
 from cuda_host.small_runs import RUNS  # noqa: E402
-from support.device_problems import on_host  # noqa: E402
-from support.real_device import cupy_or_exit, on_device  # noqa: E402
+from support.real_device import cupy_or_exit, on_device, on_host  # noqa: E402
 
 
 def main(families):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import device_problems as problems
+from support import device_problems as problems, device_terms
 
 from fastsvgp import kernels
 from fastsvgp.errors import NotPositiveDefinite
@@ -44,7 +44,7 @@ def test_not_positive_definite_raises_as_on_the_cpu(gpu, factorise):
 @every_dtype
 @pytest.mark.parametrize("N, C", [(1, 2), (3, 5), (300, 3)])
 def test_quadrature(gpu, rng, N, C, dtype):
-    problems.check_quadrature(rng, gpu, N, C, dtype)
+    device_terms.check_quadrature(rng, gpu, N, C, dtype)
 
 
 @every_dtype
@@ -53,7 +53,7 @@ def test_sums(gpu, rng, dtype):
 
 
 def test_links_far_out(gpu):
-    problems.check_links(gpu)
+    device_terms.check_links(gpu)
 
 
 @every_dtype
@@ -70,7 +70,7 @@ def test_updates(gpu, rng, n):
 @every_dtype
 @pytest.mark.parametrize("P, N", [(1, 1), (2, 17), (3, 300)])
 def test_terms(gpu, rng, P, N, dtype):
-    problems.check_terms(rng, gpu, P, N, dtype)
+    device_terms.check_terms(rng, gpu, P, N, dtype)
 
 
 def test_ranges_are_checked_together(twin_of, rng):

@@ -8,6 +8,7 @@ from cuda_host import cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import covariances as oracle
 from support import pairwise_problems as problems
+from support.numerics import symmetric
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise as cpu
@@ -160,7 +161,7 @@ def test_vjp_computes_only_what_is_needed(twin_of, form, rng, one):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 17, 3, np.float64)
     arguments = (
-        problems.symmetric(rng, 17, np.float64),
+        symmetric(rng, 17, np.float64),
         "matern52",
         X1,
         None if one else X2,
@@ -230,7 +231,7 @@ def test_strides_and_orders(twin_of, form, rng):
                 np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
         S, S_bar = (
             cuda.stationary(family, X1, None, *parameters),
-            problems.symmetric(rng, 17, np.float64),
+            symmetric(rng, 17, np.float64),
         )
         expected = cuda.stationary_vjp(S_bar, family, X1, None, *parameters, NAMES, None)
         for bar, known in ((S_bar, np.asfortranarray(S)), (np.asfortranarray(S_bar), S)):
@@ -378,7 +379,7 @@ def test_nothing_waits_for_the_device(rng, monkeypatch, below):
         pytest.skip("the host emulation of CUDA needs g++")
     monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", below)
     X1, X2, *parameters = problems.problem(rng, 17, 20, 5, np.float64)
-    K_bar, S_bar = rng.standard_normal((17, 20)), problems.symmetric(rng, 17, np.float64)
+    K_bar, S_bar = rng.standard_normal((17, 20)), symmetric(rng, 17, np.float64)
 
     def everything(X1, X2, variance, lengthscales, K_bar, S_bar):
         results = []

@@ -1,7 +1,7 @@
 """Groups and device arrays: the results of one process, with a buffer packed on the device.
 
 It is summed there, or copied to the host and back. Cases that only the emulation has, for example
-several devices, are in ``test_nccl_cuda``.
+several devices, are in the files ``test_nccl_*_cuda``.
 """
 
 import pathlib

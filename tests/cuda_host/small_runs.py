@@ -38,9 +38,10 @@ def run(family, dtype, sanitizer=None):
     if family == "device":
         # with this emulation only: the other families take plain arrays
         from cuda_host.cupy_on_host import cupy_on_host
+        from support.real_device import on_host
 
         with cupy_on_host(sanitizer=sanitizer) as module:
-            problems.small_run(problems.on_host(module))
+            problems.small_run(on_host(module))
     else:
         from cuda_host.emulated import emulated
 

@@ -1,10 +1,9 @@
-"""Stationary matrices, weighted inner products and their pullbacks, against dense definitions."""
+"""Stationary matrices and their pullbacks, against dense definitions."""
 
 import tracemalloc
 
 import numpy as np
 import pytest
-from numba import njit
 from oracles import covariances as oracle
 from support import pairwise_problems as problems
 from support.numerics import (
@@ -14,14 +13,11 @@ from support.numerics import (
     assert_typically_as_accurate_as,
     exactly,
 )
-from support.pairwise_problems import apart as problem
+from support.pairwise_problems import FAMILIES, NAMES, apart as problem
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise
-from fastsvgp.kernels.cpu.common import elementwise as vmath
 
-FAMILIES = ("rbf", "matern12", "matern32", "matern52")
-NAMES = ("X1", "X2", "variance", "lengthscales")
 STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of steps from the kinks
 
 
@@ -46,46 +42,6 @@ def typical(bar, K_bar):
     For a sum over all pairs it is the typical size of such sums: one sum can be small by chance.
     """
     return max(1, np.abs(bar).max(), np.linalg.norm(K_bar) / 4 if np.ndim(bar) < 2 else 0)
-
-
-def elementwise(function):
-    @njit
-    def each(x):
-        out = np.empty_like(x)
-        for i in range(x.size):
-            out[i] = function(x[i])
-        return out
-
-    return each
-
-
-def test_exp_in_both_dtypes(rng):
-    exp = elementwise(vmath.exp)
-    for dtype, lowest, highest, bound in (
-        (np.float64, -700, 709, 4e-16),
-        (np.float32, -87, 88, 2e-7),
-    ):
-        x = np.concatenate(
-            [rng.uniform(lowest, highest, 50_000), rng.uniform(-1, 1, 50_000)]
-        ).astype(dtype)
-        truth = np.exp(x.astype(LONG))
-        assert (np.abs(exp(x) - truth) / truth).max() < bound
-        special = exp(np.array([0.0, -0.0, np.nan, -np.inf, -1e30, np.inf], dtype))
-        assert np.isnan(special[2])
-        np.testing.assert_array_equal(special[[0, 1, 3, 4]], [1, 1, 0, 0])
-        assert np.isfinite(special[5]) and special[5] > np.finfo(dtype).max / 4
-
-
-def test_power_of_half_in_both_dtypes(rng):
-    power_of_half = elementwise(vmath.power_of_half)
-    for dtype, highest, bound in ((np.float64, 1010, 4e-16), (np.float32, 125, 2e-7)):
-        t = np.concatenate([rng.uniform(0, highest, 50_000), rng.uniform(0, 1, 50_000)]).astype(
-            dtype
-        )
-        truth = np.exp2(-t.astype(LONG))
-        assert (np.abs(power_of_half(t) - truth) / truth).max() < bound
-        special = power_of_half(np.array([0.0, 1.0, 7.0, 2e3, 1e30, np.inf, np.nan], dtype))
-        np.testing.assert_array_equal(special, [1, 0.5, 2.0**-7, 0, 0, 0, np.nan])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -451,52 +407,3 @@ def test_distances_whose_square_overflows(rng, form, family, D, dtype):
         )
         assert all(np.isfinite(bar).all() for bar in bars)
         np.testing.assert_allclose(bars[3], alone[3], rtol=1e-4 if dtype == np.float32 else 1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("shared", [True, False])
-def test_inner_products(rng, shared, dtype):
-    X1, X2 = rng.standard_normal((17, 3)).astype(dtype), rng.standard_normal((65, 3)).astype(dtype)
-    weights = dtype(0.7) if shared else rng.uniform(0.5, 2, 3).astype(dtype)
-    eps = np.finfo(dtype).eps
-    K = kernels.inner(X1, X2, weights)
-    assert K.dtype == dtype and K.flags.c_contiguous
-    np.testing.assert_allclose(K, oracle.linear(X1, X2, weights), rtol=0, atol=50 * eps)
-    S = kernels.inner(X2[:, ::-1][:, ::-1], None, weights)
-    np.testing.assert_array_equal(S, S.T)
-    np.testing.assert_allclose(S, oracle.linear(X2, X2, weights), rtol=0, atol=50 * eps)
-    assert kernels.inner(X1[:0], X2, weights).shape == (0, 65) and kernels.inner(
-        X1[:0], None, weights
-    ).shape == (0, 0)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_inner_products_reversed(rng, shared):
-    arguments = (
-        rng.standard_normal((17, 3)),
-        rng.standard_normal((65, 3)),
-        0.7 if shared else rng.uniform(0.5, 2, 3),
-    )
-    K_bar = rng.standard_normal((17, 65))
-    bars = kernels.inner_vjp(K_bar, *arguments)
-    assert_adjoint(oracle.linear, exactly(*arguments), bars, K_bar, rng)
-    for turned in (np.asfortranarray(K_bar), np.repeat(np.repeat(K_bar, 2, 0), 2, 1)[::2, ::2]):
-        for a, b in zip(kernels.inner_vjp(turned, *arguments), bars, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
-    X, _, weights = arguments
-    S_bar = rng.standard_normal((17, 17))
-    S_bar += S_bar.T
-    X_bar, none, weights_bar = kernels.inner_vjp(S_bar, X, None, weights)
-    assert none is None
-    assert_adjoint(
-        lambda X, w: oracle.linear(X, X, w), exactly(X, weights), (X_bar, weights_bar), S_bar, rng
-    )
-    assert [b is None for b in kernels.inner_vjp(K_bar, *arguments, need=("X2",))] == [
-        True,
-        False,
-        True,
-    ]
-    for bar, argument in zip(
-        kernels.inner_vjp(K_bar[:, :0], X, X[:0], weights), (X, X[:0], weights), strict=True
-    ):
-        np.testing.assert_array_equal(bar, np.zeros(np.shape(argument)))

@@ -25,6 +25,12 @@ def exactly(*arrays):
     return tuple(np.asarray(a, LONG)[()] for a in arrays)
 
 
+def symmetric(rng, N, dtype=np.float64):
+    """Return a random symmetric matrix."""
+    A = rng.standard_normal((N, N))
+    return (A + A.T).astype(dtype)
+
+
 def five_point(f, h=1e-3):
     """Return the derivative of ``f(s)`` at s = 0 by five-point central differences, of order h^4.
 

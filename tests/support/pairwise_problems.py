@@ -9,6 +9,7 @@ from support.numerics import (
     assert_typically_as_accurate_as,
     exactly,
     generator,
+    symmetric,
 )
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
@@ -40,11 +41,6 @@ def apart(rng, N1, N2, D, shared=False, dtype=np.float64):
         dtype(1.7),
         np.asarray(lengthscales, dtype)[()],
     )
-
-
-def symmetric(rng, N, dtype):
-    A = rng.standard_normal((N, N))
-    return (A + A.T).astype(dtype)
 
 
 def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):

@@ -237,7 +237,7 @@ ROWS = {
 def _pair_row(kind):
     """Return the row of a posterior of two sets of inducing inputs, a third of them in the second.
 
-    ``test_orthogonal`` has more tests of these posteriors.
+    ``test_orthogonal`` and ``test_orthogonal_models`` have more tests of these posteriors.
     """
 
     def fields(M, mean, tril):

@@ -91,3 +91,14 @@ def on_device(cupy, stem):
     return types.SimpleNamespace(
         **{name: moved(f) for name, f in vars(module).items() if callable(f)}
     )
+
+
+def on_host(cupy):
+    """Return functions that copy to the device, with the same layout, and back."""
+
+    def there(x):
+        return laid_out(cupy, x) if isinstance(x, np.ndarray) else cupy.asarray(x)
+
+    return types.SimpleNamespace(
+        cupy=cupy, there=there, back=lambda x: x.get() if hasattr(x, "get") else x
+    )

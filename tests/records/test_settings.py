@@ -1,0 +1,113 @@
+"""Settings of records are keyword-only."""
+
+import inspect
+import re
+import warnings
+from typing import Any
+
+import pytest
+
+import fastsvgp as fs
+from fastsvgp import records
+
+
+class TestSettingsAreKeywordOnly:
+    """In any class of the hierarchy, with or without a default."""
+
+    @pytest.fixture
+    def Sieve(self):
+        @records.record
+        class Sieve:
+            rows: Any = records.static()
+            width: Any = records.leaf("positive")
+            depth: Any = records.leaf(default=2.0)
+            colour: Any = records.static(default="grey")
+            holes: Any = records.static()
+
+        return Sieve
+
+    def test_by_name(self, Sieve):
+        with warnings.catch_warnings(action="error"):
+            for sieve in (
+                Sieve(1.0, rows=3, holes=4),
+                Sieve(1.0, 2.0, colour="grey", holes=4, rows=3),
+                Sieve(rows=3, width=1.0, holes=4),
+                fs.replace(Sieve(5.0, rows=3, holes=4), width=1.0),
+            ):
+                assert repr(sieve) == "Sieve(rows=3, width=1.0, depth=2.0, colour='grey', holes=4)"
+            assert fs.Softmax(num_classes=3).num_classes == 3 and fs.StudentT(0.3, df=5.0).df == 5.0
+        assert [path for path, _, _ in fs.leaves(sieve)] == ["width", "depth"]
+        assert str(inspect.signature(Sieve)).startswith(
+            "(width: Any, depth: Any = 2.0, *, rows: Any, "
+        )
+
+    @pytest.mark.parametrize(
+        "make, line",
+        [
+            (lambda _: fs.StudentT(0.3, 4.0), "StudentT(..., df=4.0)"),
+            (lambda _: fs.StudentT(0.3, 4.0, 30), "StudentT(..., df=4.0, num_nodes=30)"),
+            (lambda _: fs.Poisson(2.0), "Poisson(exposure=2.0)"),
+            (lambda _: fs.Softmax(3, 16), "Softmax(num_classes=3, num_samples=16)"),
+            (
+                lambda _: fs.LikelihoodForm(0.0, 1.0, False),
+                "LikelihoodForm(..., preconditioned=False)",
+            ),
+            (
+                lambda _: fs.RandomFourier(fs.RBF(), 8, 3),
+                "RandomFourier(..., num_features=8, seed=3)",
+            ),
+            (
+                lambda _: fs.Convolutional(fs.RBF(), 1.0, None, (4, 4)),
+                "Convolutional(..., image_shape=(4, 4))",
+            ),
+            (
+                lambda Sieve: Sieve(3, 1.0, 2.0, 4, "red"),
+                "Sieve(..., rows=3, holes=4, colour='red')",
+            ),
+            (lambda Sieve: Sieve(1.0, 2.0, "red", rows=3, holes=4), "Sieve(..., colour='red')"),
+        ],
+    )
+    def test_by_position_they_are_refused_with_the_line_to_write(self, Sieve, make, line):
+        with pytest.raises(
+            TypeError, match=re.escape(f"settings are keyword-only: write {line}") + "$"
+        ):
+            make(Sieve)
+
+    @pytest.mark.parametrize("make, line", [
+        (lambda _: fs.Softmax(3), "Softmax(num_classes=3)"),
+        (lambda _: fs.RobustMax(3, epsilon=0.1), "RobustMax(num_classes=3)"),
+        (lambda _: fs.RandomFourier(fs.RBF(), 8, seed=1), "RandomFourier(..., num_features=8)"),
+        (lambda Sieve: Sieve(3, 1.0, 2.0, 4), "Sieve(..., rows=3, holes=4)"),
+        (lambda Sieve: Sieve(3, 1.0, holes=4), "Sieve(..., rows=3)"),
+    ])  # fmt: skip
+    def test_those_without_a_default_still_come_in_their_place(self, Sieve, make, line):
+        """As before, with a warning whose line gives the same record."""
+        with pytest.warns(DeprecationWarning, match=re.escape(f"write {line};")) as found:
+            made = make(Sieve)
+        assert found[0].filename == __file__
+        settings = {
+            name: getattr(made, name) for name, kind in made._record_fields if kind == "static"
+        }
+        assert all(repr(settings[name]) == value for name, value in re.findall(r"(\w+)=(\d)", line))
+        assert "width" not in vars(made) or made.width == 1.0
+
+    def test_those_of_a_record_that_another_extends_do_too(self, Sieve):
+        @records.record
+        class Mesh(Sieve):
+            pass
+
+        with pytest.warns(DeprecationWarning, match=re.escape("write Mesh(..., rows=3, holes=4);")):
+            assert Mesh(3, 1.0, 2.0, 4).depth == 2.0
+        assert Mesh(1.0, rows=3, holes=4).width == 1.0
+
+    @pytest.mark.parametrize("make", [
+        lambda Sieve: fs.Softmax(),
+        lambda Sieve: fs.RandomFourier(fs.RBF()),
+        lambda Sieve: fs.Convolutional(fs.RBF(), 1.0),
+        lambda Sieve: Sieve(1.0, rows=3),
+        lambda Sieve: fs.Gaussian(1.0, 2.0),
+    ])  # fmt: skip
+    def test_what_else_is_wrong_python_says(self, Sieve, make):
+        with pytest.raises(TypeError, match="missing|takes from 1 to 2"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            make(Sieve)

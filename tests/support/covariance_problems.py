@@ -1,0 +1,63 @@
+"""The table of covariances, and inputs for them.
+
+A new covariance adds one row and, if needed, its definition to the oracles.
+"""
+
+import numpy as np
+import pytest
+
+from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from fastsvgp.records import is_record, leaves, tree_map
+
+# name: a covariance for inputs with D columns
+TABLE = {
+    "rbf": lambda rng, D: RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "rbf shared": lambda rng, D: RBF(variance=0.8, lengthscales=1.1 * np.sqrt(D)),
+    "matern12": lambda rng, D: Matern12(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern32": lambda rng, D: Matern32(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern52": lambda rng, D: Matern52(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern52 defaults": lambda rng, D: Matern52(),
+    "linear": lambda rng, D: Linear(rng.uniform(0.5, 2.0, D) / D),
+    "linear shared": lambda rng, D: Linear(0.7),
+    "constant": lambda rng, D: Constant(0.6),
+    "sum": (
+        lambda rng, D: (
+            RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D))
+            + Linear(rng.uniform(0.5, 2.0, D))
+            + Constant(0.2)
+        )
+    ),
+    "product": lambda rng, D: RBF(1.3, 2.0 * np.sqrt(D)) * Linear(rng.uniform(0.5, 2.0, D)),
+    "three factors": (
+        lambda rng, D: Matern32(0.9, np.sqrt(D)) * Constant(1.5) * Matern52(0.7, np.full(D, 2.0))
+    ),
+    "nested": (
+        lambda rng, D: (
+            (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32())
+        )
+    ),
+    "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
+}
+NEED = ("covariance", "inducing", "X")
+everything = pytest.mark.parametrize("name", TABLE)
+
+
+def cast(covariance, dtype):
+    return tree_map(lambda leaf: np.asarray(leaf, dtype)[()], covariance)
+
+
+def inputs(rng, N1, N2, D, dtype=np.float64):
+    """Inputs whose pairs keep a distance, so that no difference is taken across a kink."""
+    X = rng.permutation(N1 + N2)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(
+        -0.03, 0.03, (N1 + N2, D)
+    )
+    X -= X.mean(0)
+    return X[:N1].astype(dtype), X[N1:].astype(dtype)
+
+
+def assert_same(a, b):
+    """Check that two cotangents agree, records or arrays."""
+    for u, v in zip(
+        *([w for _, _, w in leaves(x)] if is_record(x) else [x] for x in (a, b)), strict=True
+    ):
+        np.testing.assert_allclose(u, v, rtol=1e-10, atol=1e-12)

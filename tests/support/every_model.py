@@ -1,0 +1,235 @@
+"""A model with each part of the package, and with inducing inputs of each form."""
+
+from typing import Any
+
+import numpy as np
+from support.gp_problems import lower_factor
+
+import fastsvgp as fs
+from fastsvgp.posteriors.dual_sites import WhitenedState
+from fastsvgp.records import leaf, record, static
+
+M, D, P = 4, 2, 3
+
+
+@record
+class Anchors:
+    """Record that replaces inducing inputs: numbers of each kind, some in fields that can hold
+    records.
+    """
+
+    place: Any
+    spread: Any = leaf("positive")
+    scale_tril: Any = leaf("tril")
+    parts: Any
+    weights: Any = leaf(default=None)
+    label: Any = static(default="north")
+
+
+@record
+class Offset:
+    amount: Any
+
+
+def svgp(rng, covariance=None, inducing=None, posterior=None, likelihood=None, mean=None):
+    return fs.SVGP(
+        fs.RBF(0.8, rng.uniform(0.5, 2, D)) if covariance is None else covariance,
+        rng.standard_normal((M, D)) if inducing is None else inducing,
+        (
+            fs.Whitened(rng.standard_normal(M), lower_factor(rng, M))
+            if posterior is None
+            else posterior
+        ),
+        fs.Gaussian(0.1) if likelihood is None else likelihood,
+        mean,
+    )
+
+
+def anchors(rng):
+    parts = (
+        Offset(rng.standard_normal(M)),
+        fs.RBF(0.5, rng.uniform(0.5, 2, D)),
+        Offset([1.0, 2.0]),
+    )
+    return Anchors(
+        rng.standard_normal((M, D)),
+        rng.uniform(0.5, 2, M),
+        lower_factor(rng, M),
+        parts,
+        label="south",
+    )
+
+
+def two_sets(rng, *batch):
+    return [
+        field
+        for _ in range(2)
+        for field in (rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M))
+    ]
+
+
+def weighted(rng, make):
+    return fs.QSGP(make(rng), chevron(rng), fs.Gaussian(0.1))
+
+
+def deep(rng):
+    hidden = fs.Layer(
+        fs.RBF(0.8, 0.5),
+        rng.standard_normal((M, D)),
+        POSTERIORS["whitened"](rng),
+        MEANS["constant"](rng),
+    )
+    pair = fs.InducingPair(*rng.standard_normal((2, M, P)))
+    return fs.DeepGP(
+        (hidden, fs.Layer(fs.Linear(0.5), pair, fs.Orthogonal(*two_sets(rng)))), fs.Gaussian(0.1)
+    )
+
+
+def chevron(rng):
+    return fs.ChevronWeights(
+        rng.standard_normal(M), lower_factor(rng, M)[:, :2].copy(), rng.uniform(0.5, 2, M - 2)
+    )
+
+
+def feature_maps(rng):
+    shapes = {"image_shape": (3, 3), "patch_shape": (2, 2)}
+    filters = fs.LinearMean(rng.standard_normal((P, 4)), rng.standard_normal(P))
+    first = fs.ConvolutionalLayer(
+        fs.RBF(0.8, 0.5),
+        rng.standard_normal((M, 4)),
+        POSTERIORS["whitened"](rng),
+        filters,
+        **shapes,
+    )
+    images = fs.Convolutional(
+        fs.RBF(0.9, 0.5),
+        rng.standard_normal(4),
+        fs.Matern32(),
+        image_shape=(2, 2, P),
+        patch_shape=(1, 1),
+    )
+    last = fs.Layer(images, rng.standard_normal((M, P + 2)), POSTERIORS["marginal"](rng))
+    return fs.DeepGP((first, last), fs.Gaussian(0.1))
+
+
+COVARIANCES = {
+    "rbf": lambda rng: fs.RBF(1.5, rng.uniform(0.5, 2, D)),
+    "matern12": lambda rng: fs.Matern12(np.float64(0.7), 0.4),
+    "matern32": lambda rng: fs.Matern32(0.7, [0.4, 2.0]),
+    "matern52": lambda rng: fs.Matern52(0.7, (0.4, 2.0)),
+    "linear": lambda rng: fs.Linear(rng.uniform(0.5, 2, D)),
+    "convolutional": lambda rng: fs.Convolutional(
+        fs.Sum((fs.RBF(0.8, 0.5), fs.Linear(0.2))),
+        rng.standard_normal(6),
+        fs.Matern32(),
+        image_shape=(3, 2),
+        patch_shape=(1, 1),
+    ),
+    "on features": lambda rng: fs.OnFeatures(
+        fs.RBF(0.8, 0.5), fs.Network.random((D, 4, 2), rng=rng)
+    ),
+    "composed": lambda rng: fs.Sum(
+        (fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))), fs.Constant(0.3))
+    ),
+}
+POSTERIORS = {
+    "whitened": lambda rng: fs.Whitened(rng.standard_normal((P, M)), lower_factor(rng, P, M)),
+    "marginal": lambda rng: fs.Marginal(rng.standard_normal(M), lower_factor(rng, M)),
+    "likelihood_form": lambda rng: fs.LikelihoodForm(
+        rng.standard_normal((P, M)), rng.uniform(0.5, 2, M), preconditioned=False
+    ),
+    "relaxed": lambda rng: fs.Relaxed(
+        rng.standard_normal(M), rng.uniform(0.5, 2, M), lower_factor(rng, M)
+    ),
+    "inverse_free": lambda rng: fs.InverseFreeWhitened(
+        rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)
+    ),
+    "absorbed_dual_sites": lambda rng: fs.AbsorbedDualSites(*two_sets(rng, P)[:2]),
+    "whitened_state": lambda rng: WhitenedState(*two_sets(rng)[:2]),
+    "dual_sites": lambda rng: fs.DualSites(*two_sets(rng)[:2]),
+    "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
+    "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
+    "decoupled_weights": lambda rng: fs.DecoupledWeights(*two_sets(rng, P)[:3]),
+    "whitened_orthogonal": lambda rng: fs.WhitenedOrthogonal(*two_sets(rng, P)),
+}
+LIKELIHOODS = {
+    "gaussian": fs.Gaussian(np.float64(0.2)),
+    "laplace": fs.Laplace(0.3),
+    "student_t": fs.StudentT(0.3, df=3.0),
+    "poisson": fs.Poisson(),
+    "probit": fs.BernoulliProbit(),
+    "logit": fs.BernoulliLogit(num_nodes=10),
+    "robust_max": fs.RobustMax(num_classes=P),
+    "softmax": fs.Softmax(num_classes=P),
+}
+MEANS = {
+    "zero": lambda rng: fs.ZeroMean(),
+    "constant": lambda rng: fs.ConstantMean(rng.standard_normal(P)),
+    "linear": lambda rng: fs.LinearMean(rng.standard_normal(D), 0.25),
+    "identity": lambda rng: fs.IdentityMean(),
+}
+INDUCING = {
+    "list": lambda rng: rng.standard_normal((M, D)).tolist(),
+    "tuple": lambda rng: tuple(map(tuple, rng.standard_normal((M, D)).tolist())),
+    "record": anchors,
+    "records": lambda rng: (anchors(rng), Offset(0.5)),
+    "pair": lambda rng: fs.InducingPair(rng.standard_normal((M, D)), rng.standard_normal((2, D))),
+    "nested": lambda rng: Offset(Offset(rng.standard_normal((M, D)))),
+}
+BASES = {
+    "fourier": lambda rng: fs.RandomFourier(
+        fs.Matern32(0.8, rng.uniform(0.5, 2, D)), num_features=M, seed=3
+    ),
+    "inducing": lambda rng: fs.InducingBasis(fs.RBF(0.8, 0.5), rng.standard_normal((M, D))),
+    "relevance": lambda rng: fs.RelevanceBasis(
+        fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), rng.uniform(0.5, 2, M)
+    ),
+}
+MODELS = {
+    **{
+        f"covariance {name}": lambda rng, make=make: svgp(rng, covariance=make(rng))
+        for name, make in COVARIANCES.items()
+    },
+    **{
+        f"posterior {name}": lambda rng, make=make: svgp(rng, posterior=make(rng))
+        for name, make in POSTERIORS.items()
+    },
+    **{
+        f"likelihood {name}": lambda rng, part=part: svgp(rng, likelihood=part)
+        for name, part in LIKELIHOODS.items()
+    },
+    **{
+        f"mean {name}": lambda rng, make=make: svgp(rng, mean=make(rng))
+        for name, make in MEANS.items()
+    },
+    **{
+        f"inducing {name}": lambda rng, make=make: svgp(rng, inducing=make(rng))
+        for name, make in INDUCING.items()
+    },
+    "sgpr": lambda rng: fs.SGPR(
+        fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), 0.1, fs.ConstantMean(0.5)
+    ),
+    "site svgp": lambda rng: fs.SiteSVGP(
+        fs.RBF(0.8, 0.5),
+        rng.standard_normal((M, D)),
+        fs.Sites(*rng.standard_normal((2, P, 9))),
+        fs.Gaussian(0.1),
+    ),
+    "vgp": lambda rng: fs.VGP(
+        fs.RBF(0.8, 0.5),
+        fs.Sites(*rng.standard_normal((2, 9))),
+        fs.Gaussian(0.1),
+        fs.ConstantMean(0.5),
+    ),
+    "orthogonal sgpr": lambda rng: fs.OrthogonalSGPR(
+        fs.RBF(0.8, 0.5),
+        fs.InducingPair(*rng.standard_normal((2, M, D))),
+        0.1,
+        *two_sets(rng)[:2],
+        fs.ConstantMean(0.5),
+    ),
+    **{f"basis {name}": lambda rng, make=make: weighted(rng, make) for name, make in BASES.items()},
+    "deep": lambda rng: deep(rng),
+    "sgpr inducing record": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), anchors(rng), np.float64(0.1)),
+    "feature maps": lambda rng: feature_maps(rng),
+}

@@ -1,0 +1,51 @@
+"""The source of the package for tests that read it."""
+
+import ast
+import pathlib
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "fastsvgp"
+FILES = sorted(p for p in PACKAGE.rglob("*.py"))
+
+
+def name_of(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_of(path):
+    """Return the dotted parts of the package at which relative imports of a file start."""
+    return ["fastsvgp", *path.relative_to(PACKAGE).parts[:-1]]
+
+
+def imports(path, tree):
+    """Yield (absolute dotted name, node) of every import in a file.
+
+    ``from a import b`` counts as a.b.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = module_of(path)
+            base = here[: len(here) - node.level + 1] if node.level else []
+            base = base + ([node.module] if node.module else [])
+            yield from ((".".join([*base, alias.name]), node) for alias in node.names)
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+def files_outside(*places):
+    """Return the mark of a test that runs for each file whose name does not start with a place."""
+    return pytest.mark.parametrize(
+        "path", [path for path in FILES if not name_of(path).startswith(places)], ids=name_of
+    )
+
+
+def functions(tree):
+    return [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]

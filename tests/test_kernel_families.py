@@ -1,0 +1,120 @@
+"""Check the families of kernels in the source: twins, front doors, and what each calls."""
+
+import ast
+
+import pytest
+from support.source import PACKAGE, functions, imports, name_of, parse
+
+CPU, CUDA = PACKAGE / "kernels" / "cpu", PACKAGE / "kernels" / "cuda"
+# modules that serve the families; on the CPU, checks are NumPy's
+NO_TWINS = "common", "deferred_checks", "tiled"
+
+
+def families(backend):
+    """Return {name: file} of the kernel families; a file can be a folder's ``__init__``."""
+    files = {p.stem: p for p in backend.glob("*.py") if p.stem != "__init__"}
+    return files | {p.parent.name: p for p in backend.glob("*/__init__.py")}
+
+
+CUDA_TWINS = sorted(families(CUDA).keys() - {*NO_TWINS})
+
+
+def signatures(path):
+    functions = [
+        n for n in parse(path).body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
+    ]
+    return {
+        f.name: ast.unparse(f.args)
+        for f in functions
+        if not any("njit" in ast.unparse(d) for d in f.decorator_list)
+    }
+
+
+DOORS = {p.stem: p for p in (PACKAGE / "kernels").glob("*.py") if "twin = family(" in p.read_text()}
+# operations that a front door composes of those of its twins
+COMPOSED = {
+    "full": set(),
+    "chevron_multiply_vjp": {"outer", "multiply"},
+    "chevron_gram": {"multiply"},
+    "chevron_multiply_rows_vjp": {"outer_rows", "multiply_rows_transposed"},
+    "chevron_multiply_rows_transposed_vjp": {"outer_rows", "multiply_rows"},
+}
+# in these families, function names of twins do not start with the name of the family
+SHORT = {"chevron"}
+
+
+def operations(stem):
+    """Return the public functions of a front door, by name."""
+    return {f.name: f for f in functions(parse(DOORS[stem])) if not f.name.startswith("_")}
+
+
+def is_twin(node):
+    """Whether a node is ``module``, or ``twin(...)`` itself."""
+    return ast.unparse(node) == "module" or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "twin"
+    )
+
+
+def calls_of_twins(function):
+    """Return ``(name, arguments)`` of each function of a twin that an operation calls."""
+    return [
+        (n.func.attr, n.args)
+        for n in ast.walk(function)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and is_twin(n.func.value)
+    ]
+
+
+@pytest.mark.parametrize("stem", CUDA_TWINS)
+def test_twins_share_stem_and_signatures(stem):
+    assert (PACKAGE.parent / "kernels_cuda" / f"{stem}.cu").exists()
+    other = signatures(families(CPU)[stem])  # some of these serve other modules of the CPU
+    called = {name for f in operations(stem).values() for name, _ in calls_of_twins(f)}
+    assert signatures(families(CUDA)[stem]) == {name: other[name] for name in called}
+
+
+def test_each_family_has_a_front_door():
+    """The families on the CPU are the front doors, and each requests the twin of its own name."""
+    assert families(CPU).keys() - {*NO_TWINS} == DOORS.keys()
+    assert families(CUDA).keys() - {*NO_TWINS} <= DOORS.keys()
+    for stem, path in DOORS.items():
+        assert f'\ntwin = family("{stem}")\n' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("stem", DOORS)
+def test_a_front_door_calls_the_twins_by_its_own_names(stem):
+    """An operation and its twin share names and arguments, so a text search finds both."""
+    twins = signatures(families(CPU)[stem])
+    for name, f in operations(stem).items():
+        calls = calls_of_twins(f)
+        own = name.removeprefix(f"{stem}_") if stem in SHORT else name
+        assert {called for called, _ in calls} == COMPOSED.get(name, {own}), name
+        for node in ast.walk(f):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
+                said = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
+                assert said == {argument: argument for argument in said}, name
+        if name not in COMPOSED:
+            parameters = ast.parse(f"def f({twins[own]}): pass").body[0].args
+            assert [ast.unparse(a) for a in calls[0][1]] == [a.arg for a in parameters.args], name
+            door = f.args.posonlyargs + f.args.args + f.args.kwonlyargs
+            # ``like`` can be only the selector of the twin
+            assert {a.arg for a in door} - {"like"} == {a.arg for a in parameters.args} - {"like"}
+
+
+def test_the_front_door_offers_each_operation():
+    """``kernels/__init__`` imports each operation from its front door, and nothing else."""
+    offered = {
+        (node.module, alias.name)
+        for node in parse(PACKAGE / "kernels" / "__init__.py").body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert offered == {(stem, name) for stem in DOORS for name in operations(stem)}
+
+
+def test_twins_do_not_know_each_other():
+    for one, other in ((CPU, "cuda"), (CUDA, "cpu")):
+        for path in one.rglob("*.py"):
+            names = [name for name, _ in imports(path, parse(path))]
+            assert not [n for n in names if n.startswith(f"fastsvgp.kernels.{other}")], name_of(
+                path
+            )
