@@ -69,7 +69,7 @@ class MultiGP:
         mixing_of_lists(self)
 
     @property
-    def posteriorpaths_of(self):
+    def posterior_paths(self):
         """The dotted paths of the posteriors."""
         return paths_of(self)
 

@@ -40,7 +40,7 @@ class ParallelLayers:
         mixing_of_lists(self)
 
     @property
-    def posteriorpaths_of(self):
+    def posterior_paths(self):
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
