@@ -120,9 +120,10 @@ class OfQuantiles(TypedDict, total=False):
 
 
 class OfFunctions(OfQuantiles, total=False):
-    """``OfQuantiles``, and the options of a QSGP."""
+    """``OfQuantiles``, and the options of a QSGP and a MultiGP."""
 
     augmented: bool | ArrayLike
+    full_output_cov: bool
 
 
 class OfTargets(OfFunctions, total=False):
