@@ -249,6 +249,6 @@ def test_split_sums_have_enough_counters(which):
         ]:
             wide = columns if which >= tiled.ROWS_UP_TO_ROW else n
             deep = columns if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else n
-            size, mode = tiled.Size(items, n, wide, deep), tiled.Mode(0, 0, 0, which, both, 0, 0, 0)
+            size, mode = (items, n, wide, deep), tiled.Mode(0, 0, 0, which, both, 0, 0, 0)
             tiles, slices, _ = tiled._plan(multiprocessors, size, mode, (0,) * 7)
             assert slices == 1 or items * tiles < 3 * tiled.BLOCKS_EACH * multiprocessors

@@ -117,15 +117,6 @@ class Mode(NamedTuple):
     idle: int
 
 
-class Size(NamedTuple):
-    """Number of items, and the shape of the product of each."""
-
-    items: int
-    rows: int
-    columns: int
-    depth: int
-
-
 INTS = (
     "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
 )
@@ -234,9 +225,11 @@ def _scratch():
 def _plan(multiprocessors, size, mode, strides):
     """Return ``(tiles, slices, plan)``: tiles per item, most slices per tile, kernel arguments.
 
-    size : Size; mode : Mode; strides : Strides
+    size : (items, rows, columns, depth)
+    mode, strides : the fields of ``Mode`` and ``Strides`` as tuples, because a call that finds its
+        plan does not need the names
     """
-    items, rows, columns, depth = size
+    (items, rows, columns, depth), mode = size, Mode(*mode)
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
     tiles, total, longest = _chunks(mode.range, high, wide, deep)
     most, segments = BLOCKS_EACH * multiprocessors, mode.segments
@@ -276,8 +269,8 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
     right, right_stride, right_item = _items_of(right, batch)
     tiles, slices, plan = _plan(
         cuda_devices.multiprocessors(),
-        Size(items, rows, columns, depth),
-        Mode(
+        (items, rows, columns, depth),
+        (
             form,
             left_kind,
             right_kind,
@@ -287,7 +280,7 @@ def multiply(product, target, *, batch=(), base=None, scale=PLAIN, epilogue=STOR
             target.upper,
             scale.idle,
         ),
-        Strides(left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item),
+        (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item),
     )
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base
