@@ -17,6 +17,7 @@ Convolutional OnFeatures Network extract_patches patch_inducing
 RBF Matern12 Matern32 Matern52 Linear Constant Sum Product
 ZeroMean ConstantMean LinearMean
 Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softmax
+HeteroskedasticGaussian HeteroskedasticNegativeBinomial TwoLatents
 Marginal Whitened InverseFreeWhitened LikelihoodForm Relaxed
 elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
