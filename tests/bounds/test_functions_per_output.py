@@ -211,6 +211,9 @@ def test_wrong_numbers_of_functions_are_named(rng):
         ValueError, match=r"`Y` has shape \(23, 3\) .* mean \(2, M\), or Y \(N, P\)"
     ):
         fs.elbo(of(2), X, np.zeros((B, 3)))
+    layer = fs.Layer(model.covariance, model.inducing, of(3).posterior)
+    with pytest.raises(ValueError, match=said):
+        fs.predict_f(fs.DeepGP((layer,), model.likelihood), X)
     sites = fs.SiteSVGP(
         model.covariance,
         model.inducing,
