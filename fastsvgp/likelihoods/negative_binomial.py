@@ -29,7 +29,7 @@ from .two_latents import TwoLatents
 LARGEST = 300.0  # log mean and log dispersion are cut off here: no product of two overflows
 MOST = 35.0  # limit of the log dispersion in distribution functions: Poisson counts in float64
 NEGLIGIBLE = 40.0  # -log of a probability that counts as 0
-SHIFT = 8  # from here on five terms of the series are exact in float64
+SHIFT = 8  # from here on six terms of the series are exact in float64
 # R(x) = sum_k STIRLING[k] / x^(2 k + 1)
 STIRLING = 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360
 

@@ -13,7 +13,7 @@ stay in cache.
 
 Predictions. log p is smooth in f and h, but p need not be: a count of 1,000 has a relative standard
 deviation of at least 0.03, which is its width in a log mean f. Trapezoidal rules with steps of that
-width, times a constant below 1, converge geometrically; nodes far from the mean have no weight.
+width, times a constant below 1, converge geometrically.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ class TwoLatents(Likelihood):
     A method receives ``Y`` (N,), ``f`` (n, 1, N) and ``h`` (1, k, N) in float64 and returns arrays
     that broadcast to (n, k, N). Terms of h alone, such as a gamma function of exp(h), then take k
     evaluations per datum, not n k: write them as functions of ``h``, and let sums and products with
-    terms of ``f`` broadcast. A method must be finite for any finite f and h.
+    terms of ``f`` broadcast. No method may return NaN, also for f and h that are far out.
 
     A subclass has no parameters with gradients, only settings. docs/likelihood.md has an example.
 
@@ -222,10 +222,11 @@ def _rule(num, like):
 def _trapezoid(widths, step, ends):
     """Return nodes (k, n) of trapezoidal rules for N(0, 1) and the logs of their weights.
 
-    ``widths`` (n,) are those of the functions. All rules have as many nodes as the longest.
+    ``widths`` (n,) are those of the functions. All rules have as many nodes as the longest; those
+    beyond its ends are moved there, and have no weight.
     """
     step = np.maximum(step * np.minimum(widths, 1), 2 * ends / MOST_NODES)
     end = 1 + int(ends / float(step.min()))  # on a device this copies to the host
     z = step * np.arange(-end, end + 1, like=widths)[:, None]
     log_w = -0.5 * z * z
-    return z, log_w - np.log(np.exp(log_w).sum(axis=0))
+    return np.clip(z, -ends - 1, ends + 1), log_w - np.log(np.exp(log_w).sum(axis=0))
