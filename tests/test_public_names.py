@@ -17,6 +17,7 @@ Convolutional OnFeatures Network extract_patches patch_inducing
 RBF Matern12 Matern32 Matern52 Linear Constant Sum Product
 ZeroMean ConstantMean LinearMean
 Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softmax
+HeteroskedasticGaussian HeteroskedasticNegativeBinomial TwoLatents
 Marginal Whitened InverseFreeWhitened LikelihoodForm Relaxed
 elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
@@ -170,7 +171,7 @@ def test_new_and_removed_names_update_each_list(lists, tmp_path):
     assert '    "Levy": "likelihoods.gaussian",\n' in sources.text("fastsvgp/records/registry.py")
     assert '    "predict_sf",\n' in sources.text("fastsvgp/models.py")
     page = sources.text("docs/api/likelihoods.rst")
-    assert "   StudentT\n   Levy\n" in page and "Laplace" not in page
+    assert "   TwoLatents\n   Levy\n" in page and "Laplace" not in page
     page = sources.text("docs/api/predictions.rst")
     assert "   predict_sf\n" in page and "predict_cdf" not in page
     assert set(sources.stale()) == {

@@ -131,8 +131,9 @@ def predict_log_density(
 ) -> Array:
     """Compute the log predictive density log E_q(f) p(y | f) of each new target.
 
-    Its negated mean is the NLPD. On a device ``StudentT`` also copies the largest residual of every
-    2^15 targets to the host, from which it chooses its quadrature nodes.
+    Its negated mean is the NLPD. On a device ``StudentT`` and ``HeteroskedasticGaussian`` also copy
+    a number of every 2^15 targets to the host, from which they choose their quadrature nodes, and
+    ``TwoLatents`` two of every 2^12.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def predict_cdf(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
+        With a likelihood of numeric targets, such as Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     Ys : (N,) or (N, P) array
     jitter, chunk_size
@@ -198,8 +199,9 @@ def predict_cdf(
     Notes
     -----
     Closed forms for Gaussian and Laplace noise; some 60 nodes per target for Student-t (its scale
-    mixture of normals) and Poisson (23 or 112, over the rate or over a gamma variable). On a device
-    the numbers that determine the nodes are copied to the host, a few per chunk of the data.
+    mixture of normals), ``HeteroskedasticGaussian`` and Poisson (23 or 112, over the rate or over a
+    gamma variable); some 500 for ``TwoLatents``, with errors about 2e-6. On a device the numbers
+    that determine the nodes are copied to the host, a few per chunk of the data.
 
     Examples
     --------
@@ -228,7 +230,7 @@ def predict_quantiles(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
+        With a likelihood of numeric targets, such as Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     levels : number or sequence of K numbers
         Probabilities strictly between 0 and 1, on the host.

@@ -163,6 +163,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
             f"the fields of `posterior` of the last layer have leading axes {outputs}, "
             f"but {type(model.likelihood).__name__} with {latent} classes needs ({latent},)"
         )
+    check.outputs_of(model.likelihood, outputs, "posterior")
     if X is not check.ABSENT:
         check.columns(X, D, names[0], model.layers[0].columns_of)
         X = X.astype(dtype, copy=False)

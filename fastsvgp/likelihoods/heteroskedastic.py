@@ -16,10 +16,11 @@ An interval of z that holds all but exp(-LOST) of the integral follows from two 
     l <= -(log T* + r^2 / T*) / 2 with T* = max(r^2, v)    and    l <= -h / 2,
 
 that make the integrand a normal density with a factor, and from a point of the integrand: z = 0, or
-the mode for v = 0, where w = (h - g + u / 2) solves w + log w = log(u r^2 / 2) - g + u / 2. Where q
-is a far outlier of f, l itself is too small on the left: s = r^2 / T solves s - log s = A there,
-and s <= A + log(A + sqrt(2 (A - 1))). At a mode the curvature in z is at most 1 + u / 2 + (h - g),
-and the integrand is analytic for |Im h| < pi: the trapezoidal rule converges geometrically.
+the mode for v = 0, where w = h - g + u / 2 solves w + log w = log(u r^2 / 2) - g + u / 2. For a
+target far from m, l itself is too small on the left: where s = r^2 / T exceeds the larger solution
+of s - log s = A, which is at most A + log(A + sqrt(2 (A - 1))). At a mode the curvature in z is at
+most 1 + u / 2 + (h - g), and the integrand is analytic for |Im h| < pi: the trapezoidal rule
+converges geometrically.
 
 Source: Lazaro-Gredilla and Titsias 2011, "Variational heteroscedastic Gaussian process regression",
 for the expected log density.

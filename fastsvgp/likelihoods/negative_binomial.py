@@ -27,8 +27,9 @@ from .base import refuse_all_but_counts
 from .two_latents import TwoLatents
 
 LARGEST = 300.0  # log mean and log dispersion are cut off here: no product of two overflows
-MOST = 35.0  # limit of the log dispersion in distribution functions
-SHIFT = 8  # from here on five terms of the series are exact in float64
+MOST = 35.0  # limit of the log dispersion in distribution functions: Poisson counts in float64
+NEGLIGIBLE = 40.0  # -log of a probability that counts as 0
+SHIFT = 8  # from here on six terms of the series are exact in float64
 # R(x) = sum_k STIRLING[k] / x^(2 k + 1)
 STIRLING = 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360
 
@@ -40,9 +41,11 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
     Log mean and log dispersion are latent functions: a gamma-Poisson mixture, which tends to a
     Poisson likelihood for large h.
 
-    The expected log density is a tensor rule of ``num_nodes``^2 Gauss-Hermite nodes, and its
-    gradient is exact for that number. Predictive moments are in closed form; densities,
-    distribution functions and quantiles are those of the mixture of these nodes.
+    The expected log density is a rule of ``num_nodes``^2 Gauss-Hermite nodes, and its gradient is
+    exact for that number: the error is 3e-10 at variances of 1, and 6e-5 at 4. Predictive moments
+    are in closed form. The error of the predictive log density is 1e-5 for densities above
+    exp(-14), that of the distribution function 2e-6. Both take about 1,000 nodes per target, more
+    for large counts under a wide posterior.
 
     Parameters
     ----------
@@ -55,7 +58,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
     >>> counts = np.arange(40) % 4
     >>> dispersed = fs.SVGP(covariance, Z, q, fs.HeteroskedasticNegativeBinomial())
     >>> round(fs.elbo(dispersed, X, counts), 2)
-    -79.46
+    -83.3
     """
 
     counts = True
@@ -95,11 +98,23 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
         return mean, mean + np.exp(2 * f - h)
 
     def conditional_cdf(self, Y, f, h):
-        # the counts are Poisson to rounding error from MOST on
+        # P(y > k) is an incomplete beta function. It is evaluated only where Chernoff's bound of
+        # P(y <= k) or P(y >= k), exp(-D) with D = (k + a) (s - log(1 + k / a)) - k (f - log k), is
+        # not negligible
         f, h = np.clip(f, -LARGEST, LARGEST), np.clip(h, -LARGEST, MOST)
-        ratio, k = np.exp(f) * np.exp(-h), np.maximum(np.floor(Y), 0)
-        p = 1 - scipy.special.betainc(k + 1, np.exp(h), ratio / (1 + ratio))
-        return np.where(Y < 0, 0, p)
+        a, k = np.exp(h), np.maximum(np.floor(Y), 0)
+        log_k = np.log(np.maximum(k, 1))
+        ratio = np.exp(f) / a
+        D = (k + a) * (np.log1p(ratio) - np.log1p(k / a)) - k * (f - log_k)
+        out = np.where((k > 0) & (f < log_k), 1.0, 0.0 * ratio)
+        at = np.argwhere(D.reshape(-1) < NEGLIGIBLE)[:, 0]
+        k, a, ratio = (np.broadcast_to(x, D.shape).reshape(-1)[at] for x in (k, a, ratio))
+        out.reshape(-1)[at] = 1 - scipy.special.betainc(k + 1, a, ratio / (1 + ratio))
+        return np.where(Y < 0, 0, out)
+
+    def width(self, Y, h):
+        # the standard deviation of log y, at least that of a gamma variable of shape y + 1
+        return np.sqrt(1 / (np.maximum(Y, 0) + 1.0) + np.exp(-np.clip(h, -MOST, MOST)))
 
     def check_targets(self, Y, name="Y"):
         refuse_all_but_counts(name, Y, "Negative binomial")
@@ -113,7 +128,13 @@ def _log_rising(y, a, h):
     ratio = low / (low + y)
     grown, tail = np.log1p(y / x), (ratio / (low * low)).sum(axis=0)
     (R_X, R_x), (slope_X, slope_x) = _stirling(np.stack([X, x]))
-    A = (X - 0.5) * grown - y + y * np.log1p(SHIFT / a) + (R_X - R_x) + np.log(ratio.prod(axis=0))
+    A = (
+        (X - 0.5) * grown
+        - y
+        + y * np.log1p(SHIFT / a)
+        + (R_X - R_x)
+        + np.log(np.multiply.reduce(ratio))
+    )
     slope = grown - 0.5 * (1 / X - 1 / x) + (slope_X - slope_x) + y * tail
     return A, a * slope - y
 

@@ -99,9 +99,10 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
     for predict, count in ((fs.predict_f, 2), (fs.predict_y, 2), (fs.predict_log_density, 3)):
         expected = predict(*here[:count])
         # their number depends on the data
-        far = fs.StudentT, fs.HeteroskedasticGaussian
-        nodes = isinstance(likelihood, far) and count == 3
-        with Copies(gpu, 2 if nodes else 1):
+        adaptive = {fs.StudentT: 1, fs.HeteroskedasticGaussian: 1}
+        adaptive[fs.HeteroskedasticNegativeBinomial] = 2  # rules over either function
+        nodes = adaptive.get(type(likelihood), 0) if count == 3 else 0
+        with Copies(gpu, 1 + nodes):
             found = predict(*there[:count], chunk_size=40)
         assert_same(found, expected)
 

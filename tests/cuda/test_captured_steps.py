@@ -14,6 +14,7 @@ from support.posterior_problems import ROWS, in_model
 import fastsvgp as fs
 from fastsvgp.errors import Diverged
 from fastsvgp.kernels.cuda.common import graphs, loader
+from fastsvgp.likelihoods import layout
 from fastsvgp.records import record
 from fastsvgp.train.steps import cuda_graph
 from fastsvgp.train.steps.cuda_graph import CapturedSteps
@@ -27,6 +28,8 @@ LIKELIHOODS = {
     "probit": (fs.BernoulliProbit(), ()),
     "logit": (fs.BernoulliLogit(), ()),
     "poisson": (fs.Poisson(), ()),
+    "heteroskedastic": (fs.HeteroskedasticGaussian(), (2,)),
+    "negative_binomial": (fs.HeteroskedasticNegativeBinomial(num_nodes=8), (4,)),
     "robust": (fs.RobustMax(num_classes=3), (3,)),
 }
 
@@ -47,10 +50,11 @@ def model_of(rng, outputs=(), likelihood=None, dtype=np.float64):
 def targets(rng, likelihood, outputs):
     if likelihood.num_latent not in (None, 1):
         return rng.integers(0, 3, N)
-    shape = (N, *outputs)
+    shape = (N, *layout.outputs_of(likelihood, outputs))
     kinds = {"BernoulliProbit": lambda: rng.integers(0, 2, shape),
              "BernoulliLogit": lambda: rng.integers(0, 2, shape),
-             "Poisson": lambda: rng.integers(0, 5, shape)}  # fmt: skip
+             "Poisson": lambda: rng.integers(0, 5, shape),
+             "HeteroskedasticNegativeBinomial": lambda: rng.integers(0, 5, shape)}  # fmt: skip
     return kinds.get(type(likelihood).__name__, lambda: rng.standard_normal(shape))()
 
 

@@ -30,7 +30,8 @@ LIKELIHOODS = [
     (fs.StudentT(f8(0.4)), "real", ()),
     (fs.Poisson(), "counts", ()),
     (fs.HeteroskedasticGaussian(), "real", ()),
-    (fs.HeteroskedasticNegativeBinomial(), "counts", (2,)),
+    (fs.HeteroskedasticGaussian(), "real", (2,)),
+    (fs.HeteroskedasticNegativeBinomial(), "counts", ()),
     (fs.RobustMax(num_classes=3), "classes", (3,)),
     (fs.Softmax(num_classes=3), "classes", (3,)),
 ]
