@@ -41,7 +41,8 @@ PROGRAMS = {
     "GPflow": latent_models.gpflow_step,
     "GPyTorch": latent_models.gpytorch_step,
 }
-PACKAGES = *report.PACKAGES, "gpflow", "tensorflow", "tensorflow-probability", "torch", "gpytorch"
+GPFLOW = "numpy", "scipy", "gpflow", "tensorflow", "tensorflow-probability"
+PACKAGES = tuple(dict.fromkeys((*report.PACKAGES, *GPFLOW, "torch", "gpytorch")))
 BARS = {"GPflow": 0.6, "GPyTorch": 0.3}  # most of the peer's time
 LAYERS_BAR, JOINT_BAR, RULE_BAR = 1.1, 2.2, 4e-3
 CALLS = 3  # timed calls per round
@@ -154,6 +155,21 @@ def own_rows(rounds):
     return rows
 
 
+def document(rounds, command):
+    """Measure, and return the file of the table."""
+    import fastsvgp as fs
+
+    names = "problem", "program", "median", "best", "ours / its", "bar"
+    table = [[*names, "value differs by", "gradients differ by"]]
+    with fs.set_num_threads(1):
+        for kind in SIZES:
+            table += against_peers(kind, rounds)
+        own = [["call", "median", "median of the reference", "ratio", "bar"], *own_rows(rounds)]
+        head = report.header(command, PACKAGES, blas=report.computing())
+    parts = "# latent_peers", head, LEGEND, report.markdown(table), OWN_LEGEND, report.markdown(own)
+    return "\n\n".join(parts) + "\n"
+
+
 def reference_values():
     """Return bounds, gradients and predictions of GPflow at small problems, as lists."""
     cases = {}
@@ -178,7 +194,7 @@ def reference_values():
         found["grad"] = {name: np.asarray(bar).tolist() for name, bar in sorted(grad.items())}
         cases[kind] = {"problem": as_lists(p), "Xs": Xs.tolist(), "values": found}
     settings = {"jitter": JITTER, "num_data": SCALE * SMALL["B"], "nodes": NODES}
-    made_by = f"python bench/latent_peers.py --values; {report.versions(PACKAGES)}"
+    made_by = f"python bench/latent_peers.py --values; {report.versions(GPFLOW)}"
     return {"made_by": made_by, "settings": settings, "cases": cases}
 
 
@@ -212,20 +228,10 @@ def main(arguments):
     if args.values is not None:
         args.values.write_text(lines_of(reference_values()) + "\n", encoding="utf-8")
         return
-    import fastsvgp as fs
-
-    fs.set_num_threads(1)
-    names = "problem", "program", "median", "best", "ours / its", "bar", "value", "gradients"
-    table = [list(names)]
-    for kind in SIZES:
-        table += against_peers(kind, args.rounds)
-    own = [["call", "median", "median of the reference", "ratio", "bar"], *own_rows(args.rounds)]
     command = shlex.join(["python", "bench/latent_peers.py", *arguments])
-    head = report.header(command, PACKAGES, blas=report.computing())
-    parts = "# latent_peers", head, LEGEND, report.markdown(table), OWN_LEGEND, report.markdown(own)
     path = args.results / "latent_peers.md"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    path.write_text(document(args.rounds, command), encoding="utf-8")
     print(path)
 
 

@@ -21,7 +21,7 @@ from ..runtime import deferred_checks
 from .base import NODES, ON_DEVICE, Likelihood, sum_outputs, total, weighted_finite
 from .quantiles import searched_quantiles
 
-TENSOR_NUMBERS = 2**16  # numbers of a tensor of one chunk: some of them stay in the cache
+TENSOR_NUMBERS = 2**17  # numbers of a tensor of one chunk: some of them stay in the cache
 
 
 class TwoLatents(Likelihood):
@@ -141,7 +141,9 @@ class TwoLatents(Likelihood):
         weights = np.stack([np.multiply.outer(a, b).ravel() for a, b in pairs])
 
         def average(tensor):
-            tensor = np.broadcast_to(tensor, (num, num, tensor.shape[-1]))
+            shape = (num, num, tensor.shape[-1])
+            if tensor.shape != shape:  # a broadcast array is read-only, which matmul copies
+                tensor = np.broadcast_to(tensor, shape)
             return kernels.matmul(weights, tensor.reshape(num * num, -1))
 
         size = max(1, TENSOR_NUMBERS // num**2)
