@@ -125,7 +125,10 @@ def per_layer(p, stacked):
 
 
 def gpflow_model(p, nodes=None):
-    """Return the model of GPflow; ``nodes`` of its rule per latent function, 20 if None."""
+    """Return the model of GPflow, and the inducing inputs of each layer.
+
+    nodes : number of nodes of its rule per latent function, 20 if None
+    """
     import gpflow
     import tensorflow_probability as tfp
 
@@ -212,8 +215,32 @@ def gpflow_step(p, nodes=None):
     return step
 
 
+def gpytorch_likelihood(p):
+    import gpytorch
+    import torch
+
+    class Heteroskedastic(gpytorch.likelihoods.Likelihood):
+        def forward(self, f):
+            return torch.distributions.Normal(f[..., 0], torch.exp(0.5 * f[..., 1]))
+
+        def expected_log_prob(self, y, f):
+            (m, h), (v, u) = f.mean.unbind(-1), f.variance.unbind(-1)
+            q = ((y - m) ** 2 + v) * torch.exp(0.5 * u - h)
+            return -0.5 * (np.log(2 * np.pi) + h + q)
+
+    if p["noise"] is None:
+        return Heteroskedastic()
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
+        num_tasks=p["Y"].shape[1],
+        has_task_noise=False,
+        noise_constraint=gpytorch.constraints.Positive(),
+    )
+    likelihood.noise = torch.tensor(p["noise"])
+    return likelihood
+
+
 def gpytorch_model(p):
-    """Return ``(model, likelihood, q, coefficients)`` of GPyTorch; the last is None or (L, P)."""
+    """Return ``(model, coefficients)`` of GPyTorch; the last is None or (L, P)."""
     import gpytorch
     import torch
 
@@ -261,27 +288,11 @@ def gpytorch_model(p):
                 self.mean_module(x), self.covar_module(x)
             )
 
-    class Heteroskedastic(gpytorch.likelihoods.Likelihood):
-        def forward(self, f):
-            return torch.distributions.Normal(f[..., 0], torch.exp(0.5 * f[..., 1]))
-
-        def expected_log_prob(self, y, f):
-            (m, h), (v, u) = f.mean.unbind(-1), f.variance.unbind(-1)
-            q = ((y - m) ** 2 + v) * torch.exp(0.5 * u - h)
-            return -0.5 * (np.log(2 * np.pi) + h + q)
-
-    if p["noise"] is None:
-        likelihood = Heteroskedastic()
-    else:
-        likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(
-            num_tasks=P, has_task_noise=False, noise_constraint=gpytorch.constraints.Positive()
-        )
-        likelihood.noise = torch.tensor(p["noise"])
     model = Model()
     coefficients = None
     if p["mixing"] is not None:
         coefficients = model.variational_strategy.lmc_coefficients
-    return model, likelihood, coefficients
+    return model, coefficients
 
 
 def gpytorch_step(p):
@@ -290,7 +301,7 @@ def gpytorch_step(p):
 
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    model, likelihood, coefficients = gpytorch_model(p)
+    (model, coefficients), likelihood = gpytorch_model(p), gpytorch_likelihood(p)
     model.train(), likelihood.train()
     B = len(p["X"])
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=SCALE * B)
