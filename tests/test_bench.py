@@ -269,6 +269,22 @@ def test_natural_steps_beside_those_of_peers(bench, capsys):
     assert all(float(row[6]) < 1e-10 and float(row[7].strip(" |")) < 1e-8 for row in rows)
 
 
+def test_several_latent_functions_beside_peers_and_layers(bench, monkeypatch, tmp_path):
+    """The table has a row per problem of fastsvgp, and the rows without peers."""
+    latent_peers = bench("latent_peers")
+    small = {kind: {"M": 5, "B": 12, "P": 3, "L": 2} for kind in latent_peers.SIZES}
+    monkeypatch.setattr(latent_peers, "SIZES", small)
+    monkeypatch.setattr(latent_peers, "PROGRAMS", {"fastsvgp": latent_peers.PROGRAMS["fastsvgp"]})
+    latent_peers.main(["--rounds", "1", "--results", str(tmp_path)])
+    lines = (tmp_path / "latent_peers.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    ours = [row for row in rows if row[1] == "fastsvgp"]
+    assert [row[0].partition(",")[0] for row in ours] == list(small)
+    assert all(row[-2:] == ["0.0e+00", "0.0e+00"] for row in ours)
+    assert len([row for row in rows if row[0].startswith("elbo_and_grad")]) == len(small)
+    assert lines[0] == "# latent_peers" and "`python bench/latent_peers.py --rounds 1" in lines[5]
+
+
 def test_a_step_in_company(bench, monkeypatch, capsys):
     loaded = bench("bench_loaded")
     monkeypatch.setattr(loaded, "OTHERS", 10)

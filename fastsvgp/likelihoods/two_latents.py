@@ -34,7 +34,7 @@ from .base import (
 )
 from .quantiles import searched_quantiles
 
-TENSOR_NUMBERS = 2**16  # numbers of a tensor of one chunk: some of them stay in the cache
+TENSOR_NUMBERS = 2**17  # numbers of a tensor of one chunk: some of them stay in the cache
 ROWS = 64  # data per chunk of predictions
 # rules of predictions: the distance of nodes, in units of the width of the integrand, and where it
 # ends, in standard deviations from the mean
@@ -168,7 +168,9 @@ class TwoLatents(Likelihood):
         weights = np.stack([(a[:, None] * b).reshape(-1) for a, b in pairs])
 
         def average(tensor):
-            tensor = np.broadcast_to(tensor, (num, num, tensor.shape[-1]))
+            shape = (num, num, tensor.shape[-1])
+            if tensor.shape != shape:  # a broadcast array is read-only, which matmul copies
+                tensor = np.broadcast_to(tensor, shape)
             return kernels.matmul(weights, tensor.reshape(num * num, -1))
 
         size = max(1, TENSOR_NUMBERS // num**2)
