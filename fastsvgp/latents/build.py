@@ -19,7 +19,7 @@ from ..runtime.edge import public_call
 from .model import MultiGP, checked
 
 NOISE = 0.1  # share of the variance of a column that is noise at the start
-SPREAD = 2.0  # lengthscales of the layers are from this factor to its inverse times the median
+SHORTEST = 0.25  # lengthscales of the layers are from the median distance down to this part of it
 EXTRA = 0.1  # size of random columns of the mixing beyond the principal directions
 
 
@@ -95,7 +95,7 @@ def multi_gp(
     W = None if count is None else _directions((latent - means), deviations, count, rng)
     Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
     lengthscales = initialise.median_lengthscales(X, rng)
-    factors = np.geomspace(SPREAD, 1 / SPREAD, count) if count and count > 1 else [1.0]
+    factors = np.geomspace(1.0, SHORTEST, count) if count and count > 1 else [1.0]
     if count is None:
         factors = [1.0] * (classes or P)
     factors = [*factors, *[1.0] * ((K - 1) * P)]

@@ -73,6 +73,10 @@ class MultiGP:
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
+    def axes(self, J):
+        """Return the leading axes of J functions, as those of the outputs of an ``SVGP``."""
+        return axes_of(J)
+
 
 def paths_of(model):
     return tuple(f"latents.{number}.posterior" for number in range(len(model.latents)))
@@ -166,7 +170,7 @@ def check_functions(model):
     D, L = sizes[0][0], sum(number_of(axes) for _, axes in sizes)
     J = _check_mixing(model.mixing, L)
     if model.mean is not None:
-        model.mean.check_shapes(D, axes_of(J))
+        model.mean.check_shapes(D, model.axes(J))
     return D, J
 
 

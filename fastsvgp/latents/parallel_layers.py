@@ -44,6 +44,10 @@ class ParallelLayers:
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
+    def axes(self, J):
+        """Return the leading axes of J functions: always one, as of a hidden ``Layer``."""
+        return (J,)
+
     @property
     def columns_of(self):
         """Name, for messages, of the field that fixes the number of columns of the inputs."""
@@ -64,7 +68,7 @@ class ParallelLayers:
         ``ValueError`` if the parts do not fit each other.
         """
         D, J = check_functions(self)
-        return D, (J,)
+        return D, self.axes(J)
 
     @property
     def draws_each(self):

@@ -135,9 +135,9 @@ def em(
 
     Parameters
     ----------
-    model : SVGP, SiteSVGP or VGP
+    model : SVGP, MultiGP, SiteSVGP or VGP
         An SVGP must have an ``AbsorbedDualSites`` posterior (the fewest rounds), or ``DualSites``,
-        ``Whitened`` or ``Marginal``.
+        ``Whitened`` or ``Marginal``; each layer of a MultiGP one of the last two.
     X : (N, D) array
     Y : (N,) or (N, P) array
     rounds : int

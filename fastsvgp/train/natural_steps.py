@@ -69,7 +69,7 @@ def natural_steps(
 
     Parameters
     ----------
-    model : SVGP, SiteSVGP or VGP
+    model : SVGP, MultiGP, SiteSVGP or VGP
         An SVGP with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X : (N, D) array
     Y : (N,) or (N, P) array
