@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ALL = 1500  # rows up to which all of them can be inducing inputs
+from ..thresholds import EXACT_ROWS
+
 MANY = 10  # inputs from which fewer are advised
 LEAST = 1e-3  # nats per row: gain over a tenth of the training that justifies more steps
 
@@ -75,7 +76,7 @@ def remedies(outcome, words):
     )
     if outcome.inducing is not None and outcome.inducing < outcome.rows:
         exact = outcome.collapses and outcome.solver != "lbfgs"
-        ways.append("more" if outcome.rows > ALL else "exact" if exact else "all")
+        ways.append("more" if outcome.rows > EXACT_ROWS else "exact" if exact else "all")
     ways += ["fewer"] * (outcome.inputs >= MANY) + ["covariance"]
     more = min(outcome.rows, 2 * (outcome.inducing or 0))
     *first, last = (words[way].format(rows=outcome.rows, more=more) for way in ways)

@@ -16,13 +16,13 @@ from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
 from ..posteriors import Whitened
 from ..records import is_record, replace
+from ..thresholds import EXACT_ROWS
 from ..train import fit
-from .remedies import ALL
 
 log = logging.getLogger("fastsvgp")
 
 NATS = 3.0  # above the bound of pure noise: more is a training that found something
-STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, with more than ALL rows
+STEPS, BATCH, RATE, NATURAL = 200, 512, 0.05, 0.1  # of minibatches, with more than EXACT_ROWS rows
 OF_ONE = (
     "checkpoint",
     "checkpoint_every",
@@ -46,8 +46,8 @@ def found_nothing(model, value, X, Y, weights):
 def second_try(start, X, Y, settings, watch):
     """Train an SGPR again; return ``(model, info)``, or None if no other start exists.
 
-    With at most ``ALL`` distinct rows, all of them become inducing inputs; with more, training
-    begins with natural steps on minibatches.
+    With at most ``EXACT_ROWS`` distinct rows, all of them become inducing inputs; with more,
+    training begins with natural steps on minibatches.
 
     start : SGPR, the start of the first training; watch : callback of ``fit``
     """
@@ -57,7 +57,7 @@ def second_try(start, X, Y, settings, watch):
     if not free_paths(start, (*as_names(settings.get("fixed", ())), "inducing")):
         return None
     distinct = unique_rows.distinct(X)[0]
-    if len(distinct) <= ALL:
+    if len(distinct) <= EXACT_ROWS:
         if len(start.inducing) >= len(distinct):
             return None
         log.info("the training found nothing; once more with all %d distinct rows", len(distinct))

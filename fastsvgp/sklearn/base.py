@@ -250,7 +250,9 @@ class SVGPEstimator(BaseEstimator):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         kind = type(model.posterior)
-        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
+        solver = recipes.solver_for(
+            self.solver, model.likelihood, kind, len(X), len(stacked(model.inducing))
+        )
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )

@@ -36,7 +36,7 @@ def look(one, lengthscale, noise, name, score=0.0):
 def test_a_start_by_relevance_races_where_it_is_quick(rng, monkeypatch):
     monkeypatch.setattr(relevance, "ROWS", 60)
     monkeypatch.setattr(relevance, "ITERATIONS", 2)
-    monkeypatch.setattr(stages, "EXACT", 200)
+    monkeypatch.setattr(stages, "EXACT_ROWS", 200)
     one = begun(rng)
     one.run()
     assert one.first.candidate == RELEVANT and one.first.steps > 25

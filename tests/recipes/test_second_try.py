@@ -49,7 +49,7 @@ def test_few_rows_become_the_inducing_inputs(rng, caplog):
 
 def test_of_more_rows_minibatches_come_first(rng, caplog, monkeypatch):
     X, Y = problem(rng)
-    monkeypatch.setattr(second_try, "ALL", 50)
+    monkeypatch.setattr(second_try, "EXACT_ROWS", 50)
     start = fs.SGPR(fs.RBF(1.0, np.full(2, 30.0)), X[:15].copy(), 0.5)
     monkeypatch.setattr(routine, "found_nothing", lambda *_: True)
     calls = []

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...thresholds import EXACT_ROWS
 from ..scaling import constant
 from .held_out_density import BETTER, better_by
 from .looks import Look, M, density_of, judged, look_at
@@ -10,7 +11,6 @@ from .plain_processes import Exact, Plain, Relevant, Scarce
 from .race import FIRST, Race
 
 SHORT = 4.0  # seconds below which there is no race
-EXACT = 1500  # rows up to which an exact process is the first candidate
 EXACT_PART = 0.3  # of the time, for an exact process that would take more than half of the rest
 NOTHING = -1.36  # log density up to which a model is useless; the constant mean has -1.42
 SCARCE = 0.25  # part of the time for minibatches if L-BFGS found nothing
@@ -36,16 +36,16 @@ class Stages(Race):
         if self.held is None or T < SHORT or self.constant:
             return self._at_once(T)
         plain, inputs = self._inputs(T)
-        if len(self.rows) <= EXACT:
+        if len(self.rows) <= EXACT_ROWS:
             self._exact(T, inputs)
         candidates = [plain, *self._networks(plain, inputs, T)]
-        if len(self.rows) > EXACT:
+        if len(self.rows) > EXACT_ROWS:
             candidates += self._relevant(T)
         self._finish(self._race(candidates))
         if self.best is None:
             raise self.error
         self._settle({one.name: one for one in candidates if isinstance(one, Deep)})
-        if self.first is None and len(self.rows) > EXACT:
+        if self.first is None and len(self.rows) > EXACT_ROWS:
             self.first = self._last(candidates[-1]) if candidates[-1].name == RELEVANT else None
 
     def _at_once(self, T):
@@ -53,7 +53,7 @@ class Stages(Race):
         why = "few distinct rows" if self.held is None else f"less than {SHORT:g} s"
         why = "all targets are equal, which says nothing about noise" if self.constant else why
         raw = self._scales["raw"], self._in_units("raw")
-        if len(self.rows) <= EXACT and self.held is None:
+        if len(self.rows) <= EXACT_ROWS and self.held is None:
             candidate = Exact("exact", *raw)
         else:
             candidate = Plain("plain, raw inputs", *raw, self._rng())
