@@ -14,7 +14,6 @@ from ...likelihoods import Poisson
 from ...records.typed import ArrayLike, Seed
 from ...runtime.signals import collect_signals
 from ..names import MULTICLASS
-from ..routine import seed_of
 from ..scaling import Scale
 from ..searching import Start
 from .classes_and_counts import candidates as targets, stages as target_stages
@@ -28,6 +27,7 @@ from .networks import RELU, WIDE, Deep
 from .plain_processes import Exact, Plain
 from .plan import Plan, counts_of
 from .rows import Rows, distinct_count, held_out, number_held
+from .saved_stages import saved_search, to_resume
 from .stages import Stages
 from .task import task_of
 
@@ -63,6 +63,8 @@ class Found(Start):
         Seconds in which kernels were compiled or loaded, before the clock started.
     interrupted : bool
         Whether Ctrl-C ended the search: ``model`` is then the best look so far.
+    saved : SavedSearch or None
+        What ``search(..., resume=found.saved)`` needs to go on with an interrupted search.
     """
 
     plan: dict = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Found(Start):
     chosen: str = ""
     compiling: float = 0.0
     interrupted: bool = False
+    saved: Any = None
 
 
 def search(
@@ -84,6 +87,7 @@ def search(
     plan: Any = None,
     by_work: bool = False,
     tell: Callable[[str], object] | None = None,
+    resume: Any = None,
 ) -> Found:
     """Find the best model in an amount of time.
 
@@ -117,6 +121,9 @@ def search(
         machine.
     tell : function ``(line)``, optional
         Called with each line of the story during the search.
+    resume : SavedSearch or path, optional
+        ``Found.saved`` of an interrupted search of the same data, or a file that ``fs.save`` wrote
+        of it. Finished stages are not trained again, and the clock goes on where it stopped.
 
     Returns
     -------
@@ -151,13 +158,15 @@ def search(
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
-    seed = seed_of(rng)
+    earlier = to_resume(resume, rows, likelihood, rng)
+    seed, given = earlier.seed, given or counts_of(earlier.plan)
     began = time.perf_counter()
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
     plan = Plan(seconds, by_work, given)
     with collect_signals() as signals:
-        stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
+        tell = tell or (lambda line: None)
+        stages = _stages_of(likelihood, rows, raw, plan, seed, tell, earlier.stages)
         interrupted = _run(stages, plan, signals)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
@@ -177,10 +186,11 @@ def search(
         chosen.candidate,
         compiling,
         interrupted,
+        saved_search(stages.done, plan, seed, rows, likelihood) if interrupted else None,
     )
 
 
-def _stages_of(likelihood, rows, raw, plan, seed, tell):
+def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier):
     """Make the stages of these rows, with held-out rows if there are enough."""
     ranks = raw.ranked(rows.X, rows.weights)
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
@@ -193,7 +203,7 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
         train, steering = held_out(rest, number_held(rest, *STEERING), rng)
     kind = Stages if likelihood is None else functools.partial(TargetStages, likelihood)
-    return kind(train, steering, last, raw, ranks, plan, seed, tell)
+    return kind(train, steering, last, raw, ranks, plan, seed, tell, earlier)
 
 
 def _run(stages, plan, signals):
