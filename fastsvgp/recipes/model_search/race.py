@@ -6,8 +6,8 @@ Candidates train in turn, held-out rows rank them, and the winner gets the rest 
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from .mapped_inputs import scaled_rows
 from .plan import PlanMismatch
-from .rows import Rows
 from .saved_stages import restore, stage_of
 
 # parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
@@ -119,8 +119,7 @@ class Race:
     def _in_units(self, inputs):
         """Return the training rows in the units of the model."""
         if inputs not in self._units:
-            X = np.ascontiguousarray(self._scales[inputs].X(self.rows.X))
-            self._units[inputs] = Rows(X, self.rows.y, self.rows.weights)
+            self._units[inputs] = scaled_rows(self.rows, self._scales[inputs])
         return self._units[inputs]
 
     def _rng(self):

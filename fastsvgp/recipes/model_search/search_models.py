@@ -23,6 +23,7 @@ from .classes_and_counts.looks import look_at as look_at_targets
 from .classes_and_counts.stages import TargetStages
 from .last_posterior import LastPosterior
 from .looks import look_at
+from .mapped_inputs import sample_for_ranks
 from .networks import RELU, WIDE, Deep
 from .plain_processes import Exact, Plain
 from .plan import Plan, counts_of
@@ -140,7 +141,9 @@ def search(
 
     Notes
     -----
-    Memory: two scaled copies of X, and the features of 4096 rows at a time. ``found.scale.back``
+    Memory: more than five times that of X in float64, and the features of 4096 rows at a time. A
+    ``numpy.memmap`` X of more than 20,000 rows is not copied: rows are read and scaled when they
+    are used, and memory holds samples of at most 20,000 of them. ``found.scale.back``
     converts the mean and variance of numbers. For classes it converts codes to labels:
     ``found.scale.back(p > 0.5)`` for two, ``found.scale.back(p.argmax(axis=1))`` for more.
 
@@ -192,7 +195,7 @@ def search(
 
 def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier):
     """Make the stages of these rows, with held-out rows if there are enough."""
-    ranks = raw.ranked(rows.X, rows.weights)
+    ranks = raw.ranked(*sample_for_ranks(rows))
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
     brief = (

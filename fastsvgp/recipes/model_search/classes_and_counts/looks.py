@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..looks import Look
+from ..mapped_inputs import in_units
 from .temperature import at_temperature, constant_of, latent, temperature_of
 
 EVALUATIONS = 4000  # operations per marginal, of some 20 predictive densities
@@ -32,7 +33,7 @@ class TargetLook(Look):
 
 def densities(model, scale, rows, T=1.0):
     """Return the log density (N,) of the targets of rows under the model at temperature T."""
-    f = latent(model, scale.X(rows.X))
+    f = latent(model, in_units(rows.X, scale))
     return model.likelihood.predict_log_density(rows.y, at_temperature(f, constant_of(model), T))
 
 
