@@ -38,6 +38,9 @@ class Scripted:
     def saved(self):
         return None, None, None, {}
 
+    def restore(self, *state):
+        self.restored = True
+
 
 class ScriptedRace(Race):
     """A race whose looks take ``look_seconds``."""
@@ -46,16 +49,18 @@ class ScriptedRace(Race):
 
     def _look_at(self, candidate):
         self._plan.did(self.look_seconds * RATE, calls=0)
+        return self._look_of(candidate, self._plan.spent, candidate.score, 0.5, (1.0, 1.0))
+
+    @staticmethod
+    def _look_of(candidate, seconds, score, rmse, factors):
         hyper = Hyper(fs.RBF(1.0, 1.0), 0.1, None)
-        return Look(
-            candidate.name, self._plan.spent, 5, candidate.score, 0.5, (1.0, 1.0), hyper, None
-        )
+        return Look(candidate.name, seconds, 5, score, rmse, tuple(factors), hyper, None)
 
 
-def race(seconds=40.0):
+def race(seconds=40.0, earlier=(), counts=()):
     rows, scale = Rows(np.zeros((1, 1)), np.zeros(1)), Scale(np.zeros(1), np.ones(1))
-    plan = Plan(seconds, by_work=True)
-    return ScriptedRace(rows, rows, rows, scale, scale, plan, 0, lambda line: None), plan
+    plan = Plan(seconds, by_work=True, given=counts)
+    return ScriptedRace(rows, rows, rows, scale, scale, plan, 0, lambda line: None, earlier), plan
 
 
 @pytest.mark.parametrize(
@@ -112,6 +117,23 @@ def test_looks_that_take_all_the_time_leave_none_for_training():
     one._go(winner, 1.0)
     one._train_on(winner, 6.0)
     assert winner.seconds[1:] == [0.0] * 6
+
+
+def test_a_resumed_race_knows_how_long_looks_take():
+    one, plan = race()
+    one.look_seconds = 0.3
+    plan.count("something", 3)
+    whole = Scripted("winner", *np.arange(7.0))
+    one._go(whole, 1.0)
+    other, resumed = race(earlier=tuple(one.done), counts=list(plan.counts))
+    other.look_seconds = 0.3
+    winner = Scripted("winner", *np.arange(1.0, 7.0))
+    assert other._go(winner, 1.0).to_json() == one.looks[0].to_json()
+    assert winner.restored and winner.seconds == []
+    assert resumed.spent == plan.spent and resumed.counts == plan.counts
+    one._train_on(whole, 6.0)
+    other._train_on(winner, 6.0)
+    assert winner.seconds == whole.seconds[1:] and other.story == one.story
 
 
 def _failing(calls):

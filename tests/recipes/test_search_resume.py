@@ -8,9 +8,12 @@ from fastsvgp.recipes import relevance
 from fastsvgp.recipes.model_search import search_models, stages
 from fastsvgp.recipes.model_search.candidates import ByMinibatches
 from fastsvgp.recipes.model_search.classes_and_counts import stages as target_stages
-from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, Scarce
-from fastsvgp.recipes.model_search.plan import PlanMismatch
-from fastsvgp.recipes.model_search.saved_stages import SavedSearch
+from fastsvgp.recipes.model_search.classes_and_counts.candidates import LinearModel
+from fastsvgp.recipes.model_search.networks import WIDE, Deep
+from fastsvgp.recipes.model_search.plain_processes import Exact, Plain, Relevant, Scarce
+from fastsvgp.recipes.model_search.plan import Plan, PlanMismatch
+from fastsvgp.recipes.model_search.rows import Rows
+from fastsvgp.recipes.model_search.saved_stages import SavedSearch, restore, stage_of
 
 SETTINGS = {"seconds": 1.0, "by_work": True, "rng": 1}
 
@@ -82,6 +85,47 @@ def test_resumed_search_equals_one_without_interruption(
         assert_equal(fs.recipes.search(X, y, **SETTINGS, resume=saved), whole)
         # the finished stages are not trained again
         assert trained == [look["candidate"] for look in whole.looks[at - 1 :]]
+
+
+def _deep(rows, rng):
+    return Deep("deep", None, rows, rng, WIDE, M=16, batch=64)
+
+
+def _linear(rows, rng):
+    labels = Rows(rows.X, (rows.y > 0).astype(int))
+    return LinearModel("linear", None, labels, rng, fs.BernoulliLogit())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _deep,
+        _linear,
+        lambda rows, rng: Scarce("scarce", None, rows, rng),
+        lambda rows, rng: Plain("plain", None, rows, rng, rows_at_once=300),
+        lambda rows, rng: Exact("exact", None, rows.some(slice(60))),
+        lambda rows, rng: Relevant("relevant", None, rows, rng),
+    ],
+)
+def test_a_candidate_goes_on_from_its_saved_state(rng, monkeypatch, tmp_path, make):
+    """More rows than a minibatch has: so the order of rows and the random state matter."""
+    monkeypatch.setattr(relevance, "ROWS", 60)
+    monkeypatch.setattr(relevance, "ITERATIONS", 2)
+    monkeypatch.setattr(Plain, "M", 20)
+    rows = Rows(*table(rng, 700))
+    one, plan = make(rows, np.random.default_rng(3)), Plan(4.0, by_work=True)
+    one.take(plan, 0.03, (0.0, 0.5))
+    fs.save(tmp_path / "stage.npz", stage_of(one, None, "", plan, 0.0))
+    other = make(rows, np.random.default_rng(3))
+    again = Plan(4.0, by_work=True, given=plan.counts)
+    restore(fs.load(tmp_path / "stage.npz"), other, again)
+    assert one.steps == other.steps and getattr(one, "part", 0) == getattr(other, "part", 0)
+    for candidate, clock in ((one, plan), (other, again)):
+        candidate.take(clock, 0.03, (0.5, 1.0))
+    assert (again.counts, again.spent, other.steps) == (plan.counts, plan.spent, one.steps)
+    models = [candidate.saved()[0] for candidate in (one, other)]
+    for (path, _, first), (_, _, second) in zip(*map(fs.leaves, models), strict=True):
+        np.testing.assert_array_equal(first, second, err_msg=path)
 
 
 def test_a_search_can_be_interrupted_twice_and_ends_by_its_plan(rng, monkeypatch):
