@@ -2,6 +2,7 @@
 
 import argparse
 
+from ..thresholds import EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
 from .argument_types import (
     MOST,
     Lines,
@@ -14,16 +15,13 @@ from .argument_types import (
     shape,
 )
 from .settings.defaults import (
-    ALL,
     BASIS,
-    COLLAPSED,
     FEATURES,
     FEW,
     LAYER,
     POINTS,
     SAMPLED,
     SECONDS,
-    SOME,
 )
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
@@ -146,7 +144,7 @@ def _add_model(model):
         help=(
             f"number of inducing inputs (default {FEW}, or {LAYER} per layer with several"
             f" --layers)\nsgpr: by default every distinct training row, held fixed, if there are"
-            f" at most {ALL}; else {SOME} up to {COLLAPSED} rows"
+            f" at most {EXACT_ROWS}; else {MANY} up to {MOST_ROWS} rows"
         ),
     )
     model.add_argument(
@@ -154,9 +152,10 @@ def _add_model(model):
         choices=METHODS,
         metavar="NAME",
         help=(
-            f"by default chosen from the data: sgpr for gaussian noise and up to {COLLAPSED}"
-            " training rows, unless --batch-size, --learning-rate or another minibatch option is"
-            " given; otherwise svgp\nsvgp: minibatches, any likelihood\ntsvgp: as svgp, with the"
+            f"by default chosen from the data: sgpr for gaussian noise and up to {MOST_ROWS}"
+            f" training rows, unless --inducing is below {MANY} with more than {FEW_ROWS} rows, or"
+            " --batch-size, --learning-rate or another minibatch option is given; otherwise"
+            " svgp\nsvgp: minibatches, any likelihood\ntsvgp: as svgp, with the"
             " posterior stored as sites, which are independent of the prior\nlsvgp: as svgp, with"
             " fewer parameters and the fewest operations per step\nrsvgp: as lsvgp, with matrix"
             " products only; the inducing inputs are trained later, at a smaller step size\n"

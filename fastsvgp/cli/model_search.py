@@ -22,7 +22,7 @@ from .data.task import Standardisation
 from .errors import UsageError
 from .fitted import Fitted
 from .report import said
-from .report.outputs import MODEL, PLAN, output_folder, rescued, writing
+from .report.outputs import MODEL, PLAN, SEARCH, output_folder, rescued, writing
 from .report.results import facts_of
 from .settings.defaults import SECONDS
 
@@ -103,6 +103,7 @@ def search_task(task, search, folder, title, origin=None):
             likelihood=task.likelihood,
             rng=search.seed,
             plan=plan,
+            resume=_saved_stages(folder) if search.resume else None,
             tell=lambda line: say(f"  search     {line}"),
         )
         seconds = time.perf_counter() - started
@@ -140,20 +141,30 @@ def _plan(folder):
         raise UsageError(f"--resume: {path} is damaged ({error}); search again") from None
 
 
+def _saved_stages(folder):
+    """Return the file of finished stages; None if the search was interrupted before any."""
+    path = os.path.join(folder, SEARCH)
+    return path if os.path.exists(path) else None
+
+
 def _keep_or_drop_plan(folder, found):
-    """Write the plan of an interrupted search, for --resume; delete the plan of a completed one."""
-    path = os.path.join(folder, PLAN)
+    """Write plan and stages of an interrupted search, for --resume; else delete these files."""
+    plan, stages = os.path.join(folder, PLAN), os.path.join(folder, SEARCH)
     if found.interrupted:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(plan, "w", encoding="utf-8") as file:
             json.dump(found.plan, file)
+        if found.saved is not None:
+            with writing(stages):
+                fs.save(stages, found.saved)
         print(
-            "interrupted: the best model so far is kept; the same command with --resume repeats the"
-            " search up to here and continues",
+            "interrupted: the best model so far is kept; the same command with --resume goes on"
+            " after the last candidate of the story",
             file=sys.stderr,
         )
         return
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    for path in (plan, stages):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _fitted(task, found):

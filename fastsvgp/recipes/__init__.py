@@ -37,7 +37,11 @@ from .searching import (
     classification as classification,
     keeping_noise as keeping_noise,
     regression as regression,
-    sizes_for as sizes_for,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts
-from .solvers import COLLAPSED as COLLAPSED, SOLVERS as SOLVERS, solver_for as solver_for
+from .solvers import (
+    COLLAPSED as COLLAPSED,
+    SOLVERS as SOLVERS,
+    sizes_for as sizes_for,
+    solver_for as solver_for,
+)

@@ -10,6 +10,7 @@ from ..check import weights as weighing
 from ..errors import BadEntry
 
 LARGEST = 1e150  # value whose square is still finite
+CONSTANT = 1e-12  # spread of a constant column, relative to its largest absolute value
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Scale:
         x_mean, x_scale = _moments(X, weights)
         if shared:
             x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
-        x_scale = np.where(constant(x_scale, X), 1.0, x_scale)
+        x_scale = constant_scale(x_scale, _largest(X))
         if not scale_target:
             return cls(x_mean, x_scale)
         y_mean, y_scale = _moments(y, weights)
@@ -191,7 +192,16 @@ def _moments(values, weights):
 
 def constant(scale, values):
     """Find columns that are constant up to rounding, from standard deviations or ranges."""
-    return scale <= 1e-12 * np.abs(values).max(axis=0)
+    return scale <= CONSTANT * _largest(values)
+
+
+def constant_scale(scale, largest):
+    """Replace the scale of constant columns, whose largest absolute values are given, by 1."""
+    return np.where(scale <= CONSTANT * largest, 1.0, scale)
+
+
+def _largest(values):
+    return np.abs(values).max(axis=0)
 
 
 def _in_dtype_of(value, result):
@@ -201,6 +211,20 @@ def _in_dtype_of(value, result):
 
 def usable_rows(X, y, weights, labels=False):
     """Check and return the rows of positive weight: X, y, and weights or None."""
+    X, y, weights = shaped_rows(X, y, weights, labels)
+    if weights is None:
+        return *checked_rows(X, y, labels), None
+    there = weights > 0
+    try:
+        found = checked_rows(X[there], y[there], labels)
+    except BadEntry as error:
+        error.index = (int(np.flatnonzero(there)[error.index[0]]), *error.index[1:])
+        raise
+    return *found, weights[there].astype(np.float64)
+
+
+def shaped_rows(X, y, weights, labels):
+    """Check everything but the values of X and y; return X, y, and weights or None."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
             raise TypeError(
@@ -214,23 +238,17 @@ def usable_rows(X, y, weights, labels=False):
             f" `X`, got {y.shape}"
         )
     if weights is None:
-        return *_checked_rows(X, y, labels), None
+        return X, y, None
     weights = weighing.shaped(weights, y)
     weighing.check_values(weights)
     if weights.ndim != 1:
         raise ValueError(
             f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}"
         )
-    there = weights > 0
-    try:
-        found = _checked_rows(X[there], y[there], labels)
-    except BadEntry as error:
-        error.index = (int(np.flatnonzero(there)[error.index[0]]), *error.index[1:])
-        raise
-    return *found, weights[there].astype(np.float64)
+    return X, y, weights
 
 
-def _checked_rows(X, y, labels):
+def checked_rows(X, y, labels):
     """Return X and y in the dtype of X; check that values are finite and can be squared."""
     check.finite("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)

@@ -40,7 +40,7 @@ from .relevance import as_numbers, relevant_lengthscales
 from .routine import checked_natural_step, seed_of, steps_of, training
 from .scaling import ClassScale, Scale, constant, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
-from .solvers import COLLAPSED, solver_for
+from .solvers import COLLAPSED, number_of, sizes_for, solver_for
 
 log = logging.getLogger("fastsvgp")
 
@@ -105,9 +105,10 @@ def regression(
         "constant", "linear", or a record. ``ard``: one lengthscale per column, or one for all.
         ``chosen``: how inducing inputs are chosen, "kmeans", "greedy" (greedy variance) or
         "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
-        steps of the posterior, Adam for the rest), or "auto". ``max_iter``: epochs, or iterations
-        of L-BFGS. ``batch_size``, ``learning_rate``, ``natural_step_size`` (a number, a schedule,
-        or "auto"), ``jitter``.
+        steps of the posterior, Adam for the rest), or "auto": L-BFGS for Gaussian noise and up to
+        1000 rows, and up to 5000 rows with at least 1000 inducing inputs or all rows.
+        ``max_iter``: epochs, or iterations of L-BFGS. ``batch_size``, ``learning_rate``,
+        ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``.
 
     Returns
     -------
@@ -221,11 +222,9 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     """
     X, y, w = rows
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
-    solver, natural_step_size = (
-        solver_for(settings.solver, likelihood, kind, len(X)),
-        checked_natural_step(settings.natural_step_size),
-    )
     inducing = settings.inducing
+    solver = solver_for(settings.solver, likelihood, kind, len(X), number_of(inducing, kind, X))
+    natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
     parts = Parts(inducing, settings.covariance, settings.mean, settings.ard, settings.chosen)
@@ -367,22 +366,6 @@ def _covariance(covariance, rows, ard, rng):
         else lengthscales.all_pairs_lengthscales(X, shares, ard)
     )
     return kind(variance=1.0, lengthscales=scales)
-
-
-def sizes_for(name, asked, kind):
-    """Return the number of inducing inputs of each set: one number for all sets, or one per set."""
-    each = isinstance(asked, tuple | list)
-    sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
-    if len(sizes) != kind.num_sets:
-        takes = "one set of inducing inputs; give one number"
-        if kind.num_sets > 1:
-            takes = (
-                f"{kind.num_sets} sets of inducing inputs; give one number per set, or one for all"
-            )
-        raise ValueError(
-            f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}"
-        )
-    return sizes
 
 
 def _in_units(inducing, X, scale):

@@ -1,9 +1,15 @@
 """Choice of solver: L-BFGS on a collapsed bound, Adam, or Adam with natural-gradient steps."""
 
+import numpy as np
+
+from .. import check
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR
+from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
+from ..records.inducing_sets import InducingPair, stacked
+from ..thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
 from .names import POSTERIORS, named
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
@@ -14,21 +20,21 @@ COLLAPSED = {
     AbsorbedDualSites: SGPR,
     WhitenedOrthogonal: OrthogonalSGPR,
 }
-# rows up to which "auto" uses the collapsed bound: see bench/results/estimators.md
-COLLAPSED_ROWS = 1000
 
 
-def solver_for(solver, likelihood, kind, rows):
+def solver_for(solver, likelihood, kind, rows, inducing=0):
     """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
-    likelihood : Likelihood; kind : class of the posterior; rows : int
+    likelihood : Likelihood; kind : class of the posterior
+    rows, inducing : int
+        "auto" depends on them: see ``fastsvgp.thresholds``.
     """
     named("solver", solver, SOLVERS)
     collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
     if solver == "auto":
         return (
             "lbfgs"
-            if collapses and rows <= COLLAPSED_ROWS
+            if collapses and collapses_well(rows, inducing)
             else "natural"
             if kind.natural_fields
             else "adam"
@@ -51,3 +57,33 @@ def solver_for(solver, likelihood, kind, rows):
             " use 'natural'"
         )
     return solver
+
+
+def number_of(inducing, kind, X):
+    """Return the number of inducing inputs in all sets, or that of the rows X if it is all of them.
+
+    ``inducing`` as in ``regression``.
+    """
+    if isinstance(inducing, InducingPair) or np.ndim(inducing) == 2:
+        return len(stacked(inducing))
+    number = sum(sizes_for("inducing", inducing, kind))
+    # up to FEW_ROWS and above MOST_ROWS the number does not matter
+    if FEW_ROWS < len(X) <= MOST_ROWS and number < MANY:
+        return len(X) if number >= len(unique_rows.distinct(X)[0]) else number
+    return number
+
+
+def sizes_for(name, asked, kind):
+    """Return the number of inducing inputs of each set: one number for all sets, or one per set."""
+    each = isinstance(asked, tuple | list)
+    sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
+    if len(sizes) != kind.num_sets:
+        takes = "one set of inducing inputs; give one number"
+        if kind.num_sets > 1:
+            takes = (
+                f"{kind.num_sets} sets of inducing inputs; give one number per set, or one for all"
+            )
+        raise ValueError(
+            f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}"
+        )
+    return sizes

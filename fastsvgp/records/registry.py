@@ -62,6 +62,8 @@ OURS = {
     "Rounds": "train.steps.em",
     "SGPR": "collapsed.sgpr",
     "SVGP": "bounds.elbo",
+    "SavedSearch": "recipes.model_search.saved_stages",
+    "SavedStage": "recipes.model_search.saved_stages",
     "SiteSVGP": "sites.site_svgp",
     "Sites": "sites.dual_parameters",
     "Softmax": "likelihoods.multiclass",

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..thresholds import EXACT_ROWS
+
 _lock = threading.Lock()
 
 
@@ -120,9 +122,9 @@ class Tuning:
     window_range: int = 384
     relevance_rows: int = 1000
     relevance_iterations: int = 25
-    retry_rows: int = 1500
+    retry_rows: int = EXACT_ROWS
     race_seconds: float = 4.0
-    exact_rows: int = 1500
+    exact_rows: int = EXACT_ROWS
     useless_density: float = -1.36
     unusual_factor: float = 5.0
     search_chunk_rows: int = 4096

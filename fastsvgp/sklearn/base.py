@@ -19,7 +19,7 @@ from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
 from .kernels import fixed_fields, from_kernel
-from .training import Stopping, perturbed, train, warn_if_uninformative
+from .training import Stopping, scattered, train, warn_if_uninformative
 
 IMPUTE = "; to fill in missing values, put sklearn.impute.SimpleImputer before it in a Pipeline"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
@@ -119,14 +119,11 @@ class SVGPEstimator(BaseEstimator):
         if self.early_stopping:
             held_out = *self._units(start.scale, *held_out), weights_held
         stopping, best = Stopping(held_out, self.n_iter_no_change, float(self.tol)), None
+        first, fixed = start.model, start.fit.get("fixed", ())
         for run, seed in enumerate(seeds[1:]):
             if run:
-                start = replace(
-                    start,
-                    model=perturbed(
-                        start.model, np.random.default_rng(seed), start.fit.get("fixed", ())
-                    ),
-                )
+                model = scattered(first, np.random.default_rng(seed), fixed)
+                start = replace(start, model=model)
             with closing(Progress(start.fit["steps"], quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
             if best is None or _merit(trained) > _merit(best):
@@ -250,7 +247,9 @@ class SVGPEstimator(BaseEstimator):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
         kind = type(model.posterior)
-        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
+        solver = recipes.solver_for(
+            self.solver, model.likelihood, kind, len(X), len(stacked(model.inducing))
+        )
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )

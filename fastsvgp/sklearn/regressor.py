@@ -57,7 +57,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise only. "natural":
         minibatches, with natural-gradient steps for the posterior and Adam for all other
         parameters. "adam": minibatches, with Adam for all parameters. "auto": chosen by
-        ``recipes.solver_for`` from the likelihood, the posterior and the number of rows.
+        ``recipes.solver_for`` from the likelihood, the posterior, and the numbers of rows and of
+        inducing inputs.
     max_iter : int
         Number of epochs, or of iterations of "lbfgs".
     batch_size, learning_rate : int, float

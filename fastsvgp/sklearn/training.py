@@ -16,6 +16,7 @@ from ..records import leaves, matches, replace_at
 from ..records.inducing_sets import stacked
 
 LOOKED_AT = 1000  # training rows for the comparison with the trivial predictor
+WIDE = 10.0  # lengthscales of a restart: largest factor, and the inverse of the smallest
 FEW = 30  # rows, below which the comparison can be chance
 # nats per row: smallest gain in log density over the trivial predictor that counts
 HARDLY = 0.01
@@ -146,8 +147,12 @@ def _by_epoch(values, per_epoch):
     return np.bincount(epochs, values) / np.bincount(epochs) if len(values) else np.asarray(values)
 
 
-def perturbed(model, rng, fixed):
-    """Multiply each positive hyperparameter that is not ``fixed`` by exp(z), z standard normal."""
+def scattered(model, rng, fixed):
+    """Return the start of a restart: ``model`` with scattered positive hyperparameters.
+
+    Fields that are ``fixed`` stay as they are. Lengthscales differ widely, so each restart begins
+    with other inputs that matter.
+    """
     for path, kind, value in leaves(model):
         hyperparameter = kind == "positive" and path.partition(".")[0] in (
             "covariance",
@@ -155,8 +160,26 @@ def perturbed(model, rng, fixed):
             "noise_variance",
         )
         if hyperparameter and not matches(path, fixed):
-            factor = np.exp(rng.standard_normal(np.shape(value)))
+            draw = wide_factors if path.endswith("lengthscales") else factors
+            factor = draw(np.shape(value), rng)
             model = replace_at(
                 model, path, value * np.asarray(factor, getattr(value, "dtype", np.float64))[()]
             )
     return model
+
+
+def factors(shape, rng):
+    """Draw exp(z) with z standard normal."""
+    return np.exp(rng.standard_normal(shape))
+
+
+def wide_factors(shape, rng):
+    """Draw log-uniform factors of lengthscales from 1 / ``WIDE`` to ``WIDE``.
+
+    D of them are then multiplied by one number, so that the scaled distance of a typical pair of
+    rows changes by at most ``WIDE ** (1 / D)``. With many inputs it would otherwise be so large
+    that no row informs another one, and L-BFGS would explain everything as noise.
+    """
+    drawn = WIDE ** rng.uniform(-1, 1, shape)
+    common = WIDE ** (rng.uniform(-1, 1) / np.size(drawn))
+    return common * np.sqrt(np.mean(drawn**-2.0)) * drawn

@@ -37,6 +37,11 @@ from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
         ("gaussian", 5001, 5001, {"method": "sgpr"}, "sgpr", 256, False),
         ("gaussian", 5001, 5001, {"inducing": 2000}, "svgp", 2000, False),
         ("gaussian", 4000, 4000, {"inducing": 2000}, "sgpr", 2000, False),
+        ("gaussian", 1000, 1000, {"inducing": 20}, "sgpr", 20, False),
+        ("gaussian", 1001, 1001, {"inducing": 999}, "svgp", 999, False),
+        ("gaussian", 1001, 1001, {"inducing": 1000}, "sgpr", 1000, False),
+        ("gaussian", 5000, 50, {"inducing": 50}, "sgpr", 50, True),
+        ("gaussian", 1001, 1001, {"inducing": 20, "method": "sgpr"}, "sgpr", 20, False),
         ("gaussian", 4000, 4000, {"method": "sgpr", "inducing": 4000}, "sgpr", 4000, True),
     ],
 )

@@ -1,6 +1,7 @@
 """``fastsvgp fit`` without a method: the search, its report, its saved model, and --resume."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_a_method_and_a_time_are_one_too_many(table, capsys):
         assert "--seconds" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_best_look_and_resume_repeats_plan(table, capsys, monkeypatch):
+def test_ctrl_c_keeps_best_look_and_resume_goes_on_after_it(table, capsys, monkeypatch):
     look_at, seen = stages.look_at, []
 
     def interrupted(*args):
@@ -78,17 +79,39 @@ def test_ctrl_c_keeps_best_look_and_resume_repeats_plan(table, capsys, monkeypat
 
     monkeypatch.setattr(stages, "look_at", interrupted)
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]) == 130
-    assert "--resume repeats the search up to here" in capsys.readouterr().err
+    assert "--resume goes on after the last candidate" in capsys.readouterr().err
     fs.load_fitted("out")
-    plan = json.load(open("out/plan.json"))
-    monkeypatch.setattr(stages, "look_at", look_at)
+    plan, before = json.load(open("out/plan.json")), results("out")
+    assert len(fs.load("out/search.npz").stages) == len(before["looks"]) == 2
+    looked = []
+    monkeypatch.setattr(stages, "look_at", lambda *args: looked.append(args) or look_at(*args))
     assert main(["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet", "--resume"]) == 0
     then = results("out")
+    assert then["looks"][:2] == before["looks"] and len(looked) == len(then["looks"]) - 2
+    assert not os.path.exists("out/search.npz") and not os.path.exists("out/plan.json")
     decided = [list(pair) for pair in plan["counts"]]
     # the last count of an interrupted search belongs to its last posterior
     assert then["plan"]["counts"][: len(decided)] == decided
     assert main(["fit", "data.csv", "--out", "out", "--quiet", "--resume"]) == 2
     assert "holds no checkpoint and no plan.json" in capsys.readouterr().err
+
+
+def test_resume_refuses_the_search_of_another_table(table, capsys, monkeypatch):
+    look_at, seen = stages.look_at, []
+
+    def interrupted(*args):
+        seen.append(args)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return look_at(*args)
+
+    monkeypatch.setattr(stages, "look_at", interrupted)
+    command = ["fit", "data.csv", "--seconds", "4.5", "--out", "out", "--quiet"]
+    assert main(command) == 130
+    table[5, 0] += 1.0
+    np.savetxt("data.csv", table, delimiter=",", header="a,b,target", comments="")
+    assert main([*command, "--resume"]) == 2
+    assert "`resume` is of another search: the numbers in `X` are others" in capsys.readouterr().err
 
 
 def test_search_for_classes_from_file_to_predictions(rng, capsys):

@@ -1,32 +1,14 @@
 """The default method and number of inducing inputs, by likelihood and number of training rows.
 
-Small data under Gaussian noise use the collapsed bound. Up to ``ALL`` distinct rows are their own
-inducing inputs, held fixed. The bound is then the marginal likelihood of an exact GP, except for
-the jitter, and needs no gradient in the inducing inputs. Measured on held-out rows (test split 0,
-Matérn 3/2 ARD; RMSE, NLPD, processor seconds of the whole command, or of training only for *):
-
-    data               minibatches, M = 256   scikit-learn's exact GP   chosen here
-    airfoil, 1353      0.254,  0.061, 36 s    0.164, -0.360, 21 s       0.164, -0.360, 16 s
-    energy, 692        0.043, -1.718, 39 s    0.043, -1.725, 10 s       0.032, -2.063,  8 s
-    kin40k, 2250       0.387,  0.483, 35 s                              0.331,  0.275, 38 s *
-    elevators, 2250    0.399,  0.494, 40 s                              0.400,  0.495, 35 s *
-
-The numbers after the names are training rows; kin40k and elevators have more.
-
-A start from a smaller problem does not pay. From the hyperparameters of 500 random rows, airfoil
-takes 31 evaluations of the bound, and 27 from scratch. From those of 300 rows, energy ends at a
-maximum that is 65 nats lower. From those of 256 inducing inputs, kin40k takes 69 s, and 65 s from
-scratch. With 1000 inducing inputs fixed at the centres of k-means, kin40k has an NLPD of 0.41.
+``fastsvgp.thresholds`` has the numbers for Gaussian noise, and measurements.
 """
 
 from dataclasses import dataclass
 
+from ...thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well, inducing_by_default
 from .names import METHODS, PAIRED
 
 SECONDS = 60.0  # duration of a search
-COLLAPSED = 5000  # most training rows for which the collapsed bound is the default
-ALL = 1500  # most distinct training rows that all become inducing inputs
-SOME = 1000  # inducing inputs of the collapsed bound for more rows
 FEW = 256  # inducing inputs of all other models; of two sets, each has at most half of the rows
 LAYER = 128  # inducing inputs per layer of a deep model
 SAMPLED = 1024  # inducing inputs of the second set per step of odvgp
@@ -75,24 +57,32 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
         method, reason = "svgp", f"the {likelihood} likelihood has no collapsed bound"
     elif minibatch is not None:
         method, reason = "svgp", f"{minibatch} needs minibatches"
-    elif rows > COLLAPSED:
-        method, reason = "svgp", f"more than {COLLAPSED} training rows"
+    elif rows > MOST_ROWS:
+        method, reason = "svgp", f"more than {MOST_ROWS} training rows"
+    elif not collapses_well(rows, _number(inducing, rows, distinct)):
+        reason = f"more than {FEW_ROWS} training rows and fewer than {MANY} inducing inputs"
+        method = "svgp"
     else:
-        method, reason = "sgpr", f"Gaussian noise, and at most {COLLAPSED} training rows"
+        method, reason = "sgpr", f"Gaussian noise, and at most {MOST_ROWS} training rows"
     collapsed = method == "sgpr"
     if method == "qsgp":
         return Choice(method, 0, False, reason)
     if inducing is None:
-        small = collapsed and rows <= COLLAPSED
         inducing = (
-            (distinct if distinct <= ALL else SOME)
-            if small
+            inducing_by_default(distinct)
+            if collapsed and rows <= MOST_ROWS
             else min(few, rows // 2)
             if method in PAIRED
             else few
         )
     at_data = collapsed and inducing >= distinct
     return Choice(method, distinct if at_data else inducing, at_data, reason)
+
+
+def _number(inducing, rows, distinct):
+    """Return the number of inducing inputs; ``rows`` if they are all distinct rows."""
+    inducing = inducing_by_default(distinct) if inducing is None else inducing
+    return rows if inducing >= distinct else inducing
 
 
 def describe(choice):

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from ...thresholds import MOST_ROWS
 from ..data import images
 from ..errors import UsageError
 from . import deep, qsgp
-from .defaults import COLLAPSED, FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
+from .defaults import FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
 from .names import NATURAL, PAIRED
 from .refusals import validate
 
@@ -126,7 +127,7 @@ def _choice(args, task, X, layers):
         (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
         None,
     )
-    distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
+    distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
     return choose(task.likelihood, len(X), distinct, **requested, few=LAYER if layers else FEW)
 

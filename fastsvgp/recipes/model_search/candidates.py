@@ -62,6 +62,26 @@ class ByMinibatches:
         """Make the ``Minibatches`` of this candidate."""
         raise NotImplementedError
 
+    def saved(self):
+        """Return the state for ``restore``: model, optimiser, order and numbers."""
+        if self._trainer is None:  # it failed to begin
+            return None, None, None, {}
+        *records, numbers = self._trainer.saved()
+        return *records, numbers | {"part": self.part}
+
+    def restore(self, model, optimiser, order, numbers):
+        """Return to an earlier state, in place of training."""
+        if model is None:
+            return
+        if self._trainer is None:
+            self._trainer = self.trainer_of(model)
+        self._trainer.restore(model, optimiser, order, numbers)
+        self.part = numbers["part"]
+
+    def trainer_of(self, model):
+        """Make the ``Minibatches`` of a model, for a candidate that has none from the start."""
+        raise NotImplementedError
+
     @property
     def state(self):
         return self._trainer.state, self.part

@@ -5,19 +5,21 @@ The last posterior is computed, the factors are put into the model, and heavy ta
 
 import numpy as np
 
+from ...bounds.elbo import SVGP
 from ...bounds.predict import predict_f
 from ...check import DEFAULT_JITTER
 from ...collapsed.sgpr import SGPR, optimal_svgp
 from ...covariances import OnFeatures
 from ...errors import NotPositiveDefinite
 from ...initialise import greedy_variance_inducing, unique_rows
+from ...likelihoods import Gaussian
 from ...posteriors import Whitened
 from ...records import replace
 from ...runtime import tuning
-from .collapsed_posterior import of_features
+from .collapsed_posterior import Collapsed, of_features, sums
 from .held_out_density import BETTER, better_by
 from .looks import M, density_of, judged, posterior_of
-from .rows import Rows
+from .mapped_inputs import scaled_rows
 from .student_noise import gains, steps_of, student_noise, with_tails
 
 MOST = 1024
@@ -54,7 +56,7 @@ class LastPosterior:
 
     def _units(self, rows, look):
         """Convert rows to the units of the look's model."""
-        return Rows(np.ascontiguousarray(look.scale.X(rows.X)), rows.y, rows.weights)
+        return scaled_rows(rows, look.scale)
 
     def _best(self, interrupted):
         """Return ``(look, Judged)`` of the best look, with M inducing inputs or more, by time."""
@@ -118,7 +120,8 @@ class LastPosterior:
         """Return ``handed_over`` of all rows."""
         rows = self._units(self._rows, look)
         Z = collapsed.Z
-        if unique_rows.are_the_rows(Z, look.scale.X(self._stages.rows.X)):
+        X = self._stages.rows.X
+        if isinstance(X, np.ndarray) and unique_rows.are_the_rows(Z, look.scale.X(X)):
             Z = unique_rows.distinct(rows.X)[0]
         return handed_over(collapsed, Z, factors, rows)
 
@@ -204,10 +207,20 @@ def _multiplied(collapsed, Z, n, factors, rows):
     a, c = factors
     sgpr = SGPR(scaled(collapsed.covariance, collapsed.s), Z, n)
     jitter = DEFAULT_JITTER[np.dtype(np.float64)] / a
-    svgp = optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter, weights=rows.weights)
+    svgp = _optimum(sgpr, rows, jitter)
     q = Whitened(svgp.posterior.mean / np.sqrt(a), svgp.posterior.scale_tril)
     noise = replace(svgp.likelihood, variance=n * c)
     covariance = scaled(svgp.covariance, a)
     svgp = replace(svgp, covariance=covariance, posterior=q, likelihood=noise)
     predict_f(svgp, rows.X[:1])
     return svgp
+
+
+def _optimum(sgpr, rows, jitter):
+    """Return ``optimal_svgp`` of rows in memory, or of rows on disk."""
+    if isinstance(rows.X, np.ndarray):
+        return optimal_svgp(sgpr, rows.X, rows.y, jitter=jitter, weights=rows.weights)
+    covariance, Z, n = sgpr.covariance, sgpr.inducing, sgpr.noise_variance
+    found = sums(covariance, Z, rows.X, rows.y, rows.weights, jitter)
+    q = Collapsed(covariance, Z, found, 1.0, n).posterior()
+    return SVGP(covariance, Z, q, Gaussian(n))

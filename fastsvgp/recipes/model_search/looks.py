@@ -161,7 +161,12 @@ def look_at(candidate, held, plan):
     plan.did(3 * M**2 * len(rows) + 20 * M**3 + 4 * M**2 * len(held), 10)
     if not np.isfinite(found.score):
         raise ArithmeticError("the density of held-out rows is not finite")
+    return look_of(candidate, plan.spent, found.score, found.rmse, found.factors)
+
+
+def look_of(candidate, seconds, score, rmse, factors):
+    """Return the ``Look`` at a candidate with these measurements."""
     return Look(
-        candidate.name, plan.spent, candidate.steps, found.score, found.rmse, found.factors, hyper,
+        candidate.name, seconds, candidate.steps, score, rmse, tuple(factors), candidate.hyper(),
         candidate.scale, getattr(candidate, "state", None),
     )  # fmt: skip

@@ -105,6 +105,17 @@ class Minibatches:
     def state(self, state):
         self.model, self._state = state
 
+    def saved(self):
+        """Return model, state of the optimiser, rows left of the epoch, and other numbers."""
+        numbers = {"steps": self.steps, "each": self._each, "rng": self._rng.bit_generator.state}
+        return self.model, self._state, self._order, numbers
+
+    def restore(self, model, optimiser, order, numbers):
+        """Return to the state that ``saved`` gave."""
+        self.model, self._state, self._order = model, optimiser, order
+        self.steps, self._each = numbers["steps"], numbers["each"]
+        self._rng.bit_generator.state = numbers["rng"]
+
     @property
     def step_seconds(self):
         """The seconds that a step took; None before the first ones."""

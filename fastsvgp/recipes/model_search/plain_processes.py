@@ -53,6 +53,12 @@ class Exact:
     def hyper(self):
         return Hyper(self._sgpr.covariance, float(self._sgpr.noise_variance), self._sgpr.inducing)
 
+    def saved(self):
+        return self._sgpr, None, None, {"steps": self.steps}
+
+    def restore(self, model, optimiser, order, numbers):
+        self._sgpr, self.steps = model, numbers["steps"]
+
 
 class Plain:
     """A sparse process: minibatches first, then L-BFGS on the collapsed bound of some rows."""
@@ -112,6 +118,20 @@ class Plain:
     def hyper(self):
         sgpr = self._sgpr
         return Hyper(sgpr.covariance, float(sgpr.noise_variance), sgpr.inducing)
+
+    def saved(self):
+        numbers = {
+            "steps": self.steps,
+            "each": self._each,
+            "begun": self._begun,
+            "rng": self._rng.bit_generator.state,
+        }
+        return self._sgpr, None, None, numbers
+
+    def restore(self, model, optimiser, order, numbers):
+        self._sgpr, self.steps, self._begun = model, numbers["steps"], numbers["begun"]
+        self._each = numbers["each"] and tuple(numbers["each"])
+        self._rng.bit_generator.state = numbers["rng"]
 
     def lengthscales(self):
         """Return the lengthscales (D,)."""
@@ -174,12 +194,9 @@ class Relevant(ByMinibatches):
         plan.did(8 * now.relevance_iterations * min(now.relevance_rows, len(rows)) ** 3)
         distinct = unique_rows.distinct(rows.drawn(SUBSET, rng).X / lengthscales)[0]
         Z = kmeans_inducing(distinct, min(self.M, len(distinct)), rng=0) * lengthscales
+        return self.trainer_of(at_prior(Matern32(1.0, lengthscales), Z))
+
+    def trainer_of(self, model):
         return Minibatches(
-            at_prior(Matern32(1.0, lengthscales), Z),
-            rows,
-            self.BATCH,
-            self.RATE,
-            self.NATURAL,
-            rng,
-            transform="log",
+            model, self.rows, self.BATCH, self.RATE, self.NATURAL, self._rng, transform="log"
         )

@@ -65,6 +65,16 @@ class Plan:
         self.counts.append((what, count))
         return count
 
+    def jump(self, count, spent):
+        """Go to the moment of the given plan after ``count`` counts and ``spent`` seconds."""
+        if count > len(self._given):
+            raise PlanMismatch("`plan` is shorter than that of the search in `resume`")
+        self.counts = self._given[:count]
+        if self._worked is None:
+            self._began = time.perf_counter() - spent
+        else:
+            self._worked = spent
+
     def to_json(self):
         return {"seconds": self.seconds, "counts": [list(pair) for pair in self.counts]}
 

@@ -6,8 +6,9 @@ Candidates train in turn, held-out rows rank them, and the winner gets the rest 
 import numpy as np
 
 from ...errors import NotPositiveDefinite
+from .mapped_inputs import scaled_rows
 from .plan import PlanMismatch
-from .rows import Rows
+from .saved_stages import restore, stage_of
 
 # parts of the time: for each plain process on raw and on rank inputs, and for each candidate in the
 # first and in later rounds of the race
@@ -37,24 +38,31 @@ class Race:
     plan : Plan
     seed : int
     tell : function ``(line)``
+    earlier : sequence of SavedStage
+        The finished stages of an interrupted search, which are not trained again.
 
     Attributes
     ----------
+    done : list of SavedStage
     looks : list of Look
     best, first : Look or None
         The best look, and the look that it has to beat.
     """
 
-    def __init__(self, rows, held, last, raw, ranks, plan, seed, tell):
+    def __init__(self, rows, held, last, raw, ranks, plan, seed, tell, earlier=()):
         self.rows, self.held, self.last, self._plan, self._seed = rows, held, last, plan, seed
         self._scales = {"raw": raw} | ({} if ranks is raw else {"rank": ranks})
-        self._units = {}
+        self._units, self._earlier, self.done = {}, earlier, []
         self.story, self._tell = [], tell
         self.looks, self.best, self.first = [], None, None
         self.error, self._number, self._look_seconds = None, 0, 0.0
 
     def _look_at(self, candidate):
         """Make a ``Look``; raise one of ``FAILURES`` without a posterior or score."""
+        raise NotImplementedError
+
+    def _look_of(self, candidate, seconds, score, rmse, factors):
+        """Make a ``Look`` with these measurements."""
         raise NotImplementedError
 
     def say(self, line):
@@ -65,17 +73,18 @@ class Race:
 
     def _go(self, candidate, seconds, part=None):
         """Train a candidate and return its look. None if it failed; the story has the reason."""
-        try:
-            candidate.take(self._plan, seconds, part)
-            trained = self._plan.spent
-            look = self._look_at(candidate)
-        except PlanMismatch:
-            raise
-        except FAILURES as error:
-            self.error = error
-            self.say(f"{candidate.name}: failed, so it is out ({str(error).split('. ')[0][:120]})")
+        if len(self.done) < len(self._earlier):
+            stage = self._earlier[len(self.done)]
+            restore(stage, candidate, self._plan)
+            look = None if stage.look is None else self._look_of(candidate, **stage.look)
+            failure, self._look_seconds = stage.failure, stage.look_seconds
+        else:
+            look, failure = self._trained(candidate, seconds, part)
+            stage = stage_of(candidate, look, failure, self._plan, self._look_seconds)
+        self.done.append(stage)
+        if look is None:
+            self.say(f"{candidate.name}: failed, so it is out ({failure})")
             return None
-        self._look_seconds = self._plan.spent - trained
         self.looks.append(look)
         self.say(
             f"{look.seconds:.1f} s: {look.candidate}, {look.steps} steps: held-out log density"
@@ -84,6 +93,20 @@ class Race:
         if self.best is None or look.score > self.best.score:
             self.best = look
         return look
+
+    def _trained(self, candidate, seconds, part):
+        """Train a candidate; return its look, or None and the reason for a failure."""
+        try:
+            candidate.take(self._plan, seconds, part)
+            trained = self._plan.spent
+            look = self._look_at(candidate)
+        except PlanMismatch:
+            raise
+        except FAILURES as error:
+            self.error = error
+            return None, str(error).split(". ")[0][:120]
+        self._look_seconds = self._plan.spent - trained
+        return look, ""
 
     def _last(self, candidate):
         """Return the last look at a candidate, or None."""
@@ -96,8 +119,7 @@ class Race:
     def _in_units(self, inputs):
         """Return the training rows in the units of the model."""
         if inputs not in self._units:
-            X = np.ascontiguousarray(self._scales[inputs].X(self.rows.X))
-            self._units[inputs] = Rows(X, self.rows.y, self.rows.weights)
+            self._units[inputs] = scaled_rows(self.rows, self._scales[inputs])
         return self._units[inputs]
 
     def _rng(self):

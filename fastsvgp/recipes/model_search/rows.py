@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 SHIFT = np.uint64(32)
+CHUNK = 8192  # rows that are hashed at a time
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows X (N, D), y (N,), weights (N,) or None."""
+    """Rows X (N, D), y (N,), weights (N,) or None. ``X`` is an array, or ``MappedInputs``."""
 
-    X: np.ndarray
+    X: Any
     y: np.ndarray
     weights: Any = None
 
@@ -24,9 +25,9 @@ class Rows:
         return Rows(self.X[chosen], self.y[chosen], weights)
 
     def drawn(self, count, rng):
-        """Draw at most ``count`` rows at random."""
+        """Draw at most ``count`` rows at random; those on disk are read."""
         if len(self) <= count:
-            return self
+            return self if isinstance(self.X, np.ndarray) else self.some(np.arange(len(self)))
         return self.some(np.sort(rng.choice(len(self), count, replace=False)))
 
     def and_more(self, others):
@@ -49,14 +50,17 @@ def held_out(rows, count, rng):
     chosen = np.zeros(len(sizes), bool)
     chosen[order[:taken]] = True
     held = chosen[groups]
-    return rows.some(~held), rows.some(held)
+    return rows.some(~held), rows.some(np.flatnonzero(held))  # numbers read rows on disk
 
 
 def groups_of(X, rng):
     """Number the rows (N,): equal rows get equal numbers, others only by a hash collision."""
-    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # turns -0.0 into 0.0
     odd = rng.integers(2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    hashed = ((bits ^ (bits >> SHIFT)) * odd).sum(axis=1, dtype=np.uint64)
+    hashed = np.empty(len(X), np.uint64)
+    for start in range(0, len(X), CHUNK):
+        rows = slice(start, start + CHUNK)
+        bits = np.ascontiguousarray(X[rows] + 0.0).view(np.uint64)  # turns -0.0 into 0.0
+        hashed[rows] = ((bits ^ (bits >> SHIFT)) * odd).sum(axis=1, dtype=np.uint64)
     return np.unique(hashed, return_inverse=True)[1].ravel()
 
 

@@ -15,7 +15,6 @@ from ...records.typed import ArrayLike, Seed
 from ...runtime import tuning
 from ...runtime.signals import collect_signals
 from ..names import MULTICLASS
-from ..routine import seed_of
 from ..scaling import Scale
 from ..searching import Start
 from .classes_and_counts import candidates as targets
@@ -25,10 +24,12 @@ from .classes_and_counts.looks import look_at as look_at_targets
 from .classes_and_counts.stages import TargetStages
 from .last_posterior import LastPosterior
 from .looks import look_at
+from .mapped_inputs import sample_for_ranks
 from .networks import RELU, WIDE, Deep
 from .plain_processes import Exact, Plain
 from .plan import Plan, counts_of
 from .rows import Rows, distinct_count, held_out, number_held
+from .saved_stages import saved_search, to_resume
 from .stages import Stages
 from .task import task_of
 
@@ -64,6 +65,8 @@ class Found(Start):
         Seconds in which kernels were compiled or loaded, before the clock started.
     interrupted : bool
         Whether Ctrl-C ended the search: ``model`` is then the best look so far.
+    saved : SavedSearch or None
+        What ``search(..., resume=found.saved)`` needs to go on with an interrupted search.
     """
 
     plan: dict = field(default_factory=dict)
@@ -72,6 +75,7 @@ class Found(Start):
     chosen: str = ""
     compiling: float = 0.0
     interrupted: bool = False
+    saved: Any = None
 
 
 def search(
@@ -85,6 +89,7 @@ def search(
     plan: Any = None,
     by_work: bool = False,
     tell: Callable[[str], object] | None = None,
+    resume: Any = None,
 ) -> Found:
     """Find the best model in an amount of time.
 
@@ -118,6 +123,9 @@ def search(
         machine.
     tell : function ``(line)``, optional
         Called with each line of the story during the search.
+    resume : SavedSearch or path, optional
+        ``Found.saved`` of an interrupted search of the same data, or a file that ``fs.save`` wrote
+        of it. Finished stages are not trained again, and the clock goes on where it stopped.
 
     Returns
     -------
@@ -134,7 +142,9 @@ def search(
 
     Notes
     -----
-    Memory: two scaled copies of X, and the features of 4096 rows at a time. ``found.scale.back``
+    Memory: more than five times that of X in float64, and the features of 4096 rows at a time. A
+    ``numpy.memmap`` X of more than 20,000 rows is not copied: rows are read and scaled when they
+    are used, and memory holds samples of at most 20,000 of them. ``found.scale.back``
     converts the mean and variance of numbers. For classes it converts codes to labels:
     ``found.scale.back(p > 0.5)`` for two, ``found.scale.back(p.argmax(axis=1))`` for more.
 
@@ -152,13 +162,15 @@ def search(
         raise ValueError(f"`seconds` must be positive and finite, got {seconds:g}")
     given = counts_of(plan)
     likelihood, raw, rows = task_of(likelihood, X, y, weights)
-    seed = seed_of(rng)
+    earlier = to_resume(resume, rows, likelihood, rng)
+    seed, given = earlier.seed, given or counts_of(earlier.plan)
     began = time.perf_counter()
     _rehearse(likelihood)
     compiling = time.perf_counter() - began
     plan = Plan(seconds, by_work, given)
     with collect_signals() as signals:
-        stages = _stages_of(likelihood, rows, raw, plan, seed, tell or (lambda line: None))
+        tell = tell or (lambda line: None)
+        stages = _stages_of(likelihood, rows, raw, plan, seed, tell, earlier.stages)
         interrupted = _run(stages, plan, signals)
         ending = (LastPosterior if likelihood is None else LastTargetPosterior)(stages, rows, plan)
         try:
@@ -178,12 +190,13 @@ def search(
         chosen.candidate,
         compiling,
         interrupted,
+        saved_search(stages.done, plan, seed, rows, likelihood) if interrupted else None,
     )
 
 
-def _stages_of(likelihood, rows, raw, plan, seed, tell):
+def _stages_of(likelihood, rows, raw, plan, seed, tell, earlier):
     """Make the stages of these rows, with held-out rows if there are enough."""
-    ranks = raw.ranked(rows.X, rows.weights)
+    ranks = raw.ranked(*sample_for_ranks(rows))
     ranks = raw if all(column is None for column in ranks.x_map) else ranks
     train, steering, last = rows, None, None
     # without a race nothing is held out
@@ -193,7 +206,7 @@ def _stages_of(likelihood, rows, raw, plan, seed, tell):
         rest, last = held_out(rows, number_held(rows, *LAST_WORD), rng)
         train, steering = held_out(rest, number_held(rest, *STEERING), rng)
     kind = Stages if likelihood is None else functools.partial(TargetStages, likelihood)
-    return kind(train, steering, last, raw, ranks, plan, seed, tell)
+    return kind(train, steering, last, raw, ranks, plan, seed, tell, earlier)
 
 
 def _run(stages, plan, signals):

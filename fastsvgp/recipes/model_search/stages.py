@@ -5,7 +5,7 @@ import numpy as np
 from ...runtime import tuning
 from ..scaling import constant
 from .held_out_density import BETTER, better_by
-from .looks import Look, M, density_of, judged, look_at
+from .looks import Look, M, density_of, judged, look_at, look_of
 from .networks import DEEP, RELU, WIDE, WIDER, Deep
 from .plain_processes import Exact, Plain, Relevant, Scarce
 from .race import FIRST, Race
@@ -27,6 +27,8 @@ class Stages(Race):
 
     def _look_at(self, candidate):
         return look_at(candidate, self.held, self._plan)
+
+    _look_of = staticmethod(look_of)
 
     def run(self):
         """Run all stages; set ``best``, and ``first``, the look that it has to beat, or None."""

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..names import BINARY, MULTICLASS, likelihood_of, named
 from ..scaling import ClassScale, Scale, constant, usable_rows
+from .mapped_inputs import MappedInputs, mapped_rows, on_disk, scale_of
 from .rows import Rows
 
 LIKELIHOODS = ("gaussian", "poisson", "classes", *BINARY, *MULTICLASS)
@@ -17,17 +18,21 @@ def task_of(likelihood, X, y, weights):
     """
     named("likelihood", likelihood, LIKELIHOODS)
     labels = likelihood not in ("gaussian", "poisson")
-    X, y, weights = usable_rows(X, np.asarray(y) if labels else y, weights, labels)
+    y = np.asarray(y) if labels else y
+    if on_disk(X):
+        X, y, weights = mapped_rows(X, y, weights, labels)
+    else:
+        X, y, weights = usable_rows(X, y, weights, labels)
+        X = X.astype(np.float64)
     if y.ndim != 1:
         raise ValueError(
             f"`y` must be ({len(X)},), one target for each row, got {y.shape}; for several targets"
             " use `regression`"
         )
-    X = X.astype(np.float64)
     if labels:
         return _classes(likelihood, X, y, weights)
     y = y.astype(np.float64)
-    scale = Scale.of(X, y, likelihood == "gaussian", weights=weights)
+    scale = _scale_of(Scale, X, y, likelihood == "gaussian", weights)
     if likelihood == "poisson":
         chosen = likelihood_of("poisson", y, weights=weights)
         chosen.check_targets(y, "y")
@@ -37,8 +42,14 @@ def task_of(likelihood, X, y, weights):
     return None, scale, Rows(X, np.zeros(len(y)) if equal else scale.y(y), weights)
 
 
+def _scale_of(kind, X, y, scale_target, weights):
+    if isinstance(X, MappedInputs):
+        return scale_of(kind, X, y, scale_target, weights)
+    return kind.of(X, y, scale_target, weights=weights)
+
+
 def _classes(likelihood, X, y, weights):
-    scale = ClassScale.of(X, y, False, weights=weights)
+    scale = _scale_of(ClassScale, X, y, False, weights)
     scale.classes = np.unique(y)
     C = len(scale.classes)
     if C < 2:

@@ -7,9 +7,9 @@ import numpy as np
 
 from ....optim.natural.svgp import natural_step
 from ..held_out_density import BETTER, better_by
+from ..mapped_inputs import scaled_rows
 from ..plan import PlanMismatch
 from ..race import FAILURES
-from ..rows import Rows
 from .looks import densities
 from .temperature import tempered
 
@@ -60,9 +60,7 @@ class LastTargetPosterior:
 
     def _on_all(self, look):
         """Train the posterior of the look on all rows; return it unchanged if a step fails."""
-        rows = Rows(
-            np.ascontiguousarray(look.scale.X(self._rows.X)), self._rows.y, self._rows.weights
-        )
+        rows = scaled_rows(self._rows, look.scale)
         rng, began = np.random.default_rng(SEED), self._plan.spent
         try:
             model = self._steps(look.model, rows, rng, TIMED, (1.0, 1.0))

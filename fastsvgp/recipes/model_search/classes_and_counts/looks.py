@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..looks import Look
+from ..mapped_inputs import in_units
 from .temperature import at_temperature, constant_of, latent, temperature_of
 
 EVALUATIONS = 4000  # operations per marginal, of some 20 predictive densities
@@ -32,7 +33,7 @@ class TargetLook(Look):
 
 def densities(model, scale, rows, T=1.0):
     """Return the log density (N,) of the targets of rows under the model at temperature T."""
-    f = latent(model, scale.X(rows.X))
+    f = latent(model, in_units(rows.X, scale))
     return model.likelihood.predict_log_density(rows.y, at_temperature(f, constant_of(model), T))
 
 
@@ -41,14 +42,19 @@ def look_at(candidate, held, plan):
     model, y, weights = candidate.model, held.y, held.weights
     f = latent(model, candidate.scale.X(held.X))
     T = temperature_of(model, f, y, weights)
-    tempered, counts = at_temperature(f, constant_of(model), T), model.likelihood.counts
+    tempered = at_temperature(f, constant_of(model), T)
     score = float(np.average(model.likelihood.predict_log_density(y, tempered), weights=weights))
     plan.did(f.mean.size * (4 * len(model.inducing) ** 2 + EVALUATIONS), 10)
     if not np.isfinite(score):
         raise ArithmeticError("the density of held-out rows is not finite")
+    return look_of(candidate, plan.spent, score, _error(model, tempered, y, weights), (T,))
+
+
+def look_of(candidate, seconds, score, rmse, factors):
+    """Return the ``TargetLook`` at a candidate with these measurements."""
     return TargetLook(
-        candidate.name, plan.spent, candidate.steps, score, _error(model, tempered, y, weights),
-        (T,), None, candidate.scale, candidate.state, model, counts,
+        candidate.name, seconds, candidate.steps, score, rmse, tuple(factors), None,
+        candidate.scale, candidate.state, candidate.model, candidate.model.likelihood.counts,
     )  # fmt: skip
 
 

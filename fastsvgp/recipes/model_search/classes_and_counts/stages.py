@@ -12,7 +12,7 @@ from ..race import FAILURES, Race
 from ..rows import groups_of
 from .candidates import Deep, LinearModel, Plain
 from .cross_validation import cross_validated_temperature
-from .looks import TargetLook, look_at
+from .looks import TargetLook, look_at, look_of
 
 PART = 0.4  # of the time, for each of two candidates compared by their bounds
 BOUND_ROWS = 10_000  # on which bounds are compared
@@ -28,6 +28,8 @@ class TargetStages(Race):
 
     def _look_at(self, candidate):
         return look_at(candidate, self.held, self._plan)
+
+    _look_of = staticmethod(look_of)
 
     def run(self):
         """Run all stages; set ``best``, and ``first``, the look that ``best`` has to beat."""
