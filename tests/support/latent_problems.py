@@ -188,6 +188,19 @@ def with_posteriors(model, *kinds):
     return fs.replace(model, latents=latents)
 
 
+def plain_step(q, bar, size):
+    """Return a posterior with one mean and factor after a step along its natural gradient.
+
+    S_new^-1 = S^-1 - 2 size dS,  m_new = m + size S_new dm; the gradient of W is tril(2 dS W).
+    """
+    W = np.tril(q.scale_tril)
+    A = W.T @ np.tril(bar.scale_tril)
+    A = np.tril(A) + np.tril(A, -1).T  # 2 W' dS W
+    inverse = np.linalg.inv(W)
+    S = np.linalg.inv(inverse.T @ (np.eye(len(W)) - size * A) @ inverse)
+    return type(q)(q.mean + size * S @ bar.mean, np.linalg.cholesky(S))
+
+
 def prior_of(model, X, jitter=0.0):
     """Return the covariance (J N, J N) of all functions at X under the prior, less the mean."""
     N, blocks = len(X), []
