@@ -19,6 +19,7 @@ from support.latent_problems import (
 )
 
 import fastsvgp as fs
+from fastsvgp.latents.model import layers_of
 from fastsvgp.optim.natural.backtracking import NaturalStepInfo
 
 GAUSSIAN = "lmc", "separate", "icm", "pairs"
@@ -127,7 +128,7 @@ def steps_apart(model, X, Y, size):
 def test_without_a_mixing_each_layer_takes_its_own_step(rng, size):
     model, X, Y, options = problem(rng, "separate")
     stepped, info = fs.natural_step(model, X, Y, step_size=size, **options)
-    layers = fs.latents.model.layers_of(model)
+    layers = layers_of(model)
     shift = model.mean(X)
     for p, (one, found) in enumerate(zip(layers, stepped.latents, strict=True)):
         alone = fs.SVGP(one.covariance, one.inducing, one.posterior, model.likelihood)

@@ -8,6 +8,7 @@ from support.latent_problems import JITTER, MODELS, ONE, D, P, layer, mixing, pr
 from support.numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp.latents.model import layers_of
 
 S = 100_000
 each_model = pytest.mark.parametrize("name", MODELS)
@@ -16,7 +17,7 @@ each_model = pytest.mark.parametrize("name", MODELS)
 def joint_of_latents(model, Xs):
     """Return mean (L, N) and covariance (L, N, N) of g, layer by layer, from SVGPs."""
     means, covs = [], []
-    for one in fs.latents.model.layers_of(model):
+    for one in layers_of(model):
         alone = fs.SVGP(one.covariance, one.inducing, one.posterior, fs.Gaussian(1.0), one.mean)
         mean, cov = fs.predict_f(alone, Xs, full_cov=True, jitter=JITTER)
         means.append(mean.reshape(len(Xs), -1).T)

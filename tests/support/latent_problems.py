@@ -6,6 +6,7 @@ import numpy as np
 from support.posterior_problems import EVERY, PAIRS
 
 import fastsvgp as fs
+from fastsvgp.latents.model import layers_of
 
 # the tests compare formulas, so Kuu is well-conditioned
 JITTER = 1e-2
@@ -175,7 +176,7 @@ def problem(rng, name="lmc", N=N):
 
 def with_posteriors(model, *kinds):
     """Return the model with posteriors of these kinds, at the prior."""
-    layers = fs.latents.model.layers_of(model)
+    layers = layers_of(model)
     latents = tuple(
         fs.replace(
             own,
@@ -204,7 +205,7 @@ def plain_step(q, bar, size):
 def prior_of(model, X, jitter=0.0):
     """Return the covariance (J N, J N) of all functions at X under the prior, less the mean."""
     N, blocks = len(X), []
-    for one in fs.latents.model.layers_of(model):
+    for one in layers_of(model):
         K = one.covariance.Kuu(X) + jitter * np.eye(N)
         outputs = one.check_shapes()[1]
         blocks += [K] * (outputs[0] if outputs else 1)
