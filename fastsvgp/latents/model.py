@@ -73,6 +73,11 @@ class MultiGP:
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
+    def check_parts(self):
+        """Raise ``TypeError`` if a part has the wrong type."""
+        check_latents(self)
+        check.parts(self, ("likelihood",))
+
 
 def paths_of(model):
     return tuple(f"latents.{number}.posterior" for number in range(len(model.latents)))
@@ -113,6 +118,13 @@ def layers_of(model):
         replace(layer, inducing=model.inducing) if layer.inducing is None else layer
         for layer in model.latents
     )
+
+
+def columns_name(model):
+    """Return the name, for messages, of what fixes the number of columns of the inputs."""
+    name = model.latents[0].columns_of
+    shared = model.latents[0].inducing is None and name == "`inducing`"
+    return name if shared else name.replace("`", "`latents.0.", 1)
 
 
 def counts_of(model):
@@ -239,8 +251,7 @@ def _check_independent(model, J):
 
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a MultiGP: ``(model, X, Y, dtype)``."""
-    check_latents(model)
-    check.parts(model, ("likelihood",))
+    model.check_parts()
     if type(X) is not np.ndarray:
         deferred_checks.defer(X, *(value for _, _, value in leaves(model) if value is not None))
     arrays = []
@@ -258,7 +269,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     model.likelihood.check_settings()
     _check_independent(model, J)
     if X is not check.ABSENT:
-        check.columns(X, D, names[0], f"latents.0.{model.latents[0].columns_of}")
+        check.columns(X, D, names[0], columns_name(model))
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
         Y = _targets(Y, len(X), J, model.likelihood, dtype, names)

@@ -5,7 +5,14 @@ from ..means import Mean
 from ..records import leaf, record
 from ..records.typed import Array, Record
 from .latent_pass import LatentPass
-from .model import check_functions, check_latents, counts_of, mixing_of_lists, paths_of
+from .model import (
+    check_functions,
+    check_latents,
+    columns_name,
+    counts_of,
+    mixing_of_lists,
+    paths_of,
+)
 
 
 @record
@@ -47,7 +54,7 @@ class ParallelLayers:
     @property
     def columns_of(self):
         """Name, for messages, of the field that fixes the number of columns of the inputs."""
-        return f"latents.0.{self.latents[0].columns_of}"
+        return columns_name(self)
 
     def check_parts(self):
         """Raise ``TypeError`` if a part has the wrong type."""
