@@ -82,6 +82,8 @@ def multi_gp(
     ((3, 2), 2, (3,))
     """
     rng, X = check.generator(rng), check.inputs("X", X)
+    if likelihood is not None:
+        check.parts(MultiGP((), likelihood), ("likelihood",))
     dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
     of_counts = getattr(likelihood, "counts", False)
     latent = np.log(targets + 0.5) if of_counts else targets
@@ -101,7 +103,7 @@ def multi_gp(
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
     for factor in factors:
-        own = covariance(variance=1.0, lengthscales=factor * lengthscales)
+        own = covariance(variance=1.0, lengthscales=float(factor) * lengthscales)
         latents.append(Layer(own, None, at_prior(posterior, own, Z)))
     mixing = None if W is None else W if K == 1 else (W, *[np.eye(P)] * (K - 1))
     values = None
@@ -126,6 +128,8 @@ def _columns(Y, X, weights):
         raise ValueError(
             f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
         )
+    if Y.ndim not in (1, 2):
+        raise ValueError(f"`Y` must have shape (N,) or (N, P), got {Y.shape}")
     if weights is None:
         check.finite("Y", Y)
     else:

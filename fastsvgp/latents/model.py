@@ -112,6 +112,11 @@ def sharing(model):
     return tuple(i for i, layer in enumerate(model.latents) if layer.inducing is None)
 
 
+def shared_paths(model):
+    """Return the dotted paths that are None because the layers share ``inducing``."""
+    return tuple(f"latents.{number}.inducing" for number in sharing(model))
+
+
 def layers_of(model):
     """Return the layers, each with its inducing inputs."""
     return tuple(
@@ -263,8 +268,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         one_device((names[0], X), (names[1], Y))
         if Y.dtype.kind == "f":
             arrays.append(Y)
-    absent = tuple(f"latents.{number}.inducing" for number in sharing(model))
-    model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
+    model, dtype = check.parameters(model, *arrays, names=names, absent=shared_paths(model))
     D, J = check_functions(model)
     model.likelihood.check_settings()
     _check_independent(model, J)

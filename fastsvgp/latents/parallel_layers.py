@@ -12,6 +12,7 @@ from .model import (
     counts_of,
     mixing_of_lists,
     paths_of,
+    shared_paths,
 )
 
 
@@ -50,6 +51,11 @@ class ParallelLayers:
     def posterior_paths(self):
         """The dotted paths of the posteriors."""
         return paths_of(self)
+
+    @property
+    def shared_paths(self):
+        """The dotted paths that are None because the layers share ``inducing``."""
+        return shared_paths(self)
 
     @property
     def columns_of(self):
