@@ -62,7 +62,7 @@ def settings(tree):
 
 
 def test_every_part_of_the_package_is_in_some_model(rng):
-    rooms = ("bases", "covariances", "layers", "likelihoods", "means", "posteriors")
+    rooms = ("bases", "covariances", "latents", "layers", "likelihoods", "means", "posteriors")
     ours = {
         getattr(importlib.import_module(f"fastsvgp.{m}"), n)
         for n, m in registry.OURS.items()
@@ -139,7 +139,8 @@ def test_files_and_maps_keep_every_leaf(model, tmp_path):
 
 def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
     here = values(model)
-    assert list(missing(model)) == []
+    shared = list(missing(model))  # the layers take the inducing inputs of the model
+    assert all(".latents." in f".{path}" and path.endswith(".inducing") for path in shared)
     for path in here:
         changed = values(replace_at(model, path, FACTORS.get(here[path][0], 7.0)))
         assert list(changed) == list(here)
@@ -150,7 +151,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
         ] == [path]
         without = replace_at(model, path, None)
         due = [path] if path not in model._optional_fields else []
-        assert list(missing(without)) == due and list(values(without)) == [
+        assert sorted(missing(without)) == sorted(due + shared) and list(values(without)) == [
             p for p in here if p != path
         ]
         assert check.names((path,), model) == (path,)
@@ -159,7 +160,9 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
 
 def test_fixed_leaves_stay_the_objects_that_they_are(model):
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
-    root = next(name for name in ("inducing", "sites", "basis", "layers") if hasattr(model, name))
+    root = next(
+        name for name in ("latents", "inducing", "sites", "basis", "layers") if hasattr(model, name)
+    )
     for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]
