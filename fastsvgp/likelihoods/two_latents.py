@@ -12,10 +12,12 @@ product of a (3, n^2) matrix of weights with it. Data are processed in chunks, s
 stay in cache.
 """
 
+import functools
+
 import numpy as np
 
 from .. import kernels
-from ..kernels.quadrature_rules import raised
+from ..kernels.quadrature_rules import raised, rule
 from ..records import Marginals
 from ..runtime import deferred_checks
 from .base import NODES, ON_DEVICE, Likelihood, sum_outputs, total, weighted_finite
@@ -136,9 +138,7 @@ class TwoLatents(Likelihood):
         (m, g), (v, u) = f.mean, f.var
         out = np.empty((count, m.size), like=m)
         rows, num = [np.ravel(array) for array in (m, v, g, u, *targets)], int(self.num_nodes)
-        z, w = _rule(num, m)
-        pairs = (w, w), (w * z, w), (w, w * z)
-        weights = np.stack([np.multiply.outer(a, b).ravel() for a, b in pairs])
+        weights = np.asarray(_weights(num), like=m)
 
         def average(tensor):
             tensor = np.broadcast_to(tensor, (num, num, tensor.shape[-1]))
@@ -156,9 +156,11 @@ class TwoLatents(Likelihood):
         return out.reshape(count, *m.shape)
 
 
-def _rule(num, like):
-    """Return nodes and weights of the rule for N(0, 1), on the device of ``like``."""
-    zero = np.zeros((), like=like)
-    return kernels.gauss_hermite_nodes(zero, zero + 1, num), kernels.gauss_hermite(
-        np.eye(num, like=like)
-    )
+@functools.lru_cache
+def _weights(num):
+    """Return the weights w w', and with factors z_i and z_j, as rows (3, num^2)."""
+    z, w = rule(num)
+    pairs = (w, w), (w * z, w), (w, w * z)
+    weights = np.stack([np.multiply.outer(a, b).ravel() for a, b in pairs])
+    weights.flags.writeable = False
+    return weights
