@@ -65,6 +65,8 @@ class MultiGP:
     mean: Mean | None = None
     inducing: Array | Record | None = None
 
+    keeps_axis = False  # whether one function has an axis
+
     def __post_init__(self):
         mixing_of_lists(self)
 
@@ -183,7 +185,7 @@ def check_functions(model):
     D, L = sizes[0][0], sum(number_of(axes) for _, axes in sizes)
     J = _check_mixing(model.mixing, L)
     if model.mean is not None:
-        model.mean.check_shapes(D, axes_of(J))
+        model.mean.check_shapes(D, axes_of(model, J))
     return D, J
 
 
@@ -207,9 +209,9 @@ def _check_mixing(mixing, L):
     return sum(shape[0] for shape in shapes)
 
 
-def axes_of(J):
-    """Return the leading axes of J functions: none for one."""
-    return (J,) if J > 1 else ()
+def axes_of(model, J):
+    """Return the leading axes of J functions: none for one, except of ``ParallelLayers``."""
+    return (J,) if J > 1 or model.keeps_axis else ()
 
 
 def _check_independent(model, J):
@@ -276,17 +278,17 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         check.columns(X, D, names[0], columns_name(model))
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
-        Y = _targets(Y, len(X), J, model.likelihood, dtype, names)
+        Y = _targets(Y, len(X), model, J, dtype, names)
     return model, X, Y, dtype
 
 
-def _targets(Y, N, J, likelihood, dtype, names):
+def _targets(Y, N, model, J, dtype, names):
     """Check targets against J functions."""
-    K = likelihood.latents_per_output
+    likelihood, K = model.likelihood, model.likelihood.latents_per_output
     P = J // K
     if likelihood.num_latent is None and P > 1 and Y.shape[1:] != (P,):
         raise ValueError(
             f"`{names[1]}` has shape {Y.shape}, and {J} functions, {K} for each output, are for"
             f" targets of shape ({N}, {P})"
         )
-    return check.targets(Y, N, axes_of(J), likelihood, dtype, names)
+    return check.targets(Y, N, axes_of(model, J), likelihood, dtype, names)

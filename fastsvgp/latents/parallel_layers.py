@@ -43,6 +43,7 @@ class ParallelLayers:
     inducing: Array | Record | None = None
 
     rows_each = 1  # rows in the layer per row of X, as of a ``Layer``
+    keeps_axis = True  # of outputs, also if there is one
 
     def __post_init__(self):
         mixing_of_lists(self)
