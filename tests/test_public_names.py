@@ -170,7 +170,7 @@ def test_new_and_removed_names_update_each_list(lists, tmp_path):
     assert '    "Levy": "likelihoods.gaussian",\n' in sources.text("fastsvgp/records/registry.py")
     assert '    "predict_sf",\n' in sources.text("fastsvgp/models.py")
     page = sources.text("docs/api/likelihoods.rst")
-    assert "   StudentT\n   Levy\n" in page and "Laplace" not in page
+    assert "   TwoLatents\n   Levy\n" in page and "Laplace" not in page
     page = sources.text("docs/api/predictions.rst")
     assert "   predict_sf\n" in page and "predict_cdf" not in page
     assert set(sources.stale()) == {

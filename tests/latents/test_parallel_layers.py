@@ -36,6 +36,17 @@ def ordinary(rng, outputs=(D,)):
     return layer(rng, outputs=outputs, mean=fs.IdentityMean() if outputs == (D,) else None)
 
 
+def narrow(rng):
+    """A layer on one column."""
+    Z = rng.uniform(-2, 2, (M, 1))
+    return layer(rng, Z=Z, covariance=fs.RBF(1.1, 2.0))
+
+
+def identity(rng):
+    """One function of one column, added to it."""
+    return fs.ParallelLayers((narrow(rng), narrow(rng)), np.ones((1, 2)), fs.IdentityMean())
+
+
 def last(rng):
     return layer(rng, outputs=None)
 
@@ -51,13 +62,18 @@ CHAINS = {
     "all": lambda rng: (mixed(rng), mixed(rng, P)),
     "alone": lambda rng: (mixed(rng, P),),
 }
-OF_P = "last", "all", "alone"  # with targets (N, P)
+CHAINS |= {  # one output keeps its axis
+    "one": lambda rng: (mixed(rng, 1), narrow(rng)),
+    "one below one": lambda rng: (mixed(rng, 1), identity(rng), narrow(rng)),
+    "last one": lambda rng: (ordinary(rng), mixed(rng, 1)),
+}
+OF_P = {"last": P, "all": P, "alone": P, "last one": 1}  # with targets (N, P)
 each_chain = pytest.mark.parametrize("name", CHAINS)
 
 
 def problem(rng, name, N=N):
     model = fs.DeepGP(CHAINS[name](rng), fs.StudentT(0.4))
-    Y = rng.standard_normal((N, P) if name in OF_P else N)
+    Y = rng.standard_normal((N, OF_P[name]) if name in OF_P else N)
     return model, rng.uniform(-2, 2, (N, D)), Y
 
 
@@ -69,11 +85,20 @@ def test_gradients_are_those_of_differences(rng, name):
     assert fs.elbo(model, X, Y, **options) == pytest.approx(value, rel=1e-13)
     assert_gradient(lambda moved: fs.elbo(moved, X, Y, **options), model, grad)
     assert_gradient(lambda moved: fs.elbo(model, moved, Y, **options), X, X_bar)
-    for wrt in (("layers.0.latents.1",), ("layers.0.mixing", "likelihood"), ("layers.0",)):
-        if name == "above" or "mixing" not in wrt[0] or name not in ("plain", "means"):
-            wrt = tuple(one for one in wrt if name != "above" and name != "last") or ("layers.1",)
-            _, some = fs.elbo_and_grad(model, X, Y, wrt=wrt, **options)
-            assert_restricted(some, grad, wrt, atol=1e-12)
+    for wrt in (("layers.0",), ("likelihood", f"layers.{len(model.layers) - 1}"), ()):
+        _, some = fs.elbo_and_grad(model, X, Y, wrt=wrt, **options)
+        assert_restricted(some, grad, wrt, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wrt", ["layers.0.mixing", "layers.0.latents.1", "layers.0.latents.0.posterior.mean"]
+)
+def test_gradients_of_single_fields(rng, wrt):
+    model, X, Y = problem(rng, "mixed")
+    options = OPTIONS | {"rng": 3, "num_samples": 2}
+    _, grad = fs.elbo_and_grad(model, X, Y, **options)
+    _, some = fs.elbo_and_grad(model, X, Y, wrt=wrt, **options)
+    assert_restricted(some, grad, wrt, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["mixed", "plain", "all"])
