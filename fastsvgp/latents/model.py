@@ -86,9 +86,14 @@ def paths_of(model):
 
 
 def mixing_of_lists(model):
-    """Read a list of lists as one matrix; the parts of a tuple stay apart."""
-    if type(model.mixing) is list:
-        model.__dict__["mixing"] = array_of(model.mixing)
+    """Read a list of lists, or a tuple of rows, as one matrix; matrices in a tuple stay apart."""
+    given = model.mixing
+    if type(given) is tuple and given:
+        parts = [array_of(part) if type(part) in (list, tuple) else part for part in given]
+        if all(type(part) is np.ndarray and part.ndim == 1 for part in parts):
+            given = parts
+    if type(given) is list:
+        model.__dict__["mixing"] = array_of(given)
 
 
 class naming_latent:
