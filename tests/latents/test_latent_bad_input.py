@@ -332,8 +332,12 @@ def test_a_singular_covariance_names_its_layer(rng):
 def test_a_mixing_of_lists_is_a_matrix():
     rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), [[1, 2], [3, 4.0]])
     np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
-    layers = fs.ParallelLayers((one(),) * 2, [[1, 2]])
-    assert layers.mixing.shape == (1, 2)
+    rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), ((1, 2), (3, 4.0)))
+    np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
+    for given in ([[1, 2]], ((1, 2),)):
+        assert fs.ParallelLayers((one(),) * 2, given).mixing.shape == (1, 2)
+    two = fs.MultiGP((one(),) * 3, HETERO, ([[1, 2]], [[3.0]]))
+    assert [W.shape for W in two.mixing] == [(1, 2), (1, 1)]
 
 
 HIDDEN = {
