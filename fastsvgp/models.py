@@ -306,12 +306,17 @@ def check_options(name, kind, options, named, rest):
         if not takers:
             given[option] = value
         elif not is_default(value, next(iter(takers.values()))):
-            owners = " and ".join(sorted(takers))
+            owners = _listed(sorted(takers), "and")
             raise TypeError(
                 f"{name}: `{option}` is an option of {owners}, not of {kind.__name__}; leave it out"
             )
     refuse_unknown(name, given, known, kind.__name__)
     return given
+
+
+def _listed(names, last):
+    """Return "A, B and C" for ``last`` "and"."""
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def is_default(value, default):
@@ -327,7 +332,7 @@ def _not_offered(name, model, argument):
         if name in functions and kind.__module__.startswith("fastsvgp.")
     )
     ours = sorted(kind.__name__ for kind in kinds)  # independent of the order of imports
-    listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
+    listed = _listed(ours, "or")
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)
     if kind in _ADVICE:

@@ -74,7 +74,43 @@ def cases():
         (on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood
     )
     maps = fs.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
+    several = fs.MultiGP(
+        (fs.Layer(model.covariance, Z, q), fs.Layer(model.covariance, None, q)), model.likelihood,
+        rng.standard_normal((2, 2)), fs.ConstantMean(np.zeros(2)), Z + 1,
+    )  # fmt: skip
+    noisy = fs.replace(
+        several, likelihood=fs.HeteroskedasticGaussian(), mixing=(np.ones((1, 1)), np.ones((1, 1)))
+    )
+    side = fs.ParallelLayers(several.latents, several.mixing, several.mean, several.inducing)
+    beside = fs.DeepGP((side, deep.layers[1]), model.likelihood)
+    pairs = dict(bound, model=several, Y=np.stack([Y, -Y], axis=1))
     return {
+        "elbo_and_grad of several functions": (fs.elbo_and_grad,
+                                               dict(pairs, wrt=("latents.0",), inputs=True)),
+        "elbo of mean and noise": (fs.elbo, dict(bound, model=noisy, weights=np.ones(N))),
+        "natural_step of several functions": (fs.natural_step,
+                                              dict(pairs, step_size=0.3, monotone=True)),
+        "natural_steps of several functions": (
+            fs.natural_steps, dict(pairs, rows=None, steps=2, step_size=0.3, monotone=False,
+                                   tolerance=0.1),
+        ),
+        "natural_step_and_grad of several functions": (
+            fs.natural_step_and_grad, dict(pairs, step_size=0.3, wrt=("mixing",), monotone=False),
+        ),
+        "predict_f of several functions": (
+            fs.predict_f, dict(model=several, Xs=X, full_cov=False, full_output_cov=True,
+                               jitter=None, chunk_size=3)),
+        "sample_f of several functions": (fs.sample_f, dict(model=several, Xs=X, num_samples=2,
+                                                            rng=0, jitter=None)),
+        "elbo_and_grad of parallel layers": (fs.elbo_and_grad, dict(bound, model=beside)),
+        "fit of several functions": (
+            fs.fit, dict(model=several, X=X, Y=pairs["Y"], steps=1, natural_step_size=0.1, rng=0,
+                         fixed=("mixing",), optimiser=fs.adam(), callback=enough, weights=None)),
+        "em of several functions": (
+            fs.em, dict(model=several, X=X, Y=pairs["Y"], rounds=1, e_limit=1, m_iterations=1)),
+        "multi_gp": (
+            fs.multi_gp, dict(X=X, Y=pairs["Y"], num_latents=2, M=M, likelihood=model.likelihood,
+                              covariance=fs.RBF, posterior=fs.Whitened, weights=None, rng=0)),
         "elbo": (fs.elbo, sums),
         "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
         "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing", inputs=False)),

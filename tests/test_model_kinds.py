@@ -6,9 +6,12 @@ from support.small_models import X, Y, good
 
 import fastsvgp as fs
 
+# kinds that offer the functions of an SVGP, as far as they are already imported
+KINDS = "(DeepGP(,| or) )?(MultiGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?"
+
 
 def test_wrong_model_and_wrong_names(rng):
-    with pytest.raises(TypeError, match="`model` must be a fastsvgp.(DeepGP or )?SVGP, got dict"):
+    with pytest.raises(TypeError, match=f"`model` must be a fastsvgp.{KINDS}, got dict"):
         fs.elbo({}, X, Y)
     with pytest.raises(
         ValueError, match="`wrt` names 'lengthscale', which is not a field.*covariance.lengthscales"
@@ -82,8 +85,7 @@ SGPR_ONLY = {"collapsed_bound": (X, Y), "collapsed_bound_and_grad": (X, Y), "opt
 @pytest.mark.parametrize("name", SVGP_ONLY)
 def test_what_an_sgpr_does_not_offer(name):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
-    kinds = "(DeepGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?"  # those already imported
-    message = rf"{name}: `model` must be a fastsvgp.{kinds}, got SGPR: predict with info.svgp of "
+    message = rf"{name}: `model` must be a fastsvgp.{KINDS}, got SGPR: predict with info.svgp of "
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(sgpr, *SVGP_ONLY[name])
 
@@ -118,8 +120,8 @@ def test_what_is_no_model_at_all(rng, name):
         (None, "NoneType"),
         (fs.SVGP, "type"),
     ):
-        kinds = "(DeepGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?|(OrthogonalSGPR or )?SGPR"
-        message = rf"{name}: `(model|sgpr)` must be a fastsvgp.({kinds}), got {kind}$"
+        kinds = f"({KINDS}|(OrthogonalSGPR or )?SGPR)"
+        message = rf"{name}: `(model|sgpr)` must be a fastsvgp.{kinds}, got {kind}$"
         with pytest.raises(TypeError, match=message):
             getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
 
@@ -146,9 +148,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     assert fs.predict_f(Finer(), X, chunk_size=3) == {"chunk_size": 3}
     with pytest.raises(
         TypeError,
-        match=(
-            "elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got Finer, which offers predict_f"
-        ),
+        match=f"elbo: `model` must be a fastsvgp.{KINDS}, got Finer, which offers predict_f",
     ):
         fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
     with pytest.raises(
@@ -173,9 +173,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     fs.models.register(Kind, instead="ask its maker")
     with pytest.raises(
         TypeError,
-        match=(
-            "predict_y: `model` must be a fastsvgp.(DeepGP, )?QSGP or SVGP, got Kind: ask its maker"
-        ),
+        match=f"predict_y: `model` must be a fastsvgp.{KINDS}, got Kind: ask its maker",
     ):
         fs.predict_y(Kind(), X)
 

@@ -194,12 +194,13 @@ def test_random_quantities_have_types():
 OWNERS = {
     "fit": {
         fs.SVGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph"],
+        fs.MultiGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "graph"],
         fs.DeepGP: ["natural_step_size", "inverse_updates", "e_steps", "m_steps", "num_samples"],
         fs.QSGP: ["basis_size", "control", "closed_form_every"],
         fs.SGPR: [],
         fs.OrthogonalSGPR: [],
     },
-    "em": {fs.SVGP: [], fs.SiteSVGP: ["batch_size"], fs.VGP: ["batch_size"]},
+    "em": {fs.SVGP: [], fs.MultiGP: [], fs.SiteSVGP: ["batch_size"], fs.VGP: ["batch_size"]},
 }
 OWN = [(name, kind) for name, kinds in OWNERS.items() for kind in kinds]
 
@@ -223,9 +224,9 @@ def test_an_option_of_another_kind_is_named_with_its_owners(name, kind):
     for option in {own for names in OWNERS[name].values() for own in names}:
         owners = sorted(other.__name__ for other, own in OWNERS[name].items() if option in own)
         if kind.__name__ not in owners:
+            listed = " and ".join(filter(None, (", ".join(owners[:-1]), owners[-1])))
             said = (
-                f"{name}: `{option}` is an option of {' and '.join(owners)}, not of"
-                f" {kind.__name__}; leave it out"
+                f"{name}: `{option}` is an option of {listed}, not of {kind.__name__}; leave it out"
             )
             with pytest.raises(TypeError) as caught:
                 FUNCTIONS[name](model, ROWS, ROWS, **{option: 3})

@@ -90,10 +90,10 @@ def predict_f(model, Xs, *, full_cov=False, full_output_cov=False, jitter=None, 
     for start in range(0, max(1, len(Xs)), size):
         X = Xs[start : start + size]
         g, _ = layer.latents(X)
-        means.append(layer.mixed(g, X).mean.reshape(-1, len(X)))
+        means.append(layer.mixed(g, X).mean)
         covs.append(layer.mixing.over_functions(g.var))
     check.report_clamped(layer.clamped)
-    mean, cov = np.concatenate(means, axis=1), np.concatenate(covs)
+    mean, cov = np.concatenate(means, axis=-1), np.concatenate(covs)
     check.result(total(cov), model)
     return trailing(mean), cov
 

@@ -20,6 +20,7 @@ from .model import MultiGP, checked
 
 NOISE = 0.1  # share of the variance of a column that is noise at the start
 SHORTEST = 0.25  # lengthscales of the layers are from the median distance down to this part of it
+MOST = 10_000  # functions of one model
 EXTRA = 0.1  # size of random columns of the mixing beyond the principal directions
 
 
@@ -82,7 +83,10 @@ def multi_gp(
     ((3, 2), 2, (3,))
     """
     rng, X = check.generator(rng), check.inputs("X", X)
+    _check_parts(likelihood, covariance, posterior)
     dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
+    if likelihood is not None:
+        likelihood.check_targets(np.nan_to_num(targets), "Y")
     of_counts = getattr(likelihood, "counts", False)
     latent = np.log(targets + 0.5) if of_counts else targets
     means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
@@ -101,7 +105,7 @@ def multi_gp(
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
     for factor in factors:
-        own = covariance(variance=1.0, lengthscales=factor * lengthscales)
+        own = covariance(variance=1.0, lengthscales=float(factor) * lengthscales)
         latents.append(Layer(own, None, at_prior(posterior, own, Z)))
     mixing = None if W is None else W if K == 1 else (W, *[np.eye(P)] * (K - 1))
     values = None
@@ -119,9 +123,29 @@ def multi_gp(
     return model
 
 
+def _check_parts(likelihood, covariance, posterior):
+    if likelihood is not None:
+        check.parts(MultiGP((), likelihood), ("likelihood",))
+        check.parameters(likelihood, prefix="likelihood.")
+        likelihood.check_settings()
+    if not callable(covariance):
+        raise TypeError(
+            "multi_gp: `covariance` must be a class such as fastsvgp.RBF, or a function, got a"
+            f" {type(covariance).__name__}"
+        )
+    if not (isinstance(posterior, type) and getattr(posterior, "starts_at_prior", False)):
+        name = posterior.__name__ if isinstance(posterior, type) else type(posterior).__name__
+        raise TypeError(
+            "multi_gp: `posterior` must be a class that at_prior makes, such as"
+            f" fastsvgp.Whitened, got {name}"
+        )
+
+
 def _columns(Y, X, weights):
     """Return the targets (N, P) on the host, NaN where their weight is 0."""
     Y = check.as_array("Y", Y)
+    if Y.ndim not in (1, 2) or 0 in Y.shape:
+        raise ValueError(f"`Y` must have shape (N,) or (N, P), got {Y.shape}")
     if len(Y) != len(X):
         raise ValueError(
             f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}"
@@ -155,6 +179,8 @@ def _count(num_latents, classes, P):
             )
         return None
     count = check.whole("num_latents", num_latents)
+    if count > MOST:
+        raise ValueError(f"multi_gp: `num_latents` must be at most {MOST}, got {count}")
     if classes is not None:
         raise ValueError(
             'multi_gp: the functions of classes cannot be mixed: give `num_latents` as "separate"'

@@ -117,7 +117,7 @@ class JointPass(LatentPass):
             spans[function] = slice(start, start + M)
             start += M
         like = self.passes[self._places[functions[0]][0]].work.means
-        R, right = kernels.full((start, start), 0, like), np.empty_like(like, shape=(start, 1))
+        R, right = kernels.full((start, start), 0, like), kernels.empty((start, 1), like)
         for function, span in spans.items():
             number, p = self._places[function]
             own = self._precision(number, p, step_size)

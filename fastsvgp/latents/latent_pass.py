@@ -16,7 +16,7 @@ from ..bounds.posterior_passes import layer_pass
 from ..posteriors.base import Joint
 from ..records import Marginals, plus, replace, tree_map
 from .mixing import Mixing, no_gradient
-from .model import layers_of, naming_latent, number_of, sharing
+from .model import axes_of, layers_of, naming_latent, number_of, sharing
 
 FIELDS = "covariance", "inducing", "posterior", "mean"
 
@@ -111,7 +111,7 @@ class LatentPass:
         f, mean = self.mixing.forward(g), self.model.mean
         if mean is not None:
             f = Marginals(f.mean + mean(X), f.var)
-        shape = *self.model.axes(len(f.mean)), len(X)
+        shape = *axes_of(self.model, len(f.mean)), len(X)
         return Marginals(f.mean.reshape(shape), f.var.reshape(shape))
 
     def floor(self, X):
@@ -136,7 +136,7 @@ class LatentPass:
         if self.hidden:
             return g
         mean, cov = self.of_values(g.mean, X), self.mixing.of_covariances(g.cov)
-        axes = self.model.axes(len(mean))
+        axes = axes_of(self.model, len(mean))
         return Joint(mean.reshape(*axes, len(X)), cov.reshape(*axes, len(X), len(X)))
 
     def of_values(self, g, X):
@@ -176,7 +176,7 @@ class LatentPass:
     def _pull_mean(self, mean_bar, X):
         """Sum the cotangent of the mean's parameters; return that of X or None."""
         bar, X_bar = self.model.mean.vjp(
-            mean_bar.reshape(*self.model.axes(len(mean_bar)), len(X)), X, self._of_mean
+            mean_bar.reshape(*axes_of(self.model, len(mean_bar)), len(X)), X, self._of_mean
         )
         self._mean_bar = plus(bar, self._mean_bar)
         return X_bar

@@ -65,6 +65,8 @@ class MultiGP:
     mean: Mean | None = None
     inducing: Array | Record | None = None
 
+    keeps_axis = False  # whether one function has an axis
+
     def __post_init__(self):
         mixing_of_lists(self)
 
@@ -73,9 +75,10 @@ class MultiGP:
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
-    def axes(self, J):
-        """Return the leading axes of J functions, as those of the outputs of an ``SVGP``."""
-        return axes_of(J)
+    def check_parts(self):
+        """Raise ``TypeError`` if a part has the wrong type."""
+        check_latents(self)
+        check.parts(self, ("likelihood",))
 
 
 def paths_of(model):
@@ -83,9 +86,14 @@ def paths_of(model):
 
 
 def mixing_of_lists(model):
-    """Read a list of lists as one matrix; the parts of a tuple stay apart."""
-    if type(model.mixing) is list:
-        model.__dict__["mixing"] = array_of(model.mixing)
+    """Read a list of lists, or a tuple of rows, as one matrix; matrices in a tuple stay apart."""
+    given = model.mixing
+    if type(given) is tuple and given:
+        parts = [array_of(part) if type(part) in (list, tuple) else part for part in given]
+        if all(type(part) is np.ndarray and part.ndim == 1 for part in parts):
+            given = parts
+    if type(given) is list:
+        model.__dict__["mixing"] = array_of(given)
 
 
 class naming_latent:
@@ -111,12 +119,24 @@ def sharing(model):
     return tuple(i for i, layer in enumerate(model.latents) if layer.inducing is None)
 
 
+def shared_paths(model):
+    """Return the dotted paths that are None because the layers share ``inducing``."""
+    return tuple(f"latents.{number}.inducing" for number in sharing(model))
+
+
 def layers_of(model):
     """Return the layers, each with its inducing inputs."""
     return tuple(
         replace(layer, inducing=model.inducing) if layer.inducing is None else layer
         for layer in model.latents
     )
+
+
+def columns_name(model):
+    """Return the name, for messages, of what fixes the number of columns of the inputs."""
+    name = model.latents[0].columns_of
+    shared = model.latents[0].inducing is None and name == "`inducing`"
+    return name if shared else name.replace("`", "`latents.0.", 1)
 
 
 def counts_of(model):
@@ -170,7 +190,7 @@ def check_functions(model):
     D, L = sizes[0][0], sum(number_of(axes) for _, axes in sizes)
     J = _check_mixing(model.mixing, L)
     if model.mean is not None:
-        model.mean.check_shapes(D, model.axes(J))
+        model.mean.check_shapes(D, axes_of(model, J))
     return D, J
 
 
@@ -194,9 +214,9 @@ def _check_mixing(mixing, L):
     return sum(shape[0] for shape in shapes)
 
 
-def axes_of(J):
-    """Return the leading axes of J functions: none for one."""
-    return (J,) if J > 1 else ()
+def axes_of(model, J):
+    """Return the leading axes of J functions: none for one, except of ``ParallelLayers``."""
+    return (J,) if J > 1 or model.keeps_axis else ()
 
 
 def _check_independent(model, J):
@@ -243,8 +263,7 @@ def _check_independent(model, J):
 
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a function of a MultiGP: ``(model, X, Y, dtype)``."""
-    check_latents(model)
-    check.parts(model, ("likelihood",))
+    model.check_parts()
     if type(X) is not np.ndarray:
         deferred_checks.defer(X, *(value for _, _, value in leaves(model) if value is not None))
     arrays = []
@@ -256,26 +275,25 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         one_device((names[0], X), (names[1], Y))
         if Y.dtype.kind == "f":
             arrays.append(Y)
-    absent = tuple(f"latents.{number}.inducing" for number in sharing(model))
-    model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
+    model, dtype = check.parameters(model, *arrays, names=names, absent=shared_paths(model))
     D, J = check_functions(model)
     model.likelihood.check_settings()
     _check_independent(model, J)
     if X is not check.ABSENT:
-        check.columns(X, D, names[0], f"latents.0.{model.latents[0].columns_of}")
+        check.columns(X, D, names[0], columns_name(model))
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
-        Y = _targets(Y, len(X), J, model.likelihood, dtype, names)
+        Y = _targets(Y, len(X), model, J, dtype, names)
     return model, X, Y, dtype
 
 
-def _targets(Y, N, J, likelihood, dtype, names):
+def _targets(Y, N, model, J, dtype, names):
     """Check targets against J functions."""
-    K = likelihood.latents_per_output
+    likelihood, K = model.likelihood, model.likelihood.latents_per_output
     P = J // K
     if likelihood.num_latent is None and P > 1 and Y.shape[1:] != (P,):
         raise ValueError(
             f"`{names[1]}` has shape {Y.shape}, and {J} functions, {K} for each output, are for"
             f" targets of shape ({N}, {P})"
         )
-    return check.targets(Y, N, axes_of(J), likelihood, dtype, names)
+    return check.targets(Y, N, axes_of(model, J), likelihood, dtype, names)

@@ -5,7 +5,16 @@ from ..means import Mean
 from ..records import leaf, record
 from ..records.typed import Array, Record
 from .latent_pass import LatentPass
-from .model import check_functions, check_latents, counts_of, mixing_of_lists, paths_of
+from .model import (
+    axes_of,
+    check_functions,
+    check_latents,
+    columns_name,
+    counts_of,
+    mixing_of_lists,
+    paths_of,
+    shared_paths,
+)
 
 
 @record
@@ -35,6 +44,7 @@ class ParallelLayers:
     inducing: Array | Record | None = None
 
     rows_each = 1  # rows in the layer per row of X, as of a ``Layer``
+    keeps_axis = True  # of outputs, also if there is one
 
     def __post_init__(self):
         mixing_of_lists(self)
@@ -44,14 +54,15 @@ class ParallelLayers:
         """The dotted paths of the posteriors."""
         return paths_of(self)
 
-    def axes(self, J):
-        """Return the leading axes of J functions: always one, as of a hidden ``Layer``."""
-        return (J,)
+    @property
+    def shared_paths(self):
+        """The dotted paths that are None because the layers share ``inducing``."""
+        return shared_paths(self)
 
     @property
     def columns_of(self):
         """Name, for messages, of the field that fixes the number of columns of the inputs."""
-        return f"latents.0.{self.latents[0].columns_of}"
+        return columns_name(self)
 
     def check_parts(self):
         """Raise ``TypeError`` if a part has the wrong type."""
@@ -68,7 +79,7 @@ class ParallelLayers:
         ``ValueError`` if the parts do not fit each other.
         """
         D, J = check_functions(self)
-        return D, self.axes(J)
+        return D, axes_of(self, J)
 
     @property
     def draws_each(self):

@@ -154,7 +154,12 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
         one_device((names[0], X), (names[1], Y))
         if Y.dtype.kind == "f":
             arrays.append(Y)
-    model, dtype = check.parameters(model, *arrays, names=names)
+    absent = tuple(
+        f"layers.{number}.{path}"
+        for number, layer in enumerate(model.layers)
+        for path in getattr(layer, "shared_paths", ())  # of ``ParallelLayers``
+    )
+    model, dtype = check.parameters(model, *arrays, names=names, absent=absent)
     D, outputs = _check_chain(model.layers)
     model.likelihood.check_settings()
     latent = model.likelihood.num_latent

@@ -109,8 +109,7 @@ def _drawn(number, work, X, jitter, num_samples, rng):
     with naming_layer(number):
         samples = joint_samples(mean, cov, jitter, num_samples, rng)
     if maps:
-        samples = work.of_draws(samples, X)
-        return samples if work.hidden or samples.shape[-1] > 1 else samples[..., 0]
+        return work.of_draws(samples, X)
     # a layer on patches has several rows per row of X
     return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)
 

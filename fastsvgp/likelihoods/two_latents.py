@@ -16,10 +16,12 @@ deviation of at least 0.03, which is its width in a log mean f. Trapezoidal rule
 width, times a constant below 1, converge geometrically.
 """
 
+import functools
+
 import numpy as np
 
 from .. import kernels
-from ..kernels.quadrature_rules import raised
+from ..kernels.quadrature_rules import raised, rule
 from ..records import Marginals
 from ..runtime import deferred_checks
 from .base import (
@@ -162,10 +164,9 @@ class TwoLatents(Likelihood):
         ``average(tensor)`` has three rows: the mean under q, and with factors z_i and z_j.
         """
         (m, g), (v, u) = f.mean, f.var
-        out, num = np.empty((count, m.size), like=m), int(self.num_nodes)
-        rows, (z, w) = [np.ravel(array) for array in (m, v, g, u, *targets)], _rule(num, m)
-        pairs = (w, w), (w * z, w), (w, w * z)
-        weights = np.stack([(a[:, None] * b).reshape(-1) for a, b in pairs])
+        out = np.empty((count, m.size), like=m)
+        rows, num = [np.ravel(array) for array in (m, v, g, u, *targets)], int(self.num_nodes)
+        weights = np.asarray(_weights(num), like=m)
 
         def average(tensor):
             shape = (num, num, tensor.shape[-1])
@@ -214,13 +215,6 @@ class TwoLatents(Likelihood):
         return by_chunks(part, m, ROWS, Y, m, v, g, u)
 
 
-def _rule(num, like):
-    """Return nodes and weights of the rule for N(0, 1), on the device of ``like``."""
-    zero, rows = np.zeros((), like=like), np.arange(num, like=like)
-    identity = (rows[:, None] == rows).astype(np.float64)
-    return kernels.gauss_hermite_nodes(zero, zero + 1, num), kernels.gauss_hermite(identity)
-
-
 def _trapezoid(widths, step, ends):
     """Return nodes (k, n) of trapezoidal rules for N(0, 1) and the logs of their weights.
 
@@ -232,3 +226,13 @@ def _trapezoid(widths, step, ends):
     z = step * np.arange(-end, end + 1, like=widths)[:, None]
     log_w = -0.5 * z * z
     return np.clip(z, -ends - 1, ends + 1), log_w - np.log(np.exp(log_w).sum(axis=0))
+
+
+@functools.lru_cache
+def _weights(num):
+    """Return the weights w w', and with factors z_i and z_j, as rows (3, num^2)."""
+    z, w = rule(num)
+    pairs = (w, w), (w * z, w), (w, w * z)
+    weights = np.stack([np.multiply.outer(a, b).ravel() for a, b in pairs])
+    weights.flags.writeable = False
+    return weights

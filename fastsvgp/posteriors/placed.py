@@ -33,11 +33,15 @@ def with_placed(model, found):
 def layer_at(model, path):
     """Return the record that holds a posterior, with its covariance and inducing inputs.
 
-    Inducing inputs that are None are those of the model.
+    Inducing inputs that are None are those of the record around it.
     """
     above = path.rpartition(".")[0]
     layer = at(model, above) if above else model
-    return layer if layer.inducing is not None else replace(layer, inducing=model.inducing)
+    shared = layer.inducing
+    while shared is None:
+        above = above.rpartition(".")[0]
+        shared = getattr(at(model, above) if above else model, "inducing", None)
+    return replace(layer, inducing=shared)
 
 
 def paths_of_q(model):

@@ -11,6 +11,7 @@ from ..check import weights as weighing
 from ..collapsed.orthogonal import OrthogonalSGPR
 from ..collapsed.sgpr import SGPR
 from ..files import Path
+from ..latents.model import MultiGP
 from ..layers.layer import DeepGP
 from ..optim.flat import as_names
 from ..optim.inverse.updates import InverseUpdates
@@ -35,7 +36,7 @@ from .kinds.svgp import SVGPOptions, minibatch_training as minibatch_training
 from .loop import LoopOptions
 
 Inverse: TypeAlias = InverseUpdates | Literal[False] | None
-SVGPT = TypeVar("SVGPT", bound=SVGP)
+SVGPT = TypeVar("SVGPT", bound=SVGP | MultiGP)
 DeepT = TypeVar("DeepT", bound=DeepGP)
 CollapsedT = TypeVar("CollapsedT", bound=SGPR | OrthogonalSGPR)
 QSGPT = TypeVar("QSGPT", bound=QSGP)

@@ -263,8 +263,9 @@ OTHERS = [fs.SGPR(fs.RBF(1.0, 1.0), np.ones((1, 1)), 0.1), fs.RBF(1.0, 1.0)]
 
 @pytest.mark.parametrize("model", OTHERS, ids=lambda model: type(model).__name__)
 def test_other_kinds_of_models_say_so(model):
+    kind = type(model).__name__
     with pytest.raises(
         TypeError,
-        match=f"predict_f_and_vjp: `model` must be a fastsvgp.SVGP, got {type(model).__name__}",
+        match=rf"predict_f_and_vjp: `model` must be a fastsvgp.(MultiGP or )?SVGP, got {kind}",
     ):
         fs.predict_f_and_vjp(model, np.ones((2, 1)))

@@ -250,7 +250,7 @@ def test_bad_input(rng):
         (
             lambda: fs.elbo(model, X, Y),
             TypeError,
-            "elbo: `model` must be a fastsvgp.DeepGP or SVGP, .* em trains it, .*tied",
+            "elbo: `model` must be a fastsvgp.DeepGP(, MultiGP)? or SVGP, .* em trains it, .*tied",
         ),
         (
             lambda: fs.predict_f(model, X),

@@ -1,5 +1,6 @@
 """A group gives what one process gives, bitwise equal on all ranks: function x model x group."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from support.rank_models import (
     bound_problem,
     class_problem,
     inverse_problem,
+    latents_problem,
+    latents_to_train,
     layers_on_patches,
     layers_problem,
     layers_to_train,
@@ -112,6 +115,28 @@ def likelihood_direction(near):
             return value, fs.replace_at(direction, "posterior.inverse_tril", None)
 
         return Case(call, (X, Y))
+
+    return case
+
+
+def latents(function, name, close=None, weighted=False, **options):
+    """Joint natural steps, or in turn for sites; missing outputs have the weight 0."""
+
+    def case(rng):
+        model, X, Y, own = latents_problem(rng, name)
+        weights = (rng.uniform(0.5, 2, Y.shape) * (rng.uniform(size=Y.shape) < 0.8),)
+        if not weighted:
+            return Case(
+                lambda X, Y, **g: function(model, X, Y, **own, **options, **g),
+                (X, Y),
+                close or same_leaves(1e-11),
+            )
+        data = X, np.where(weights[0] > 0, Y, np.nan), weights[0]
+        return Case(
+            lambda X, Y, w, **g: function(model, X, Y, weights=w, **own, **options, **g),
+            data,
+            close or same_leaves(1e-11),
+        )
 
     return case
 
@@ -221,6 +246,8 @@ def single_precision(kind):
     return case
 
 
+LATENTS = "lmc", "icm", "separate", "noise", "pairs", "classes"
+TURNS = "lmc", "icm", "separate", "noise", "sites"  # the last one layer by layer
 KINDS = "svgp", "sgpr", "two sets", "deep"
 MEANINGS = [f"{likelihood}-{mean}" for likelihood in LIKELIHOODS for mean in MEANS]
 LAYERS = {"rng": 4, "num_data": 2.5 * ROWS}
@@ -268,6 +295,28 @@ TABLE = (
         if rows[-1][0] in STEPPING
         for monotone in (False, True)
     }
+    | {
+        f"latents-{call.__name__}-{name}": latents(call, name, num_data=2.5 * ROWS)
+        for name in LATENTS
+        for call in (fs.elbo, fs.elbo_and_grad)
+    }
+    | {
+        f"latents-weights-{name}": latents(fs.elbo_and_grad, name, weighted=True)
+        for name in ("lmc", "noise")
+    }
+    | {
+        f"latents-natural_step-{name}-{monotone}": latents(
+            fs.natural_step, name, same_model(1e-10), monotone=monotone, step_size=0.5
+        )
+        for name in TURNS
+        for monotone in (False, True)
+    }
+    | {
+        f"latents-natural_step_and_grad-{name}": latents(
+            fs.natural_step_and_grad, name, same_leaves(1e-9), step_size=0.5
+        )
+        for name in TURNS
+    }
     | {"patches-elbo_and_grad": patches(fs.elbo_and_grad, same_leaves(1e-12))}
     | {"patches-natural_step": patches(fs.natural_step, same_model(1e-11))}
     | {f"weights-zero-{kind}": some_weights_zero(kind) for kind in KINDS}
@@ -276,7 +325,13 @@ TABLE = (
 
 
 # these in fewer groups
-IN_THREE = "elbo_and_grad-weights", "natural_step_and_grad", "layers-natural_step", "float32"
+IN_THREE = (
+    "latents",
+    "elbo_and_grad-weights",
+    "natural_step_and_grad",
+    "layers-natural_step",
+    "float32",
+)
 
 
 def groups_of(name):
@@ -333,6 +388,26 @@ TRAININGS = (
     | {
         f"layers-{way}": (layers_to_train, {"batch_size": 11, **options}, {1: 40, 3: 40})
         for way, options in WAYS.items()
+    }
+    | {
+        f"latents-{name}-{way}": (
+            partial(latents_to_train, name=name),
+            {"batch_size": 17, **WAYS[way]},
+            {3: 20},
+        )
+        for name, way in (
+            ("lmc", "adam"),
+            ("icm", "natural"),
+            ("noise", "rounds"),
+            ("sites", "adam"),
+        )
+    }
+    | {
+        "latents-inverse": (
+            partial(latents_to_train, name="inverse-free"),
+            {"batch_size": 17},
+            {3: 10},
+        )
     }
     | {"layers-inverse": (relaxed_layers, {"batch_size": 11}, {2: 10})}
 )

@@ -8,6 +8,7 @@ from support.every_model import INDUCING, MODELS, D, M, Offset, anchors, svgp
 
 import fastsvgp as fs
 from fastsvgp import check
+from fastsvgp.posteriors.placed import at
 from fastsvgp.records import is_parts, is_record, missing, registry, replace_at, restricted
 
 FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  # by their kinds
@@ -62,7 +63,7 @@ def settings(tree):
 
 
 def test_every_part_of_the_package_is_in_some_model(rng):
-    rooms = ("bases", "covariances", "layers", "likelihoods", "means", "posteriors")
+    rooms = ("bases", "covariances", "latents", "layers", "likelihoods", "means", "posteriors")
     ours = {
         getattr(importlib.import_module(f"fastsvgp.{m}"), n)
         for n, m in registry.OURS.items()
@@ -139,7 +140,8 @@ def test_files_and_maps_keep_every_leaf(model, tmp_path):
 
 def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
     here = values(model)
-    assert list(missing(model)) == []
+    shared = list(missing(model))  # the layers take the inducing inputs of the model
+    assert all(".latents." in f".{path}" and path.endswith(".inducing") for path in shared)
     for path in here:
         changed = values(replace_at(model, path, FACTORS.get(here[path][0], 7.0)))
         assert list(changed) == list(here)
@@ -149,8 +151,10 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
             if changed[p][1].shape != here[p][1].shape or (changed[p][1] != here[p][1]).any()
         ] == [path]
         without = replace_at(model, path, None)
-        due = [path] if path not in model._optional_fields else []
-        assert list(missing(without)) == due and list(values(without)) == [
+        above, _, name = path.rpartition(".")
+        owner = at(model, above) if above else model
+        due = [path] if name not in getattr(owner, "_optional_fields", ()) else []
+        assert sorted(missing(without)) == sorted(due + shared) and list(values(without)) == [
             p for p in here if p != path
         ]
         assert check.names((path,), model) == (path,)
@@ -159,7 +163,9 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
 
 def test_fixed_leaves_stay_the_objects_that_they_are(model):
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
-    root = next(name for name in ("inducing", "sites", "basis", "layers") if hasattr(model, name))
+    root = next(
+        name for name in ("latents", "inducing", "sites", "basis", "layers") if hasattr(model, name)
+    )
     for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]

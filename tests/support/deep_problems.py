@@ -61,7 +61,7 @@ def problem(rng, name="two", D=2):
     rows, likelihood = CHAINS[name]
     columns = [D, *(P for _, P in rows[:-1])]
     layers = tuple(layer_of(rng, kind, d, P) for (kind, P), d in zip(rows, columns, strict=True))
-    if likelihood == "noise":  # exp(-h) must not be huge
+    if likelihood == "noise":  # a linear mean would make noise of exp(-20)
         layers = (*layers[:-1], fs.replace(layers[-1], mean=None))
     likelihood, Y = LIKELIHOODS[likelihood](rng, rows[-1][1])
     return fs.DeepGP(layers, likelihood), rng.uniform(-2, 2, (B, D)), Y

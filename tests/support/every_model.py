@@ -85,6 +85,34 @@ def deep(rng):
     )
 
 
+def multi(rng):
+    """Layers with and without inducing inputs of their own, of one output and of several."""
+    own = fs.Layer(fs.Matern32(0.7, 0.4), rng.standard_normal((M, D)), POSTERIORS["marginal"](rng))
+    shared = fs.Layer(fs.RBF(0.8, 0.5), None, POSTERIORS["whitened"](rng), MEANS["constant"](rng))
+    W, mean = rng.standard_normal((2, P + 1)), fs.ConstantMean(rng.standard_normal(2))
+    return fs.MultiGP(
+        (own, shared), fs.Gaussian(0.1), W, mean, inducing=rng.standard_normal((M, D))
+    )
+
+
+def heteroskedastic(rng):
+    """A matrix of the mixing for each function of the likelihood."""
+    latents = tuple(
+        fs.Layer(fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), POSTERIORS["marginal"](rng))
+        for _ in range(3)
+    )
+    W = rng.standard_normal((2, 2)), rng.standard_normal((2, 1))
+    return fs.MultiGP(latents, fs.HeteroskedasticGaussian(), W)
+
+
+def parallel(rng):
+    """Layers side by side below a layer."""
+    whole = multi(rng)
+    hidden = fs.ParallelLayers(whole.latents, whole.mixing, whole.mean, whole.inducing)
+    top = fs.Layer(fs.RBF(0.8, 0.5), rng.standard_normal((M, 2)), POSTERIORS["marginal"](rng))
+    return fs.DeepGP((hidden, top), fs.Gaussian(0.1))
+
+
 def chevron(rng):
     return fs.ChevronWeights(
         rng.standard_normal(M), lower_factor(rng, M)[:, :2].copy(), rng.uniform(0.5, 2, M - 2)
@@ -161,6 +189,8 @@ LIKELIHOODS = {
     "logit": fs.BernoulliLogit(num_nodes=10),
     "robust_max": fs.RobustMax(num_classes=P),
     "softmax": fs.Softmax(num_classes=P),
+    "heteroskedastic": fs.HeteroskedasticGaussian(),
+    "heteroskedastic counts": fs.HeteroskedasticNegativeBinomial(num_nodes=8),
 }
 MEANS = {
     "zero": lambda rng: fs.ZeroMean(),
@@ -232,4 +262,7 @@ MODELS = {
     "deep": lambda rng: deep(rng),
     "sgpr inducing record": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), anchors(rng), np.float64(0.1)),
     "feature maps": lambda rng: feature_maps(rng),
+    "several functions": multi,
+    "a mixing of each function": heteroskedastic,
+    "parallel layers": parallel,
 }

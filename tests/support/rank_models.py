@@ -1,7 +1,7 @@
 """Models and data for tests on several ranks."""
 
 import numpy as np
-from support import deep_problems
+from support import deep_problems, latent_problems
 from support.posterior_problems import EVERY, JITTER, PAIRS
 
 import fastsvgp as fs
@@ -42,6 +42,18 @@ def bound_problem(rng, posterior="whitened", likelihood="gaussian", mean="consta
     if EVERY[posterior].probes is not None:
         more["probes"] = EVERY[posterior].random(rng, M)["probes"]
     return model, rng.uniform(-2, 2, (ROWS, D)), Y, {"jitter": JITTER} | more
+
+
+def latents_problem(rng, name="lmc"):
+    """``(model, X, Y, options)`` of a model of several latent functions."""
+    model, X, Y, options = latent_problems.problem(rng, name, N=ROWS)
+    del options["num_data"]
+    return model, X, Y, options
+
+
+def latents_to_train(rng, name="lmc", N=TRAINING_ROWS):
+    """``(model, X, Y)`` of a model of several latent functions to train."""
+    return latent_problems.problem(rng, name, N=N)[:3]
 
 
 def layers_problem(rng, name="two"):

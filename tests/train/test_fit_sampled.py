@@ -295,7 +295,7 @@ CASES = [
     (
         {"natural_step_size": 0.1},
         TypeError,
-        "fit: `natural_step_size` is an option of DeepGP and SVGP, not of QSGP; leave it out",
+        "fit: `natural_step_size` is an option of DeepGP, MultiGP and SVGP, not of QSGP; leave",
     ),
     ({"probes": 3}, ValueError, "on samples of its basis; `probes` would have no effect"),
     ({"basis_size": 0}, ValueError, "`basis_size`"),

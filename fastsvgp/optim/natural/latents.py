@@ -19,6 +19,7 @@ from ...posteriors.base import PriorFactor
 from ...posteriors.dual_sites import DualTying
 from ...posteriors.whitened_pass import GaussianFactor
 from ...records import Marginals, replace, tree_map
+from ...records.inducing_sets import naming_repeated
 from ...runtime.edge import run
 from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
 
@@ -61,6 +62,7 @@ def natural_step_and_grad(
 
 
 def _all_but_posteriors(model):
+    model.check_parts()
     found = [name for name in ("likelihood", "mixing", "mean", "inducing") if has(model, name)]
     for number, layer in enumerate(model.latents):
         found += [
@@ -164,7 +166,7 @@ def priors_of(model, X, Y, jitter):
         shares = isinstance(layer.posterior, (GaussianFactor, DualTying))
         Kuu = layer.covariance.Kuu(layer.inducing) if shares else None
         found.append(PriorFactor(Kuu, jitter) if shares else None)
-        with naming_latent(number):
+        with naming_latent(number), naming_repeated(layer.inducing):
             _ = shares and found[-1].L
     return found
 

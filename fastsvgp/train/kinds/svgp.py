@@ -131,7 +131,7 @@ def minibatch_training(
 def _training(request, checked):
     """Make the ``Recorder`` of a request, whose ``others`` are random quantities."""
     model, plan, weights, own = request.model, request.plan, request.weights, request.options
-    check.parts(model, ("posterior",))
+    getattr(model, "check_parts", partial(check.parts, model, ("posterior",)))()
     _check_graph(own.graph, model, plan)
     _check_weights(weights, model)
     random = {name: count(name, value) for name, value in request.others.items()}

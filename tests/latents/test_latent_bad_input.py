@@ -1,0 +1,374 @@
+"""Messages for wrong models of several latent functions and wrong data: each names the field."""
+
+import numpy as np
+import pytest
+from support.latent_problems import D, M, N, P, layer, problem
+
+import fastsvgp as fs
+
+HETERO = fs.HeteroskedasticGaussian()
+WHITE = fs.Whitened(np.zeros(M), np.eye(M))
+
+
+def one(**changes):
+    rng = np.random.default_rng(0)
+    return fs.replace(layer(rng), **changes)
+
+
+def three(likelihood=None, mixing=None, **changes):
+    """Return a model of three layers."""
+    likelihood = likelihood or fs.Gaussian(0.3)
+    return fs.MultiGP(
+        **{"latents": (one(),) * 3, "likelihood": likelihood} | changes, mixing=mixing
+    )
+
+
+def with_third(**changes):
+    return three(latents=(one(), one(), one(**changes)))
+
+
+W = np.ones((P, 3))
+COLUMNS = fs.RBF(1.0, np.ones(3)), np.zeros((M, 3))
+MODELS = {  # a model, the error, and its message
+    "no latents": (three(latents=()), TypeError, "`latents` must be a tuple .* a tuple of 0"),
+    "a list": (three(latents=[one()]), TypeError, "`latents` must be a tuple .* a list of 1"),
+    "one layer": (three(latents=one()), TypeError, "`latents` must be a tuple .*, got a Layer"),
+    "no layer": (
+        three(latents=(one(), fs.RBF(), one())),
+        TypeError,
+        r"`latents\[1\]` must be a fastsvgp.Layer, got RBF",
+    ),
+    "a class": (
+        three(latents=(fs.Layer,)),
+        TypeError,
+        r"`latents\[0\]` must be a fastsvgp.Layer, got Layer, a class",
+    ),
+    "a part of a layer": (
+        with_third(covariance=None),
+        TypeError,
+        r"`latents\[2\]`: `covariance` of the model must be .*, got NoneType",
+    ),
+    "no posterior": (with_third(posterior=3), TypeError, r"`latents\[2\]`: `posterior` .* got int"),
+    "a wrong mean of a layer": (with_third(mean=0.0), TypeError, r"`latents\[2\]`: `mean` .*float"),
+    "sizes of a layer": (
+        with_third(posterior=fs.Whitened(np.zeros(5), np.eye(5))),
+        ValueError,
+        r"`latents\[2\]`: `posterior` has mean \(5,\)",
+    ),
+    "no likelihood": (three(likelihood=fs.RBF()), TypeError, "`likelihood` .* got RBF"),
+    "a wrong mean": (three(mean=1.0), TypeError, "`mean` .* got float"),
+    "the size of the mean": (
+        three(mean=fs.ConstantMean(np.zeros(2))),
+        ValueError,
+        r"ConstantMean: `value` has shape \(2,\)",
+    ),
+    "columns of Z": (
+        with_third(covariance=COLUMNS[0], inducing=COLUMNS[1]),
+        ValueError,
+        r"inducing inputs of `latents\[2\]` have 3 columns, and those of `latents\[0\]` 2",
+    ),
+    "no inducing": (
+        with_third(inducing=None),
+        TypeError,
+        "`latents.2.inducing` is None, and so is `inducing`",
+    ),
+    "inducing for nobody": (
+        three(inducing=np.zeros((M, D))),
+        TypeError,
+        "`inducing` is given, but every layer has inducing inputs",
+    ),
+    "shared inducing of another size": (
+        three(latents=(one(), one(), one(inducing=None)), inducing=np.zeros((M + 1, D))),
+        ValueError,
+        r"`latents\[2\]`: ",
+    ),
+    "a vector": (three(mixing=np.ones(3)), ValueError, r"`mixing` must have shape \(J, L\), got"),
+    "an empty mixing": (three(mixing=np.ones((0, 3))), ValueError, r"`mixing` must have shape"),
+    "columns of the mixing": (
+        three(mixing=np.ones((P, 2))),
+        ValueError,
+        r"`mixing` has 2 columns \(\(3, 2\)\), and the layers have 3 outputs",
+    ),
+    "words": (three(mixing="W"), TypeError, "`mixing`"),
+    "NaN in the mixing": (three(mixing=np.where(W > 0, np.nan, W)), ValueError, "`mixing`"),
+    "a tuple for one function": (
+        three(mixing=(np.ones((P, 1)), np.ones((P, 2)))),
+        ValueError,
+        "`mixing` is a tuple of 2 matrices, and Gaussian reads one function",
+    ),
+    "one matrix for two functions": (
+        three(HETERO, np.ones((2 * P, 3))),
+        ValueError,
+        r"`mixing` must be a tuple of 2 matrices \(P, L_k\) .* got one matrix: .*independent",
+    ),
+    "three matrices for two functions": (
+        three(HETERO, (np.ones((2, 1)),) * 3),
+        ValueError,
+        "`mixing` must be a tuple of 2 matrices .* got 3 of them",
+    ),
+    "matrices of different rows": (
+        three(HETERO, (np.ones((4, 2)), np.ones((2, 1)))),
+        ValueError,
+        r"the matrices of `mixing` have \[4, 2\] rows",
+    ),
+    "an odd number of functions": (
+        three(HETERO),
+        ValueError,
+        "reads 2 functions of each output, and there are 3 functions",
+    ),
+    "mixed classes": (
+        three(fs.Softmax(num_classes=3), W),
+        ValueError,
+        "`mixing` must be None with a Softmax likelihood: .*independent",
+    ),
+    "the number of classes": (
+        three(fs.RobustMax(num_classes=4)),
+        ValueError,
+        "RobustMax with 4 classes reads as many functions, and `latents` have 3 outputs",
+    ),
+    "a setting of the likelihood": (
+        three(fs.StudentT(0.3, df=-1.0)),
+        ValueError,
+        "`likelihood.df`|`df`",
+    ),
+    "a negative variance": (three(fs.Gaussian(-1.0)), ValueError, "`likelihood.variance`"),
+    "a negative variance of a layer": (
+        with_third(covariance=fs.RBF(-1.0, np.ones(D))),
+        ValueError,
+        "`latents.2.covariance.variance`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_wrong_models(rng, case):
+    model, error, message = MODELS[case]
+    X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
+    if case in ("mixed classes", "the number of classes"):
+        Y = rng.integers(0, 3, N)
+    for call in (
+        lambda: fs.elbo(model, X, Y),
+        lambda: fs.elbo_and_grad(model, X, Y),
+        lambda: fs.predict_f(model, X),
+        lambda: fs.kl_term_and_grad(model),
+        lambda: fs.sample_f(model, X),
+        lambda: fs.natural_step(model, X, Y),
+        lambda: fs.natural_steps(model, X, Y),
+        lambda: fs.natural_step_and_grad(model, X, Y),
+        lambda: fs.em(model, X, Y),
+        lambda: fs.refresh_inverse(model),
+        lambda: fs.fit(model, X, Y, steps=1),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+GOOD = three(mixing=W)
+PAIR = three(HETERO, latents=(one(), one()))
+TARGETS = {
+    "a vector": (GOOD, np.zeros(N), ValueError, r"`Y` has shape \(11,\), and 3 functions"),
+    "two columns": (GOOD, np.zeros((N, 2)), ValueError, r"targets of shape \(11, 3\)"),
+    "two columns for one": (PAIR, np.zeros((N, 2)), ValueError, "`Y`"),
+    "rows": (GOOD, np.zeros((N - 1, P)), ValueError, "`Y`"),
+    "NaN": (
+        GOOD,
+        np.where(np.eye(N, P), np.nan, 0),
+        ValueError,
+        r"`Y` contains nan at index \(0, 0\)",
+    ),
+    "counts below zero": (three(fs.Poisson()), -np.ones((N, P)), ValueError, "`Y`"),
+    "labels": (
+        fs.MultiGP((one(), one(), one()), fs.Softmax(num_classes=3)),
+        np.full(N, 3),
+        ValueError,
+        "`Y`",
+    ),
+    "text": (GOOD, np.full((N, P), "a"), TypeError, "`Y`"),
+    "complex": (GOOD, np.full((N, P), 1j), TypeError, "`Y`"),
+}
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_wrong_targets(rng, case):
+    model, Y, error, message = TARGETS[case]
+    X = rng.uniform(-2, 2, (N, D))
+    for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
+        with pytest.raises(error, match=message):
+            call(model, X, Y)
+    with pytest.raises(error, match=message.replace("`Y`", "`Ys`")):
+        fs.predict_log_density(model, X, Y)
+
+
+def test_integer_targets_of_two_functions_are_numbers(rng):
+    """As of a Gaussian likelihood: integers are read as floats."""
+    X, Y = rng.uniform(-2, 2, (N, D)), rng.integers(0, 3, N)
+    assert fs.elbo(PAIR, X, Y) == fs.elbo(PAIR, X, Y.astype(float))
+
+
+def test_nan_needs_the_weight_zero(rng):
+    X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
+    Y[3, 1] = np.nan
+    weights = np.ones((N, P))
+    weights[3, 1] = 0
+    assert np.isfinite(fs.elbo(GOOD, X, Y, weights=weights))
+    with pytest.raises(ValueError, match=r"`Y` contains nan at index \(3, 1\)"):
+        fs.elbo(GOOD, X, Y, weights=np.ones((N, P)))
+    with pytest.raises(ValueError, match="`weights`"):
+        fs.elbo(GOOD, X, Y, weights=np.ones((N, P + 1)))
+    with pytest.raises(ValueError, match="`weights`"):
+        fs.elbo(GOOD, X, Y, weights=-weights)
+
+
+CALLS = {
+    "wrt of no layer": (
+        lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt=("latents.3",)),
+        ValueError,
+        "`wrt` names 'latents.3'",
+    ),
+    "wrt of no field": (
+        lambda m, X, Y: fs.elbo_and_grad(m, X, Y, wrt=("latents.0.lengthscales",)),
+        ValueError,
+        "`wrt` names 'latents.0.lengthscales'.*latents.0.covariance",
+    ),
+    "columns of X": (
+        lambda m, X, Y: fs.elbo(m, X[:, :1], Y),
+        ValueError,
+        "`X` has 1 columns where `latents.0.inducing` has 2",
+    ),
+    "two covariances": (
+        lambda m, X, Y: fs.predict_f(m, X, full_cov=True, full_output_cov=True),
+        ValueError,
+        "`full_cov` and `full_output_cov` together",
+    ),
+    "no flag": (
+        lambda m, X, Y: fs.predict_f(m, X, full_output_cov=3),
+        TypeError,
+        "`full_output_cov`",
+    ),
+    "a chunk of no rows": (
+        lambda m, X, Y: fs.predict_f(m, X, full_output_cov=True, chunk_size=0),
+        ValueError,
+        "`chunk_size`",
+    ),
+    "probes": (
+        lambda m, X, Y: fs.elbo(m, X, Y, probes=3),
+        TypeError,
+        "`probes` is no random quantity of a Whitened posterior",
+    ),
+    "step size": (
+        lambda m, X, Y: fs.natural_step(m, X, Y, step_size=0.0),
+        ValueError,
+        "`step_size` must be positive, got 0",
+    ),
+    "several step sizes": (
+        lambda m, X, Y: fs.natural_steps(m, X, Y, step_size=2.0),
+        ValueError,
+        "`step_size` must be above 0 and at most 1, got 2",
+    ),
+    "number of steps": (
+        lambda m, X, Y: fs.natural_steps(m, X, Y, steps=-1),
+        ValueError,
+        "`steps`",
+    ),
+    "num_data": (
+        lambda m, X, Y: fs.elbo(m, X, Y, num_data=3),
+        ValueError,
+        "`num_data` is 3, smaller than the batch",
+    ),
+    "an empty batch": (lambda m, X, Y: fs.elbo(m, X[:0], Y[:0]), ValueError, "`X` is an empty"),
+    "jitter": (lambda m, X, Y: fs.elbo(m, X, Y, jitter=-1.0), ValueError, "`jitter`"),
+    "a likelihood direction": (
+        lambda m, X, Y: fs.likelihood_direction(m, X, Y),
+        TypeError,
+        "likelihood_direction: `model` must be a .*, got MultiGP",
+    ),
+    "a conversion": (
+        lambda m, X, Y: fs.convert(m, fs.DualSites),
+        TypeError,
+        "convert: `model` must be a .*, got MultiGP",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_wrong_calls(rng, case):
+    call, error, message = CALLS[case]
+    model, X, Y, _ = problem(rng, "lmc")
+    with pytest.raises(error, match=message):
+        call(model, X, Y)
+
+
+def test_full_output_cov_is_an_option_of_a_multi_gp():
+    svgp = fs.SVGP(fs.RBF(), np.zeros((M, D)), WHITE, fs.Gaussian(0.1))
+    with pytest.raises(TypeError, match="predict_f has no option `full_output_cov`"):
+        fs.predict_f(svgp, np.zeros((2, D)), full_output_cov=True)
+
+
+def test_a_posterior_without_natural_steps_names_its_layer(rng):
+    model = with_third(posterior=fs.LikelihoodForm(np.zeros(M), np.ones(M)))
+    X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
+    said = r"`latents\[2\]`: natural_step: a LikelihoodForm posterior cannot take natural"
+    for mixing in (None, W):
+        whole = fs.replace(model, mixing=mixing)
+        with pytest.raises(TypeError, match=said):
+            fs.natural_step(whole, X, Y)
+        with pytest.raises(TypeError, match=said):
+            fs.natural_step_and_grad(whole, X, Y)
+        with pytest.raises(TypeError, match="LikelihoodForm"):
+            fs.natural_steps(whole, X, Y)
+
+
+def test_a_singular_covariance_names_its_layer(rng):
+    model = with_third(covariance=fs.RBF(1.0, np.ones(D)), inducing=np.zeros((M, D)))
+    X, Y = rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, P))
+    said = r"`latents\[2\]`: `inducing\[1\]` and `inducing\[0\]`"
+    for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step, fs.natural_steps):
+        with pytest.raises(fs.NotPositiveDefinite, match=said):
+            call(model, X, Y, jitter=0.0)
+    with pytest.raises(fs.NotPositiveDefinite, match=said):
+        fs.predict_f(model, X, jitter=0.0)
+
+
+def test_a_mixing_of_lists_is_a_matrix():
+    rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), [[1, 2], [3, 4.0]])
+    np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
+    rows = fs.MultiGP((one(),) * 2, fs.Gaussian(0.1), ((1, 2), (3, 4.0)))
+    np.testing.assert_array_equal(rows.mixing, [[1.0, 2.0], [3.0, 4.0]])
+    for given in ([[1, 2]], ((1, 2),)):
+        assert fs.ParallelLayers((one(),) * 2, given).mixing.shape == (1, 2)
+    two = fs.MultiGP((one(),) * 3, HETERO, ([[1, 2]], [[3.0]]))
+    assert [W.shape for W in two.mixing] == [(1, 2), (1, 1)]
+
+
+HIDDEN = {
+    "no latents": ({"latents": ()}, TypeError, r"`layers\[0\]`: `latents` must be a tuple"),
+    "a tuple of matrices": (
+        {"mixing": (np.ones((D, 2)),)},
+        TypeError,
+        r"`layers\[0\]`: `mixing` must be one matrix",
+    ),
+    "columns of the mixing": (
+        {"mixing": np.ones((D, 3))},
+        ValueError,
+        r"`layers\[0\]`: `mixing` has 3 columns",
+    ),
+    "outputs": (
+        {"mixing": np.ones((D + 1, 2))},
+        ValueError,
+        r"`layers\[0\]` has 3 outputs, but the inducing inputs of `layers\[1\]` are for 2",
+    ),
+    "a layer of its": (
+        {"latents": (one(), one(posterior=None))},
+        TypeError,
+        r"`layers\[0\]`: `latents\[1\]`: `posterior`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_wrong_parallel_layers(rng, case):
+    changes, error, message = HIDDEN[case]
+    hidden = fs.replace(fs.ParallelLayers((one(), one()), np.ones((D, 2))), **changes)
+    deep = fs.DeepGP((hidden, one()), fs.Gaussian(0.1))
+    with pytest.raises(error, match=message):
+        fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)
