@@ -18,13 +18,13 @@ COLLAPSED = {
 COLLAPSED_ROWS = 1000
 
 
-def solver_for(solver, likelihood, kind, rows):
+def solver_for(solver, likelihood, kind, rows, latents=None):
     """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
-    likelihood : Likelihood; kind : class of the posterior; rows : int
+    likelihood : Likelihood; kind : class of the posterior; rows : int; latents : of ``Parts``
     """
     named("solver", solver, SOLVERS)
-    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
+    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
     if solver == "auto":
         return (
             "lbfgs"
@@ -32,6 +32,11 @@ def solver_for(solver, likelihood, kind, rows):
             else "natural"
             if kind.natural_fields
             else "adam"
+        )
+    if solver == "lbfgs" and latents is not None:
+        raise ValueError(
+            "solver 'lbfgs' is for the collapsed bound, of outputs that share a covariance; with"
+            f" several latent functions, here {latents!r}, use solver 'natural', 'adam' or 'auto'"
         )
     if solver == "lbfgs" and not collapses:
         posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
