@@ -31,9 +31,7 @@ def _classes(room: ModuleType, table: dict[str, str]) -> dict[str, Any]:
 
 
 COVARIANCES: dict[str, type[Covariance]] = _classes(covariances, names.COVARIANCES)
-REGRESSION: dict[str, type[Likelihood]] = _classes(
-    likelihoods, names.REGRESSION | names.NOISE | names.COUNTS
-)
+REGRESSION: dict[str, type[Likelihood]] = _classes(likelihoods, names.REGRESSION | names.COUNTS)
 BINARY: dict[str, type[Likelihood]] = _classes(likelihoods, names.BINARY)
 MULTICLASS: dict[str, type[Likelihood]] = _classes(likelihoods, names.MULTICLASS)
 POSTERIORS = {

@@ -12,7 +12,7 @@ from ..errors import DataFileError
 from ..latents.model import MultiGP, check_functions, checked
 from ..recipes.scaling import ClassScale, Monotone, Scale
 from ..records import is_record, leaves
-from ..records.inducing_sets import sets_of, stacked
+from ..records.inducing_sets import stacked
 from ..records.persistence import (
     as_json,
     from_header,
@@ -178,9 +178,8 @@ def _sizes(model):
         D, J = check_functions(model)
         return D, check.outputs_of(model.likelihood, (J,) if J > 1 else ())
     check.svgp(model)
-    posterior, sets = model.posterior, sets_of(model.inducing)
-    outputs = posterior.check_size(*map(len, sets))
-    return model.covariance.num_columns(model.inducing), check.outputs_of(model.likelihood, outputs)
+    sizes, D = check.inducing(model, model.posterior.num_sets)
+    return D, check.outputs_of(model.likelihood, model.posterior.check_size(*sizes))
 
 
 def _check(estimator, columns, outputs):
