@@ -79,12 +79,12 @@ def another_fit(checkpoint, differences):
     )
 
 
-def check_numbers(checkpoint, then, X, y):
+def check_numbers(checkpoint, then, **data):
     """Refuse a checkpoint that was made with other numbers in the same columns and rows.
 
-    ``then``: its digests, or None.
+    ``then``: its digests, or None; ``data``: the arrays that ``fit`` digests, by name.
     """
-    if then is not None and data_digests.differences(then, data_digests.of(X=X, Y=y)):
+    if then is not None and data_digests.differences(then, data_digests.of(**data)):
         raise UsageError(
             f"--resume: {checkpoint} belongs to other data: names, means and scales of the columns"
             " agree, but the training rows differ; leave out --resume and choose another --out"

@@ -136,10 +136,11 @@ def train(fitted, task, settings, folder):
     total = _total_steps(settings, len(X))
     options = TRAINING[settings.method](settings, fitted.model, total)
     options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
-    if (weights := targets.weights_of(y)) is not None:
-        options["weights"] = weights.astype(y.dtype)
+    weights = targets.weights_of(y)
+    weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
+    options |= weighed
     if settings.resume:
-        check_numbers(checkpoint, then, X, y)
+        check_numbers(checkpoint, then, X=X, Y=y, **weighed)
         options["resume"] = checkpoint
     if settings.group is not None:
         options["group"] = settings.group
