@@ -56,7 +56,7 @@ MAY_IMPORT["cli"] = {
     "records",
     "runtime",
 }
-MAY_IMPORT["cli"] |= {"train", "weight_space"}
+MAY_IMPORT["cli"] |= {"latents", "train", "weight_space"}
 
 # allowed imports at module level of each part, besides the standard library; everything else loads
 # with the first call that needs it

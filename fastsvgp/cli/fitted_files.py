@@ -73,6 +73,10 @@ def _check_inputs(model, description, D, encoding):
     named = isinstance(target, str) if outputs is None else _texts(target, outputs)
     _require(named, f"target_name {target!r:.60}")
     _require(isinstance(description["columns"], dict), "no columns")
+    place = description["columns"]["target"]
+    alike = isinstance(place, list) == isinstance(target, list)
+    _require(place is None or alike, f"columns {place!r:.60} of targets")
+    _require(not isinstance(place, list) or len(place) == len(target), f"targets {place!r:.60}")
     _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
     _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
 
@@ -92,16 +96,21 @@ def _checked_scale(description, D):
             f"{name} of the standardisation",
         )
     _check_map(scale.get("x_map"), D)
-    targets = description["target_name"]
-    for name in ("y_mean", "y_scale"):
-        values = scale[name]
-        _require(
-            not isinstance(values, list) or len(values) == len(listed(targets)),
-            f"{name} of the standardisation",
-        )
-        for value in listed(values):
-            _require(_real(name, value) > 0 or name == "y_mean", f"{name} of the standardisation")
+    _check_per_target(description["target_name"], scale)
     return Standardisation.from_json(scale)
+
+
+def _check_per_target(names, scale):
+    """Check the scaling of the targets: numbers, or lists of one per target of several."""
+    for field in ("y_mean", "y_scale"):
+        values = scale[field]
+        if isinstance(values, list):
+            right = isinstance(names, list) and len(values) == len(names)
+            _require(right, f"{field} of the standardisation")
+        for value in values if isinstance(values, list) else [values]:
+            _require(
+                _real(field, value) > 0 or field == "y_mean", f"{field} of the standardisation"
+            )
 
 
 def _check_map(maps, D):

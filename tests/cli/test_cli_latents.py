@@ -234,6 +234,10 @@ def test_damaged_descriptions_of_several_targets(mixed, unplotted, capsys):
         ('["a", "b", "c"]', '["a", "b"]'),
         ('["a", "b", "c"]', '"a"'),
         ('"target": [3, 1, 4]', '"target": [3, 1, 9]'),
+        ('"target": [3, 1, 4]', '"target": 3'),
+        ('"target": [3, 1, 4]', '"target": [3, 1]'),
+        ('"y_scale": [', '"y_scale": [1.0, '),
+        ('"y_mean": [', '"y_mean": [null, '),
     ):
         assert old in text
         content["__fastsvgp__"] = np.array(text.replace(old, new))
