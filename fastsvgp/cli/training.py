@@ -214,7 +214,7 @@ def _routine(settings, model, total, optimiser=None):
         course,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
-        fixed=fs.recipes.held(model),
+        fixed=fs.recipes.held_variances(model),
         optimiser=optimiser,
     )
 

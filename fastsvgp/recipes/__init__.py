@@ -40,5 +40,5 @@ from .searching import (
     sizes_for as sizes_for,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts
-from .several import checked_latents as checked_latents, held as held
+from .several import checked_latents as checked_latents, held_variances as held_variances
 from .solvers import COLLAPSED as COLLAPSED, SOLVERS as SOLVERS, solver_for as solver_for

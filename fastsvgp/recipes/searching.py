@@ -244,7 +244,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         natural_step_size=natural_step_size,
     )
     fit = training(
-        replace(method, jitter=jitter), course, at_rows=at_rows, fixed=several.held(model)
+        replace(method, jitter=jitter), course, at_rows=at_rows, fixed=several.held_variances(model)
     )
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 

@@ -10,7 +10,7 @@ from .. import check
 from ..latents.build import SPREAD, mixing_directions
 from ..latents.model import MultiGP
 from ..layers.layer import Layer
-from ..records import replace
+from ..records import leaves, replace
 from ..records.inducing_sets import sets_of
 from .names import NOISE, mean_of, posterior_of
 
@@ -85,15 +85,14 @@ def model_of(Y, weights, parts, method, found, rng):
     return MultiGP(tuple(layers), likelihood, mixing, mean, Z)
 
 
-def held(model):
-    """Return the paths of the variances of mixed functions: the scale of the mixing is the same."""
+def held_variances(model):
+    """Return the paths of variances that stay fixed because a mixing has their scale."""
     if not isinstance(model, MultiGP) or model.mixing is None:
         return ()
-    return tuple(
-        f"latents.{number}.covariance.variance"
-        for number, layer in enumerate(model.latents)
-        if hasattr(layer.covariance, "variance")
-    )
+    values = {path: value for path, _, value in leaves(model)}
+    names = (f"latents.{number}.covariance.variance" for number in range(len(model.latents)))
+    # several variances, of a linear covariance, are relevances, too
+    return tuple(name for name in names if name in values and np.ndim(values[name]) == 0)
 
 
 def _latent_values(Y, likelihood):

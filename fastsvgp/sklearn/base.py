@@ -275,7 +275,7 @@ class SVGPEstimator(BaseEstimator):
             learning_rate=training["learning_rate"],
             natural_step_size=recipes.checked_natural_step(self.natural_step_size),
         )
-        fit = recipes.training(method, course, at_rows=at_rows, fixed=recipes.held(model))
+        fit = recipes.training(method, course, at_rows=at_rows, fixed=recipes.held_variances(model))
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_

@@ -98,6 +98,10 @@ def test_a_start_of_mixed_functions_has_different_layers_and_held_variances(rng)
     np.testing.assert_allclose(scales[0], 4 * scales[1])
     assert start.model.mixing.shape == (3, 2) and start.model.mean is None
     assert start.fit["fixed"] == tuple(f"latents.{i}.covariance.variance" for i in range(2))
+    linear = fs.recipes.regression(X, Y, 12, fs.Linear(np.ones(2)) + fs.RBF(), latents=2)
+    assert "fixed" not in linear.fit
+    linear = fs.recipes.regression(X, Y, 12, fs.Linear(np.ones(2)), latents=2)
+    assert "fixed" not in linear.fit
     W, eye = fs.recipes.regression(X, Y, 12, latents=2, likelihood="heteroskedastic").model.mixing
     assert W.shape == (3, 2) and (eye == np.eye(3)).all()
     weights = rng.integers(1, 4, len(X)).astype(float)
