@@ -123,8 +123,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share the inducing inputs,
     and the noise unless it is "heteroskedastic". With ``n_latents`` or "heteroskedastic" ``model_``
     is a ``MultiGP``. The variance of a function that is mixed stays fixed, because the mixing has
-    its scale. After Ctrl-C the estimator holds the model so far (in a search, from the first look on),
-    and ``KeyboardInterrupt`` is raised again.
+    its scale. After Ctrl-C the estimator holds the model so far (in a search, from the first look
+    on), and ``KeyboardInterrupt`` is raised again.
 
     Examples
     --------
