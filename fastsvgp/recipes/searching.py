@@ -225,7 +225,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     X, y, w = rows
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     solver, natural_step_size = (
-        solver_for(settings.solver, likelihood, kind, len(X), settings.latents),
+        solver_for(settings.solver, likelihood, kind, len(X), latents=settings.latents),
         checked_natural_step(settings.natural_step_size),
     )
     inducing = settings.inducing

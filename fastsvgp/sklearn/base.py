@@ -254,7 +254,7 @@ class SVGPEstimator(BaseEstimator):
         model = self.model_
         kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
         count = None if latents is None else len(latents)
-        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X), count)
+        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X), latents=count)
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )
