@@ -4,7 +4,12 @@ The classes are given by name, so that ``fastsvgp --help`` imports none of them.
 """
 
 COVARIANCES = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}
-REGRESSION = {"gaussian": "Gaussian", "student-t": "StudentT", "laplace": "Laplace"}
+REGRESSION = {
+    "gaussian": "Gaussian",
+    "student-t": "StudentT",
+    "laplace": "Laplace",
+    "heteroskedastic": "HeteroskedasticGaussian",
+}
 COUNTS = {"poisson": "Poisson"}
 BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
 MULTICLASS = {"softmax": "Softmax", "robustmax": "RobustMax"}

@@ -57,7 +57,7 @@ MAY_IMPORT["cli"] = {
     "runtime",
     "thresholds",
 }
-MAY_IMPORT["cli"] |= {"train", "weight_space"}
+MAY_IMPORT["cli"] |= {"latents", "train", "weight_space"}
 
 # allowed imports at module level of each part, besides the standard library; everything else loads
 # with the first call that needs it

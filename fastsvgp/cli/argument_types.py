@@ -44,6 +44,20 @@ count = number(int, 1, MOST, closed_high=True)
 positive = number(float, 0, open_low=True)
 
 
+def count_or(word):
+    """Return an argparse type for a whole number above 0, or a word."""
+
+    def parse(text):
+        if text == word:
+            return word
+        try:
+            return count(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}; or give {word}") from None
+
+    return parse
+
+
 def shape(least, most):
     """Return an argparse type for ``least`` to ``most`` whole numbers separated by x."""
 

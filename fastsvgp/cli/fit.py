@@ -137,8 +137,7 @@ def _refuse_unfinished(folder, settings):
 
 def _prepare(task, settings, say, title):
     """Build the untrained model with its scaling, and print the choices."""
-    rows, real = ~task.test, task.kind == "regression"
-    scale = Standardisation.of(task.X[rows], task.y[rows], real, shared=bool(settings.patch_shape))
+    scale = Standardisation.of_task(task, shared=bool(settings.patch_shape))
     said.data(say, task, settings, title)
     said.model(say, task, settings)
     model = build(task, scale, settings)

@@ -10,6 +10,7 @@ from .argument_types import (
     add_traceback,
     columns,
     count,
+    count_or,
     number,
     positive,
     shape,
@@ -65,10 +66,11 @@ def _add_data(fit):
     )
     data.add_argument(
         "--target",
-        metavar="COLUMN",
+        metavar="COLUMN,...",
         help=(
             "name of the target column, or its index from 0 (default: the last column; for an npz"
-            " file y, or the last column of X if there is no y)"
+            " file y, or the last column of X if there is no y); several with commas between:"
+            " numbers, of which some can be missing"
         ),
     )
     data.add_argument(
@@ -89,7 +91,8 @@ def _add_data(fit):
         default=POLICIES[0],
         metavar="POLICY",
         help=(
-            "how to treat missing inputs (a missing target is always an error)\nerror: stop with"
+            "how to treat missing inputs (a missing target is an error, unless there are"
+            " several)\nerror: stop with"
             " a message that names the first one (default)\nmedian: fill in the median of the"
             " training rows, and add an input that is 1 where a value was missing; missing text"
             " is a level"
@@ -120,7 +123,9 @@ def _add_model(model):
         help=(
             f"{', '.join(LIKELIHOODS)}\nby default chosen from the target: bernoulli-probit for"
             " two classes; softmax for more classes (text, or at most five different whole"
-            " numbers); poisson for whole numbers that look like counts; otherwise gaussian"
+            " numbers); poisson for whole numbers that look like counts; otherwise gaussian, and"
+            " for several targets\nheteroskedastic: gaussian noise whose variance is a function of"
+            " the inputs"
         ),
     )
     model.add_argument(
@@ -177,6 +182,16 @@ def _add_structure(model):
         type=count,
         help=(
             "solvegp, odvgp: number of inducing inputs in the second set (default: as in the first)"
+        ),
+    )
+    model.add_argument(
+        "--latents",
+        metavar="L",
+        type=count_or("separate"),
+        help=(
+            "svgp, tsvgp, lsvgp, rsvgp, solvegp: number of latent functions, each with a covariance"
+            " of its own, that are mixed linearly into the targets; separate: one for each target"
+            " (default: all targets share one covariance)"
         ),
     )
     model.add_argument(

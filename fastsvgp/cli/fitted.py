@@ -10,9 +10,11 @@ import fastsvgp as fs
 
 from .. import DataFileError, check, load_with_extra
 from ..files import as_path
+from ..latents.model import layers_of as latents_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
 from .data.tables import read_table
+from .data.targets import listed
 from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
 from .fitted_files import FORMAT, NewerFile, checked_fields, describe, of_this_format
@@ -25,10 +27,10 @@ class Prediction:
 
     Attributes
     ----------
-    mean, sd : (N,) arrays, or None for classes
+    mean, sd : (N,) arrays, (N, P) for several targets, or None for classes
         Mean and standard deviation of y, including noise. The standard deviation is infinite if
         that of the likelihood is.
-    quantiles : (K, N) array or None
+    quantiles : (K, N) or (K, N, P) array, or None
         Quantiles of y at the requested levels, under the likelihood.
     probabilities : (N, C) array or None
         Class probabilities.
@@ -46,7 +48,7 @@ class Fitted:
 
     Parameters
     ----------
-    model : SVGP, DeepGP or QSGP
+    model : SVGP, MultiGP, DeepGP or QSGP
         Model of standardised inputs; real-valued targets are standardised too.
     likelihood : str
         Name on the command line.
@@ -54,8 +56,8 @@ class Fitted:
         Class names in the order of ``Prediction.probabilities``.
     input_names : list of str
         Names of the columns of X, in order: those of the training file, or as encoded.
-    target_name : str
-        Name of the target column.
+    target_name : str, or list of str
+        Name of the target column, or of P of them.
     columns : dict
         Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
         the ``target``.
@@ -78,7 +80,7 @@ class Fitted:
     likelihood: str
     classes: list | None
     input_names: list
-    target_name: str
+    target_name: str | list
     columns: dict
     scale: Standardisation
     jitter: float
@@ -88,6 +90,11 @@ class Fitted:
     def kind(self):
         """ "regression", "counts", "binary" or "multiclass"."""
         return kind_of(self.likelihood)
+
+    @property
+    def several(self):
+        """Whether there are several targets."""
+        return isinstance(self.target_name, list)
 
     @property
     def dtype(self):
@@ -159,12 +166,29 @@ class Fitted:
         return np.asarray(self.scale.target(y), dtype=self.dtype)
 
     def log_density(self, X, y):
-        """Return the log predictive density (N,) of y, standardised; X is in data units."""
+        """Return the log predictive density (N,) of y, standardised; X is in data units.
+
+        Of several targets it is the sum over those that are not missing (NaN).
+        """
+        if self.several:
+            return np.nansum(self.log_densities(X, y), axis=1)
         Xs, ys = self.standardised_inputs(X), self.model_targets(y)
         return np.asarray(
             fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)),
             np.float64,
         )
+
+    def log_densities(self, X, y):
+        """Return the log predictive densities (N, P) of several targets, NaN where y is."""
+        Xs, ys = self.standardised_inputs(X), self.model_targets(y).T
+        mean, var = (part.T for part in fs.predict_f(self.model, Xs, jitter=self.jitter))
+        likelihood, P, found = self.model.likelihood, len(ys), np.full(np.shape(y), np.nan)
+        for p, target in enumerate(ys):
+            there = ~np.isnan(target)
+            own = p if likelihood.latents_per_output == 1 else slice(p, None, P)
+            f = fs.Marginals(mean[own][..., there], var[own][..., there])
+            found[there, p] = likelihood.predict_log_density(target[there], f)
+        return found
 
     def codes(self, values):
         """Return class codes of labels from a file; -1 for a label unknown to the model."""
@@ -176,8 +200,8 @@ class Fitted:
     def save(self, path):
         """Write the model with its scaling, columns and classes, atomically."""
         description = {
-            # without maps of inputs, earlier versions can read the file
-            "format": FORMAT if self.scale.x_map is not None else 3,
+            # without several targets and maps of inputs, earlier versions can read the file
+            "format": FORMAT if self.several else 4 if self.scale.x_map is not None else 3,
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,
@@ -268,7 +292,7 @@ class Fitted:
         return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):
-        """Return positions of the inputs in a table, and of the target or None.
+        """Return positions of the inputs in a table, and of the target or targets, or None.
 
         Columns are found by name if both files have names, else by position: in the layout of the
         training file, the same without the target, or only the inputs.
@@ -289,9 +313,10 @@ class Fitted:
                     f"{table.path} lacks the input column{'s'[: len(lacking) > 1]}"
                     f" {shown(map(repr, lacking))}; it has {shown(table.names)}"
                 )
-            target = (
-                table.names.index(self.target_name) if self.target_name in table.names else None
-            )
+            wanted = listed(self.target_name)
+            there = all(name in table.names for name in wanted)
+            found = [table.names.index(name) for name in wanted] if there else [None]
+            target = found if self.several and there else found[0]
             return [table.names.index(name) for name in names], target
         inputs, target, width = (
             self.columns["inputs"],
@@ -300,8 +325,9 @@ class Fitted:
         )
         if table.num_columns == width:
             return inputs, target
-        if target is not None and table.num_columns == width - 1:
-            return [i - (i > target) for i in inputs], None
+        gone = listed(target)
+        if gone and table.num_columns == width - len(gone):
+            return [i - sum(i > t for t in gone) for i in inputs], None
         if table.num_columns == len(inputs):
             return list(range(len(inputs))), None
         of_file = f", in a file of {width} columns" if width != len(inputs) else ""
@@ -339,9 +365,16 @@ def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     return Fitted.load(path)
 
 
+def layers_of(model):
+    """Return the layers of a model, each with its inducing inputs; an SVGP is a layer itself."""
+    if isinstance(model, fs.MultiGP):
+        return latents_of(model)
+    return model.layers if isinstance(model, fs.DeepGP) else (model,)
+
+
 def bottom(model):
-    """Return the first layer of a deep GP, or the model itself."""
-    return model.layers[0] if isinstance(model, fs.DeepGP) else model
+    """Return the first layer of a model, or the model itself."""
+    return layers_of(model)[0]
 
 
 def sets_of(inducing):

@@ -11,16 +11,18 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError, check, leaves
+from ..latents import model as latents
 from ..layers.layer import checked
 from ..weight_space import qsgp
 from .data.columns import Encoding
+from .data.targets import listed
 from .data.task import Standardisation
 from .errors import shown
 from .settings.names import LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs
-FORMAT = 4
+# format 3 has no maps of inputs, format 4 has one target
+FORMAT = 5
 
 
 def checked_fields(kind, model, description):
@@ -36,13 +38,14 @@ def checked_fields(kind, model, description):
         description.keys() == names,
         f"the description has {shown(description)}, not {shown(sorted(names))}",
     )
-    lacking = [path for path, _, value in leaves(model) if value is None]
+    shared = _absent(model)
+    lacking = [path for path, _, value in leaves(model) if value is None and path not in shared]
     _require(not lacking, f"no {shown(lacking)}")
     D = _num_inputs(model, len(description["input_names"]))
     encoding = description["encoding"]
     encoding = None if encoding is None else Encoding.from_json(encoding)
     _check_target(model, description)
-    _check_inputs(description, D, encoding)
+    _check_inputs(model, description, D, encoding)
     scale = _checked_scale(description, D)
     rest = {name: value for name, value in description.items() if name != "standardisation"}
     return rest | {"encoding": encoding, "scale": scale}
@@ -62,12 +65,18 @@ def _check_target(model, description):
     )
 
 
-def _check_inputs(description, D, encoding):
-    """Check names and columns for D inputs."""
+def _check_inputs(model, description, D, encoding):
+    """Check names and columns for D inputs and the targets of the model."""
     inputs, target = description["input_names"], description["target_name"]
     _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
-    _require(isinstance(target, str), f"target_name {target!r:.60}")
+    outputs = _num_targets(model)
+    named = isinstance(target, str) if outputs is None else _texts(target, outputs)
+    _require(named, f"target_name {target!r:.60}")
     _require(isinstance(description["columns"], dict), "no columns")
+    place = description["columns"]["target"]
+    alike = isinstance(place, list) == isinstance(target, list)
+    _require(place is None or alike, f"columns {place!r:.60} of targets")
+    _require(not isinstance(place, list) or len(place) == len(target), f"targets {place!r:.60}")
     _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
     _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
 
@@ -87,9 +96,21 @@ def _checked_scale(description, D):
             f"{name} of the standardisation",
         )
     _check_map(scale.get("x_map"), D)
-    _real("y_mean", scale["y_mean"])
-    _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
+    _check_per_target(description["target_name"], scale)
     return Standardisation.from_json(scale)
+
+
+def _check_per_target(names, scale):
+    """Check the scaling of the targets: numbers, or lists of one per target of several."""
+    for field in ("y_mean", "y_scale"):
+        values = scale[field]
+        if isinstance(values, list):
+            right = isinstance(names, list) and len(values) == len(names)
+            _require(right, f"{field} of the standardisation")
+        for value in values if isinstance(values, list) else [values]:
+            _require(
+                _real(field, value) > 0 or field == "y_mean", f"{field} of the standardisation"
+            )
 
 
 def _check_map(maps, D):
@@ -140,8 +161,32 @@ def _num_inputs(model, count):
     if isinstance(model, fs.DeepGP):
         checked(model)
         return model.layers[0].check_shapes()[0]
+    if isinstance(model, fs.MultiGP):
+        latents.checked(model)
+        return latents.check_functions(model)[0]
     check.svgp(model)
     return model.covariance.num_columns(model.inducing)
+
+
+def _absent(model):
+    """Return the paths of inducing inputs that layers take from their model."""
+    if not isinstance(model, fs.MultiGP):
+        return ()
+    return [f"latents.{number}.inducing" for number in latents.sharing(model)]
+
+
+def _num_targets(model):
+    """Return the number of targets if there are several, else None."""
+    likelihood = model.likelihood
+    if likelihood.num_latent is not None or isinstance(model, fs.QSGP | fs.DeepGP):
+        return None
+    if isinstance(model, fs.MultiGP):
+        J = latents.check_functions(model)[1]
+        axes = check.outputs_of(likelihood, (J,) if J > 1 else ())
+    else:
+        sizes, _ = check.inducing(model, model.posterior.num_sets)
+        axes = check.outputs_of(likelihood, model.posterior.check_size(*sizes))
+    return axes[0] if axes else None
 
 
 def _require(holds, what):
@@ -171,9 +216,9 @@ def _check_columns(columns, D):
     whole = (
         type(width) is int
         and isinstance(inputs, list)
-        and all(type(i) is int for i in [*inputs, target or 0])
+        and all(type(i) is int for i in [*inputs, *listed(target)])
     )
     _require(type(named) is bool and whole, f"columns {columns!r:.60}")
-    used = [*inputs, *([] if target is None else [target])]
+    used = [*inputs, *listed(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")

@@ -29,7 +29,8 @@ from .settings.defaults import SECONDS
 INTERRUPTED = 130
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
-    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "layers", "width",
+    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "latents",
+    "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
     "natural_step", "e_steps", "m_steps", "jitter",
@@ -64,13 +65,18 @@ def search_of(args, task):
     chosen = (
         chosen or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
     )
-    possible = task.likelihood in LIKELIHOODS and _has_all_classes(task)
+    one = task.y.ndim == 1
+    possible = one and task.likelihood in LIKELIHOODS and _has_all_classes(task)
     if args.seconds is not None:
         if chosen is not None:
             option = f"--{chosen.replace('_', '-')}"
             raise UsageError(
                 f"--seconds: the time decides model and training, and {option} does, too; leave out"
                 " one of the two"
+            )
+        if not one:
+            raise UsageError(
+                "--seconds: the search is for one target, and here are several; leave it out"
             )
         if not possible:
             raise UsageError(

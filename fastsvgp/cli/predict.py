@@ -60,14 +60,22 @@ def _levels(fitted, requested):
 
 
 def as_csv(fitted, prediction, levels=()):
-    """Format predictions: mean, sd and one quantile per level; or class and probabilities."""
+    """Format predictions: mean, sd and one quantile per level; or class and probabilities.
+
+    Of several targets the names of the columns have that of the target: mean(a), sd(a), mean(b).
+    """
     out = io.StringIO()
     if prediction.probabilities is None:
-        out.write(",".join(["mean", "sd"] + [f"q{level:.9g}" for level in levels]) + "\n")
         quantiles = [] if prediction.quantiles is None else prediction.quantiles
+        columns = [prediction.mean, prediction.sd, *quantiles]
+        names = ["mean", "sd", *(f"q{level:.9g}" for level in levels)]
+        if fitted.several:  # all columns of a target side by side
+            names = [_cell(f"{name}({one})") for one in fitted.target_name for name in names]
+            columns = [column[:, p] for p in range(columns[0].shape[1]) for column in columns]
+        out.write(",".join(names) + "\n")
         np.savetxt(
             out,
-            np.column_stack([prediction.mean, prediction.sd, *quantiles]),
+            np.column_stack(columns),
             fmt="%.9g",
             delimiter=",",
         )
@@ -88,6 +96,8 @@ def _cell(text):
 
 def _score(fitted, table, target, X, prediction):
     """One line of metrics if the file holds a usable target, else None."""
+    if fitted.several:
+        return _score_of_several(fitted, table, target, X, prediction)
     values = table.target if table.target is not None else None
     if values is None and target is not None:
         values = np.array(table.text[target]) if target in table.text else table.numbers[:, target]
@@ -111,3 +121,23 @@ def _score(fitted, table, target, X, prediction):
         f"target {fitted.target_name!r} is in the file: accuracy {accuracy:.4g}, "
         f"NLPD {-float(np.mean(fitted.log_density(X, codes))):.4g}"
     )
+
+
+def _score_of_several(fitted, table, positions, X, prediction):
+    """Metrics of each target over its rows that are not missing; None without the targets."""
+    if positions is None or any(i in table.text for i in positions):
+        return None
+    y = table.numbers[:, positions]
+    if np.isinf(y).any():
+        return None
+    nlpd, lines = -fitted.log_densities(X, y) + np.log(fitted.scale.y_scale), []
+    for p, name in enumerate(fitted.target_name):
+        there = ~np.isnan(y[:, p])
+        if there.any():
+            rmse = metrics.rms((y[:, p] - prediction.mean[:, p])[there])
+            score = float(np.mean(nlpd[there, p]))
+            lines.append(
+                f"target {name!r} is in the file: RMSE {rmse:.4g}, NLPD {score:.4g}"
+                " (original scale)"
+            )
+    return "\n".join(lines)

@@ -8,10 +8,11 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError
+from ..latents.mixing import matrices
 from ..train import data_digests
 from .data.task import Standardisation
 from .errors import UsageError, shown
-from .fitted import sets_of
+from .fitted import layers_of, sets_of
 
 NEAR = 1e-9  # standard deviations: the order of summation differs between machines
 
@@ -78,12 +79,12 @@ def another_fit(checkpoint, differences):
     )
 
 
-def check_numbers(checkpoint, then, X, y):
+def check_numbers(checkpoint, then, **data):
     """Refuse a checkpoint that was made with other numbers in the same columns and rows.
 
-    ``then``: its digests, or None.
+    ``then``: its digests, or None; ``data``: the arrays that ``fit`` digests, by name.
     """
-    if then is not None and data_digests.differences(then, data_digests.of(X=X, Y=y)):
+    if then is not None and data_digests.differences(then, data_digests.of(**data)):
         raise UsageError(
             f"--resume: {checkpoint} belongs to other data: names, means and scales of the columns"
             " agree, but the training rows differ; leave out --resume and choose another --out"
@@ -100,12 +101,14 @@ def _essence(model, seed):
             "seed of the features": model.basis.seed,
         }
     else:
-        layers = model.layers if isinstance(model, fs.DeepGP) else (model,)
+        layers = layers_of(model)
         covariance, dtype = layers[0].covariance, sets_of(layers[0].inducing)[0].dtype
         shapes = (
             " + ".join(str(np.shape(one)) for one in sets_of(layer.inducing)) for layer in layers
         )
         sizes = {"inducing inputs": ", then ".join(shapes)}
+        if isinstance(model, fs.MultiGP):
+            sizes["mixing"] = [np.shape(W) for W in matrices(model.mixing)]
         if isinstance(covariance, fs.Convolutional):
             sizes["images, patches and stride"], covariance = (
                 covariance.geometry,

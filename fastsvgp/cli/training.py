@@ -13,7 +13,7 @@ import fastsvgp as fs
 from ..recipes import remedies, routine
 from ..train.state import OtherTraining
 from .argument_types import MOST
-from .data import images
+from .data import images, targets
 from .errors import UsageError
 from .mpi import ranks_apart
 from .progress import Progress
@@ -79,7 +79,7 @@ def build(task, scale, settings):
     )
     if settings.layers:
         return deep.build(X, kind, _likelihood(task), sizes, settings, rng)
-    y = task.y[~task.test]
+    y = targets.filled(task.y[~task.test])
     y = (
         np.asarray(y, np.int64)
         if task.kind == "multiclass"
@@ -92,7 +92,9 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        parts = fs.recipes.Parts(sizes, settings.covariance, ard=settings.ard)
+        parts = fs.recipes.Parts(
+            sizes, settings.covariance, ard=settings.ard, latents=settings.latents
+        )
         method = _method(settings, _likelihood(task), posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
@@ -115,7 +117,8 @@ def build(task, scale, settings):
 
 def _likelihood(task):
     classes = task.classes and len(task.classes)
-    return fs.recipes.likelihood_of(task.likelihood, task.y[~task.test], num_classes=classes)
+    y = targets.filled(task.y[~task.test])
+    return fs.recipes.likelihood_of(task.likelihood, y, num_classes=classes)
 
 
 def train(fitted, task, settings, folder):
@@ -133,8 +136,11 @@ def train(fitted, task, settings, folder):
     total = _total_steps(settings, len(X))
     options = TRAINING[settings.method](settings, fitted.model, total)
     options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
+    weights = targets.weights_of(y)
+    weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
+    options |= weighed
     if settings.resume:
-        check_numbers(checkpoint, then, X, y)
+        check_numbers(checkpoint, then, X=X, Y=y, **weighed)
         options["resume"] = checkpoint
     if settings.group is not None:
         options["group"] = settings.group
@@ -208,6 +214,7 @@ def _routine(settings, model, total, optimiser=None):
         course,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
+        fixed=fs.recipes.held_variances(model),
         optimiser=optimiser,
     )
 
@@ -260,7 +267,7 @@ def outcome(task, settings, trained):
     """Summarise how the training ended, for ``metrics.advice``."""
     solver, rows = settings.solver, int(np.sum(~task.test))
     ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
-    plain = not (settings.layers or settings.patch_shape)
+    plain = not (settings.layers or settings.patch_shape or settings.latents)
     inducing = (
         settings.inducing + (settings.orthogonal or 0)
         if settings.inducing and not settings.patch_shape

@@ -38,7 +38,8 @@ def bound(unravel, num_data=None, **options):
     Parameters
     ----------
     unravel : callable
-        From ``vector, unravel = fastsvgp.ravel(model)``, for a model on the host.
+        From ``vector, unravel = fastsvgp.ravel(model)``, for a model on the host: an SVGP, or
+        another kind that has ``elbo_and_grad`` with ``inputs``, such as a MultiGP.
     num_data : float, optional
         Size of the whole data set, as in ``fastsvgp.elbo_and_grad``.
     **options

@@ -1,4 +1,4 @@
-"""An SVGP as a PyTorch module: one parameter per field, the bound with gradient, and predictions.
+"""A model as a PyTorch module: one parameter per field, the bound with gradient, and predictions.
 
 The bound is not traced. ``forward`` computes its value and closed-form gradients together, and
 passes autograd the gradients of the parameters and of the inputs; autograd continues from there
@@ -6,7 +6,6 @@ through the layers below. Tensors and arrays share memory: with NumPy on the CPU
 DLPack on a device, on PyTorch's current stream.
 """
 
-import contextlib
 import math
 from operator import attrgetter
 
@@ -14,69 +13,38 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from .. import check, models
-from ..bounds.elbo import elbo, elbo_and_grad
+from ..bounds.elbo import SVGP as SVGPModel, elbo, elbo_and_grad
+from ..bounds.model_kinds import kind_of
 from ..bounds.predict import predict_f
 from ..bounds.predict_vjp import predict_f_and_vjp
+from ..latents.model import MultiGP as MultiGPModel
 from ..optim.flat import Unravel
 from ..records import leaves, replaced, tree_map
-from ..runtime import cuda_devices
 from ..runtime.devices import home_of
 from .options import refuse_following
+from .torch_memory import DTYPES, arrays_at, flattened, half_precision
 from .torch_once import once, refuse_transforms
 
-DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
 
+class _Process(torch.nn.Module):
+    """A model whose free fields are PyTorch parameters; subclasses say of which kind."""
 
-class SVGP(torch.nn.Module):
-    """A sparse variational Gaussian process whose free fields are PyTorch parameters.
-
-    Parameters
-    ----------
-    model : fastsvgp.SVGP
-        Model on the host; move the module with ``.to("cuda")``.
-    fixed : str or sequence of str
-        Dotted paths of fields that are held fixed, as in ``fastsvgp.ravel``. They are buffers, and
-        part of ``state_dict``.
-    transform : {"softplus", "log"}
-        Transform of positive numbers to real ones, as in ``fastsvgp.ravel``.
-
-    Notes
-    -----
-    Parameters have the dotted names of their fields (``covariance.lengthscales``,
-    ``posterior.scale_tril``) and the dtype of the model, so ``gp.covariance.parameters()`` and
-    ``gp.inducing`` work as expected. They are unconstrained, as in ``fastsvgp.ravel``: positive
-    fields and the diagonals of triangular factors pass through ``transform``. A factor or a
-    symmetric matrix (..., M, M) is stored as its lower triangle, row by row, (..., M (M + 1) / 2).
-    Optimisers, weight decay and gradient clipping thus see every number once. ``gp.model`` is the
-    corresponding record.
-
-    A parameter that requires no gradient costs none. ``torch.compile`` does not compile ``forward``
-    and ``predict``. Only first derivatives exist: if autograd requests a second one, it raises
-    ``NotImplementedError``. Inside a ``torch.func`` transform (``grad``, ``vmap``, ``jacrev``,
-    ``hessian``, ``jvp``), and in forward mode, calling the module raises it;
-    ``torch.func.functional_call`` works outside transforms.
-
-    Examples
-    --------
-    >>> gp = fastsvgp.interop.torch.SVGP(model)
-    >>> optimiser = torch.optim.Adam([*network.parameters(), *gp.parameters()], lr=0.01)
-    >>> loss = -gp(network(X), Y, num_data=40_000) / 40_000
-    >>> loss.backward()
-    """
+    _of: type  # the class of the model
 
     def __init__(self, model, fixed=(), transform="softplus"):
         super().__init__()
-        if not models.offers("predict_f_and_vjp", model):
+        kind = self._of.__name__
+        if type(model) is not self._of:
             raise TypeError(
-                f"interop.torch.SVGP: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
+                f"interop.torch.{kind}: `model` must be a fastsvgp.{kind}, got"
+                f" {type(model).__name__}"
             )
         if home_of(model) is not None:
             raise TypeError(
-                "interop.torch.SVGP: `model` is on a device; give fastsvgp.to_host(model), and move"
-                ' the module with .to("cuda")'
+                f"interop.torch.{kind}: `model` is on a device; give fastsvgp.to_host(model), and"
+                ' move the module with .to("cuda")'
             )
-        model, _, _, dtype = check.svgp(model)
+        model, _, _, dtype = kind_of(model).checked(model)
         self._start, self._transform, self._maps = model, transform, {}
         whole = Unravel(model, fixed=fixed, transform=transform)
         self._paths, vector = whole.paths, whole.pack(model).astype(dtype)
@@ -107,22 +75,22 @@ class SVGP(torch.nn.Module):
 
     @property
     def model(self):
-        """The current ``fastsvgp.SVGP``, on the module's device.
+        """The current model of fastsvgp, on the module's device.
 
         Its arrays are copies, except for fixed fields. Assign a model of the same classes and
         shapes, for example from ``fastsvgp.natural_step``, to set parameters and buffers; any other
         model raises ``ValueError``.
         """
         parameters, device = self._tensors()
-        with _at(device) as (array, _):
-            return self._record(_flat(parameters, device), array)
+        with arrays_at(device) as (array, _):
+            return self._record(flattened(parameters, device), array)
 
     @model.setter
     def model(self, model):
         self._check_alike(model)
         parameters, device = self._tensors()
-        with torch.no_grad(), _at(device) as (array, tensor):
-            home = array(_flat(parameters, device))
+        with torch.no_grad(), arrays_at(device) as (array, tensor):
+            home = array(flattened(parameters, device))
             vector = tensor(self._map(home, self._paths).pack(model))
             for parameter, part in zip(
                 parameters, vector.split([p.numel() for p in parameters]), strict=True
@@ -206,7 +174,7 @@ class SVGP(torch.nn.Module):
         self._check(device, X=X)
         if torch.is_grad_enabled() and X.requires_grad:
             return _Predictions.apply(self, jitter, X)
-        with _at(device) as (array, tensor):
+        with arrays_at(device) as (array, tensor):
             return tuple(map(tensor, predict_f(self.model, array(X), jitter=jitter)))
 
     def _tensors(self):
@@ -218,7 +186,7 @@ class SVGP(torch.nn.Module):
         first = [*parameters, *buffers][0]
         for path, one in zip(self._paths + self._buffer_paths, parameters + buffers, strict=True):
             if one.dtype not in DTYPES:
-                raise _half(path, one, "the module with .float() or .double()")
+                raise half_precision(path, one, "the module with .float() or .double()")
             if one.dtype != first.dtype or one.device != first.device:
                 raise TypeError(
                     f"interop.torch: parameter `{path}` is {one.dtype} on {one.device}, but others"
@@ -243,7 +211,7 @@ class SVGP(torch.nn.Module):
                     f" module with .to({str(value.device)!r})"
                 )
             if value.is_floating_point() and value.dtype not in DTYPES:
-                raise _half(name, value, f"{name}.float(), outside torch.autocast")
+                raise half_precision(name, value, f"{name}.float(), outside torch.autocast")
             if value.layout is not torch.strided:
                 raise TypeError(
                     f"interop.torch: `{name}` must be dense, got {value.layout}; give"
@@ -262,7 +230,8 @@ class SVGP(torch.nn.Module):
         """Refuse a model with other classes, settings or shapes: only numbers can be taken over."""
         if type(model) is not type(self._start):
             raise TypeError(
-                f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}"
+                f"interop.torch: `model` must be a fastsvgp.{self._of.__name__}, got"
+                f" {type(model).__name__}"
             )
         here, there = (
             tree_map(lambda value: getattr(value, "shape", ()), one) for one in (self._start, model)
@@ -302,6 +271,72 @@ class SVGP(torch.nn.Module):
         return unravel(vector, like=replaced(self._start, fixed))
 
 
+class SVGP(_Process):
+    """A sparse variational Gaussian process whose free fields are PyTorch parameters.
+
+    Parameters
+    ----------
+    model : fastsvgp.SVGP
+        Model on the host; move the module with ``.to("cuda")``.
+    fixed : str or sequence of str
+        Dotted paths of fields that are held fixed, as in ``fastsvgp.ravel``. They are buffers, and
+        part of ``state_dict``.
+    transform : {"softplus", "log"}
+        Transform of positive numbers to real ones, as in ``fastsvgp.ravel``.
+
+    Notes
+    -----
+    Parameters have the dotted names of their fields (``covariance.lengthscales``,
+    ``posterior.scale_tril``) and the dtype of the model, so ``gp.covariance.parameters()`` and
+    ``gp.inducing`` work as expected. They are unconstrained, as in ``fastsvgp.ravel``: positive
+    fields and the diagonals of triangular factors pass through ``transform``. A factor or a
+    symmetric matrix (..., M, M) is stored as its lower triangle, row by row, (..., M (M + 1) / 2).
+    Optimisers, weight decay and gradient clipping thus see every number once. ``gp.model`` is the
+    corresponding record.
+
+    A parameter that requires no gradient costs none. ``torch.compile`` does not compile ``forward``
+    and ``predict``. Only first derivatives exist: if autograd requests a second one, it raises
+    ``NotImplementedError``. Inside a ``torch.func`` transform (``grad``, ``vmap``, ``jacrev``,
+    ``hessian``, ``jvp``), and in forward mode, calling the module raises it;
+    ``torch.func.functional_call`` works outside transforms.
+
+    Examples
+    --------
+    >>> gp = fastsvgp.interop.torch.SVGP(model)
+    >>> optimiser = torch.optim.Adam([*network.parameters(), *gp.parameters()], lr=0.01)
+    >>> loss = -gp(network(X), Y, num_data=40_000) / 40_000
+    >>> loss.backward()
+    """
+
+    _of = SVGPModel
+
+
+class MultiGP(_Process):
+    """Several latent functions whose free fields are PyTorch parameters: as ``SVGP``.
+
+    Parameters
+    ----------
+    model : fastsvgp.MultiGP
+        Model on the host; move the module with ``.to("cuda")``.
+    fixed, transform
+        As of ``SVGP``.
+
+    Notes
+    -----
+    Parameters have names such as ``latents.0.covariance.lengthscales`` and ``mixing``. The notes on
+    ``SVGP`` hold.
+
+    Examples
+    --------
+    >>> gp = fastsvgp.interop.torch.MultiGP(fastsvgp.multi_gp(X, Y, num_latents=2))
+    >>> optimiser = torch.optim.Adam(gp.parameters(), lr=0.01)
+    >>> loss = -gp(torch.from_numpy(X), torch.from_numpy(Y))
+    >>> loss.backward()
+    """
+
+    _of = MultiGPModel
+
+
 class _Fields(torch.nn.Module):
     """Module that holds the fields of a record."""
 
@@ -319,17 +354,17 @@ class _Bound(torch.autograd.Function):
             for all_ in (gp._paths, parameters)
         )
         ctx.inputs, bars = (X, Y, *parameters), [None] * (2 + len(parameters))
-        with _at(X.device) as (array, tensor):
+        with arrays_at(X.device) as (array, tensor):
             options = {
                 name: array(value) if isinstance(value, torch.Tensor) else value
                 for name, value in options.items()
             }
-            model = gp._record(_flat(parameters, X.device), array)
+            model = gp._record(flattened(parameters, X.device), array)
             if need_X or free:
                 value, grad, *X_bar = elbo_and_grad(
                     model, array(X), array(Y), wrt=paths, inputs=need_X, **options
                 )
-                vector = array(_flat(free, X.device))
+                vector = array(flattened(free, X.device))
                 pulled = tensor(gp._map(vector, paths).pullback(vector, grad))
                 parts = iter(pulled.split([one.numel() for one in free]))
                 bars = [next(parts).reshape(one.shape).to(one.dtype) if need else None
@@ -355,7 +390,7 @@ class _Predictions(torch.autograd.Function):
     def forward(ctx, gp, jitter, X):
         ctx.set_materialize_grads(False)
         ctx.inputs = (X,)
-        with _at(X.device) as (array, tensor):
+        with arrays_at(X.device) as (array, tensor):
             # copied, because fixed fields are buffers that can change before the backward pass
             model = tree_map(lambda value: value.copy(), gp.model)
             mean, var, ctx.vjp = predict_f_and_vjp(model, array(X), jitter=jitter)
@@ -365,7 +400,7 @@ class _Predictions(torch.autograd.Function):
     def backward(ctx, mean_bar, var_bar):
         X_bar = None
         if mean_bar is not None or var_bar is not None:
-            with torch.no_grad(), _at(ctx.inputs[0].device) as (array, tensor):
+            with torch.no_grad(), arrays_at(ctx.inputs[0].device) as (array, tensor):
                 try:
                     bars = [bar if bar is None else array(bar) for bar in (mean_bar, var_bar)]
                 except RuntimeError as error:  # a batch of cotangents has no memory to share
@@ -376,31 +411,6 @@ class _Predictions(torch.autograd.Function):
                     ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)
         return None, None, *once((*ctx.inputs, mean_bar, var_bar), [X_bar])
-
-
-@contextlib.contextmanager
-def _at(device):
-    """Context of two functions: from tensors of a device to arrays of the same memory, and back."""
-    if device.type == "cpu":
-        yield (lambda tensor: tensor.detach().numpy()), torch.from_numpy
-        return
-    if device.type != "cuda":
-        raise TypeError(
-            f"interop.torch: tensors are on {device}, but fastsvgp computes only on the CPU and on"
-            " CUDA devices; move them"
-        )
-    cupy = cuda_devices.cupy()
-    with (
-        cupy.cuda.Device(device.index),
-        cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)),
-    ):
-        yield (lambda tensor: cupy.from_dlpack(tensor.detach())), torch.from_dlpack
-
-
-def _flat(parameters, device):
-    """Return the parameters as one float64 vector, for an ``Unravel``."""
-    parts = [parameter.detach().reshape(-1).to(torch.float64) for parameter in parameters]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=device)
 
 
 def _kind_of(gp):
@@ -415,10 +425,3 @@ def _shape(kind, value):
         return np.shape(value)
     *batch, _, M = np.shape(value)
     return *batch, math.comb(M + 1, 2)
-
-
-def _half(name, tensor, advice):
-    return TypeError(
-        f"interop.torch: `{name}` is {tensor.dtype}, but fastsvgp computes in float32 and float64;"
-        f" give {advice}"
-    )

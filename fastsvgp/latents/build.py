@@ -96,7 +96,7 @@ def multi_gp(
     K, P = likelihood.latents_per_output, targets.shape[1]
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
-    W = None if count is None else _directions((latent - means), deviations, count, rng)
+    W = None if count is None else mixing_directions((latent - means), deviations, count, rng)
     Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
     lengthscales = initialise.median_lengthscales(X, rng)
     factors = np.geomspace(1.0, SHORTEST, count) if count and count > 1 else [1.0]
@@ -188,7 +188,7 @@ def _count(num_latents, classes, P):
     return count
 
 
-def _directions(centred, deviations, count, rng):
+def mixing_directions(centred, deviations, count, rng):
     """Return principal directions (P, count) of the columns times their standard deviations.
 
     Missing targets count as the mean of their column. Columns beyond P are random and small.

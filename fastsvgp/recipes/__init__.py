@@ -39,6 +39,7 @@ from .searching import (
     regression as regression,
 )
 from .settings import Course as Course, Method as Method, Parts as Parts
+from .several import checked_latents as checked_latents, held_variances as held_variances
 from .solvers import (
     COLLAPSED as COLLAPSED,
     SOLVERS as SOLVERS,

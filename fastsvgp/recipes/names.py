@@ -9,6 +9,7 @@ from .. import covariances, likelihoods, names
 from ..bounds.at_prior import at_prior
 from ..covariances import Covariance
 from ..likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT
+from ..means import ConstantMean, LinearMean, Mean
 from ..posteriors import (
     AbsorbedDualSites,
     Decoupled,
@@ -22,6 +23,7 @@ from ..posteriors import (
     Whitened,
     WhitenedOrthogonal,
 )
+from ..records import tree_map
 
 
 def _classes(room: ModuleType, table: dict[str, str]) -> dict[str, Any]:
@@ -76,6 +78,29 @@ def likelihood_of(name, y=None, num_classes=None, weights=None):
         Laplace: {"scale": NOISE**0.5},
     }
     return kind(**settings.get(kind, {}))
+
+
+def mean_of(mean, D, offset):
+    """Make the initial mean function: zero, or ``offset`` () or (P,), for all inputs of D columns.
+
+    mean : None, one of ``MEANS``, or a record, which is cast to the dtype of ``offset``
+    """
+    if mean is None:
+        return None
+    named("mean", mean, MEANS, Mean, more=(None,))
+    if mean == "constant":
+        return ConstantMean(offset)
+    if mean == "linear":
+        return LinearMean(np.zeros((*offset.shape, D), offset.dtype), offset)
+    return in_dtype(offset.dtype, mean)
+
+
+def in_dtype(dtype, tree):
+    """Cast the arrays of a record to this dtype; Python numbers stay as they are."""
+    return tree_map(
+        lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()],
+        tree,
+    )
 
 
 def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):

@@ -17,6 +17,7 @@ from ..optim.first_order import adam
 from ..optim.flat import free_paths
 from ..optim.schedules import Schedule, log_linear
 from ..posteriors import Relaxed
+from ..posteriors.placed import placed
 from ..train import fit
 from ..train.info import FitInfo
 from ..weight_space.qsgp import QSGP
@@ -33,7 +34,7 @@ PATIENCE = 10  # iterations of L-BFGS
 GAIN = 1e-4  # nats per row: smallest gain over PATIENCE iterations that continues
 
 
-def training(method, course, *, at_rows=False, optimiser=None, inducing=("inducing",)):
+def training(method, course, *, at_rows=False, optimiser=None, inducing=("inducing",), fixed=()):
     """Return the arguments of ``fs.fit`` for a ``Method`` and a ``Course``.
 
     at_rows : bool
@@ -43,6 +44,8 @@ def training(method, course, *, at_rows=False, optimiser=None, inducing=("induci
         Replaces Adam.
     inducing : sequence of str
         Paths of the inducing inputs in the model.
+    fixed : sequence of str
+        Paths of fields that minibatches hold fixed.
     """
     steps, seed = course.steps, method.seed
     given = {} if method.jitter is None else {"jitter": method.jitter}
@@ -60,6 +63,8 @@ def training(method, course, *, at_rows=False, optimiser=None, inducing=("induci
         "optimiser": optimiser,
         "rng": seed,
     }
+    if fixed:
+        given["fixed"] = tuple(fixed)
     if method.solver == "natural":
         given["natural_step_size"] = natural_schedule(
             method.likelihood, course.natural_step_size, min(RAMP, math.ceil(steps / SHARE))
@@ -207,6 +212,10 @@ class Settled:
         return self._waited >= self._patience
 
 
+def _all_of(model, kind):
+    return all(isinstance(q, kind) for q in placed(model).values())
+
+
 def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
     """Return ``(model, jitter)`` to predict with, from a model that ``fit`` returned.
 
@@ -230,7 +239,7 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None)
                 if collapsed
                 else model
             )
-            if posterior is not None and not isinstance(svgp.posterior, posterior):
+            if posterior is not None and not _all_of(svgp, posterior):
                 svgp = convert(svgp, posterior, jitter=tried)
             predict_f(svgp, X[:1], jitter=tried)
             return svgp, tried

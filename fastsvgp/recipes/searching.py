@@ -19,20 +19,21 @@ from ..initialise import (
     unique_rows,
 )
 from ..likelihoods import Likelihood
-from ..means import ConstantMean, LinearMean, Mean
 from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
+from . import several
 from .names import (
     BINARY,
     CHOICES,
     COVARIANCES,
-    MEANS,
     MULTICLASS,
     POSTERIORS,
     REGRESSION,
+    in_dtype,
     likelihood_of,
+    mean_of,
     named,
     posterior_of,
 )
@@ -57,7 +58,7 @@ class Start:
 
     Attributes
     ----------
-    model : SVGP, SGPR or OrthogonalSGPR
+    model : SVGP, MultiGP, SGPR or OrthogonalSGPR
         In standardised units. ``fs.optimal_svgp`` converts a trained SGPR to an SVGP that predicts.
     fit : dict
         The arguments of ``fs.fit`` other than model and data.
@@ -83,7 +84,7 @@ def regression(
     ----------
     X : (N, D) array
     y : (N,) or (N, P) array
-        P targets share covariance, noise and inducing inputs.
+        P targets share covariance, noise and inducing inputs, unless ``latents`` is given.
     inducing : int, pair of int, or (M, D) array
         Number of inducing inputs. Posteriors with two sets take a pair, or one number for both
         sets. If the number reaches that of the distinct rows, all of these are the inducing inputs.
@@ -93,8 +94,8 @@ def regression(
         distances in the data; with more than 1000 rows and few relevant inputs, also from
         relevances. A record is used as it is, in standardised units.
     likelihood : str or Likelihood
-        "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A
-        record is in standardised units.
+        "gaussian", "student-t", "laplace", "heteroskedastic" (Gaussian noise that varies), or
+        "poisson", whose counts are not standardised. A record is in standardised units.
     normalize_X, normalize_y : bool
         Whether to standardise.
     weights : (N,) array, optional
@@ -108,7 +109,9 @@ def regression(
         steps of the posterior, Adam for the rest), or "auto": L-BFGS for Gaussian noise and up to
         1000 rows, and up to 5000 rows with at least 1000 inducing inputs or all rows.
         ``max_iter``: epochs, or iterations of L-BFGS. ``batch_size``, ``learning_rate``,
-        ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``.
+        ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``. ``latents``: None, or
+        covariances of their own for several latent functions, which makes a ``MultiGP``: their
+        number, for a learnt linear mixing of them, or "separate" for one per function.
 
     Returns
     -------
@@ -223,11 +226,14 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     X, y, w = rows
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
-    solver = solver_for(settings.solver, likelihood, kind, len(X), number_of(inducing, kind, X))
+    solver = solver_for(
+        settings.solver, likelihood, kind, len(X), number_of(inducing, kind, X), settings.latents
+    )
     natural_step_size = checked_natural_step(settings.natural_step_size)
     if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
         inducing = _in_units(inducing, X, scale)
-    parts = Parts(inducing, settings.covariance, settings.mean, settings.ard, settings.chosen)
+    names = "covariance", "mean", "ard", "chosen", "latents"
+    parts = Parts(inducing, **{name: getattr(settings, name) for name in names})
     method = Method(
         solver=solver, likelihood=likelihood, kind=kind, jitter=settings.jitter, seed=seed
     )
@@ -238,7 +244,9 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         learning_rate=settings.learning_rate,
         natural_step_size=natural_step_size,
     )
-    fit = training(replace(method, jitter=jitter), course, at_rows=at_rows)
+    fit = training(
+        replace(method, jitter=jitter), course, at_rows=at_rows, fixed=several.held_variances(model)
+    )
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 
@@ -262,7 +270,7 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
 
     Returns
     -------
-    model : SVGP, SGPR or OrthogonalSGPR
+    model : SVGP, MultiGP, SGPR or OrthogonalSGPR
     at_rows : bool
         Whether the inducing inputs are all distinct rows.
     jitter : float or None
@@ -299,7 +307,15 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     )
     if jitter is None and at_rows and method.solver == "lbfgs" and X.dtype == np.float64:
         jitter = JITTER
-    mean, likelihood = _mean(parts.mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
+    likelihood = in_dtype(X.dtype, likelihood)
+    if several.asked(parts.latents, likelihood):
+        method = replace(method, likelihood=likelihood, jitter=jitter)
+        return (
+            several.model_of(Y, weights, parts, method, (covariance, Z), rng),
+            at_rows,
+            jitter,
+        )
+    mean = mean_of(parts.mean, X.shape[1], np.zeros(outputs, X.dtype)[()])
     if method.solver == "lbfgs":
         return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
     q = posterior_of(
@@ -318,7 +334,7 @@ def keeping_noise(start, y):
 
     Otherwise L-BFGS would decrease it towards zero without converging.
     """
-    if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
+    if not hasattr(start.model, "noise_variance") or not constant(np.ptp(y, axis=0), y).all():
         return start
     log.warning(
         "all %d targets are equal, which says nothing about their noise; its variance stays fixed",
@@ -341,14 +357,6 @@ def _scale(kind, X, y, inputs, targets, weights):
     return scale
 
 
-def _in(dtype, tree):
-    """Cast the arrays of a record to this dtype; Python numbers stay as they are."""
-    return tree_map(
-        lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()],
-        tree,
-    )
-
-
 def _covariance(covariance, rows, ard, rng):
     X, shares = rows
     kind = named("covariance", covariance, COVARIANCES, Covariance)
@@ -359,7 +367,7 @@ def _covariance(covariance, rows, ard, rng):
         )
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
-        return _in(X.dtype, covariance)
+        return in_dtype(X.dtype, covariance)
     scales = (
         median_lengthscales(X, rng=rng, ard=ard)
         if len(X) > FEW
@@ -405,16 +413,3 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
         return greedy_variance_inducing(rows, requested, covariance, rng=rng)
     some = rows[rng.choice(len(rows), sum(sizes), replace=False)]
     return some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])
-
-
-def _mean(mean, D, outputs, dtype):
-    if mean is None:
-        return None
-    named("mean", mean, MEANS, Mean, more=(None,))
-    if mean == "constant":
-        return ConstantMean(np.zeros(outputs, dtype)[()])
-    return (
-        LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()])
-        if mean == "linear"
-        else _in(dtype, mean)
-    )

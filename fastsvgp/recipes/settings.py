@@ -13,7 +13,7 @@ Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
 Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
     "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str,
     "max_iter": int, "batch_size": int, "learning_rate": float, "natural_step_size": str | Size,
-    "jitter": float | None,
+    "jitter": float | None, "latents": int | str | None,
 }, total=False)  # fmt: skip
 
 
@@ -33,6 +33,7 @@ class Settings:
     learning_rate: float = 0.01
     natural_step_size: str | Size = "auto"
     jitter: float | None = None
+    latents: int | str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Parts:
     mean: str | Mean | None = None
     ard: bool = True
     chosen: str = "kmeans"
+    latents: int | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

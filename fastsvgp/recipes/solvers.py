@@ -22,15 +22,16 @@ COLLAPSED = {
 }
 
 
-def solver_for(solver, likelihood, kind, rows, inducing=0):
+def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None):
     """Return "lbfgs", "adam" or "natural"; ``ValueError`` if the solver does not support the model.
 
     likelihood : Likelihood; kind : class of the posterior
     rows, inducing : int
         "auto" depends on them: see ``fastsvgp.thresholds``.
+    latents : of ``Parts``
     """
     named("solver", solver, SOLVERS)
-    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
+    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED and latents is None
     if solver == "auto":
         return (
             "lbfgs"
@@ -38,6 +39,11 @@ def solver_for(solver, likelihood, kind, rows, inducing=0):
             else "natural"
             if kind.natural_fields
             else "adam"
+        )
+    if solver == "lbfgs" and latents is not None:
+        raise ValueError(
+            "solver 'lbfgs' is for the collapsed bound, of outputs that share a covariance; with"
+            f" several latent functions, here {latents!r}, use solver 'natural', 'adam' or 'auto'"
         )
     if solver == "lbfgs" and not collapses:
         posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)

@@ -14,7 +14,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .. import check, recipes
 from ..bounds.elbo import SVGP
 from ..initialise import unique_rows
+from ..latents.model import MultiGP
 from ..likelihoods import Gaussian
+from ..posteriors.placed import placed
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..runtime.progress_bar import Progress
@@ -192,9 +194,8 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._with_fixed(self._warm_start(X, y, weights, training, seed)), type(
-                self.model_.posterior
-            )
+            start = self._warm_start(X, y, weights, training, seed)
+            return self._with_fixed(start), kind_of_posterior(self.model_)
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.named("inducing", self.inducing, recipes.CHOICES)
@@ -234,7 +235,9 @@ class SVGPEstimator(BaseEstimator):
         if not isinstance(self.covariance, Kernel):
             return start
         names = fixed_fields(self.covariance)
-        if not isinstance(start.model, SVGP):
+        if isinstance(start.model, MultiGP):
+            names = _in_every_layer(names, len(start.model.latents))
+        elif not isinstance(start.model, SVGP):
             names = tuple(
                 "noise_variance" if name == "likelihood.variance" else name for name in names
             )
@@ -246,10 +249,10 @@ class SVGPEstimator(BaseEstimator):
     def _warm_start(self, X, y, weights, training, seed):
         """Return a start at ``model_``, in its units, with all of its parts."""
         model = self.model_
-        kind = type(model.posterior)
-        solver = recipes.solver_for(
-            self.solver, model.likelihood, kind, len(X), len(stacked(model.inducing))
-        )
+        kind, latents = kind_of_posterior(model), getattr(model, "latents", None)
+        inducing = 0 if model.inducing is None else len(stacked(model.inducing))
+        count = None if latents is None else len(latents)
+        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X), inducing, count)
         at_rows = solver == "lbfgs" and unique_rows.are_the_rows(
             model.inducing, self._standardised(X)
         )
@@ -270,7 +273,7 @@ class SVGPEstimator(BaseEstimator):
             learning_rate=training["learning_rate"],
             natural_step_size=recipes.checked_natural_step(self.natural_step_size),
         )
-        fit = recipes.training(method, course, at_rows=at_rows)
+        fit = recipes.training(method, course, at_rows=at_rows, fixed=recipes.held_variances(model))
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_
@@ -284,6 +287,18 @@ class SVGPEstimator(BaseEstimator):
         """Return standardised inputs of a fitted model."""
         check_is_fitted(self)
         return self._standardised(self._validated(X))
+
+
+def kind_of_posterior(model):
+    """Return the class of the posteriors of a fitted model, which all are of one class."""
+    return type(next(iter(placed(model).values())))
+
+
+def _in_every_layer(names, count):
+    """Return the paths in a model of ``count`` layers that fields of an SVGP have."""
+    of_layers = [name for name in names if name.startswith("covariance.")]
+    there = [f"latents.{number}.{name}" for number in range(count) for name in of_layers]
+    return *there, *(name for name in names if name not in of_layers)
 
 
 def _merit(trained):

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check
 from ..errors import DataFileError
+from ..latents.model import MultiGP, check_functions, checked
 from ..recipes.scaling import ClassScale, Monotone, Scale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
@@ -24,7 +25,7 @@ from .model_search import inducing_of
 from .regressor import SVGPRegressor
 
 ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
-EXTRA, FORMAT = "estimator", 2  # format 2 has maps of inputs
+EXTRA, FORMAT = "estimator", 3  # format 2 has maps of inputs, format 3 several latent functions
 NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
 
 
@@ -71,6 +72,7 @@ def save(path, estimator):
         "settings": {
             name: _plain(f"`{name}`", value)
             for name, value in estimator.get_params(deep=False).items()
+            if name != "n_latents" or value is not None  # formats 1 and 2 do not have it
         },
         "scale": {
             name: _plain(f"the scale's {name}", value)
@@ -85,8 +87,10 @@ def save(path, estimator):
         "story_": list(estimator.story_),
     }
     if estimator.scale_.x_map is not None:  # format 1 has no maps
-        about["format"] = FORMAT
+        about["format"] = 2
         about["scale"]["x_map"] = estimator.scale_.to_json()["x_map"]
+    if isinstance(estimator.model_, MultiGP):
+        about["format"] = FORMAT
     save_record(path, estimator.model_, **{EXTRA: about})
 
 
@@ -144,7 +148,7 @@ def load(path):
 def _estimator(model, about):
     """Build an estimator from untrusted JSON; errors are raised here, not in a prediction."""
     kind = ESTIMATORS[about["class"]]
-    check.svgp(model)
+    D, outputs = _sizes(model)
     settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
     estimator = kind(**settings)
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
@@ -163,15 +167,28 @@ def _estimator(model, about):
         estimator._y_shape = tuple(about["y_shape"])
     for name in NUMBERS:
         setattr(estimator, name, about[name])
-    _check(estimator)
+    _check(estimator, D, outputs)
     return estimator
 
 
-def _check(estimator):
-    """Check that the parts of an estimator are consistent."""
+def _sizes(model):
+    """Check a model; return its number of inputs and the axes () or (P,) of its targets."""
+    if isinstance(model, MultiGP):
+        checked(model)
+        D, J = check_functions(model)
+        return D, check.outputs_of(model.likelihood, (J,) if J > 1 else ())
+    check.svgp(model)
+    sizes, D = check.inducing(model, model.posterior.num_sets)
+    return D, check.outputs_of(model.likelihood, model.posterior.check_size(*sizes))
+
+
+def _check(estimator, columns, outputs):
+    """Check that the parts of an estimator are consistent.
+
+    ``columns`` and ``outputs`` are the sizes of its model.
+    """
     scale, D = estimator.scale_, (estimator.n_features_in_,)
-    columns = (estimator.model_.covariance.num_columns(estimator.model_.inducing),)
-    if not D == scale.x_mean.shape == scale.x_scale.shape == columns:
+    if not D == scale.x_mean.shape == scale.x_scale.shape == (columns,):
         raise ValueError("model, scaling and number of features are inconsistent")
     numbers = [
         np.asarray(value, np.float64)
@@ -195,8 +212,6 @@ def _check(estimator):
     elif num_latent is not None:
         raise ValueError("a regressor cannot have a classification likelihood")
     else:
-        posterior = estimator.model_.posterior
-        outputs = posterior.check_size(*posterior.set_sizes(len(estimator.inducing_)))
         right = outputs == estimator._y_shape or not outputs and estimator._y_shape == (1,)
         if not right or not all(
             np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)

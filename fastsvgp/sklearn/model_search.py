@@ -96,4 +96,4 @@ def _tell(line):
 def inducing_of(model, scale):
     """Return inducing inputs (M, D) in the units of X; for a network the features (M, F)."""
     Z = stacked(model.inducing)
-    return Z if hasattr(model.covariance, "network") else scale.X_back(Z)
+    return Z if hasattr(getattr(model, "covariance", None), "network") else scale.X_back(Z)

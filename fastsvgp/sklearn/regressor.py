@@ -7,12 +7,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
-from ..likelihoods import Gaussian, Laplace, StudentT
+from ..likelihoods import Gaussian, HeteroskedasticGaussian, Laplace, StudentT
 from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
-ADDED = Gaussian, Laplace, StudentT  # likelihoods with additive noise
+ADDED = Gaussian, HeteroskedasticGaussian, Laplace, StudentT  # likelihoods with additive noise
 
 
 class SVGPRegressor(RegressorMixin, SVGPEstimator):
@@ -36,8 +36,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         ``normalize_X`` and ``normalize_y`` are False. Parameters that a kernel has "fixed" are held
         fixed.
     likelihood : str or Likelihood
-        "gaussian", "student-t" or "laplace" (robust to outliers), or "poisson" for counts. A record
-        is in standardised units.
+        "gaussian", "student-t" or "laplace" (robust to outliers), "heteroskedastic" (Gaussian noise
+        whose variance is a second function of X), or "poisson" for counts. A record is in
+        standardised units.
+    n_latents : None, int or "separate"
+        Several targets share one covariance by default. A number of latent functions, each with a
+        covariance of its own, makes the targets learnt linear combinations of them; "separate"
+        gives every target its own covariance.
     n_inducing : int, or pair of int
         Number of inducing inputs, at most the number of distinct rows of X. A pair is for
         posteriors with two sets; one number then applies to both. Time and memory grow with its
@@ -50,11 +55,13 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         "absorbed_dual_sites", "dual_sites", "whitened_orthogonal", "orthogonal", "decoupled" or
         "decoupled_weights".
     mean : None, str or Mean
-        None for 0 in standardised units, "constant", "linear", or a record.
+        None for 0 in standardised units, "constant", "linear", or a record. None is "constant" for
+        "heteroskedastic", because the noise needs a constant.
     ard : bool
         Use one lengthscale per column, if ``covariance`` is a name.
     solver : str
-        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise only. "natural":
+        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise only, without
+        ``n_latents``. "natural":
         minibatches, with natural-gradient steps for the posterior and Adam for all other
         parameters. "adam": minibatches, with Adam for all parameters. "auto": chosen by
         ``recipes.solver_for`` from the likelihood, the posterior, and the numbers of rows and of
@@ -91,7 +98,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     Attributes
     ----------
-    model_ : SVGP
+    model_ : SVGP, or MultiGP
         Model of standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` convert.
     jitter_ : float
         Jitter of predictions.
@@ -114,9 +121,11 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     Notes
     -----
     There is no ``partial_fit``, because the bound is scaled by the size of the whole data set. For
-    data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share covariance, noise and
-    inducing inputs. After Ctrl-C the estimator holds the model so far (in a search, from the first
-    look on), and ``KeyboardInterrupt`` is raised again.
+    data larger than memory use ``fastsvgp.fit``. Several targets (N, P) share the inducing inputs,
+    and the noise unless it is "heteroskedastic". With ``n_latents`` or "heteroskedastic" ``model_``
+    is a ``MultiGP``. The variance of a function that is mixed stays fixed, because the mixing has
+    its scale. After Ctrl-C the estimator holds the model so far (in a search, from the first look
+    on), and ``KeyboardInterrupt`` is raised again.
 
     Examples
     --------
@@ -135,6 +144,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         *,
         time_budget=None,
         likelihood="gaussian",
+        n_latents=None,
         n_inducing=256,
         inducing="kmeans",
         posterior="whitened",
@@ -160,6 +170,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self.covariance = covariance
         self.time_budget = time_budget
         self.likelihood = likelihood
+        self.n_latents = n_latents
         self.n_inducing = n_inducing
         self.inducing = inducing
         self.posterior = posterior
@@ -183,7 +194,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         self.verbose = verbose
 
     _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y")
-    _recipe = staticmethod(recipes.regression)
+
+    def _recipe(self, *data, **settings):
+        return recipes.regression(*data, latents=self.n_latents, **settings)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -202,6 +215,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
             )
         self._y_shape = y.shape[1:]
         self._check_settings()
+        recipes.checked_latents("n_latents", self.n_latents)
         budget = checked_budget(self)
         rows = self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight)
         if rows[1].ndim == 1 and not changed(self):
@@ -245,20 +259,30 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         mean, var = predict_y(self.model_, Xs, **options)
         if not return_cov:
             if return_std and not include_noise:
-                var = predict_f(self.model_, Xs, **options)[1]
+                var = self._function(Xs)[1]
             mean = self._shaped(self.scale_.back(mean))
             # y_scale squared can overflow float32
             std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)
             return (mean, self._shaped(std)) if return_std else mean
-        _, cov = predict_f(self.model_, Xs, full_cov=True, **options)
+        _, cov = self._function(Xs, full_cov=True)
         rows = np.arange(len(Xs))
         if include_noise:
-            noise = var - predict_f(self.model_, Xs, **options)[1]
+            noise = var - self._function(Xs)[1]
             cov[..., rows, rows] += noise.T
         cov = np.moveaxis(cov, 0, -1) if cov.ndim == 3 else cov
         cov = cov * np.square(self.scale_.y_scale)
         cov = cov[..., None] if self._y_shape == (1,) else cov
         return self._shaped(self.scale_.back(mean)), cov.astype(mean.dtype, copy=False)
+
+    def _function(self, Xs, full_cov=False):
+        """Predict the functions that y adds noise to: as ``predict_f``, without those of noise."""
+        mean, var = predict_f(self.model_, Xs, full_cov=full_cov, jitter=self.jitter_)
+        K = self.model_.likelihood.latents_per_output
+        if K == 1:
+            return mean, var
+        P = mean.shape[1] // K
+        mean, var = mean[:, :P], var[:P] if full_cov else var[:, :P]
+        return (mean, var) if P > 1 else (mean[:, 0], var[0] if full_cov else var[:, 0])
 
     def score(self, X, y, sample_weight=None):
         """Return R² of predictions at X (N, D), with weights (N,) of rows."""

@@ -7,6 +7,8 @@ from ..likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
     Gaussian,
+    HeteroskedasticGaussian,
+    HeteroskedasticNegativeBinomial,
     Laplace,
     Poisson,
     RobustMax,
@@ -18,10 +20,20 @@ from ..likelihoods import (
 def draw(likelihood, f, rng):
     """Sample one y for each f, (S, N) or (S, N, P); class codes (S, N) for f (S, N, C).
 
+    For a likelihood of two functions per output f is (S, N, 2 P).
+
     Raises ``TypeError`` for a user-defined likelihood.
     """
     if isinstance(likelihood, Gaussian):
         return f + np.sqrt(likelihood.variance) * rng.standard_normal(f.shape)
+    if likelihood.latents_per_output == 2:
+        f, h = np.split(f, 2, axis=-1)
+        f, h = (f[..., 0], h[..., 0]) if f.shape[-1] == 1 else (f, h)
+        if isinstance(likelihood, HeteroskedasticGaussian):
+            return f + np.exp(0.5 * h) * rng.standard_normal(f.shape)
+        if isinstance(likelihood, HeteroskedasticNegativeBinomial):
+            shape = np.exp(h)
+            return rng.poisson(np.exp(f - h) * rng.gamma(shape)).astype(f.dtype)
     if isinstance(likelihood, Laplace):
         return f + rng.laplace(scale=likelihood.scale, size=f.shape)
     if isinstance(likelihood, StudentT):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from .. import recipes
-from ..bounds.elbo import elbo
+from ..bounds.elbo import SVGP, elbo
 from ..bounds.predict import predict_log_density
 from ..errors import warn
 from ..likelihoods import Gaussian
@@ -20,6 +20,7 @@ WIDE = 10.0  # lengthscales of a restart: largest factor, and the inverse of the
 FEW = 30  # rows, below which the comparison can be chance
 # nats per row: smallest gain in log density over the trivial predictor that counts
 HARDLY = 0.01
+HYPERPARAMETERS = {"covariance", "likelihood", "noise_variance"}  # parts of paths
 WORDS = {
     "longer": "a larger max_iter",
     "minibatches": "solver='natural'",
@@ -102,9 +103,11 @@ def warn_if_uninformative(trained, X, y, weights):
     solver = (
         "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
     )
+    model = trained.model
     collapses = (
-        isinstance(trained.model.likelihood, Gaussian)
-        and type(trained.model.posterior) in recipes.COLLAPSED
+        isinstance(model, SVGP)
+        and isinstance(model.likelihood, Gaussian)
+        and type(model.posterior) in recipes.COLLAPSED
     )
     reason = "patience" if info.reason == "callback" and trained.score is not None else info.reason
     ended, inducing = (
@@ -154,11 +157,7 @@ def scattered(model, rng, fixed):
     with other inputs that matter.
     """
     for path, kind, value in leaves(model):
-        hyperparameter = kind == "positive" and path.partition(".")[0] in (
-            "covariance",
-            "likelihood",
-            "noise_variance",
-        )
+        hyperparameter = kind == "positive" and not HYPERPARAMETERS.isdisjoint(path.split("."))
         if hyperparameter and not matches(path, fixed):
             draw = wide_factors if path.endswith("lengthscales") else factors
             factor = draw(np.shape(value), rng)

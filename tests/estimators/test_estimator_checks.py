@@ -23,6 +23,7 @@ REGRESSORS = [
     *(SVGPRegressor(**SMALL, solver=solver) for solver in ("lbfgs", "adam", "natural")),
     SVGPRegressor(**SMALL, likelihood="student-t", posterior="marginal"),
     SVGPRegressor(**SMALL, likelihood="laplace", posterior="absorbed_dual_sites"),
+    SVGPRegressor(**SMALL, likelihood="heteroskedastic", n_latents=2),
     Counting(**SMALL, likelihood="poisson", posterior="decoupled_weights"),
     *(SVGPRegressor(**SMALL, posterior=posterior) for posterior in ("likelihood_form", "relaxed")),
 ]

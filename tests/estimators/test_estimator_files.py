@@ -109,9 +109,9 @@ def numbers(*values):
     "changes, what",
     [
         (
-            {"format": 3},
+            {"format": 4},
             (
-                "estimator format 3, but this version of fastsvgp reads up to 2; load it with the"
+                "estimator format 4, but this version of fastsvgp reads up to 3; load it with the"
                 " version"
             ),
         ),

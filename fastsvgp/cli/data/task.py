@@ -10,7 +10,7 @@ from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
 from ..settings.names import BINARY, MULTICLASS, REGRESSION, kind_of
-from . import columns as encodings
+from . import columns as encodings, targets
 from .cells import commas, is_number
 from .tables import read_table
 
@@ -23,7 +23,8 @@ ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed:
 class Task:
     """A learning task: inputs, targets, likelihood and split.
 
-    ``X`` is (N, D) float64. ``y`` (N,) holds float64 values, or integer codes into ``classes``.
+    ``X`` is (N, D) float64. ``y`` (N,) holds float64 values, or integer codes into ``classes``. Of
+    several targets ``y`` is (N, P), NaN where one is missing, and ``target_name`` a list.
     ``test`` (N,) bool marks held-out rows. ``reason`` is the reason for the likelihood.
     ``image_shape`` is (H, W, C) if the file specifies it.
 
@@ -37,7 +38,7 @@ class Task:
     reason: str
     classes: list | None
     input_names: list
-    target_name: str
+    target_name: str | list
     columns: dict
     image_shape: tuple | None = None
     test: np.ndarray | None = None
@@ -82,7 +83,7 @@ def load_task(
         ``target_file`` holds the target in the same row order. Without it the target is a column of
         ``path`` (or ``y`` of an npz).
     target : str, optional
-        Name or index of the target column; default the last.
+        Name or index of the target column, or several with commas between; default the last.
     ignore : sequence of str
         Columns to leave out, by name or index.
     likelihood : str, optional
@@ -101,11 +102,14 @@ def load_task(
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     values, name, position = _find_target(table, target, target_file, columns, file_format)
-    if position in ignored:
+    used = targets.listed(position)
+    if not ignored.isdisjoint(used):
+        named = zip(targets.listed(name), used, strict=True)
+        both = shown([repr(one) for one, i in named if i in ignored])
         raise UsageError(
-            f"--ignore: {name!r} is the target; ignore only inputs, or choose another --target"
+            f"--ignore: {both} is the target; ignore only inputs, or choose another --target"
         )
-    columns = [i for i in columns if i != position]
+    columns = [i for i in columns if i not in used]
     if not columns:
         raise UsageError(
             f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
@@ -114,7 +118,11 @@ def load_task(
     if len(columns) > 1:
         for column in columns:
             _note_row_names(table, column)
-    y, chosen, reason, classes = interpret_target(values, name, likelihood)
+    y, chosen, reason, classes = (
+        interpret_target(values, name, likelihood)
+        if values.ndim == 1
+        else targets.interpret_targets(values, name, likelihood, interpret_target)
+    )
     layout = {
         "named": table.named and len(set(table.names)) == len(table.names),
         "width": table.num_columns,
@@ -176,18 +184,15 @@ def _find_target(table, target, target_file, columns, file_format):
                 f"--target-file: {other.path} has {other.num_columns} columns; choose one with"
                 " --target"
             )
-        values = (
-            other.target
-            if other.target is not None
-            else other.target_column(other.index_of(target or "0", "--target"))
-        )
+        places = [0] if other.target is not None else targets.positions_of(other, target or "0")
+        values = other.target if other.target is not None else targets.values_of(other, places)
         if len(values) != table.num_rows:
             raise DataFileError(
                 f"--target-file: {other.path} has {len(values)} rows, but {table.path} has"
                 f" {table.num_rows}"
             )
-        name = other.names[other.index_of(target or "0", "--target")] if other.named else "y"
-        return values, name, None
+        names = [other.names[i] if other.named or len(places) > 1 else "y" for i in places]
+        return values, names if len(names) > 1 else names[0], None
     if table.target is not None:
         if target is not None:
             raise UsageError(f"--target: the target is y of {table.path}; leave --target out")
@@ -204,7 +209,11 @@ def _find_target(table, target, target_file, columns, file_format):
             )
         position = columns[-1] if columns else table.num_columns - 1
     else:
-        position = table.index_of(target, "--target")
+        positions = targets.positions_of(table, target)
+        if len(positions) > 1:
+            names = [table.names[i] if table.named else f"column {i}" for i in positions]
+            return targets.values_of(table, positions), names, positions
+        position = positions[0]
     name = table.names[position] if table.named else f"column {position}"
     return table.target_column(position), name, position
 
@@ -327,11 +336,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
         raise UsageError(
             f"only {num - task.test.sum()} rows are left for training; at least two are needed"
         )
-    if len(np.unique(task.y[~task.test])) < 2:
-        raise UsageError(
-            f"the target {task.target_name!r} is constant over the training rows; choose another"
-            " split (--seed, --test-mask) or another --target"
-        )
+    targets.check_split(task)
     if task.raw is not None:
         task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
         task.X, task.input_names, task.raw = (
@@ -373,6 +378,16 @@ def _read_mask(argument, num):
 
 class Standardisation(Scale):
     """Affine scaling by mean and sd of the training part; a constant column has scale 1."""
+
+    @classmethod
+    def of_task(cls, task, shared):
+        """Fit to the training rows of a split task; ``shared`` as in ``of``."""
+        rows, real = ~task.test, task.kind == "regression"
+        y = targets.filled(task.y[rows])
+        scale = cls.of(task.X[rows], y, real, shared=shared)
+        if real and targets.weights_of(task.y[rows]) is not None:
+            scale.y_scale = np.nanstd(task.y[rows], axis=0)
+        return scale
 
     def inputs(self, X):
         return self.X(X)

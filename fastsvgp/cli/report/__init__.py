@@ -12,7 +12,7 @@ from ... import leaves
 from ...files import write_atomically
 from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom, sets_of
-from . import metrics, page, plots
+from . import metrics, page, plots, targets
 from .outputs import METRICS, MODEL, REPORT, writing
 
 GRID = 400
@@ -22,6 +22,8 @@ def evaluate(fitted, task):
     """Return held-out metrics of a model and of the trivial predictor; None without such rows."""
     if not task.test.any():
         return None
+    if fitted.several:
+        return targets.evaluate(fitted, task)
     X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
     log_density, prediction = fitted.log_density(X, y), fitted.predict(X)
     if fitted.classes is not None:
@@ -55,8 +57,8 @@ def parameters(model):
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
         if value is not None
-        and re.sub(r"^(basis|layers\.\d+)\.", "", path).split(".")[0]
-        in ("covariance", "likelihood", "mean")
+        and re.sub(r"^(basis|(layers|latents)\.\d+)\.", "", path).split(".")[0]
+        in ("covariance", "likelihood", "mean", "mixing")
     }
 
 
@@ -69,7 +71,12 @@ def write_plots(folder, fitted, task, values, title):
         figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
     if fitted.image_shape is not None:
         figures["patches.png"] = plots.inducing_patches(*_patches(fitted), title)
-    figures |= _fit_plots(fitted, task, title)
+    if fitted.several:
+        for number, (one, view) in enumerate(targets.views(fitted, task), 1):
+            for name, figure in _fit_plots(view, one, title).items():
+                figures[name.replace(".png", f"-{number}.png")] = figure
+    else:
+        figures |= _fit_plots(fitted, task, title)
     written = []
     for name, figure in figures.items():
         path = os.path.join(folder, name)
@@ -102,7 +109,8 @@ def _patches(fitted):
 
 
 def _fit_plots(fitted: Fitted, task, title):
-    train, test = ~task.test, task.test
+    there = task.y == task.y  # a missing target is NaN
+    train, test = ~task.test & there, task.test & there
     names = (*task.input_names, task.target_name)
     one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
     if one_input:

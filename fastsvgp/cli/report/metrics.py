@@ -20,14 +20,15 @@ def regression(y, mean, log_density, scale):
     y, mean, log_density : (N,)
         Standardised test targets, predictive means of y, and log predictive densities.
     scale : Standardisation
-        Scaling of the training part. The trivial predictor is N(0, 1) in the standardised scale.
+        Scaling of the training part; None for targets of several scales. The trivial predictor is
+        N(0, 1) in the standardised scale.
     """
     model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
     trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
-    return {
-        "scale": "standardised",
-        "model": model,
-        "trivial": trivial,
+    found = {"scale": "standardised", "model": model, "trivial": trivial}
+    if scale is None:
+        return found
+    return found | {
         "original_scale": {
             who: {
                 "rmse": values["rmse"] * scale.y_scale,
@@ -39,7 +40,10 @@ def regression(y, mean, log_density, scale):
 
 
 def counts(y, mean, log_density, train_mean):
-    """Return RMSE and NLPD of counts; the trivial predictor is Poisson with the training mean."""
+    """Return RMSE and NLPD of counts; the trivial predictor is Poisson with the training mean.
+
+    ``train_mean``: one number, or one per count.
+    """
     log_factorial = np.array([lgamma(v + 1.0) for v in y])
     trivial = y * np.log(train_mean) - train_mean - log_factorial
     return {
@@ -158,6 +162,8 @@ def table(result, title="held-out data"):
             (f"{title}, standardised", result),
             (f"{title}, original scale", result["original_scale"]),
         ]
+    for name, values in result.get("targets", {}).items():
+        blocks.append((f"{title}, {name!r}, original scale", values.get("original_scale", values)))
     lines = []
     for heading, values in blocks:
         lines.append(f"  {heading:<40}" + "".join(f"{LABELS[n]:>12}" for n in names))

@@ -8,7 +8,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..fitted import bottom
+from ..fitted import bottom, layers_of
 from .metrics import LABELS, TRIVIAL, advice
 
 ROWS = 10  # in the table of the bound
@@ -145,6 +145,9 @@ def _scores(results):
     blocks = [(test["scale"], test)] + (
         [("original", test["original_scale"])] if "original_scale" in test else []
     )
+    for target, values in test.get("targets", {}).items():
+        own = values.get("original_scale", values)
+        blocks.append((f"original, {target}", own))
     names = list(test["model"])
     trivial = f"trivial predictor ({TRIVIAL[test['scale']]})"
     rows = [
@@ -202,17 +205,20 @@ def _bound(values, num_rows):
 def _relevance(fitted, results):
     model = fitted.model
     covariance = model.basis.covariance if isinstance(model, fs.QSGP) else bottom(model).covariance
+    functions = layers_of(model) if isinstance(model, fs.MultiGP) else ()
     if isinstance(covariance, fs.Convolutional):
         yield "<p>The inputs are pixels; the lengthscales are of patches.</p>"
         return
     if isinstance(covariance, fs.OnFeatures):
         yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
         return
-    lengths = np.asarray(covariance.lengthscales, np.float64)
+    each = [layer.covariance.lengthscales for layer in functions] or [covariance.lengthscales]
+    lengths = np.min(np.asarray(each, np.float64), axis=0)  # of the fastest function
+    of_all = f" (the smallest of {len(functions)} latent functions)" if len(functions) > 1 else ""
     if lengths.ndim == 0:
         yield (
-            f"<p>All inputs share one lengthscale, {float(lengths):.4g} standard deviations (--ard"
-            " uses one per input).</p>"
+            f"<p>All inputs share one lengthscale{of_all}, {float(lengths):.4g} standard"
+            " deviations (--ard uses one per input).</p>"
         )
         return
     constant = set(results["constant_inputs"])
@@ -245,7 +251,7 @@ def _relevance(fitted, results):
             "<p>Constant over the training rows, and so without information:"
             f" {escape(', '.join(sorted(constant)))}.</p>"
         )
-    where = " of the first layer" if isinstance(model, fs.DeepGP) else ""
+    where = " of the first layer" if isinstance(model, fs.DeepGP) else of_all
     yield (
         f"<p>Relevance is one over the lengthscale{where} of the standardised input, relative to"
         " the largest. It shows how fast the function changes along the input. It does not measure"
@@ -253,10 +259,16 @@ def _relevance(fitted, results):
     )
 
 
+def caption_of(name):
+    """Return the caption of a picture; those of several targets have numbers in their names."""
+    stem, dash, number = name.removesuffix(".png").rpartition("-")
+    return f"Target {number}. {CAPTIONS[stem + '.png']}" if dash else CAPTIONS[name]
+
+
 def _picture(path):
     with open(path, "rb") as file:
         data = base64.b64encode(file.read()).decode()
-    caption = CAPTIONS[os.path.basename(path)]
+    caption = caption_of(os.path.basename(path))
     return (
         f'<figure><img alt="{caption}"'
         f' src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'

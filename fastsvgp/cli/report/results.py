@@ -47,6 +47,7 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "inducing": settings.inducing or None,
         "orthogonal": settings.orthogonal,
         "sampled": settings.sampled,
+        "latents": settings.latents,
         "layers": settings.layers,
         "width": settings.width,
         "patch_shape": settings.patch_shape,

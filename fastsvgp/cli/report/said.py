@@ -2,7 +2,9 @@
 
 import os
 
-from ..data import images
+import numpy as np
+
+from ..data import images, targets
 from ..errors import shown
 from ..settings import defaults
 from ..settings.names import LIKELIHOODS, METHODS
@@ -39,8 +41,8 @@ def data(say, task, settings, title):
     num_train, num_inputs = int((~task.test).sum()), task.X.shape[1]
     say(f"{title}")
     say(
-        f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target"
-        f" {task.target_name!r}"
+        f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, "
+        f"{_named_targets(task.target_name)}"
     )
     for line in task.encoding.describe() if task.encoding else ():
         say(f"  inputs     {line}")
@@ -49,6 +51,9 @@ def data(say, task, settings, title):
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
     )
+    if (weights := targets.weights_of(task.y)) is not None:
+        missing = int(np.sum(weights == 0))
+        say(f"  note       {missing} of {weights.size} targets are missing, and not used")
     of_no_text = task.encoding.other if task.encoding else ()  # usual: all text is among the levels
     constant = [name for name in constant_inputs(task) if name not in of_no_text]
     if constant and not settings.patch_shape:
@@ -111,7 +116,19 @@ def describe_model(task, settings):
     shape = settings.patch_shape
     patches = f" of {images.describe(shape)} patches" if shape else ""
     covariance = COVARIANCES[settings.covariance]
-    return f"{METHODS[settings.method]}{deep}, {covariance}{patches}{lengthscales}"
+    latents = settings.latents
+    functions = (
+        ""
+        if latents is None
+        else " with separate covariances"
+        if latents == "separate"
+        else f" of {latents} latent function{'s'[: latents != 1]}"
+    )
+    return f"{METHODS[settings.method]}{deep}{functions}, {covariance}{patches}{lengthscales}"
+
+
+def _named_targets(name):
+    return f"targets {shown(map(repr, name))}" if isinstance(name, list) else f"target {name!r}"
 
 
 def _describe_sizes(settings):

@@ -19,6 +19,7 @@ FEATURES, BASIS, POINTS = 100_000, 10_000, 500
 JITTER = 1e-7
 MINIBATCH = (  # arguments that apply only to minibatches
     "batch_size", "learning_rate", "natural_step", "e_steps", "m_steps", "layers", "patch_shape",
+    "latents",
 )  # fmt: skip
 
 

@@ -15,10 +15,12 @@ METHODS = {
 }
 PAIRED = "solvegp", "odvgp"  # methods with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # methods with natural-gradient steps
+WITH_LATENTS = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp"  # methods for several functions
 LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # methods for deep GPs
 WITH_PATCHES = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"
 # likelihoods for which qsgp can estimate a bound from samples
 LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"
+VARYING = ("heteroskedastic",)  # likelihoods of several functions per target
 LEVELS = 20  # levels of a text column with their own input
 POLICIES = "error", "median"  # for missing values
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS

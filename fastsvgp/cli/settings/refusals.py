@@ -1,12 +1,14 @@
 """Checks of settings that are inconsistent, or do not fit the data."""
 
+from ..data import targets
 from ..errors import UsageError, shown
-from .names import NATURAL
+from .names import METHODS, NATURAL, VARYING, WITH_LATENTS
 
 
 def validate(settings, task):
     """Refuse settings that the method does not use."""
     _check_likelihood(settings, task)
+    _check_functions(settings, task)
     _check_natural_step(settings)
     _check_rounds(settings)
     if settings.group is not None and settings.method == "qsgp":
@@ -19,6 +21,39 @@ def _check_likelihood(settings, task):
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood}"
             f" ({task.reason}); use --method svgp"
+        )
+
+
+def _check_functions(settings, task):
+    """Check the arguments against several latent functions, and several targets."""
+    several = task.y.ndim == 2
+    what = (
+        f"--latents {settings.latents}"
+        if settings.latents is not None
+        else f"--likelihood {task.likelihood}"
+        if task.likelihood in VARYING
+        else "several targets"
+        if several
+        else None
+    )
+    if what is None:
+        return
+    for option, given in (("--layers", settings.layers), ("--patch-shape", settings.patch_shape)):
+        if given is not None:
+            raise UsageError(f"{option}: {what} cannot be combined with it; leave {option} out")
+    methods = (
+        tuple(name for name in METHODS if name != "qsgp")
+        if what == "several targets"
+        else WITH_LATENTS
+    )
+    if settings.method not in methods:
+        raise UsageError(
+            f"--method {settings.method}: {what} need{'s'[: what[0] == '-']} --method"
+            f" {', '.join(methods)}"
+        )
+    if settings.method == "sgpr" and targets.weights_of(task.y[~task.test]) is not None:
+        raise UsageError(
+            "--method sgpr needs every target of every row, and some are missing; use --method svgp"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...thresholds import MOST_ROWS
-from ..data import images
+from ..data import images, targets
 from ..errors import UsageError
 from . import deep, qsgp
 from .defaults import FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
@@ -40,6 +40,7 @@ class Settings:
     surplus: int | None
     orthogonal: int | None
     sampled: int | None
+    latents: int | str | None
     layers: int | None
     width: int | None
     patch_shape: tuple | None
@@ -125,7 +126,7 @@ def _choice(args, task, X, layers):
     """Choose the method and the number of inducing inputs."""
     minibatch = next(
         (f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None),
-        None,
+        None if targets.weights_of(task.y[~task.test]) is None else "a missing target",
     )
     distinct = len(np.unique(X, axis=0)) if len(X) <= MOST_ROWS else len(X)
     requested = {"method": args.method, "inducing": args.inducing, "minibatch": minibatch}
