@@ -41,7 +41,8 @@ def test_every_kind_of_posterior_reaches_one_bound(rng, name):
         value, info = best(with_posteriors(model, *kinds), X, Y, **options)
         values.append(value)
         assert info.in_turn is any(kind in SITES for kind in kinds)
-    np.testing.assert_allclose(values, values[0], rtol=1e-7)
+    # steps in turn can be slow under a likelihood that is not Gaussian
+    np.testing.assert_allclose(values, values[0], rtol=1e-5 if name == "noise" else 1e-7)
 
 
 @pytest.mark.parametrize("kind", SITES)

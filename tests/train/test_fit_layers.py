@@ -332,7 +332,7 @@ REFUSED = {
         hidden_sites,
         {},
         TypeError,
-        r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden",
+        r"`layers\[0\]`: natural steps move the sites .*use Whitened elsewhere",
     ),
     "probes": (
         lambda rng: problem(rng, fs.Relaxed),
