@@ -99,9 +99,7 @@ def multi_gp(
     W = None if count is None else mixing_directions((latent - means), deviations, count, rng)
     Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
     lengthscales = initialise.median_lengthscales(X, rng)
-    factors = np.geomspace(1.0, SHORTEST, count) if count and count > 1 else [1.0]
-    if count is None:
-        factors = [1.0] * (classes or P)
+    factors = np.ones(classes or P) if count is None else lengthscale_factors(count)
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
     for factor in factors:
@@ -186,6 +184,11 @@ def _count(num_latents, classes, P):
             'multi_gp: the functions of classes cannot be mixed: give `num_latents` as "separate"'
         )
     return count
+
+
+def lengthscale_factors(count):
+    """Return different factors on the lengthscales of functions that a mixing combines."""
+    return np.geomspace(1.0, SHORTEST, count) if count > 1 else np.ones(1)
 
 
 def mixing_directions(centred, deviations, count, rng):

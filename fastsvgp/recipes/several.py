@@ -7,7 +7,7 @@ output then has K layers, each with the k-th function of all outputs.
 import numpy as np
 
 from .. import check
-from ..latents.build import SPREAD, mixing_directions
+from ..latents.build import lengthscale_factors, mixing_directions
 from ..latents.model import MultiGP
 from ..layers.layer import Layer
 from ..records import leaves, replace
@@ -73,7 +73,7 @@ def model_of(Y, weights, parts, method, found, rng):
         layers = [layer(P if P > 1 else None) for _ in range(K)]
     elif mixed:
         by_name = isinstance(parts.covariance, str) and latents > 1
-        factors = np.geomspace(SPREAD, 1 / SPREAD, latents) if by_name else np.ones(latents)
+        factors = lengthscale_factors(latents) if by_name else np.ones(latents)
         layers = [layer(factor=factor) for factor in factors] + [layer() for _ in range(K * P - P)]
         W = mixing_directions(*_centred(Y, weights, likelihood), latents, rng).astype(dtype)
         mixing = W if K == 1 else (W, *[np.eye(P, dtype=dtype)] * (K - 1))

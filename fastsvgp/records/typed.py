@@ -119,14 +119,19 @@ class OfQuantiles(TypedDict, total=False):
     rng: Seed
 
 
-class OfFunctions(OfQuantiles, total=False):
-    """``OfQuantiles``, and the options of a QSGP and a MultiGP."""
+class OfWeights(OfQuantiles, total=False):
+    """``OfQuantiles``, and the options of a QSGP."""
 
     augmented: bool | ArrayLike
+
+
+class OfFunctions(OfWeights, total=False):
+    """Options of predictions of functions: ``OfWeights``, and that of a ``MultiGP``."""
+
     full_output_cov: bool
 
 
-class OfTargets(OfFunctions, total=False):
+class OfTargets(OfWeights, total=False):
     """Options of predictions of targets."""
 
     median: bool
