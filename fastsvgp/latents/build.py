@@ -82,7 +82,7 @@ def multi_gp(
     ((3, 2), 2, (3,))
     """
     rng, X = check.generator(rng), check.inputs("X", X)
-    dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
+    dtype, targets = check.common_dtype(X, names=("X",)), _first_columns(Y, X, weights, likelihood)
     of_counts = getattr(likelihood, "counts", False)
     latent = np.log(targets + 0.5) if of_counts else targets
     means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
@@ -119,8 +119,8 @@ def multi_gp(
     return model
 
 
-def _columns(Y, X, weights):
-    """Return the targets (N, P) on the host, NaN where their weight is 0."""
+def _first_columns(Y, X, weights, likelihood):
+    """Return the first column of the targets, (N, P) on the host; NaN where their weight is 0."""
     Y = check.as_array("Y", Y)
     if len(Y) != len(X):
         raise ValueError(
@@ -129,9 +129,12 @@ def _columns(Y, X, weights):
     if weights is None:
         check.finite("Y", Y)
     else:
-        weights = weighing.shaped(weights, Y)
+        weights = weighing.shaped(weights, Y, check.num_columns(likelihood))
         weighing.check_values(weights)
         weights = _host(weights)
+    if likelihood is not None:
+        check.all_columns("Y", Y, likelihood)
+        Y = Y if check.num_columns(likelihood) == 1 else Y[..., 0]
     Y = _host(Y).astype(np.float64).reshape(len(X), -1)
     if weights is not None:
         Y = np.where(weights.reshape(len(X), -1) > 0, Y, np.nan)

@@ -5,11 +5,16 @@ Expectations are taken under Gaussian marginals of f.
 
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit
+from .binomial import Binomial
+from .censored import Censored
+from .gamma import Exponential, Gamma
 from .gaussian import Gaussian
 from .heteroskedastic import HeteroskedasticGaussian
+from .known_noise import KnownNoise
 from .laplace import Laplace
 from .multiclass import RobustMax, Softmax
-from .negative_binomial import HeteroskedasticNegativeBinomial
+from .negative_binomial import HeteroskedasticNegativeBinomial, NegativeBinomial
+from .ordinal import Ordinal
 from .poisson import Poisson
 from .student_t import StudentT
 from .two_latents import TwoLatents
@@ -17,11 +22,18 @@ from .two_latents import TwoLatents
 __all__ = [
     "BernoulliLogit",
     "BernoulliProbit",
+    "Binomial",
+    "Censored",
+    "Exponential",
+    "Gamma",
     "Gaussian",
     "HeteroskedasticGaussian",
     "HeteroskedasticNegativeBinomial",
+    "KnownNoise",
     "Laplace",
     "Likelihood",
+    "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "RobustMax",
     "Softmax",
