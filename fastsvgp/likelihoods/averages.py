@@ -55,7 +55,7 @@ def log_average(log_p, slopes, peak, mean, var):
         left, right = (d + sign * _reach(logs, d, sign, top, far) for sign in (-1, 1))
         step = np.maximum(np.minimum(STEP, STEP_OF_WIDTH * width), (right - left) / MOST_NODES)
         # on a device this copies to the host
-        count, mass = 2 + int(np.max((right - left) / step, initial=0)), 0.0
+        count, mass = 2 + int(((right - left) / step).max()), 0.0
         for first in range(0, count, NODES_AT_ONCE):
             k = np.arange(first, min(count, first + NODES_AT_ONCE), like=m)[:, None]
             mass = mass + np.exp(logs(left + step * k) - top).sum(axis=0)
@@ -153,19 +153,17 @@ def log_gamma_law(a, b):
     return survival, log_density, width, (bottom, centre + 8 * width + LOST / a), a < 1, a, b
 
 
-def log_odds_law(p, q, shift=0.0):
-    """Law of T = shift + logit B, with B ~ Beta(p, q)."""
+def log_odds_law(p, q):
+    """Law of T = logit B, with B ~ Beta(p, q)."""
 
-    def survival(t, p, q, shift):
-        return scipy.special.betainc(q, p, scipy.special.expit(shift - t))
+    def survival(t, p, q):
+        return scipy.special.betainc(q, p, scipy.special.expit(-t))
 
-    def log_density(t, p, q, shift):
-        u = t - shift
-        return p * u - (p + q) * np.logaddexp(0, u)
+    def log_density(t, p, q):
+        return p * t - (p + q) * np.logaddexp(0, t)
 
-    width, (bottom, top) = _odds(p, q)
-    ends = shift + bottom, shift + top
-    return survival, log_density, width, ends, (p < 1) | (q < 1), p, q, shift
+    width, ends = _odds(p, q)
+    return survival, log_density, width, ends, (p < 1) | (q < 1), p, q
 
 
 def probit_law(p, q):

@@ -92,7 +92,7 @@ class _GammaNoise(Likelihood):
         a = self._shape
         mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
         centre = mean + (scipy.special.digamma(a) - np.log(a))
-        spread = var + scipy.special.polygamma(1, a)
+        spread = var + 1 / a + 1 / (a * a)  # above the variance of log G
         logs = searched_quantiles(levels, centre, spread, self._cdf_of_log, False, mean, var)
         with np.errstate(over="ignore"):
             return np.exp(logs).astype(f.mean.dtype, copy=False)

@@ -110,7 +110,7 @@ class NegativeBinomial(Likelihood):
         #   d/da = (dA/dh + a R + (a + y) R_m) / a
         dtype, (y, mean) = f.mean.dtype, counts_and_means(self, Y, f)
         mean, y = mean + self._log_exposure(), y.astype(np.float64, copy=False)
-        a = np.reshape(number(self.dispersion) + np.zeros((), like=y), (1,) * y.ndim)
+        a = number(self.dispersion) + np.zeros((1,) * y.ndim, like=y)
         h, both = np.log(a), a + y
         R, R_m, R_v = kernels.expectation(
             "log_sigmoid",

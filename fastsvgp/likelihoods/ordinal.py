@@ -84,14 +84,15 @@ class Ordinal(Likelihood):
         ell = total(kernels.gauss_hermite(g), weights)
         if not need:
             return ell, None, None
-        ones = np.ones(f.mean.shape, like=F)
+        ones = np.zeros(f.mean.shape, like=F) + 1
         mean_bar, var_bar = kernels.gauss_hermite_vjp(ones, down - up, f.mean, f.var)
         bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (mean_bar, var_bar))
         # each datum moves the edge above its label and the one below it
         C, bar = self.num_classes, np.zeros(self.num_classes + 1, like=F)
+        of_label = labels.ravel() == np.arange(C, like=F)[:, None]
         for slope, outward, at in ((up, 1, slice(1, None)), (down, -1, slice(C))):
             slope = weighted(kernels.gauss_hermite(slope), weights).ravel()
-            bar[at] += outward * np.bincount(labels.ravel(), slope, minlength=C)
+            bar[at] += outward * (slope * of_label).sum(axis=1)
         later = np.cumsum(bar[-2:0:-1])[::-1]  # an edge moves with all gaps before it
         own = Ordinal(in_dtype(later[0], dtype), later[1:].astype(dtype), num_nodes=self.num_nodes)
         return ell, Marginals(*bars), own

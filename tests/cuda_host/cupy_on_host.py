@@ -251,7 +251,7 @@ class ndarray:
         locals()[f"__i{_name}__"] = _in_place(_name)
     for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or"):
         locals()[f"__{_name}__"] = _binary(_name)
-    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "all", "any",
+    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "prod", "all", "any",
                   "diagonal", "transpose", "swapaxes", "view", "take", "argsort", "cumsum",
                   "squeeze", "__neg__", "__abs__", "__invert__"):  # fmt: skip
         locals()[_name] = _method(_name)
@@ -368,7 +368,10 @@ cupy.__dict__.update(
     lib=types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=_as_strided)),
 )
 # of cupyx.scipy.special; it has no wrightomega
-SPECIAL = "erf erfc erfcx gammaincc gammaln log_expit log_ndtr ndtr ndtri".split()
+SPECIAL = (
+    "betainc erf erfc erfcx expit gammainc gammaincc gammaln log_expit log_ndtr logit ndtr ndtri"
+    " psi"
+).split()
 special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
 
 
