@@ -37,6 +37,7 @@ _ROOMS = {
     "likelihoods": (
         "BernoulliLogit",
         "BernoulliProbit",
+        "Beta",
         "Binomial",
         "Censored",
         "Exponential",
@@ -53,7 +54,9 @@ _ROOMS = {
         "RobustMax",
         "Softmax",
         "StudentT",
+        "Switched",
         "TwoLatents",
+        "ZeroInflatedPoisson",
     ),
     "weight_space.bases": ("InducingBasis", "RandomFourier", "RelevanceBasis"),
     "posteriors": (

@@ -84,6 +84,7 @@ from .layers.layer import DeepGP as DeepGP, Layer as Layer
 from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
     BernoulliProbit as BernoulliProbit,
+    Beta as Beta,
     Binomial as Binomial,
     Censored as Censored,
     Exponential as Exponential,
@@ -100,7 +101,9 @@ from .likelihoods import (
     RobustMax as RobustMax,
     Softmax as Softmax,
     StudentT as StudentT,
+    Switched as Switched,
     TwoLatents as TwoLatents,
+    ZeroInflatedPoisson as ZeroInflatedPoisson,
 )
 from .means import (
     ConstantMean as ConstantMean,

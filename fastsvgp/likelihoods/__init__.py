@@ -5,6 +5,7 @@ Expectations are taken under Gaussian marginals of f.
 
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit
+from .beta import Beta
 from .binomial import Binomial
 from .censored import Censored
 from .gamma import Exponential, Gamma
@@ -17,11 +18,14 @@ from .negative_binomial import HeteroskedasticNegativeBinomial, NegativeBinomial
 from .ordinal import Ordinal
 from .poisson import Poisson
 from .student_t import StudentT
+from .switched import Switched
 from .two_latents import TwoLatents
+from .zero_inflated import ZeroInflatedPoisson
 
 __all__ = [
     "BernoulliLogit",
     "BernoulliProbit",
+    "Beta",
     "Binomial",
     "Censored",
     "Exponential",
@@ -38,5 +42,7 @@ __all__ = [
     "RobustMax",
     "Softmax",
     "StudentT",
+    "Switched",
     "TwoLatents",
+    "ZeroInflatedPoisson",
 ]

@@ -108,7 +108,7 @@ def chance_below(law, mean, var):
     m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
     over_f, p = heavy | (sd <= width), np.empty(m.shape, like=m)
     for where, rule, function, more in (
-        (over_f, _over_f, survival, (width,)),
+        (over_f, average, survival, (width,)),
         (~over_f, _over_T, log_density, ends),
     ):
         at = np.argwhere(where)[:, 0]
@@ -118,17 +118,32 @@ def chance_below(law, mean, var):
     return p
 
 
-def _over_f(survival, m, sd, width, *parameters):
+def average(function, mean, sd, width, *parameters):
+    """Compute E function(f, *parameters) under N(mean, sd^2), for smooth bounded functions.
+
+    Parameters
+    ----------
+    function : function
+        Of f (nodes, n), and of ``parameters`` (n,).
+    mean, sd : (n,) float64 arrays
+    width : (n,)
+        Least distance over which the function changes.
+    *parameters : (n,) arrays
+
+    Returns
+    -------
+    (n,) float64 array
+    """
     step = np.minimum(0.35, 0.35 * np.minimum(width, 1.4) / np.maximum(sd, SMALLEST))
     step = np.maximum(step, 2 * ENDS / MOST_NODES)
     # on a device this copies to the host
-    half, mass, below = 1 + int(ENDS / float(step.min())), 0.0, 0.0
+    half, mass, value = 1 + int(ENDS / float(step.min())), 0.0, 0.0
     for first in range(-half, half + 1, NODES_AT_ONCE):
-        z = step * np.arange(first, min(half + 1, first + NODES_AT_ONCE), like=m)[:, None]
+        z = step * np.arange(first, min(half + 1, first + NODES_AT_ONCE), like=mean)[:, None]
         weight = np.exp(-0.5 * z * z)
         mass = mass + weight.sum(axis=0)
-        below = below + (weight * survival(m + sd * z, *parameters)).sum(axis=0)
-    return below / mass
+        value = value + (weight * function(mean + sd * z, *parameters)).sum(axis=0)
+    return value / mass
 
 
 def _over_T(log_density, m, sd, bottom, top, *parameters):

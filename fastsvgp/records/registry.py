@@ -7,6 +7,7 @@ OURS = {
     "AdaGradState": "optim.adagrad",
     "BernoulliLogit": "likelihoods.bernoulli",
     "BernoulliProbit": "likelihoods.bernoulli",
+    "Beta": "likelihoods.beta",
     "Binomial": "likelihoods.binomial",
     "Blocks": "records.decorator",
     "ByFieldState": "optim.by_field",
@@ -74,6 +75,7 @@ OURS = {
     "Softmax": "likelihoods.multiclass",
     "StudentT": "likelihoods.student_t",
     "Sum": "covariances.compose",
+    "Switched": "likelihoods.switched",
     "TrainingState": "train.state",
     "Trend": "optim.moving_average",
     "UnwhitenedSets": "posteriors.orthogonal",
@@ -81,6 +83,7 @@ OURS = {
     "Whitened": "posteriors.whitened",
     "WhitenedOrthogonal": "posteriors.orthogonal",
     "WhitenedState": "posteriors.dual_sites",
+    "ZeroInflatedPoisson": "likelihoods.zero_inflated",
     "ZeroMean": "means",
 }
 

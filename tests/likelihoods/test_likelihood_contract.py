@@ -32,6 +32,10 @@ def size(rng, shape):
     return rng.gamma(2.0, 1.0, shape)
 
 
+def share(rng, shape):
+    return rng.beta(2.0, 3.0, shape)
+
+
 def beside(column, of_others):
     """Targets of two columns."""
     return lambda rng, shape: np.stack([column(rng, shape), of_others(rng, shape)])
@@ -70,6 +74,8 @@ TABLE = {
     "ordinal": (lk.Ordinal(-0.7, np.array([0.8, 1.3])), grade),
     "known_noise": (lk.KnownNoise(0.3), beside(real, size)),
     "censored": (lk.Censored(0.6), beside(real, side)),
+    "beta": (lk.Beta(5.0), share),
+    "zero_inflated": (lk.ZeroInflatedPoisson(0.3), count),
 }
 DISCRETE = {
     "probit": (0, 1),
@@ -79,7 +85,7 @@ DISCRETE = {
     "ordinal": (0, 1, 2, 3),
 }
 # E exp(f) or E exp(-f) can overflow
-INFINITE = {"poisson", "poisson, exposures", "gamma", "exponential"}
+INFINITE = {"poisson", "poisson, exposures", "gamma", "exponential", "zero_inflated"}
 COLUMNS = {name for name, (likelihood, _) in TABLE.items() if len(likelihood.target_columns) > 1}
 each = pytest.mark.parametrize("name", TABLE)
 
@@ -128,7 +134,7 @@ def test_derivatives_are_those_of_the_value(name, shape, rng):
             (f_bar.var * e).sum(),
         )
     for path, kind, value in leaves(likelihood):
-        assert kind == "positive" or path == "first"
+        assert kind in ("positive", "unit") or path == "first"
         d = value * rng.standard_normal(np.shape(value))
         check(
             lambda s, p=path, v=value, d=d: replace(likelihood, **{p: v + s * d}).expected_log_prob(

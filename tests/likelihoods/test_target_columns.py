@@ -98,6 +98,12 @@ LIKELIHOODS = [
     (fs.Gamma(2.0), lambda Y: 0.5 + Y[:, 0]),
     (fs.Ordinal(-0.5, np.ones(4)), lambda Y: Y[:, 0]),
     (fs.KnownNoise(0.3), lambda Y: 1.0 * Y),
+    (fs.Beta(5.0), lambda Y: 0.1 + 0.15 * Y[:, 0]),
+    (fs.ZeroInflatedPoisson(0.3), lambda Y: Y[:, 0]),
+    (
+        fs.Switched((fs.Gaussian(0.3), fs.Gaussian(1.0))),
+        lambda Y: np.stack([Y[:, 0], Y[:, 1] % 2], axis=1),
+    ),
     (fs.Censored(0.3), lambda Y: np.stack([Y[:, 0], Y[:, 1] % 3 - 1], axis=1)),
 ]
 
@@ -189,3 +195,10 @@ def test_predictions_take_one_unit_of_the_other_columns():
 
     with pytest.raises(TypeError, match="Unfinished .* take for the columns side: set its"):
         of_unit(Unfinished(), np.zeros(2))
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.0, 1.5, -0.1, np.nan])
+def test_a_probability_outside_0_and_1_is_refused(wrong, rng):
+    model, X, Y = problem(rng, likelihood=fs.ZeroInflatedPoisson(wrong))
+    with pytest.raises(ValueError, match="likelihood.probability"):
+        fs.elbo(model, X, Y[:, 0])

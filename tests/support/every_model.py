@@ -161,6 +161,18 @@ LIKELIHOODS = {
     "logit": fs.BernoulliLogit(num_nodes=10),
     "robust_max": fs.RobustMax(num_classes=P),
     "softmax": fs.Softmax(num_classes=P),
+    "heteroskedastic": fs.HeteroskedasticGaussian(),
+    "two_functions": fs.HeteroskedasticNegativeBinomial(num_nodes=10),
+    "negative_binomial": fs.NegativeBinomial(1.5, exposure="column"),
+    "zero_inflated": fs.ZeroInflatedPoisson(0.3),
+    "binomial": fs.Binomial(link="probit"),
+    "gamma": fs.Gamma(2.0),
+    "exponential": fs.Exponential(),
+    "beta": fs.Beta(np.float64(5.0)),
+    "ordinal": fs.Ordinal(-0.5, np.array([0.8, 1.1])),
+    "known_noise": fs.KnownNoise(0.2),
+    "censored": fs.Censored(0.2),
+    "switched": fs.Switched((fs.Gaussian(0.2), fs.StudentT(0.3))),
 }
 MEANS = {
     "zero": lambda rng: fs.ZeroMean(),
