@@ -8,13 +8,14 @@ from .bernoulli import BernoulliLogit, BernoulliProbit
 from .beta import Beta
 from .binomial import Binomial
 from .censored import Censored
+from .dispersed_counts import NegativeBinomial
 from .gamma import Exponential, Gamma
 from .gaussian import Gaussian
 from .heteroskedastic import HeteroskedasticGaussian
 from .known_noise import KnownNoise
 from .laplace import Laplace
 from .multiclass import RobustMax, Softmax
-from .negative_binomial import HeteroskedasticNegativeBinomial, NegativeBinomial
+from .negative_binomial import HeteroskedasticNegativeBinomial
 from .ordinal import Ordinal
 from .poisson import Poisson
 from .student_t import StudentT

@@ -45,7 +45,7 @@ OURS = {
     "Matern32": "covariances.stationary",
     "Matern52": "covariances.stationary",
     "MultiGP": "latents.model",
-    "NegativeBinomial": "likelihoods.negative_binomial",
+    "NegativeBinomial": "likelihoods.dispersed_counts",
     "Network": "covariances.network",
     "NoState": "optim.schedules",
     "OnFeatures": "covariances.on_features",

@@ -251,7 +251,7 @@ class ndarray:
         locals()[f"__i{_name}__"] = _in_place(_name)
     for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or"):
         locals()[f"__{_name}__"] = _binary(_name)
-    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "prod", "all", "any",
+    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "all", "any",
                   "diagonal", "transpose", "swapaxes", "view", "take", "argsort", "cumsum",
                   "squeeze", "__neg__", "__abs__", "__invert__"):  # fmt: skip
         locals()[_name] = _method(_name)

@@ -20,9 +20,6 @@ TARGETS = {
     "labels": lambda rng, shape: rng.integers(0, 2, shape),
     "counts": lambda rng, shape: rng.integers(0, 6, shape),
     "classes": lambda rng, shape: rng.integers(0, 3, B),
-    "positive": lambda rng, shape: rng.gamma(2.0, 1.0, shape),
-    "trials": lambda rng, shape: np.stack([rng.integers(0, 4, shape), np.full(shape, 4)], -1),
-    "limited": lambda rng, shape: 1.0 * rng.integers(-1, 2, (*shape, 2)),
 }
 LIKELIHOODS = [
     (fs.Gaussian(f8(0.3)), "real", ()),
@@ -34,11 +31,6 @@ LIKELIHOODS = [
     (fs.Poisson(), "counts", ()),
     (fs.HeteroskedasticGaussian(), "real", ()),
     (fs.HeteroskedasticNegativeBinomial(), "counts", (2,)),
-    (fs.NegativeBinomial(f8(1.5)), "counts", ()),
-    (fs.Binomial(), "trials", (2,)),
-    (fs.Gamma(f8(2.5)), "positive", ()),
-    (fs.Ordinal(f8(-0.5), np.ones(1)), "classes", ()),
-    (fs.Censored(f8(0.3)), "limited", ()),
     (fs.RobustMax(num_classes=3), "classes", (3,)),
     (fs.Softmax(num_classes=3), "classes", (3,)),
 ]
