@@ -1,4 +1,4 @@
-"""Likelihoods on device arrays whose predictive nodes depend on the data: the results of the CPU."""
+"""Likelihoods on device arrays: the results of the CPU, also where nodes depend on the data."""
 
 import numpy as np
 import pytest

@@ -157,12 +157,6 @@ LIKELIHOODS = {
     "laplace": fs.Laplace(0.3),
     "student_t": fs.StudentT(0.3, df=3.0),
     "poisson": fs.Poisson(),
-    "probit": fs.BernoulliProbit(),
-    "logit": fs.BernoulliLogit(num_nodes=10),
-    "robust_max": fs.RobustMax(num_classes=P),
-    "softmax": fs.Softmax(num_classes=P),
-    "heteroskedastic": fs.HeteroskedasticGaussian(),
-    "two_functions": fs.HeteroskedasticNegativeBinomial(num_nodes=10),
     "negative_binomial": fs.NegativeBinomial(1.5, exposure="column"),
     "zero_inflated": fs.ZeroInflatedPoisson(0.3),
     "binomial": fs.Binomial(link="probit"),
@@ -173,6 +167,10 @@ LIKELIHOODS = {
     "known_noise": fs.KnownNoise(0.2),
     "censored": fs.Censored(0.2),
     "switched": fs.Switched((fs.Gaussian(0.2), fs.StudentT(0.3))),
+    "probit": fs.BernoulliProbit(),
+    "logit": fs.BernoulliLogit(num_nodes=10),
+    "robust_max": fs.RobustMax(num_classes=P),
+    "softmax": fs.Softmax(num_classes=P),
 }
 MEANS = {
     "zero": lambda rng: fs.ZeroMean(),
