@@ -34,3 +34,26 @@ def test_bound_and_predictions(gpu, rng, name):
         assert_same(predict(*there[:count], chunk_size=40), predict(*here[:count]))
     levels = 0.05, 0.5, 0.9
     assert_same(fs.predict_quantiles(*there[:2], levels), fs.predict_quantiles(*here[:2], levels))
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_weights_of_several_columns(gpu, rng, outputs):
+    model, Y = small_model(rng, outputs, likelihood=fs.Binomial()), 1.0 * trials(rng, *outputs)
+    w = rng.integers(0, 3, (B, *outputs)).astype(float)
+    Y[w == 0] = np.nan
+    here = model, rng.standard_normal((B, D)), Y, w
+    there = moved(gpu, *here)
+    (value, grad), (found, theirs) = (
+        fs.elbo_and_grad(*side[:3], weights=side[3]) for side in (here, there)
+    )
+    assert found == pytest.approx(value, rel=1e-10)
+    assert_same(theirs, grad)
+
+
+def test_parts_of_a_switch(gpu, rng):
+    both = fs.Switched((fs.Gaussian(f8(0.3)), fs.Poisson()))
+    Y = np.stack([rng.integers(0, 4, B), rng.integers(0, 2, B)], axis=1)
+    here = small_model(rng, (), likelihood=both), rng.standard_normal((B, D)), Y
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
+    assert_same(fs.predict_cdf(*there), fs.predict_cdf(*here))
