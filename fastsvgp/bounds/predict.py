@@ -140,7 +140,7 @@ def predict_log_density(
         As in ``predict_f``.
     Ys : (N,) or (N, P) array
         Labels (N,) for multi-class likelihoods. (N, 1) is read as (N,) if the posterior has no
-        leading axis.
+        leading axis. If a target has several columns, a last axis holds them, as in ``elbo``.
     **others
         As in ``predict_y``.
 
@@ -177,9 +177,10 @@ def predict_cdf(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
+        With a likelihood of numbers, counts or ordered labels.
     Xs : (N, D) array
     Ys : (N,) or (N, P) array
+        If a target has several columns, a last axis holds them, as in ``elbo``.
     jitter, chunk_size
         As in ``predict_f``.
     **others
@@ -228,7 +229,7 @@ def predict_quantiles(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
+        With a likelihood of numbers, counts or ordered labels.
     Xs : (N, D) array
     levels : number or sequence of K numbers
         Probabilities strictly between 0 and 1, on the host.
