@@ -177,7 +177,7 @@ def predict_cdf(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numbers, counts or ordered labels.
+        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     Ys : (N,) or (N, P) array
         If a target has several columns, a last axis holds them, as in ``elbo``.
@@ -229,7 +229,7 @@ def predict_quantiles(
     Parameters
     ----------
     model : SVGP
-        With a likelihood of numbers, counts or ordered labels.
+        With a likelihood of numeric targets: Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     levels : number or sequence of K numbers
         Probabilities strictly between 0 and 1, on the host.
