@@ -26,7 +26,7 @@ from .base import (
     total,
     weighted_finite,
 )
-from .negative_binomial import log_rising
+from .negative_binomial import _log_rising
 from .poisson import (
     check_counts,
     columns_of_counts,
@@ -100,7 +100,7 @@ class NegativeBinomial(Likelihood):
             self.num_nodes,
             need,
         )
-        A, A_bar = log_rising(y, a, h)
+        A, A_bar = _log_rising(y, a, h)
         ell = total(A - scipy.special.gammaln(y + 1.0) + y * mean + both * R, weights)
         if not need:
             return ell, None, None
@@ -147,7 +147,7 @@ class NegativeBinomial(Likelihood):
         peak = np.where(y > 0, peak, -np.inf)
         t = mean.astype(np.float64, copy=False) + (self._log_exposure() - h)
         # A lacks the term y h of y f = y (t + h)
-        constant = log_rising(y, a, h)[0] + y * h - scipy.special.gammaln(y + 1.0)
+        constant = _log_rising(y, a, h)[0] + y * h - scipy.special.gammaln(y + 1.0)
         return constant + log_average(log_p, slopes, peak, t, var)
 
     def predict_cdf(self, Y, f):

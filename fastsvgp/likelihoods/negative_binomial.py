@@ -65,7 +65,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
     def log_density(self, Y, f, h):
         f, h = np.clip(f, -LARGEST, LARGEST), np.clip(h, -LARGEST, LARGEST)
         a = np.exp(h)
-        total, (A, A_bar) = a + Y, log_rising(Y, a, h)
+        total, (A, A_bar) = a + Y, _log_rising(Y, a, h)
         # Three tensors in one block, and no temporary ones: allocating them takes longer than the
         # arithmetic
         g, g_f, g_h = np.empty((3, *np.broadcast_shapes(Y.shape, f.shape, h.shape)), like=f)
@@ -105,7 +105,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
         refuse_all_but_counts(name, Y, "Negative binomial")
 
 
-def log_rising(y, a, h):
+def _log_rising(y, a, h):
     """Return A of the text above, and its derivative in h = log a, for arrays y and a."""
     x = a + SHIFT
     X = y + x
