@@ -81,8 +81,9 @@ def multi_gp(
     >>> multi.mixing.shape, len(multi.latents), multi.mean.value.shape
     ((3, 2), 2, (3,))
     """
+    Y = _first_column(Y, likelihood)
     rng, X = check.generator(rng), check.inputs("X", X)
-    dtype, targets = check.common_dtype(X, names=("X",)), _first_columns(Y, X, weights, likelihood)
+    dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
     of_counts = getattr(likelihood, "counts", False)
     latent = np.log(targets + 0.5) if of_counts else targets
     means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
@@ -119,8 +120,8 @@ def multi_gp(
     return model
 
 
-def _first_columns(Y, X, weights, likelihood):
-    """Return the first column of the targets, (N, P) on the host; NaN where their weight is 0."""
+def _columns(Y, X, weights):
+    """Return the targets (N, P) on the host, NaN where their weight is 0."""
     Y = check.as_array("Y", Y)
     if len(Y) != len(X):
         raise ValueError(
@@ -129,12 +130,9 @@ def _first_columns(Y, X, weights, likelihood):
     if weights is None:
         check.finite("Y", Y)
     else:
-        weights = weighing.shaped(weights, Y, check.num_columns(likelihood))
+        weights = weighing.shaped(weights, Y)
         weighing.check_values(weights)
         weights = _host(weights)
-    if likelihood is not None:
-        check.all_columns("Y", Y, likelihood)
-        Y = Y if check.num_columns(likelihood) == 1 else Y[..., 0]
     Y = _host(Y).astype(np.float64).reshape(len(X), -1)
     if weights is not None:
         Y = np.where(weights.reshape(len(X), -1) > 0, Y, np.nan)
@@ -143,6 +141,15 @@ def _first_columns(Y, X, weights, likelihood):
                 f"`weights` leave no target in column {bad[0]} of `Y`: drop that output"
             )
     return Y
+
+
+def _first_column(Y, likelihood):
+    """Return the targets to start from: the first column, if a target has several."""
+    if check.num_columns(likelihood) == 1:
+        return Y
+    Y = check.as_array("Y", Y)
+    check.all_columns("Y", Y, likelihood)
+    return Y[..., 0]
 
 
 def _host(array):
