@@ -18,6 +18,12 @@ LIKELIHOODS = {
     "Poisson": lk.Poisson(),
     "Laplace": lk.Laplace(0.5),
     "StudentT": lk.StudentT(0.5, df=4.0),
+    "NegativeBinomial": lk.NegativeBinomial(1.7),
+    "ZeroInflatedPoisson": lk.ZeroInflatedPoisson(0.3),
+    "Binomial": lk.Binomial(),
+    "Ordinal": lk.Ordinal(-0.5, np.ones(2)),
+    "Censored": lk.Censored(0.3),
+    "KnownNoise": lk.KnownNoise(0.3),
     "RobustMax": lk.RobustMax(num_classes=10),
     "Softmax": lk.Softmax(num_classes=10),
 }
@@ -31,6 +37,8 @@ def bench_expected_log_prob(benchmark, rng, name, N):
     shape = (N,) if C is None else (C, N)
     Y = rng.integers(0, 2 if C is None else C, N)
     Y = Y.astype(float) if C is None else Y
+    if len(likelihood.target_columns) > 1:
+        Y = np.stack([Y, np.ones(N)])
     mean, var = rng.standard_normal(shape), 0.1 + rng.gamma(1.0, 1.0, shape)
     f = Marginals(mean, var)
     _, f_bar, _ = likelihood.expected_log_prob(Y, f)

@@ -96,7 +96,7 @@ def elbo(
         Inputs: a batch or all data.
     Y : (B,) or (B, P) array
         Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is read as (B,) if the
-        posterior has no leading axis.
+        posterior has no leading axis. Several columns of a target are a last axis: (B, P, C).
     num_data : float, optional
         Size of the whole data set. The data term is scaled by num_data / B. Default: the batch is
         the data.
@@ -208,7 +208,7 @@ def elbo_and_grad(
         Inputs: a batch or all data.
     Y : (B,) or (B, P) array
         Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is read as (B,) if the
-        posterior has no leading axis.
+        posterior has no leading axis. Several columns of a target are a last axis: (B, P, C).
     num_data : float, optional
         Size of the whole data set. The data term and its gradient are scaled by num_data / B.
         Default: the batch is the data.

@@ -77,10 +77,10 @@ def elbo_and_grad_from_blocks(
         blocks, given, Y, dtype = checked(Y)
     else:
         (blocks, given, Y, dtype), weights = weighing.through(
-            lambda _, Y: checked(Y), None, Y, weights
+            lambda _, Y: checked(Y), None, Y, weights, columns := check.num_columns(likelihood)
         )
         weighing.check_likelihood(likelihood)
-        w = {"weights": weighing.laid_out(weights, Y, dtype)}
+        w = {"weights": weighing.laid_out(weights, Y, dtype, columns)}
     B = blocks.Kuf.shape[1]
     scale = check.data_scale(num_data, B)
     random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))

@@ -141,7 +141,7 @@ def predict_log_density(
         As in ``predict_f``.
     Ys : (N,) or (N, P) array
         Labels (N,) for multi-class likelihoods. (N, 1) is read as (N,) if the posterior has no
-        leading axis.
+        leading axis. If a target has several columns, a last axis holds them, as in ``elbo``.
     **others
         As in ``predict_y``.
 
@@ -181,6 +181,7 @@ def predict_cdf(
         With a likelihood of numeric targets, such as Gaussian, Laplace, Student-t or Poisson.
     Xs : (N, D) array
     Ys : (N,) or (N, P) array
+        If a target has several columns, a last axis holds them, as in ``elbo``.
     jitter, chunk_size
         As in ``predict_f``.
     **others

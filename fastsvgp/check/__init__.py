@@ -7,11 +7,14 @@ remedy.
 from ..records.dtypes import DEFAULT_JITTER, common_dtype
 from ..runtime.dispatch import backend_of, one_device
 from .arrays import (
+    all_columns,
     all_finite,
     as_array,
+    axes_of_targets,
     columns,
     finite,
     inputs,
+    num_columns,
     one_column,
     outputs_of,
     positive,
@@ -39,8 +42,10 @@ __all__ = [
     "ABSENT",
     "DEFAULT_JITTER",
     "PARTIAL",
+    "all_columns",
     "all_finite",
     "as_array",
+    "axes_of_targets",
     "backend_of",
     "columns",
     "common_dtype",
@@ -56,6 +61,7 @@ __all__ = [
     "jitter_amount",
     "mapping",
     "names",
+    "num_columns",
     "one_column",
     "one_device",
     "outputs_of",

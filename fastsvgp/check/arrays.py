@@ -188,17 +188,43 @@ def outputs_of(likelihood, axes, name="posterior"):
     return () if axes[0] == K else (axes[0] // K,)
 
 
+def num_columns(likelihood: Any) -> int:
+    """Return the number of columns of a target: see ``Likelihood.target_columns``."""
+    return len(getattr(likelihood, "target_columns", ("y",)))
+
+
+def axes_of_targets(Y, likelihood):
+    """Return the axes of outputs of targets (N,) or (N, P), or with a last axis of columns."""
+    return Y.shape[1:] if num_columns(likelihood) == 1 else Y.shape[1:-1]
+
+
 def one_column(Y, outputs, likelihood):
-    """Return targets (N, 1) as (N,) for a posterior without an output axis and for class labels."""
+    """Drop an axis of one output for a posterior without an output axis and for class labels."""
     return (
         Y[:, 0]
-        if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None)
+        if axes_of_targets(Y, likelihood) == (1,)
+        and (outputs == () or likelihood.num_latent is not None)
         else Y
     )
 
 
+def all_columns(name, Y, likelihood):
+    """Reject targets without the columns that the likelihood reads."""
+    C = num_columns(likelihood)
+    if C > 1 and (Y.ndim not in (2, 3) or Y.shape[-1] != C):
+        N, names = len(Y), likelihood.target_columns
+        raise ValueError(
+            f"`{name}` has shape {Y.shape}, and a {type(likelihood).__name__} likelihood reads the"
+            f" columns {', '.join(names)}, in this order: give {name} ({N}, {C}), or ({N}, P, {C})"
+            " for P outputs"
+        )
+
+
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
-    """Check targets against batch, outputs and likelihood; return them as (N,) or (P, N)."""
+    """Check targets against batch, outputs and likelihood; return them as (N,) or (P, N).
+
+    Targets of C > 1 columns, (N, C) or (N, P, C), are returned as (C, N) or (C, P, N).
+    """
     inputs_name, name = names
     axes, outputs = outputs, outputs_of(likelihood, outputs)
     Y = one_column(Y, outputs, likelihood)
@@ -207,27 +233,29 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
             f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape"
             f" {Y.shape}"
         )
-    latent = likelihood.num_latent
+    all_columns(name, Y, likelihood)
+    of_targets, latent = axes_of_targets(Y, likelihood), likelihood.num_latent
     if latent is not None:
         if outputs != (latent,):
             raise ValueError(
                 f"the fields of `posterior` have leading axes {outputs}, "
                 f"but {type(likelihood).__name__} with {latent} classes needs ({latent},)"
             )
-        if Y.ndim != 1:
+        if of_targets:
             raise ValueError(
                 f"`{name}` must hold one integer label per row, shape ({N},), got {Y.shape}"
             )
-    elif Y.shape[1:] != outputs:
-        K = likelihood.latents_per_output
+    elif of_targets != outputs:
+        K, C = likelihood.latents_per_output, num_columns(likelihood)
         one, several = ("M", "P, M") if K == 1 else (f"{K}, M", f"{K} P, M")
+        row, rows = ("N,", "N, P") if C == 1 else (f"N, {C}", f"N, P, {C}")
         raise ValueError(
             f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {axes}:"
-            f" use {name} (N,) with mean ({one}{',' * (K == 1)}), or {name} (N, P) with mean"
+            f" use {name} ({row}) with mean ({one}{',' * (K == 1)}), or {name} ({rows}) with mean"
             f" ({several})"
         )
     finite(name, Y)
-    if Y.ndim == 2:
+    if Y.ndim > 1:
         Y = np.ascontiguousarray(Y.T, like=Y)
     try:
         likelihood.check_targets(Y, name)

@@ -109,8 +109,10 @@ def _check_leaf(name, kind, array):
         square(name, array)
     else:
         finite(name, array)
-        if kind == "positive":
+        if kind in ("positive", "unit"):
             positive(name, array)
+        if kind == "unit":
+            positive(f"1 - {name}", 1 - array, "; give a number between 0 and 1")
 
 
 def _cast(value, dtype):

@@ -1,13 +1,14 @@
 """Checks of data weights: the non-negative weight of each row or target in a bound.
 
 A target of weight 0 is never read, so it can be NaN: a missing output. Before any check a target of
-positive weight replaces it: that one passes the checks of the likelihood and gives finite terms,
-which are multiplied by 0. If all targets of a row have weight 0, its inputs are not read either:
-those of a row that counts replace them.
+positive weight replaces it, in all its columns: that one passes the checks of the likelihood and
+gives finite terms, which are multiplied by 0. If all targets of a row have weight 0, its inputs are
+not read either: those of a row that counts replace them.
 """
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
 from . import models
-from .arrays import as_array
+from .arrays import as_array, num_columns
 
 ADVICE = "; give the weight 0 to leave out a target"
 
@@ -33,17 +34,17 @@ def svgp(
     model : record
         With a ``likelihood``.
     X, Y : array
-    weights : (N,) array, array of the shape of ``Y``, or None
+    weights : (N,) array, array of the shape of ``Y`` without its axis of columns, or None
     checked : function
         ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with
-        Y in the layout of likelihoods, (N,) or (P, N). It never receives a target of weight 0.
+        Y in the layout of likelihoods. It never receives a target of weight 0.
         Default: the checks of an ``SVGP``.
 
     Returns
     -------
     model, X, Y
         As returned by ``checked``.
-    weights : array in the layout of the returned Y, or None
+    weights : (N,) or (P, N) array in the layout of likelihoods, or None
     dtype : dtype
 
     Examples
@@ -57,27 +58,32 @@ def svgp(
     if weights is None:
         model, X, Y, dtype = checked(model, X, Y)
         return model, X, Y, None, dtype
-    (model, X, Y, dtype), weights = through(lambda X, Y: checked(model, X, Y), X, Y, weights)
+    columns = num_columns(getattr(model, "likelihood", None))
+    (model, X, Y, dtype), weights = through(
+        lambda X, Y: checked(model, X, Y), X, Y, weights, columns
+    )
     check_likelihood(model.likelihood)
-    return model, X, Y, laid_out(weights, Y, dtype), dtype
+    return model, X, Y, laid_out(weights, Y, dtype, columns), dtype
 
 
-def through(checked, X, Y, weights):
+def through(checked, X, Y, weights, columns=1):
     """Call ``checked(X, Y)`` with rows and targets of weight 0 replaced; check all three.
 
     Returns ``(result of checked, weights as an array)``. X is None if something else holds the
-    rows.
+    rows. ``columns`` is the number of columns of a target.
     """
     X, Y = None if X is None else as_array("X", X), as_array("Y", Y)
-    weights = shaped(weights, Y)
+    weights = shaped(weights, Y, columns)
     one_device(("X", X), ("Y", Y), ("weights", weights))
-    targets, first = filled(Y, weights)
+    targets, first = filled(Y, weights, columns)
     try:
         found = checked(inputs_that_count(X, weights), targets)
     except BadEntry as error:
         check_values(weights)  # the cause, if no target counts
         if error.name == "Y" and not _counted(weights, Y)[error.index]:
-            error.index = tuple(map(int, np.unravel_index(int(first), Y.shape)))
+            axes = _axes(Y, columns)
+            at = tuple(map(int, np.unravel_index(int(first), axes)))
+            error.index = *at, *error.index[len(axes) :]
         elif error.name == "X" and not (counts := rows_that_count(weights))[error.index[0]]:
             error.index = int(np.argmax(counts)), *error.index[1:]
         raise
@@ -85,18 +91,25 @@ def through(checked, X, Y, weights):
     return found, weights
 
 
-def shaped(weights, Y):
+def _axes(Y, columns):
+    """Return the shape of the array of targets: that of Y without an axis of several columns."""
+    return Y.shape[:-1] if columns > 1 and Y.ndim > 1 and Y.shape[-1] == columns else Y.shape
+
+
+def shaped(weights, Y, columns=1):
     """Convert weights to an array with one entry per row of Y, or per target.
 
-    A column (N, 1) is read as (N,) if Y is (N,).
+    A column (N, 1) is read as (N,) if targets are (N,). ``columns`` is the number of columns of a
+    target, the last axis of Y if there are several.
     """
     weights = as_array("weights", weights)
     if not Y.shape:
         raise ValueError("`Y` must have rows, got a single value")
-    if len(Y.shape) == 1 and weights.shape == (*Y.shape, 1):
+    axes = _axes(Y, columns)
+    if len(axes) == 1 and weights.shape == (*axes, 1):
         weights = weights[:, 0]
-    if weights.shape not in (Y.shape[:1], Y.shape):
-        each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
+    if weights.shape not in (axes[:1], axes):
+        each = f", or {axes}, one for each target" if len(axes) > 1 else ""
         raise ValueError(
             f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got"
             f" {weights.shape}"
@@ -124,11 +137,14 @@ def _counted(weights, Y):
     )
 
 
-def filled(Y, weights):
+def filled(Y, weights, columns=1):
     """Replace targets of weight 0 in Y by the first that counts; return Y and its flat index."""
     if not Y.size:
         return Y, 0
     counted = _counted(weights, Y)
+    if (axes := _axes(Y, columns)) != Y.shape:
+        first = np.argmax(counted[..., 0])
+        return np.where(counted, Y, Y.reshape(math.prod(axes), -1).take(first, axis=0)), first
     first = np.argmax(counted)
     return np.where(counted, Y, Y.reshape(-1).take(first)), first
 
@@ -152,11 +168,12 @@ def inputs_that_count(X, weights):
     return np.where(counts[:, None], X, X[np.argmax(counts)[None]])
 
 
-def laid_out(weights, Y, dtype):
-    """Return weights in the shape of Y, (N,) or (P, N), the layout of likelihoods."""
+def laid_out(weights, Y, dtype, columns=1):
+    """Return weights in the layout of likelihoods: the shape of Y, or of one of its columns."""
+    axes = Y.shape if columns == 1 else Y.shape[1:]
     # a column of weights, given with a column Y
-    weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T
-    weights = np.broadcast_to(weights, Y.shape)
+    weights = weights[:, 0] if len(axes) == 1 and weights.ndim > 1 else weights.T
+    weights = np.broadcast_to(weights, axes)
     return np.ascontiguousarray(weights, dtype, like=weights)
 
 

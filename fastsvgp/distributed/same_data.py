@@ -121,7 +121,7 @@ def _counted(name, array, weights):
         return array
     counts = (
         weights > 0
-        if name == "Y" and weights.shape == array.shape
+        if name == "Y" and weights.shape == array.shape[: weights.ndim]
         else weighing.rows_that_count(weights)
     )
     if type(counts) is np.ndarray and counts.all():  # on a device this would synchronise

@@ -82,11 +82,13 @@ def multi_gp(
     >>> multi.mixing.shape, len(multi.latents), multi.mean.value.shape
     ((3, 2), 2, (3,))
     """
+    Y = _first_column(Y, likelihood)
     rng, X = check.generator(rng), check.inputs("X", X)
     _check_parts(likelihood, covariance, posterior)
     dtype, targets = check.common_dtype(X, names=("X",)), _columns(Y, X, weights)
-    if likelihood is not None:
-        likelihood.check_targets(np.nan_to_num(targets), "Y")
+    if likelihood is not None and check.num_columns(likelihood) == 1:
+        seen = targets[~np.isnan(targets)]
+        likelihood.check_targets(np.where(np.isnan(targets), seen[0], targets), "Y")
     of_counts = getattr(likelihood, "counts", False)
     latent = np.log(targets + 0.5) if of_counts else targets
     means, deviations = np.nanmean(latent, axis=0), np.nanstd(latent, axis=0)
@@ -162,6 +164,15 @@ def _columns(Y, X, weights):
                 f"`weights` leave no target in column {bad[0]} of `Y`: drop that output"
             )
     return Y
+
+
+def _first_column(Y, likelihood):
+    """Return the targets to start from: the first column, if a target has several."""
+    if check.num_columns(likelihood) == 1:
+        return Y
+    Y = check.as_array("Y", Y)
+    check.all_columns("Y", Y, likelihood)
+    return Y[..., 0]
 
 
 def _host(array):

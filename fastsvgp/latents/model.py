@@ -291,9 +291,11 @@ def _targets(Y, N, model, J, dtype, names):
     """Check targets against J functions."""
     likelihood, K = model.likelihood, model.likelihood.latents_per_output
     P = J // K
-    if likelihood.num_latent is None and P > 1 and Y.shape[1:] != (P,):
+    if likelihood.num_latent is None and P > 1 and check.axes_of_targets(Y, likelihood) != (P,):
+        C = check.num_columns(likelihood)
+        columns = "" if C == 1 else f", {C}"
         raise ValueError(
             f"`{names[1]}` has shape {Y.shape}, and {J} functions, {K} for each output, are for"
-            f" targets of shape ({N}, {P})"
+            f" targets of shape ({N}, {P}{columns})"
         )
     return check.targets(Y, N, axes_of(model, J), likelihood, dtype, names)

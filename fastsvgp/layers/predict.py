@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
-from ..likelihoods.layout import laid_out
+from ..likelihoods.layout import laid_out, of_unit
 from .bound import repeated
 from .chain_pass import Chain
 from .layer import DeepGP, checked, naming_layer, widths
@@ -201,7 +201,7 @@ class Mixture:
                 if not (low < high).any():
                     break
                 middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
-                reached = self.cdf(middle, f) >= level
+                reached = self.cdf(of_unit(likelihood, middle), f) >= level
                 low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
             found.append(high)
         return tuple(found)

@@ -31,7 +31,9 @@ NODES = {"num_nodes": whole_number(1)}
 class Likelihood:
     """Base of likelihoods p(y | f), with data independent given f; subclasses are records.
 
-    Targets ``Y`` are (N,) or (P, N). ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
+    Targets ``Y`` are (N,) or (P, N), and (C, N) or (C, P, N) if a target has C > 1 columns, such as
+    a count and its exposure: see ``target_columns``. Weights, ``f`` and predictions have the shape
+    of one column. ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean,
     var) elementwise. A multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). A likelihood
     of K = ``latents_per_output`` > 1 functions per output has ``f`` (K, N) or (K, P, N), of
     functions that are independent under q; predictions have the shape of ``Y``. Results have the
@@ -55,6 +57,11 @@ class Likelihood:
     num_latent: int | None = None
     # latent functions that the density of one target reads: see ``layout``
     latents_per_output: ClassVar[int] = 1
+    # columns of one target in Y, y first: it may depend on settings. With C > 1 names, Y is (N, C)
+    # or (N, P, C), and the methods receive (C, N) or (C, P, N)
+    target_columns: tuple[str, ...] = ("y",)
+    # what predictions of y take for the other columns: one trial, one unit of exposure
+    unit_columns: ClassVar[tuple[float, ...]] = ()
     # static field: (whether a value is valid, description of valid values)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
@@ -112,6 +119,9 @@ class Likelihood:
                     f"{type(self).__name__}: `{name}` has shape {shape}; give one number, for all"
                     " data and outputs"
                 )
+        self._check_static()
+
+    def _check_static(self):
         for name, (makes_sense, what) in self.settings.items():
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not makes_sense(value):
@@ -326,12 +336,25 @@ def refuse(name, Y, bad, what, advice):
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
 
-def refuse_all_but_counts(name, Y, kind):
-    """Raise ``ValueError`` if targets of a likelihood ``kind`` are not 0, 1, 2, ..."""
+def refuse_all_but_counts(name, Y, kind, column=None):
+    """Raise ``ValueError`` if targets of a likelihood ``kind`` are not 0, 1, 2, ...
+
+    ``column`` is (number, name) of the column that holds them, if there are several.
+    """
     Y, said = as_targets(Y), ("counts", f"{kind} targets are whole numbers 0, 1, 2, ...")
-    refuse(name, Y, not_whole(Y), *said)
-    refuse(name, Y, Y < 0, *said)
-    refuse(name, Y, ~np.isfinite(Y), *said)
+    y = Y if column is None else Y[column[0]]
+    for bad in (lambda: not_whole(y), lambda: y < 0, lambda: ~np.isfinite(y)):
+        refuse_in_column(name, Y, column, bad(), *said)
+
+
+def refuse_in_column(name, Y, column, bad, what, advice):
+    """Refuse as ``refuse`` does, by a mask of one column (number, name); None: of all of Y."""
+    if column is not None:
+        number, title = column
+        mask = np.zeros(Y.shape, bool, like=Y)
+        mask[number] = bad
+        bad, what = mask, f"{what} in its column {title}"
+    refuse(name, Y, bad, what, advice)
 
 
 def as_targets(Y, dtype=None):

@@ -121,7 +121,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
 
 
 def _log_rising(y, a, h):
-    """Return A of the text above, and its derivative in h = log a."""
+    """Return A of the text above, and its derivative in h = log a, for arrays y and a."""
     x = a + SHIFT
     X = y + x
     low = a + np.arange(float(SHIFT), like=a).reshape(SHIFT, *(1,) * x.ndim)

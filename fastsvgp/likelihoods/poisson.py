@@ -10,14 +10,17 @@ from .base import (
     POSITIVE,
     SMALLEST,
     Likelihood,
-    in_chunks,
+    as_targets,
+    by_chunks,
     refuse_all_but_counts,
+    refuse_in_column,
     sum_outputs,
     total,
     weighted,
 )
 from .quantiles import count_quantiles
 
+COLUMN = "column"  # an exposure that is a column of Y
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
 # the nodes accumulate at a point this far to the right of the mode, in units of the right end
 BEYOND = 1.15
@@ -26,6 +29,9 @@ BEYOND = 1.15
 @record
 class Poisson(Likelihood):
     """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...
+
+    With ``exposure="column"`` each target has its own: Y has the columns y and exposure, (N, 2) or
+    (N, P, 2). Moments and quantiles are then those of one unit of exposure.
 
     The expected log density and the predictive moments are in closed form. Where exp(mean + var /
     2) overflows float64 (mean beyond 709), the expected log density and its derivatives are -inf,
@@ -38,8 +44,8 @@ class Poisson(Likelihood):
 
     Parameters
     ----------
-    exposure : float
-        Factor on the rate of every datum. Positive.
+    exposure : float or "column"
+        Factor on the rate of every datum, positive; or a column of Y.
     num_nodes : int
         Sets the number of nodes for the predictive log density.
 
@@ -53,21 +59,33 @@ class Poisson(Likelihood):
     log_concave = True
     counts = True
 
-    exposure: float = static(default=1)
+    exposure: float | str = static(default=1)
     num_nodes: int = static(default=20)
-    settings = NODES | {"exposure": POSITIVE}
+    unit_columns = (1.0,)
 
-    def _rate(self, f):
+    @property
+    def settings(self):
+        return settings_of_counts(self)
+
+    @property
+    def target_columns(self):
+        return columns_of_counts(self)
+
+    def _rate(self, mean, var):
         with np.errstate(over="ignore"):
-            return self.exposure * np.exp(f.mean.astype(np.float64, copy=False) + 0.5 * f.var)
+            return unit_exposure(self) * np.exp(mean.astype(np.float64, copy=False) + 0.5 * var)
+
+    def _log_exposure(self):
+        return float(np.log(unit_exposure(self)))
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
-        rate, dtype = self._rate(f), f.mean.dtype
+        Y, mean = counts_and_means(self, Y, f)
+        rate, dtype = self._rate(mean, f.var), f.mean.dtype
         if weights is not None:
             rate = np.where(weights > 0, rate, 0)  # the rate can be infinite
         ell = total(
-            Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0),
+            Y * (mean + self._log_exposure()) - rate - scipy.special.gammaln(Y + 1.0),
             weights,
         )
         if not need:
@@ -81,8 +99,8 @@ class Poisson(Likelihood):
     def predict_mean_and_var(self, f):
         # var y = E rate + var rate, with var rate = c^2 exp(2 mean + var) (exp(var) - 1).
         # Logarithms avoid inf * 0
-        rate, var = self._rate(f), f.var.astype(np.float64, copy=False)
-        doubled = 2 * (f.mean + float(np.log(self.exposure))) + 2 * var
+        rate, var = self._rate(f.mean, f.var), f.var.astype(np.float64, copy=False)
+        doubled = 2 * (f.mean + self._log_exposure()) + 2 * var
         with np.errstate(over="ignore"):
             spread = np.exp(doubled + np.log(np.maximum(-np.expm1(-var), SMALLEST)))
             return rate.astype(f.mean.dtype, copy=False), (rate + spread).astype(
@@ -90,7 +108,8 @@ class Poisson(Likelihood):
             )
 
     def predict_log_density(self, Y, f):
-        return sum_outputs(in_chunks(self._log_density, Y, f))
+        y, mean = counts_and_means(self, Y, f)
+        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK, y, mean, f.var))
 
     def _log_density(self, y, mean, var):
         # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode
@@ -102,7 +121,7 @@ class Poisson(Likelihood):
             mean.astype(np.float64),
             np.maximum(var, SMALLEST, dtype=np.float64),
         )
-        log_rate = mean + float(np.log(self.exposure))
+        log_rate = mean + self._log_exposure()
         d = v * y - wright_omega(np.log(v) + log_rate + v * y)
         rate = np.exp(log_rate + d)
         d += (y - rate - d / v) / (rate + 1 / v)  # one Newton step restores digits lost in d
@@ -112,10 +131,11 @@ class Poisson(Likelihood):
         return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
     def predict_cdf(self, Y, f):
-        return in_chunks(self._cdf, Y, f, CHUNK // 4)
+        y, mean = counts_and_means(self, Y, f)
+        return by_chunks(self._cdf, f.mean, CHUNK // 4, y, mean, f.var)
 
     def predict_quantiles(self, levels, f):
-        return count_quantiles(levels, f, float(np.log(self.exposure)), self._cdf, CHUNK // 4)
+        return count_quantiles(levels, f, self._log_exposure(), self._cdf, CHUNK // 4)
 
     def _cdf(self, y, mean, var):
         # y <= k if a Gamma(k + 1) variable G exceeds the rate: P = P(log G > log c + f), with
@@ -124,7 +144,7 @@ class Poisson(Likelihood):
         # over log G, for which the integrand is cheaper.
         k = np.maximum(y.astype(np.float64), 0)
         x, sd = (
-            float(np.log(self.exposure)) + mean.astype(np.float64),
+            self._log_exposure() + mean.astype(np.float64),
             np.sqrt(var, dtype=np.float64),
         )
         narrow, p = sd * np.sqrt(k + 1) <= 1 / 3, np.empty(x.shape, like=x)
@@ -135,7 +155,45 @@ class Poisson(Likelihood):
         return np.where(y < 0, 0, p)
 
     def check_targets(self, Y, name="Y"):
-        refuse_all_but_counts(name, Y, "Poisson")
+        check_counts(self, Y, name, "Poisson")
+
+
+def columns_of_counts(likelihood):
+    """Return the columns of counts with an ``exposure`` that is a number, or ``COLUMN``."""
+    return ("y", "exposure") if likelihood.exposure == COLUMN else ("y",)
+
+
+def settings_of_counts(likelihood):
+    """Return the ``settings``: an exposure is a positive number, or ``COLUMN``."""
+    exposure = likelihood.exposure
+    if isinstance(exposure, str) and exposure != COLUMN:
+        raise ValueError(
+            f"{type(likelihood).__name__}: `exposure` must be a positive number, or"
+            f' "{COLUMN}" if Y has a column of exposures, got {exposure!r}'
+        )
+    return NODES if exposure == COLUMN else NODES | {"exposure": POSITIVE}
+
+
+def unit_exposure(likelihood):
+    """Return the exposure of predictions of y."""
+    return 1 if likelihood.exposure == COLUMN else likelihood.exposure
+
+
+def counts_and_means(likelihood, Y, f):
+    """Return counts, and the means of f; with a column of exposures their logarithms are added."""
+    if likelihood.exposure != COLUMN:
+        return Y, f.mean
+    return Y[0], np.add(f.mean, np.log(Y[1]), dtype=np.float64)
+
+
+def check_counts(likelihood, Y, name, kind):
+    """Refuse targets that are not counts, and exposures that are not positive."""
+    if likelihood.exposure != COLUMN:
+        return refuse_all_but_counts(name, Y, kind)
+    Y = as_targets(Y)
+    refuse_all_but_counts(name, Y, kind, (0, "y"))
+    advice = "Leave out rows without exposure: they have no information"
+    refuse_in_column(name, Y, (1, "exposure"), ~(Y[1] > 0), "positive numbers", advice)
 
 
 def _log_mass(v, rate, num):

@@ -180,8 +180,9 @@ def searched_quantiles(levels, mean, var, cdf, counts, *moments):
 
 def _searched(level, cdf, counts, mean, var, *moments):
     # A guess interpolates z = ndtri(P) between the ends of the bracket, and halves z - goal of an
-    # end that stays (Illinois). Every third step bisects, so that the search terminates.
+    # end that stays twice (Illinois). Every third step bisects, so that the search terminates.
     goal, low, high, z_low, z_high = _bracket(level, cdf, counts, mean, var, moments)
+    moved = np.zeros(low.shape, like=low)  # -1: the lower end moved last, 1: the upper one
     for turn in itertools.count():
         width = np.maximum(counts, 2.0**-51 * np.maximum(np.abs(low), np.abs(high)))
         at = np.argwhere((high - low > width) & np.isfinite(high))[:, 0]
@@ -197,8 +198,9 @@ def _searched(level, cdf, counts, mean, var, *moments):
         done = (np.abs(p - level) <= ROUNDING) & (not counts)
         low[at] = np.where(below | done, middle, a)
         high[at] = np.where(below & ~done, b, middle)
-        z_low[at] = np.where(below, z, 0.5 * (z_a + goal))
-        z_high[at] = np.where(below, 0.5 * (z_b + goal), z)
+        again, moved[at] = moved[at], np.where(below, -1, 1)
+        z_low[at] = np.where(below, z, np.where(again > 0, 0.5 * (z_a + goal), z_a))
+        z_high[at] = np.where(below, np.where(again < 0, 0.5 * (z_b + goal), z_b), z)
 
 
 def _bracket(level, cdf, counts, mean, var, moments):

@@ -85,6 +85,10 @@ class AdaGrad(Fixing):
         for path, kind, array, rows, bar in _moves(
             [leaf for leaf in leaves(model) if leaf[0] in free], bars, state.count
         ):
+            if kind == "unit":
+                raise TypeError(
+                    f"adagrad has no steps for field {path!r}, between 0 and 1: name it in `fixed`"
+                )
             home, fresh = _home(array), state.count == 0 or np.ndim(array) == 0
             whole = (
                 np.array(array, _dtype(array), order="C", like=home)

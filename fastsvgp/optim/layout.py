@@ -67,6 +67,7 @@ class Layout:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
             self.size += leaf.size
         self._symmetric = tuple(leaf for leaf in self._leaves if leaf.kind == "symmetric")
+        self._odds = tuple(leaf for leaf in self._leaves if unconstrained and leaf.kind == "unit")
         self._find_positive(unconstrained)
 
     def _find_positive(self, unconstrained):
@@ -94,6 +95,11 @@ class Layout:
             if self.home is HOST and np.count_nonzero(positive > 0) != positive.size:
                 self._complain(vector)
             vector[self._positive] = self._transform.inverse(positive)
+        for leaf in self._odds:
+            share = vector[leaf.at]
+            if self.home is HOST and not ((share > 0) & (share < 1)).all():
+                raise ValueError(f"field {leaf.path!r} must lie between 0 and 1, got {share}")
+            vector[leaf.at] = transforms.logit.inverse(share)
         return vector
 
     def unpack(self, vector, like):
@@ -104,6 +110,13 @@ class Layout:
             vector[self._positive] = np.minimum(
                 np.maximum(positive, self._limits[0]), self._limits[1]
             )
+        if self._odds:
+            vector = vector.copy()
+        for leaf in self._odds:
+            # as far from 1 as from 0, in the dtype of the field
+            least = np.finfo(leaf.dtype).eps
+            share = transforms.logit.forward(vector[leaf.at])
+            vector[leaf.at] = np.minimum(np.maximum(share, least), 1 - least)
         if treedef_of(like) is not self._treedef:  # other records in fixed fields
             return replaced(
                 like, {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
@@ -122,6 +135,8 @@ class Layout:
             part[leaf.diagonal(self.home)] *= 0.5
         if self._positive is not None:
             vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
+        for leaf in self._odds:
+            vector_bar[leaf.at] *= transforms.logit.derivative(vector[leaf.at])
         return vector_bar
 
     def _flatten(self, tree):

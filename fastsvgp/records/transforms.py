@@ -1,4 +1,4 @@
-"""Unconstrained coordinates of positive numbers, for optimisers only.
+"""Unconstrained coordinates of positive numbers, and of shares, for optimisers only.
 
 Each transform is three functions. ``forward(u)`` is positive and finite for every finite u: it
 saturates at the smallest normal and the largest number of the dtype, instead of rounding to zero or
@@ -11,6 +11,8 @@ large step upwards cannot multiply a variance by thousands.
 
 ``log``: x = e^u. It is scale-free: a step of 0.01 is one per cent of any x. For data that cannot be
 standardised.
+
+``logit``: x = 1 / (1 + e^-u), between 0 and 1, for shares whatever transform is asked for.
 """
 
 from typing import Any, NamedTuple
@@ -80,6 +82,16 @@ def _log(x):
     return np.log(_floating(x))
 
 
+def _logit(x):
+    x = _floating(x)
+    return np.log(x) - np.log1p(-x)
+
+
+def _logistic_derivative(u):
+    return _softplus_derivative(u) * _softplus_derivative(-u)
+
+
+logit = Transform(_softplus_derivative, _logit, _logistic_derivative)
 softplus = Transform(_softplus, _softplus_inverse, _softplus_derivative)
 log = Transform(_exp, _log, _exp)
 

@@ -338,7 +338,7 @@ def checked(model, X, Y, jitter) -> Any:
             model.likelihood.num_latent,
         )
         Y = check.one_column(Y, outputs, model.likelihood)
-        wanted = Y.shape[1:] if latent is None else (latent,)
+        wanted = check.axes_of_targets(Y, model.likelihood) if latent is None else (latent,)
         if outputs != wanted and Y.shape[:1] == (len(X),):
             K = model.likelihood.latents_per_output
             needed = wanted if K == 1 else (K * math.prod(wanted),)

@@ -378,7 +378,8 @@ def _weights(model, Y, weights, named):
             f"fit: `weights` are given, and a {type(model).__name__} is trained without them;"
             " leave them out"
         )
-    weights = weighing.shaped(whole("weights", rows("weights", weights)), Y)
+    columns = check.num_columns(getattr(model, "likelihood", None))
+    weights = weighing.shaped(whole("weights", rows("weights", weights)), Y, columns)
     weighing.check_values(weights)
     return weights
 

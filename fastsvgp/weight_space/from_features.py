@@ -17,7 +17,7 @@ from .bases import Basis, InducingBasis
 from .bases.samples import BasisSample, summed
 from .estimators import Task
 from .posterior import ChevronWeights
-from .qsgp import QSGP, on_host
+from .qsgp import QSGP, check_likelihood, on_host
 from .sampled_bound import SampledInfo, checked_sample, estimated
 
 
@@ -205,6 +205,7 @@ def _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision):
     for path in missing(posterior):
         raise TypeError(f"`posterior.{path}` is None where an array must be{check.PARTIAL}")
     check.parts(QSGP(None, posterior, likelihood), ("likelihood",))
+    check_likelihood(likelihood)
     if not isinstance(sample, BasisSample):
         raise TypeError(
             "`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got"

@@ -196,12 +196,7 @@ def checked_parts(model):
             " RelevanceBasis, and `posterior` a fastsvgp.ChevronWeights, got"
             f" {type(model.basis).__name__} and {type(model.posterior).__name__}"
         )
-    if model.likelihood.latents_per_output != 1:
-        kind, K = type(model.likelihood).__name__, model.likelihood.latents_per_output
-        raise TypeError(
-            f"`likelihood` is a {kind}, which takes {K} latent functions per output, and a QSGP has"
-            " one; use an SVGP"
-        )
+    check_likelihood(model.likelihood)
     covariance = model.basis.covariance
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         what = (
@@ -213,6 +208,22 @@ def checked_parts(model):
             f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {what}"
         )
     return model.basis, model.posterior
+
+
+def check_likelihood(likelihood):
+    """Reject likelihoods of several functions per output, or of targets of several columns."""
+    kind, K = type(likelihood).__name__, likelihood.latents_per_output
+    if K != 1:
+        raise TypeError(
+            f"`likelihood` is a {kind}, which takes {K} latent functions per output, and a QSGP has"
+            " one; use an SVGP"
+        )
+    if check.num_columns(likelihood) != 1:
+        raise TypeError(
+            f"`likelihood` is a {kind}, whose targets have the columns"
+            f" {', '.join(likelihood.target_columns)}, and a QSGP takes targets of one column; use"
+            " an SVGP"
+        )
 
 
 def checked_data(model, X, Y) -> tuple[AnyRecord, np.ndarray, np.ndarray, np.dtype]:

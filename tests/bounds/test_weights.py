@@ -8,6 +8,7 @@ from support.data_weights import (
     D,
     M,
     assert_close,
+    axes,
     counts,
     each,
     problem,
@@ -80,7 +81,11 @@ def test_a_weight_for_each_target(rng, name):
 def test_gradients_are_those_of_the_value(rng, name):
     """For weights of any size, in transformed parameters and in inputs."""
     model, X, Y = problem(rng, name)
-    options = {"weights": rng.gamma(1.0, 1.0, Y.shape), "num_data": 3.0 * B, "jitter": JITTER}
+    options = {
+        "weights": rng.gamma(1.0, 1.0, axes(model, Y)),
+        "num_data": 3.0 * B,
+        "jitter": JITTER,
+    }
     vector, unravel = fs.ravel(model)
     _, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
     exact = unravel.pullback(vector, grad)

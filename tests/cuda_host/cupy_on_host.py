@@ -368,7 +368,10 @@ cupy.__dict__.update(
     lib=types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=_as_strided)),
 )
 # of cupyx.scipy.special; it has no wrightomega
-SPECIAL = "betainc erf erfc erfcx gammaincc gammaln log_expit log_ndtr ndtr ndtri".split()
+SPECIAL = (
+    "betainc erf erfc erfcx expit gammainc gammaincc gammaln log_expit log_ndtr logit ndtr ndtri"
+    " psi"
+).split()
 special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
 
 

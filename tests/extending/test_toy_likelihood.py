@@ -18,7 +18,7 @@ from fastsvgp.testing import assert_gradient
 
 
 @fs.record
-class NegativeBinomial(fs.Likelihood):
+class GammaPoisson(fs.Likelihood):
     """Counts with mean exp(f) and variance exp(f) + exp(2 f) / r. dispersion : (), positive: r.
 
     log p = log Gamma(y + r) - log Gamma(r) - log y! + r log r + y f - (y + r) log(r + exp f).
@@ -69,7 +69,7 @@ class NegativeBinomial(fs.Likelihood):
             Y,
             (Y < 0) | (Y != np.floor(Y)),
             "counts",
-            "NegativeBinomial targets are whole numbers 0, 1, 2, ...",
+            "GammaPoisson targets are whole numbers 0, 1, 2, ...",
         )
 
 
@@ -85,12 +85,12 @@ def problem(rng, P=None):
     )
     f = 1 + np.sin(2 * X[:, 0])
     Y = counts(rng, f if P is None else np.stack([f, -f], 1))
-    return fs.SVGP(fs.RBF(1.3, 0.8), np.linspace(-2, 2, M)[:, None], q, NegativeBinomial(1.7)), X, Y
+    return fs.SVGP(fs.RBF(1.3, 0.8), np.linspace(-2, 2, M)[:, None], q, GammaPoisson(1.7)), X, Y
 
 
 def test_densities_sum_to_one_and_have_these_moments(rng):
     f = fs.Marginals(rng.uniform(-1, 1, 4), rng.uniform(0.05, 0.3, 4))
-    likelihood, y = NegativeBinomial(2.5, num_nodes=60), np.arange(400.0)
+    likelihood, y = GammaPoisson(2.5, num_nodes=60), np.arange(400.0)
     p = np.exp([likelihood.predict_log_density(np.full(4, k), f) for k in y])
     mean, var = likelihood.predict_mean_and_var(f)
     np.testing.assert_allclose(p.sum(0), 1, rtol=1e-9)
@@ -102,8 +102,7 @@ def test_much_dispersion_is_poisson(rng):
     f = fs.Marginals(rng.standard_normal(20), rng.uniform(0.1, 0.5, 20))
     Y = counts(rng, f.mean)
     ours, poisson = (
-        likelihood.expected_log_prob(Y, f)[0]
-        for likelihood in (NegativeBinomial(1e7), fs.Poisson())
+        likelihood.expected_log_prob(Y, f)[0] for likelihood in (GammaPoisson(1e7), fs.Poisson())
     )
     np.testing.assert_allclose(ours, poisson, rtol=1e-5)
 
@@ -111,7 +110,7 @@ def test_much_dispersion_is_poisson(rng):
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
 def test_expected_log_prob(rng, shape):
     likelihood, f = (
-        NegativeBinomial(1.7),
+        GammaPoisson(1.7),
         fs.Marginals(rng.standard_normal(shape), rng.uniform(0.05, 0.8, shape)),
     )
     Y = counts(rng, f.mean)
@@ -172,21 +171,21 @@ def test_bad_targets_and_settings(rng):
         bad[7] = wrong
         with pytest.raises(
             ValueError,
-            match=f"`Y` must hold counts; got {wrong} at index 7. NegativeBinomial targets",
+            match=f"`Y` must hold counts; got {wrong} at index 7. GammaPoisson targets",
         ):
             fs.elbo(model, X, bad)
     with pytest.raises(ValueError, match="`num_nodes` must be a whole number"):
-        fs.elbo(fs.replace(model, likelihood=NegativeBinomial(1.0, num_nodes=0)), X, Y)
+        fs.elbo(fs.replace(model, likelihood=GammaPoisson(1.0, num_nodes=0)), X, Y)
     with pytest.raises(ValueError, match="`dispersion` has shape .* give one number"):
-        fs.elbo(fs.replace(model, likelihood=NegativeBinomial(np.ones(2))), X, Y)
-    with pytest.raises(TypeError, match="NegativeBinomial model .* must define predict_cdf"):
+        fs.elbo(fs.replace(model, likelihood=GammaPoisson(np.ones(2))), X, Y)
+    with pytest.raises(TypeError, match="GammaPoisson model .* must define predict_cdf"):
         fs.predict_cdf(model, X, Y)
 
 
 def test_weights_need_an_argument_of_the_likelihood(rng):
     """The likelihood lacks them and works without; giving weights raises an error with advice."""
     model, X, Y = problem(rng)
-    message = "NegativeBinomial.expected_log_prob takes none; add an argument `weights=None`"
+    message = "GammaPoisson.expected_log_prob takes none; add an argument `weights=None`"
     blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
     deep = fs.DeepGP(
         (fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood
@@ -206,7 +205,7 @@ def test_errors_of_the_likelihood_are_raised_unchanged(rng):
     model, X, Y = problem(rng)
 
     @fs.record
-    class BrokenBinomial(NegativeBinomial):
+    class BrokenBinomial(GammaPoisson):
         def expected_log_prob(self, Y, f, rng=None, need=True):
             return {}["no such key"]
 

@@ -24,6 +24,32 @@ def classes(rng, shape):
     return rng.integers(0, 4, shape[-1:])
 
 
+def grade(rng, shape):
+    return rng.integers(0, 4, shape).astype(float)
+
+
+def size(rng, shape):
+    return rng.gamma(2.0, 1.0, shape)
+
+
+def share(rng, shape):
+    return rng.beta(2.0, 3.0, shape)
+
+
+def beside(column, of_others):
+    """Targets of two columns."""
+    return lambda rng, shape: np.stack([column(rng, shape), of_others(rng, shape)])
+
+
+def trials(rng, shape):
+    n = rng.integers(1, 9, shape)
+    return np.stack([rng.binomial(n, 0.4), n]).astype(float)
+
+
+def side(rng, shape):
+    return rng.integers(-1, 2, shape).astype(float)
+
+
 TABLE = {
     "gaussian": (lk.Gaussian(0.3), real),
     "probit": (lk.BernoulliProbit(), label),
@@ -35,8 +61,32 @@ TABLE = {
     "softmax": (lk.Softmax(num_classes=4, num_samples=32), classes),
     "heteroskedastic": (lk.HeteroskedasticGaussian(), real),
     "negative_binomial": (lk.HeteroskedasticNegativeBinomial(num_nodes=12), count),
+    "negative_binomial, dispersion": (lk.NegativeBinomial(1.7, exposure=1.3), count),
+    "negative_binomial, exposures": (
+        lk.NegativeBinomial(30.0, exposure="column"),
+        beside(count, size),
+    ),
+    "poisson, exposures": (lk.Poisson(exposure="column"), beside(count, size)),
+    "binomial": (lk.Binomial(), trials),
+    "binomial, probit": (lk.Binomial(link="probit"), trials),
+    "gamma": (lk.Gamma(2.5), size),
+    "exponential": (lk.Exponential(), size),
+    "ordinal": (lk.Ordinal(-0.7, np.array([0.8, 1.3])), grade),
+    "known_noise": (lk.KnownNoise(0.3), beside(real, size)),
+    "censored": (lk.Censored(0.6), beside(real, side)),
+    "beta": (lk.Beta(5.0), share),
+    "zero_inflated": (lk.ZeroInflatedPoisson(0.3), count),
 }
-DISCRETE = {"probit": (0, 1), "logit": (0, 1), "robust_max": (0, 1, 2, 3), "softmax": (0, 1, 2, 3)}
+DISCRETE = {
+    "probit": (0, 1),
+    "logit": (0, 1),
+    "robust_max": (0, 1, 2, 3),
+    "softmax": (0, 1, 2, 3),
+    "ordinal": (0, 1, 2, 3),
+}
+# E exp(f) or E exp(-f) can overflow
+INFINITE = {"poisson", "poisson, exposures", "gamma", "exponential", "zero_inflated"}
+COLUMNS = {name for name, (likelihood, _) in TABLE.items() if len(likelihood.target_columns) > 1}
 each = pytest.mark.parametrize("name", TABLE)
 
 
@@ -48,7 +98,9 @@ def problem(name, rng, shape):
     of_f = shape if K == 1 else (K, *shape)
     f = Marginals(rng.standard_normal(of_f), 0.1 + rng.gamma(1.0, 1.0, of_f))
     Y = targets(rng, shape)
+    likelihood.check_settings()
     likelihood.check_targets(Y)
+    assert Y.shape[: Y.ndim - len(shape)] == (() if name not in COLUMNS else (2,))
     return likelihood, Y, f
 
 
@@ -82,12 +134,13 @@ def test_derivatives_are_those_of_the_value(name, shape, rng):
             (f_bar.var * e).sum(),
         )
     for path, kind, value in leaves(likelihood):
-        assert kind == "positive"
+        assert kind in ("positive", "unit") or path == "first"
+        d = value * rng.standard_normal(np.shape(value))
         check(
-            lambda s, p=path, v=value: replace(likelihood, **{p: v * (1 + s)}).expected_log_prob(
+            lambda s, p=path, v=value, d=d: replace(likelihood, **{p: v + s * d}).expected_log_prob(
                 Y, f
             )[0],
-            value * getattr(likelihood_bar, path),
+            np.sum(d * getattr(likelihood_bar, path)),
         )
 
 
@@ -107,9 +160,9 @@ def test_empty_data_sum_to_zero(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f)
     assert ell == 0 and f_bar.mean.shape == f_bar.var.shape == f.mean.shape
-    assert all(value == 0 for _, _, value in leaves(likelihood_bar))
+    assert all(np.all(value == 0) for _, _, value in leaves(likelihood_bar))
     assert likelihood.predict_log_density(Y, f).shape == (0,)
-    predicted = f.mean.shape if likelihood.latents_per_output == 1 else Y.shape
+    predicted = f.mean.shape if likelihood.latents_per_output == 1 else shape
     assert likelihood.predict_mean_and_var(f)[0].shape == predicted
 
 
@@ -131,7 +184,7 @@ def test_a_sum_over_data(name, rng):
 @pytest.mark.parametrize("shape", [(17,), (3, 17)])
 def test_whole_weights_are_repeated_data(name, shape, rng):
     likelihood, Y, f = problem(name, rng, shape)
-    w = rng.integers(0, 4, Y.shape)
+    w = rng.integers(0, 4, Y.shape if name not in COLUMNS else Y.shape[1:])
 
     def often(a):
         lead = a.shape[: a.ndim - w.ndim]
@@ -180,9 +233,11 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
     big = Marginals(small.mean.astype(float), small.var.astype(float))
     Y4 = Y.astype(np.float32) if Y.dtype == float else Y
     Y = Y4.astype(Y.dtype)
-    parameters = {path: np.float32(value) for path, _, value in leaves(likelihood)}
+    parameters = {path: np.asarray(v, np.float32)[()] for path, _, v in leaves(likelihood)}
     likelihood4 = replace(likelihood, **parameters)
-    likelihood = replace(likelihood, **{path: float(value) for path, value in parameters.items()})
+    likelihood = replace(
+        likelihood, **{path: v.astype(float)[()] for path, v in parameters.items()}
+    )
     results = []
     for y, g, member in ((Y4, small, likelihood4), (Y, big, likelihood)):
         ell, f_bar, bar = member.expected_log_prob(y, g)
@@ -205,7 +260,7 @@ def test_float32_is_as_good_as_its_inputs(name, rng):
 @pytest.mark.parametrize("size", [0.0, 1e3, 1e4])
 @pytest.mark.parametrize("var", [0.0, 1e-12, 1.0, 1e3])
 def test_results_in_the_tails_are_not_nan(name, dtype, size, var, rng):
-    """No NaN and no warning (an error here); infinite only if the rate of Poisson overflows."""
+    """No NaN and no warning (an error here); infinite only if the mean of an exponential is."""
     likelihood, Y, f = problem(name, rng, (2, 17))
     mean = (size * np.sign(f.mean)).astype(dtype)
     f = Marginals(mean, np.full_like(mean, var))
@@ -219,7 +274,7 @@ def test_results_in_the_tails_are_not_nan(name, dtype, size, var, rng):
     ]
     outputs += [value for _, _, value in leaves(likelihood_bar)]
     assert not any(np.isnan(x).any() for x in [ell, *outputs])
-    if name != "poisson":
+    if name not in INFINITE:
         assert np.isfinite(ell) and np.isfinite(f_bar.mean).all()
 
 
@@ -281,7 +336,7 @@ def test_multi_class_means_are_the_predictive_probabilities(rng):
 def test_outputs_add_up(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 17))
     each_output = [
-        likelihood.predict_log_density(Y[p], Marginals(f.mean[..., p, :], f.var[..., p, :]))
+        likelihood.predict_log_density(Y[..., p, :], Marginals(f.mean[..., p, :], f.var[..., p, :]))
         for p in range(3)
     ]
     np.testing.assert_allclose(likelihood.predict_log_density(Y, f), sum(each_output), rtol=1e-12)

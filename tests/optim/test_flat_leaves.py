@@ -233,3 +233,23 @@ def test_what_is_none_is_missed_but_where_that_is_the_default(rng):
             call(fs.replace(model, inducing=None))
     with pytest.raises(TypeError, match="`inducing` is None where a number or an array must be"):
         fs.collapsed_bound(fs.SGPR(fs.RBF(), None, 0.1), X, Y)
+
+
+def test_a_number_between_0_and_1_moves_by_its_log_odds(rng):
+    model = svgp(rng, likelihood=fs.ZeroInflatedPoisson(0.3))
+    vector, unravel = fs.ravel(model)
+    at = unravel.slices["likelihood.probability"]
+    np.testing.assert_allclose(vector[at], np.log(0.3 / 0.7), rtol=1e-14)
+    grad = fs.tree_map(np.ones_like, model)
+    np.testing.assert_allclose(unravel.pullback(vector, grad)[at], 0.3 * 0.7, rtol=1e-14)
+    for end in (-1e3, 1e3):
+        vector[at] = end
+        moved = unravel(vector).likelihood.probability
+        assert 0 < moved < 1 and abs(moved - (end > 0)) < 1e-15
+    for wrong in (0.0, 1.0, 1.2, np.nan):
+        bad = fs.replace(model, likelihood=fs.ZeroInflatedPoisson(wrong))
+        with pytest.raises(ValueError, match="'likelihood.probability' must lie between 0 and 1"):
+            fs.ravel(bad)
+    steps = fs.adagrad(0.1)
+    with pytest.raises(TypeError, match="no steps for field 'likelihood.probability'"):
+        steps.step(model, grad, steps.init(model))

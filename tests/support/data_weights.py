@@ -18,6 +18,12 @@ def label(rng, shape):
     return rng.integers(0, 2, shape)
 
 
+def trials(rng, shape):
+    """Two columns: successes of a few trials."""
+    n = rng.integers(1, 5, shape)
+    return np.stack([rng.binomial(n, 0.4), n], axis=-1).astype(float)
+
+
 TABLE = {  # likelihood, targets, outputs, what is no target
     "gaussian": (fs.Gaussian(0.3), real, (2,), np.nan),
     "probit": (fs.BernoulliProbit(), label, (), -7),
@@ -39,6 +45,19 @@ TABLE = {  # likelihood, targets, outputs, what is no target
     "negative_binomial": (
         fs.HeteroskedasticNegativeBinomial(num_nodes=8),
         lambda rng, shape: rng.poisson(2.0, shape).astype(float),
+        (2,),
+        np.nan,
+    ),
+    "binomial": (fs.Binomial(), trials, (), np.nan),
+    "exposures": (
+        fs.NegativeBinomial(1.7, exposure="column"),
+        lambda rng, shape: trials(rng, shape) + 0.5 * (np.arange(2) == 1),
+        (2,),
+        -0.5,
+    ),
+    "ordinal": (
+        fs.Ordinal(-0.5, np.ones(2)),
+        lambda rng, shape: rng.integers(0, 4, shape).astype(float),
         (2,),
         np.nan,
     ),
@@ -70,6 +89,11 @@ def problem(rng, name="gaussian"):
     )
     shape = B, *layout.outputs_of(likelihood, outputs)
     return model, rng.uniform(-2, 2, (B, D)), targets(rng, shape)
+
+
+def axes(model, Y):
+    """Return the shape of an array with one number per target."""
+    return Y.shape if len(model.likelihood.target_columns) == 1 else Y.shape[:-1]
 
 
 def mean_of(outputs):

@@ -286,7 +286,8 @@ def _dtype(checked, model, X, Y, weights=None):
     """Return the dtype that ``checked`` finds on the first batch, without targets of weight 0."""
     if weights is None:
         return checked(model, X, Y)[-1]
-    return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights)[0][-1]
+    columns = check.num_columns(getattr(model, "likelihood", None))
+    return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights, columns)[0][-1]
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))

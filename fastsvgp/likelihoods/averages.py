@@ -1,0 +1,215 @@
+"""Averages over q(f) in predictions, by trapezoidal rules that converge geometrically.
+
+``log_average`` computes log E p(y | f) for a density that is log-concave in f. With l = log p the
+integrand exp(l(f) - (f - mean)^2 / (2 var)) has one mode. At its width w, and with no feature of l
+narrower than about one unit elsewhere, steps of the smaller of ``STEP`` and ``STEP_OF_WIDTH`` w
+give errors of about 1e-10.
+
+``chance_below`` computes P(f < T), which is the distribution function of a count or of a positive
+number: given f, the target is at most y if a variable T with a smooth density exceeds f. If q(f) is
+narrower than T, the rule runs over f, else over T: the other factor is then smooth at its steps.
+"""
+
+import numpy as np
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
+
+from .base import SMALLEST
+
+LOST = 34.0  # a rule ends where its integrand has fallen by exp(-LOST)
+STEP = 0.3  # largest distance of nodes
+STEP_OF_WIDTH = 0.55
+MOST_NODES = 2**13
+NODES_AT_ONCE = 256
+ITERATIONS = 200  # of the search of a mode: Newton takes about five, bisection at most this many
+HALVINGS = 12  # of the interval of the nodes
+ENDS = 8.4  # nodes over f end this many standard deviations from the mean
+NODES_OF_T = 160
+
+
+def log_average(log_p, slopes, peak, mean, var):
+    """Compute log E exp(log_p(f)) under N(mean, var), for log-concave densities.
+
+    Parameters
+    ----------
+    log_p : function
+        Log density at f, (n,) or (nodes, n).
+    slopes : function
+        Its first derivative at f (n,), and its second one, negated.
+    peak : (n,) array
+        Where ``log_p`` is largest; infinite if it has no largest value.
+    mean, var : (n,)
+
+    Returns
+    -------
+    (n,) float64 array
+    """
+    m, v = mean.astype(np.float64, copy=False), np.maximum(var, SMALLEST, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        d = _mode(slopes, peak - m, m, v)
+        width = 1 / np.sqrt(slopes(m + d)[1] + 1 / v)
+
+        def logs(x):
+            return log_p(m + x) - 0.5 * x * (x / v)
+
+        top, far = logs(d), np.sqrt(2 * LOST * v)
+        left, right = (d + sign * _reach(logs, d, sign, top, far) for sign in (-1, 1))
+        step = np.maximum(np.minimum(STEP, STEP_OF_WIDTH * width), (right - left) / MOST_NODES)
+        # on a device this copies to the host
+        count, mass = 2 + int(((right - left) / step).max()), 0.0
+        for first in range(0, count, NODES_AT_ONCE):
+            k = np.arange(first, min(count, first + NODES_AT_ONCE), like=m)[:, None]
+            mass = mass + np.exp(logs(left + step * k) - top).sum(axis=0)
+        return top + np.log(mass * step) - 0.5 * np.log(2 * np.pi * v)
+
+
+def _mode(slopes, peak, m, v):
+    """Solve l'(m + d) = d / v for d, which lies between 0 and ``peak``."""
+    start = slopes(m)[0]
+    low, high = np.maximum(np.minimum(v * start, 0), np.minimum(peak, 0)), np.maximum(v * start, 0)
+    high = np.minimum(high, np.maximum(peak, 0))
+    d = np.where(start > 0, low, high)
+    for turn in range(ITERATIONS):
+        slope, bend = slopes(m + d)
+        excess, bend = slope - d / v, bend + 1 / v
+        low, high = np.where(excess > 0, d, low), np.where(excess > 0, high, d)
+        newton = d + excess / bend
+        inside = (newton > low) & (newton < high) & (turn % 3 < 2)
+        new = np.where(inside, newton, 0.5 * (low + high))
+        done, d = np.abs(new - d) * np.sqrt(bend) <= 1e-3, new
+        if done.all():
+            break
+    return d
+
+
+def _reach(logs, d, sign, top, far):
+    """Return a distance from the mode at which the integrand has fallen by at least ``LOST``."""
+    low, high = 0 * far, far
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        inside = logs(d + sign * middle) > top - LOST
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return high
+
+
+def chance_below(law, mean, var):
+    """Compute P(f < T) for f ~ N(mean, var) and an independent variable T.
+
+    Parameters
+    ----------
+    law : tuple of functions and arrays
+        See ``log_gamma_law`` and ``log_odds_law``.
+    mean, var : (n,)
+
+    Returns
+    -------
+    (n,) float64 array
+    """
+    survival, log_density, width, ends, heavy, *parameters = law
+    m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
+    over_f, p = heavy | (sd <= width), np.empty(m.shape, like=m)
+    for where, rule, function, more in (
+        (over_f, average, survival, (width,)),
+        (~over_f, _over_T, log_density, ends),
+    ):
+        at = np.argwhere(where)[:, 0]
+        if at.size:
+            rows = [np.broadcast_to(array, m.shape)[at] for array in (m, sd, *more, *parameters)]
+            p[at] = rule(function, *rows)
+    return p
+
+
+def average(function, mean, sd, width, *parameters):
+    """Compute E function(f, *parameters) under N(mean, sd^2), for smooth bounded functions.
+
+    Parameters
+    ----------
+    function : function
+        Of f (nodes, n), and of ``parameters`` (n,).
+    mean, sd : (n,) float64 arrays
+    width : (n,)
+        Least distance over which the function changes.
+    *parameters : (n,) arrays
+
+    Returns
+    -------
+    (n,) float64 array
+    """
+    step = np.minimum(0.35, 0.35 * np.minimum(width, 1.4) / np.maximum(sd, SMALLEST))
+    step = np.maximum(step, 2 * ENDS / MOST_NODES)
+    # on a device this copies to the host
+    half, mass, value = 1 + int(ENDS / float(step.min())), 0.0, 0.0
+    for first in range(-half, half + 1, NODES_AT_ONCE):
+        z = step * np.arange(first, min(half + 1, first + NODES_AT_ONCE), like=mean)[:, None]
+        weight = np.exp(-0.5 * z * z)
+        mass = mass + weight.sum(axis=0)
+        value = value + (weight * function(mean + sd * z, *parameters)).sum(axis=0)
+    return value / mass
+
+
+def _over_T(log_density, m, sd, bottom, top, *parameters):
+    t = bottom + (top - bottom) * (np.arange(NODES_OF_T, like=m) / (NODES_OF_T - 1))[:, None]
+    logs = log_density(t, *parameters)
+    weight = np.exp(logs - logs.max(axis=0))
+    return (weight * scipy.special.ndtr((t - m) / sd)).sum(axis=0) / weight.sum(axis=0)
+
+
+def log_gamma_law(a, b):
+    """Law of T = b - log G, with G ~ Gamma(a): P(T > t) = P(G < exp(b - t))."""
+
+    def survival(t, a, b):
+        return scipy.special.gammainc(a, np.exp(np.minimum(b - t, 700)))
+
+    def log_density(t, a, b):
+        u = b - t
+        return a * u - np.exp(u)
+
+    width, centre = 1 / np.sqrt(a), b - np.log(a)
+    bottom = centre - np.log1p(8 / np.sqrt(a) + LOST / a)
+    return survival, log_density, width, (bottom, centre + 8 * width + LOST / a), a < 1, a, b
+
+
+def log_odds_law(p, q):
+    """Law of T = logit B, with B ~ Beta(p, q)."""
+
+    def survival(t, p, q):
+        return scipy.special.betainc(q, p, scipy.special.expit(-t))
+
+    def log_density(t, p, q):
+        return p * t - (p + q) * np.logaddexp(0, t)
+
+    width, ends = _odds(p, q)
+    return survival, log_density, width, ends, (p < 1) | (q < 1), p, q
+
+
+def probit_law(p, q):
+    """Law of T = ndtri(B), with B ~ Beta(p, q)."""
+
+    def survival(t, p, q):
+        return scipy.special.betainc(q, p, scipy.special.ndtr(-t))
+
+    def log_density(t, p, q):
+        log_ndtr = scipy.special.log_ndtr
+        return (p - 1) * log_ndtr(t) + (q - 1) * log_ndtr(-t) - 0.5 * t * t
+
+    width, (bottom, top) = _odds(p, q)
+    share = p / (p + q)
+    t = scipy.special.ndtri(share)
+    width = width * share * (1 - share) * np.sqrt(2 * np.pi) * np.exp(0.5 * t * t)
+    expit, ndtri = scipy.special.expit, scipy.special.ndtri
+    ends = ndtri(expit(np.maximum(bottom, -700))), -ndtri(expit(np.maximum(-top, -700)))
+    return survival, log_density, width, ends, (p < 1) | (q < 1), p, q
+
+
+def _odds(p, q):
+    """Return the width of the log odds of a Beta(p, q) variable, and an interval of them."""
+    width, centre = np.sqrt(1 / p + 1 / q), np.log(p / q)
+    return width, (centre - 8 * width - LOST / p, centre + 8 * width + LOST / q)
+
+
+def log_normal_moments(mean, var):
+    """Return E mu, var mu and E mu^2 of mu = exp(f), in float64; they can overflow to infinity."""
+    m, v = (x.astype(np.float64, copy=False) for x in (mean, var))
+    with np.errstate(over="ignore"):
+        # logarithms avoid inf * 0
+        spread = np.exp(2 * m + 2 * v + np.log(np.maximum(-np.expm1(-v), SMALLEST)))
+        return np.exp(m + 0.5 * v), spread, np.exp(2 * (m + v))

@@ -1,0 +1,181 @@
+"""Shares between 0 and 1 with beta noise around a mean that is the logistic function of f.
+
+With mu the mean, A = scale mu and B = scale (1 - mu),
+
+    log p(y | f) = log Gamma(scale) - log Gamma(A) - log Gamma(B)
+                   + (A - 1) log y + (B - 1) log(1 - y)
+
+    d/df = scale mu (1 - mu) (psi(B) - psi(A) + logit y)
+
+It is not concave in f: far out its slope tends to 1 on the left and to -1 on the right. Predictive
+densities therefore look for the mass of their integrand by zooming in on an interval that holds it:
+with S a bound of the slope, all but exp(-LOST) lies within 2 var S + sd sqrt(2 LOST) of the mean.
+"""
+
+import numpy as np
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
+
+from .. import kernels
+from ..records import Marginals, leaf, record, static
+from ..records.typed import Number
+from .averages import LOST, MOST_NODES, NODES_AT_ONCE, average
+from .base import (
+    CHUNK,
+    NODES,
+    SMALLEST,
+    Likelihood,
+    as_targets,
+    by_chunks,
+    in_dtype,
+    log_sum_exp,
+    number,
+    refuse,
+    sum_outputs,
+    total,
+    weighted_finite,
+)
+from .bernoulli import BernoulliLogit
+from .quantiles import searched_quantiles
+
+LEAST = 1e-300  # lower limit of A and B
+ZOOMS, NODES_OF_ZOOM = 3, 48
+STEP = 0.25  # largest distance of nodes of the final rule
+FEWEST_NODES = 192
+
+
+@record
+class Beta(Likelihood):
+    """0 < y < 1 with mean mu = 1 / (1 + exp(-f)) and variance mu (1 - mu) / (1 + scale).
+
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``, and its gradient is exact for
+    that number. With 20 nodes its error is the scale times 7e-10 at marginal variance 1, and 2e-5
+    at 4. The density is not log-concave: natural steps are halved where they must be.
+
+    The error of the predictive log density is 1e-9, that of the distribution function 1e-11.
+    Quantiles are 0 or 1 where float64 cannot tell them from that.
+
+    Parameters
+    ----------
+    scale : ()
+        Number of observations that y is worth, shared by all outputs. Positive; default 1.
+    num_nodes : int
+        Number of nodes of the Gauss-Hermite rule.
+
+    Examples
+    --------
+    >>> shares = 1 / (1 + np.exp(-Y))
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Beta(scale=10.0)), X, shares), 2)
+    -23.6
+    """
+
+    scale: Number = leaf("positive", default=1.0)
+    num_nodes: int = static(default=20)
+    settings = NODES
+
+    def _shapes(self, f):
+        """Return mu and 1 - mu at f, and A and B."""
+        mu, rest = scipy.special.expit(f), scipy.special.expit(-f)
+        scale = number(self.scale)
+        return mu, rest, np.maximum(scale * mu, LEAST), np.maximum(scale * rest, LEAST)
+
+    def _log_p(self, log_y, log_rest, A, B):
+        log_gamma = scipy.special.gammaln
+        constant = log_gamma(number(self.scale)) - log_gamma(A) - log_gamma(B)
+        return constant + (A - 1) * log_y + (B - 1) * log_rest
+
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+        dtype, scale = f.mean.dtype, number(self.scale)
+        log_y, log_rest = _logs(Y)
+        mu, rest, A, B = self._shapes(kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes))
+        ell = total(kernels.gauss_hermite(self._log_p(log_y, log_rest, A, B)), weights)
+        if not need:
+            return ell, None, None
+        psi_A, psi_B = scipy.special.digamma(A), scipy.special.digamma(B)
+        slope = scale * mu * rest * (psi_B - psi_A + (log_y - log_rest))
+        ones = np.zeros(f.mean.shape, like=mu) + 1
+        bars = kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
+        bars = (weighted_finite(bar, weights, dtype) for bar in bars)
+        of_scale = mu * (log_y - psi_A) + rest * (log_rest - psi_B)
+        scale_bar = total(scipy.special.digamma(scale) + kernels.gauss_hermite(of_scale), weights)
+        return ell, Marginals(*bars), Beta(in_dtype(scale_bar, dtype), num_nodes=self.num_nodes)
+
+    def predict_mean_and_var(self, f):
+        mean, spread = BernoulliLogit().predict_mean_and_var(f)
+
+        def part(m, v):  # E mu (1 - mu)
+            m, sd = m.astype(np.float64, copy=False), np.sqrt(v, dtype=np.float64)
+            expit = scipy.special.expit
+            return average(lambda t: expit(t) * expit(-t), m, sd, np.zeros(m.shape, like=m) + 1)
+
+        inner = by_chunks(part, f.mean, CHUNK // 8, f.mean, f.var)
+        return mean, np.maximum(spread - inner, 0) + inner / (1 + self.scale)
+
+    def predict_log_density(self, Y, f):
+        return sum_outputs(by_chunks(self._log_density, f.mean, CHUNK // 16, Y, f.mean, f.var))
+
+    def _log_density(self, y, mean, var):
+        log_y, log_rest = _logs(y)
+        m, v = mean.astype(np.float64, copy=False), np.maximum(var, SMALLEST, dtype=np.float64)
+        scale, far = number(self.scale), np.sqrt(2 * LOST * v)
+        size = np.abs(log_y - log_rest)
+
+        def logs(x):
+            _, _, A, B = self._shapes(m + x)
+            return self._log_p(log_y, log_rest, A, B) - 0.5 * x * (x / v)
+
+        # bounds of the slope: everywhere, and beyond the edge
+        most, edge = 1.2 + scale * (size + np.log1p(scale) + 1), np.log1p(scale * (1 + size)) + 3
+        low = np.maximum(-2 * v * most - far, np.minimum(-edge - m, 0) - 2.4 * v - far)
+        high = np.minimum(2 * v * most + far, np.maximum(edge - m, 0) + 2.4 * v + far)
+        for _ in range(ZOOMS):
+            step = (high - low) / (NODES_OF_ZOOM - 1)
+            at = low + step * np.arange(NODES_OF_ZOOM, like=m)[:, None]
+            values = logs(at)
+            within = values > values.max(axis=0) - 1.5 * LOST
+            low = np.maximum(low, np.where(within, at, np.inf).min(axis=0) - step)
+            high = np.minimum(high, np.where(within, at, -np.inf).max(axis=0) + step)
+        # on a device this copies to the host
+        count = FEWEST_NODES + min(MOST_NODES, int(((high - low) / STEP).max()))
+        step, total_logs = (high - low) / (count - 1), -np.inf
+        for first in range(0, count, NODES_AT_ONCE):
+            k = np.arange(first, min(count, first + NODES_AT_ONCE), like=m)[:, None]
+            total_logs = np.logaddexp(total_logs, log_sum_exp(logs(low + step * k)))
+        return total_logs + np.log(step) - 0.5 * np.log(2 * np.pi * v)
+
+    def predict_cdf(self, Y, f):
+        def part(y, mean, var):
+            inner = np.where((y > 0) & (y < 1), y, 0.5).astype(np.float64, copy=False)
+            return np.where(y <= 0, 0, np.where(y >= 1, 1, self._cdf(inner, mean, var)))
+
+        return by_chunks(part, f.mean, CHUNK // 8, Y, f.mean, f.var)
+
+    def _cdf(self, y, mean, var):
+        m, sd = mean.astype(np.float64, copy=False), np.sqrt(var, dtype=np.float64)
+        width = np.zeros(m.shape, like=m) + 2 / np.sqrt(2 + number(self.scale))
+
+        def given(f, y):
+            _, _, A, B = self._shapes(f)
+            return scipy.special.betainc(A, B, y)
+
+        return average(given, m, sd, width, y)
+
+    def predict_quantiles(self, levels, f):
+        # of the log odds, where there are no ends
+        mean, var = (x.astype(np.float64, copy=False) for x in (f.mean, f.var))
+
+        def cdf(t, mean, var):
+            return self._cdf(scipy.special.expit(t), mean, var)
+
+        spread = var + 4 / number(self.scale)
+        odds = searched_quantiles(levels, mean, spread, cdf, False, mean, var)
+        return scipy.special.expit(odds).astype(f.mean.dtype, copy=False)
+
+    def check_targets(self, Y, name="Y"):
+        Y = as_targets(Y)
+        advice = "Beta targets lie strictly inside; move 0 and 1 inwards, or use another likelihood"
+        refuse(name, Y, ~((Y > 0) & (Y < 1)), "numbers between 0 and 1", advice)
+
+
+def _logs(y):
+    """Return log y and log(1 - y)."""
+    return np.log(y, dtype=np.float64), np.log1p(-y, dtype=np.float64)

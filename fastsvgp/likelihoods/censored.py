@@ -1,0 +1,97 @@
+"""Gaussian noise behind limits: of some data only a bound is known (the Tobit model).
+
+With R(m, v) = E log Phi(f) under N(m, v), a quadrature rule, a datum that is at least y (side 1) or
+at most y (side -1) has the expected log density R(side (mean - y) / sd, var / variance).
+"""
+
+import numpy as np
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
+
+from .. import kernels
+from ..records import Marginals, leaf, record, static
+from ..records.typed import Number
+from .base import (
+    NODES,
+    Likelihood,
+    as_targets,
+    in_dtype,
+    number,
+    refuse_in_column,
+    sum_outputs,
+    total,
+    weighted_finite,
+)
+from .gaussian import LOG_2PI, Gaussian
+
+
+@record
+class Censored(Likelihood):
+    """y = f + noise, noise ~ N(0, variance); targets have the columns y, side.
+
+    Y is (N, 2), or (N, P, 2) for P outputs. Where side is 0, y was seen. Where it is 1 the value is
+    at least y, and where it is -1 at most y. The expected log density of such a limit is a
+    Gauss-Hermite rule of ``num_nodes``, with the error of ``BernoulliProbit`` at the marginal
+    variance var / variance. Predictions are those of the value itself, as of ``Gaussian``.
+
+    Parameters
+    ----------
+    variance : ()
+        Noise variance, shared by all outputs. Positive; default 1.
+    num_nodes : int
+        Number of nodes of the Gauss-Hermite rule.
+
+    Examples
+    --------
+    >>> limited = np.stack([np.minimum(Y, 0.5), Y > 0.5], axis=1)
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Censored(0.1)), X, limited), 2)
+    -261.11
+    """
+
+    log_concave = True
+
+    variance: Number = leaf("positive", default=1.0)
+    num_nodes: int = static(default=20)
+    settings = NODES
+    target_columns = ("y", "side")
+    unit_columns = (0.0,)
+
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+        dtype, (y, side) = f.mean.dtype, Y.astype(np.float64, copy=False)
+        s = number(self.variance)
+        sd, seen = s**0.5, side == 0
+        sign = np.where(seen, 1, side) / sd
+        t, v = sign * (f.mean - y), np.divide(f.var, s, dtype=np.float64)
+        R, R_m, R_v = kernels.expectation("log_ndtr", t, v, self.num_nodes, need)
+        q = t * t + v
+        ell = total(np.where(seen, -0.5 * (LOG_2PI + np.log(s) + q), R), weights)
+        if not need:
+            return ell, None, None
+        mean_bar = np.where(seen, -t, R_m) * sign
+        var_bar = np.where(seen, -0.5, R_v) / s
+        variance_bar = np.where(seen, 0.5 * (q - 1), -0.5 * R_m * t - R_v * v) / s
+        bars = (weighted_finite(bar, weights, dtype) for bar in (mean_bar, var_bar))
+        own = Censored(in_dtype(total(variance_bar, weights), dtype), num_nodes=self.num_nodes)
+        return ell, Marginals(*bars), own
+
+    def predict_mean_and_var(self, f):
+        return Gaussian(self.variance).predict_mean_and_var(f)
+
+    def predict_log_density(self, Y, f):
+        """log E p(y | f): a density where y was seen, else the logarithm of a probability."""
+        y, side = Y
+        var = f.var + self.variance
+        r = (f.mean - y) / np.sqrt(var)
+        seen = -0.5 * (LOG_2PI + np.log(var) + r * r)
+        return sum_outputs(np.where(side == 0, seen, scipy.special.log_ndtr(side * r)))
+
+    def predict_cdf(self, Y, f):
+        return Gaussian(self.variance).predict_cdf(Y[0], f)
+
+    def predict_quantiles(self, levels, f):
+        return Gaussian(self.variance).predict_quantiles(levels, f)
+
+    def check_targets(self, Y, name="Y"):
+        Y = as_targets(Y)
+        bad = (Y[1] != 0) & (Y[1] != 1) & (Y[1] != -1)
+        advice = "0: y was seen; 1: the value is at least y; -1: it is at most y"
+        refuse_in_column(name, Y, (1, "side"), bad, "sides -1, 0 or 1", advice)

@@ -1,0 +1,129 @@
+"""Poisson counts with more zeros than a Poisson likelihood expects.
+
+With the rate lambda = exp(f) and the probability p of a zero that has nothing to do with it,
+
+    log p(y | f) = log(1 - p) + log Poisson(y; lambda)        for y > 0
+    log p(0 | f) = log(p + (1 - p) exp(-lambda)) = g(f)
+
+and only E g needs a quadrature rule. At D = exp g, dg/df = -lambda (1 - p) exp(-lambda) / D and
+dg/dp = (1 - exp(-lambda)) / D.
+"""
+
+import numpy as np
+import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
+
+from .. import kernels
+from ..records import Marginals, leaf, record, static
+from ..records.typed import Number
+from .averages import log_normal_moments
+from .base import (
+    NODES,
+    Likelihood,
+    in_dtype,
+    number,
+    refuse_all_but_counts,
+    sum_outputs,
+    total,
+    weighted_finite,
+)
+from .poisson import Poisson
+
+LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
+
+
+@record
+class ZeroInflatedPoisson(Likelihood):
+    """Counts that are 0 with a probability, and else Poisson(exp(f)).
+
+    The expected log density is in closed form for counts above 0, and a Gauss-Hermite rule of
+    ``num_nodes`` for 0. With 20 nodes the error of the rule is 1e-5 at marginal variance 1, and
+    2e-3 at 4. The density is not log-concave: natural steps are halved where they must be.
+    Predictions are as exact as those of ``Poisson``.
+
+    Parameters
+    ----------
+    probability : ()
+        Of a zero beside those of the rate, shared by all outputs. Between 0 and 1.
+    num_nodes : int
+        Number of nodes of the rule, and of ``Poisson``.
+
+    Examples
+    --------
+    >>> counts = np.maximum(np.arange(40) % 6 - 2, 0)
+    >>> inflated = fs.replace(model, likelihood=fs.ZeroInflatedPoisson(0.3))
+    >>> round(fs.elbo(inflated, X, counts), 2)
+    -66.11
+    """
+
+    counts = True
+
+    probability: Number = leaf("unit", default=0.5)
+    num_nodes: int = static(default=20)
+    settings = NODES
+
+    def _shares(self):
+        """Return p, log p and log(1 - p)."""
+        p = number(self.probability)
+        return p, np.log(p), np.log1p(-p)
+
+    def _poisson(self):
+        return Poisson(num_nodes=self.num_nodes)
+
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+        dtype, zero, (p, log_p, log_rest) = f.mean.dtype, Y == 0, self._shares()
+        F = kernels.gauss_hermite_nodes(f.mean, f.var, self.num_nodes)
+        rate = np.exp(np.minimum(F, LARGEST))
+        g = np.logaddexp(log_p, log_rest - rate)
+        mean = f.mean.astype(np.float64, copy=False)
+        with np.errstate(over="ignore"):
+            expected = np.where(zero, 0, np.exp(mean + 0.5 * f.var))
+        if weights is not None:
+            expected = np.where(weights > 0, expected, 0)  # it can be infinite
+        positive = log_rest + Y * mean - expected - scipy.special.gammaln(Y + 1.0)
+        ell = total(np.where(zero, kernels.gauss_hermite(g), positive), weights)
+        if not need:
+            return ell, None, None
+        slope = -np.exp(F + (log_rest - rate - g))
+        ones = np.zeros(f.mean.shape, like=F) + 1
+        mean_bar, var_bar = kernels.gauss_hermite_vjp(ones, slope, f.mean, f.var)
+        of_p = kernels.gauss_hermite(-np.expm1(-rate) * np.exp(-g))
+        bars = (
+            weighted_finite(np.where(zero, at_zero, above), weights, dtype)
+            for at_zero, above in ((mean_bar, Y - expected), (var_bar, -0.5 * expected))
+        )
+        p_bar = total(np.where(zero, of_p, -1 / (1 - p)), weights)
+        own = ZeroInflatedPoisson(in_dtype(p_bar, dtype), num_nodes=self.num_nodes)
+        return ell, Marginals(*bars), own
+
+    def predict_mean_and_var(self, f):
+        p, _, _ = self._shares()
+        rate, spread, _ = log_normal_moments(f.mean, f.var)
+        with np.errstate(over="ignore"):
+            mean, var = (1 - p) * rate, (1 - p) * (rate + spread + p * rate * rate)
+            return tuple(x.astype(f.mean.dtype, copy=False) for x in (mean, var))
+
+    def predict_log_density(self, Y, f):
+        _, log_p, log_rest = self._shares()
+        # of one output, so that it is not summed before the zeros are added
+        flat = Marginals(f.mean.ravel(), f.var.ravel())
+        logs = self._poisson().predict_log_density(Y.ravel(), flat).reshape(f.mean.shape)
+        logs = log_rest + logs
+        logs = np.where(Y == 0, np.logaddexp(log_p, logs), logs)
+        return sum_outputs(logs.astype(f.mean.dtype, copy=False))
+
+    def predict_cdf(self, Y, f):
+        p, _, _ = self._shares()
+        below = self._poisson().predict_cdf(Y, f)
+        return np.where(Y < 0, 0, p + (1 - p) * below).astype(f.mean.dtype, copy=False)
+
+    def predict_quantiles(self, levels, f):
+        # P(y <= k) = p + (1 - p) F(k) reaches a level where F reaches (level - p) / (1 - p)
+        p = float(number(self.probability))
+        out = np.zeros((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
+        for k, level in enumerate(levels):
+            if level > p:
+                (out[k],) = self._poisson().predict_quantiles([(level - p) / (1 - p)], f)
+        return out
+
+    def check_targets(self, Y, name="Y"):
+        refuse_all_but_counts(name, Y, "Poisson")
