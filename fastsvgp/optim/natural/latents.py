@@ -21,7 +21,14 @@ from ...posteriors.whitened_pass import GaussianFactor
 from ...records import Marginals, replace, tree_map
 from ...records.inducing_sets import naming_repeated
 from ...runtime.edge import run
-from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
+from .backtracking import (
+    NaturalStepInfo,
+    backtrack,
+    check_natural,
+    check_size,
+    check_value,
+    non_decreasing,
+)
 
 
 def natural_step(
@@ -113,9 +120,10 @@ class Call:
         self.model, self.X, self.Y, self.weights, self.dtype = weighing.svgp(
             model, X, Y, options["weights"], checked
         )
+        self.asked = check_size(step_size)
         for number, layer in enumerate(self.model.latents):
             with naming_latent(number):
-                self.asked = check_natural("natural_step", layer.posterior, step_size)
+                check_natural("natural_step", layer.posterior, self.asked)
         self.each = drawn(self.model, self.dtype, options["rng"], random)
         self.jitter = check.jitter_amount(options["jitter"], self.dtype)
         self.options, self.rng = options, options["rng"]
