@@ -22,7 +22,10 @@ FIELDS = "covariance", "inducing", "posterior", "mean"
 
 
 class Rows(NamedTuple):
-    """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass."""
+    """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass.
+
+    The last are None in a pass that needs no cotangents.
+    """
 
     X: Any
     g: Any
@@ -69,6 +72,7 @@ class LatentPass:
     def __init__(self, model, jitter, columns=0, need=(), hidden=False, each=None):
         self.model, self.mixing, self.hidden = model, Mixing(model.mixing), hidden
         self._sharing, self.passes, sizes = sharing(model), [], []
+        self._pulls = bool(need)
         layers = layers_of(model)
         for number, layer in enumerate(layers):
             own = _own(need, number, number in self._sharing)
@@ -98,11 +102,14 @@ class LatentPass:
 
     def latents(self, X):
         """Return the marginals of g (L, N), and the residuals of each layer."""
-        found = [work.forward(X) for work in self.passes]
-        mean, var = (
-            [getattr(one, name).reshape(-1, len(X)) for one, _ in found] for name in ("mean", "var")
-        )
-        return Marginals(_stacked(mean), _stacked(var)), [rows for _, rows in found]
+        mean, var, parts = [], [], []
+        for work in self.passes:
+            one, rows = work.forward(X)
+            mean.append(one.mean.reshape(-1, len(X)))
+            var.append(one.var.reshape(-1, len(X)))
+            parts.append(rows if self._pulls else None)
+            del rows  # without cotangents the next layer reuses its memory
+        return Marginals(_stacked(mean), _stacked(var)), parts
 
     def mixed(self, g, X):
         """Return the marginals that the likelihood reads, from those of g."""
@@ -186,6 +193,8 @@ class LatentPass:
 
         Returns the cotangents of X (N, D) if "inputs" are needed, else None.
         """
+        if not self._pulls:
+            return None
         X, N = rows.X, len(rows.X)
         bar, X_bar = Marginals(f_bar.mean.reshape(-1, N), f_bar.var.reshape(-1, N)), None
         if not self.hidden:

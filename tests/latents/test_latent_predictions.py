@@ -8,6 +8,7 @@ from support.latent_problems import JITTER, MODELS, ONE, D, P, layer, mixing, pr
 from support.numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp.latents.latent_pass import LatentPass
 from fastsvgp.latents.model import layers_of
 
 S = 100_000
@@ -189,3 +190,11 @@ def test_moments_of_hidden_draws_of_a_bound(rng, P):
     for n in range(2):
         mean = W @ mean_g[:, n] + 1 + X[n].sum()
         assert_moments(h[:, n], mean, (W * cov_g[:, n, n]) @ W.T)
+
+
+def test_only_a_pass_with_a_gradient_keeps_residuals(rng):
+    """Otherwise memory would grow with the number of layers."""
+    model, X, _, _ = problem(rng, "separate")
+    assert LatentPass(model, JITTER).forward(X)[1].parts == [None] * 3
+    _, rows = LatentPass(model, JITTER, len(X), ("latents.0.covariance",)).forward(X)
+    assert None not in rows.parts
