@@ -157,13 +157,9 @@ class LatentPass:
         h = self.mixing.of_values(np.ascontiguousarray(draws.reshape(-1, L).T, like=draws))
         h = np.ascontiguousarray(h.T, like=h).reshape(S, B, -1)
         if self.model.mean is not None:
-            h += self._mean_at(X).reshape(-1, B, h.shape[-1])
+            mean = self.model.mean(X).reshape(-1, len(X)).T  # (N, J), or (N, 1) for all functions
+            h += mean.reshape(-1, B, mean.shape[-1])
         return h
-
-    def _mean_at(self, X):
-        """Return mean(X) with functions last: (N, J), or (N, 1)."""
-        values = self.model.mean(X)
-        return values.reshape(-1, len(X)).T
 
     def draws_vjp(self, h_bar, draws, X):
         """Return ``(g_bar, X_bar)`` of ``of_draws``, for h_bar (S, B, J); X_bar can be None."""

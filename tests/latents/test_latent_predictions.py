@@ -155,6 +155,14 @@ def test_moments_of_draws(rng, name):
     np.testing.assert_array_equal(few, again)
 
 
+def test_one_mean_for_all_functions_is_added_to_each(rng):
+    model, Xs, bare = MODELS["lmc"](rng), inputs(rng, "lmc", 3), {"num_samples": 2, "rng": 1}
+    mean = fs.LinearMean(rng.standard_normal(D), 0.3)
+    without = fs.sample_f(fs.replace(model, mean=None), Xs, **bare)
+    samples = fs.sample_f(fs.replace(model, mean=mean), Xs, **bare)
+    np.testing.assert_allclose(samples - without, np.tile(mean(Xs)[:, None], (2, 1, P)), rtol=1e-12)
+
+
 def test_moments_of_draws_of_a_hidden_layer(rng):
     """What a deep GP passes on are draws of g, mixed: functions of a row depend on each other."""
     latents = layer(rng, outputs=(2,)), layer(rng)
