@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..bounds.layer_pass import LayerBars
 from ..bounds.posterior_passes import layer_pass
 from ..posteriors.base import Joint
 from ..records import Marginals, plus, replace, tree_map
@@ -19,12 +20,13 @@ from .mixing import Mixing, no_gradient
 from .model import axes_of, layers_of, naming_latent, number_of, sharing
 
 FIELDS = "covariance", "inducing", "posterior", "mean"
+NOTHING = LayerBars(None, None, None, None)
 
 
 class Rows(NamedTuple):
     """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass.
 
-    The last are None in a pass that needs no cotangents.
+    The last are None for a layer that needs no cotangents.
     """
 
     X: Any
@@ -72,10 +74,10 @@ class LatentPass:
     def __init__(self, model, jitter, columns=0, need=(), hidden=False, each=None):
         self.model, self.mixing, self.hidden = model, Mixing(model.mixing), hidden
         self._sharing, self.passes, sizes = sharing(model), [], []
-        self._pulls = bool(need)
-        layers = layers_of(model)
+        layers, self._pulled = layers_of(model), []
         for number, layer in enumerate(layers):
             own = _own(need, number, number in self._sharing)
+            self._pulled.append(bool(own))
             more = {} if each is None else each[number]
             with naming_latent(number):
                 self.passes.append(layer_pass(layer, jitter, columns, own, **more))
@@ -103,12 +105,12 @@ class LatentPass:
     def latents(self, X):
         """Return the marginals of g (L, N), and the residuals of each layer."""
         mean, var, parts = [], [], []
-        for work in self.passes:
+        for work, pulled in zip(self.passes, self._pulled, strict=True):
             one, rows = work.forward(X)
             mean.append(one.mean.reshape(-1, len(X)))
             var.append(one.var.reshape(-1, len(X)))
-            parts.append(rows if self._pulls else None)
-            del rows  # without cotangents the next layer reuses its memory
+            parts.append(rows if pulled else None)
+            del rows  # the next layer can reuse its memory
         return Marginals(_stacked(mean), _stacked(var)), parts
 
     def mixed(self, g, X):
@@ -189,8 +191,6 @@ class LatentPass:
 
         Returns the cotangents of X (N, D) if "inputs" are needed, else None.
         """
-        if not self._pulls:
-            return None
         X, N = rows.X, len(rows.X)
         bar, X_bar = Marginals(f_bar.mean.reshape(-1, N), f_bar.var.reshape(-1, N)), None
         if not self.hidden:
@@ -201,6 +201,8 @@ class LatentPass:
         for number, (work, span, axes) in enumerate(
             zip(self.passes, self.spans, self.axes, strict=True)
         ):
+            if not self._pulled[number]:
+                continue
             own = Marginals(*(part[span].reshape(*axes, N) for part in (bar.mean, bar.var)))
             X_bar = plus(work.pull(rows.parts[number], own), X_bar)
             rows.parts[number] = None
@@ -217,7 +219,7 @@ class LatentPass:
         """
         latents, shared = [], None
         for number, (layer, work) in enumerate(zip(self.model.latents, self.passes, strict=True)):
-            bars = work.finish(kl_bar)
+            bars = work.finish(kl_bar) if self._pulled[number] else NOTHING
             if number in self._sharing:
                 shared = plus(bars.inducing, shared)
                 bars = bars._replace(inducing=None)

@@ -200,9 +200,15 @@ def test_moments_of_hidden_draws_of_a_bound(rng, P):
         assert_moments(h[:, n], mean, (W * cov_g[:, n, n]) @ W.T)
 
 
-def test_only_a_pass_with_a_gradient_keeps_residuals(rng):
-    """Otherwise memory would grow with the number of layers."""
+def test_only_layers_with_a_gradient_keep_residuals(rng):
+    """Otherwise the memory of a prediction would grow with the number of layers."""
     model, X, _, _ = problem(rng, "separate")
-    assert LatentPass(model, JITTER).forward(X)[1].parts == [None] * 3
-    _, rows = LatentPass(model, JITTER, len(X), ("latents.0.covariance",)).forward(X)
-    assert None not in rows.parts
+    for need, kept in (
+        ((), [False] * 3),
+        (("likelihood", "mean"), [False] * 3),
+        (("latents.1.covariance",), [False, True, False]),
+        (("inducing",), [True, False, True]),
+        (("inputs",), [True] * 3),
+    ):
+        _, rows = LatentPass(model, JITTER, len(X), need).forward(X)
+        assert [one is not None for one in rows.parts] == kept, need
