@@ -119,11 +119,11 @@ class DeepGP:
         )
 
 
-class naming_layer:
-    """Context manager that puts the number of the layer in front of error messages."""
+class naming:
+    """Context manager that puts the name of a part of the model in front of error messages."""
 
-    def __init__(self, number):
-        self._number = number
+    def __init__(self, name):
+        self._name = name
 
     def __enter__(self):
         return self
@@ -134,7 +134,12 @@ class naming_layer:
             and error.args
             and isinstance(error.args[0], str)
         ):
-            error.args = (f"`layers[{self._number}]`: {error.args[0]}", *error.args[1:])
+            error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
+
+
+def naming_layer(number):
+    """Put the number of the layer in front of error messages."""
+    return naming(f"layers[{number}]")
 
 
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
