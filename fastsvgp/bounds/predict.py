@@ -344,9 +344,7 @@ def _marginals(
 ) -> tuple[AnyRecord, np.ndarray, Marginals]:
     """Return the checked model, the checked targets, and marginals (..., N), chunk by chunk."""
     layer, model, Xs, Ys, _ = begun(model, jitter, Xs, Ys)
-    size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
-    size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
-    parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
+    parts = [layer.forward(X)[0] for X in chunks(layer, Xs, chunk_size)]
     check.report_clamped(layer.clamped)
     f = Marginals(
         *(
@@ -356,6 +354,13 @@ def _marginals(
     )
     check.result(total(f.var), model)
     return model, Ys, f
+
+
+def chunks(layer, Xs, chunk_size):
+    """Return the chunks of Xs for a pass, of the size that is asked for or of the default."""
+    size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
+    size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
+    return [Xs[start : start + size] for start in range(0, len(Xs), size)]
 
 
 def begun(model, jitter, Xs, Ys=check.ABSENT, need=(), columns=None):

@@ -16,6 +16,7 @@ from ..bounds.elbo import data_term_and_grad, elbo, elbo_and_grad
 from ..bounds.model_kinds import KINDS, ModelKind
 from ..bounds.predict import (
     begun,
+    chunks,
     joint_samples,
     predict_cdf,
     predict_f as predict_f_of_svgp,
@@ -85,10 +86,8 @@ def predict_f(model, Xs, *, full_cov=False, full_output_cov=False, jitter=None, 
             " give one of them, or draw with sample_f"
         )
     layer, model, Xs, *_ = begun(model, jitter, Xs)
-    size = check.whole("chunk_size", chunk_size) if chunk_size is not None else max(1, len(Xs))
     means, covs = [], []
-    for start in range(0, max(1, len(Xs)), size):
-        X = Xs[start : start + size]
+    for X in chunks(layer, Xs, chunk_size):
         g, _ = layer.latents(X)
         means.append(layer.mixed(g, X).mean)
         covs.append(layer.mixing.over_functions(g.var))

@@ -98,14 +98,14 @@ def multi_gp(
     K, P = likelihood.latents_per_output, targets.shape[1]
     classes = likelihood.num_latent
     count = _count(num_latents, classes, P)
-    W = None if count is None else mixing_directions((latent - means), deviations, count, rng)
+    W = None if count is None else mixing_directions(latent - means, deviations, count, rng)
     Z = initialise.kmeans_inducing(X, min(check.whole("M", M), len(X)), rng)
     lengthscales = initialise.median_lengthscales(X, rng)
     factors = np.ones(classes or P) if count is None else lengthscale_factors(count)
     factors = [*factors, *[1.0] * ((K - 1) * P)]
     latents = []
     for factor in factors:
-        own = covariance(variance=1.0, lengthscales=float(factor) * lengthscales)
+        own = _made(covariance, float(factor) * lengthscales)
         latents.append(Layer(own, None, at_prior(posterior, own, Z)))
     mixing = None if W is None else W if K == 1 else (W, *[np.eye(P)] * (K - 1))
     values = None
@@ -131,7 +131,7 @@ def _check_parts(likelihood, covariance, posterior):
     if not callable(covariance):
         raise TypeError(
             "multi_gp: `covariance` must be a class such as fastsvgp.RBF, or a function, got a"
-            f" {type(covariance).__name__}"
+            f" {type(covariance).__name__} record"
         )
     if not (isinstance(posterior, type) and getattr(posterior, "starts_at_prior", False)):
         name = posterior.__name__ if isinstance(posterior, type) else type(posterior).__name__
@@ -139,6 +139,21 @@ def _check_parts(likelihood, covariance, posterior):
             "multi_gp: `posterior` must be a class that at_prior makes, such as"
             f" fastsvgp.Whitened, got {name}"
         )
+    if posterior.num_sets > 1:
+        raise TypeError(
+            f"multi_gp: a {posterior.__name__} posterior takes {posterior.num_sets} sets of"
+            " inducing inputs, and multi_gp makes one; make the MultiGP by hand"
+        )
+
+
+def _made(covariance, lengthscales):
+    try:
+        return covariance(variance=1.0, lengthscales=lengthscales)
+    except TypeError as error:
+        raise TypeError(
+            "multi_gp: `covariance` is called with `variance` and `lengthscales`; give a function"
+            f" that takes these two: {error}"
+        ) from error
 
 
 def _columns(Y, X, weights):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..bounds.layer_pass import LayerBars
 from ..bounds.posterior_passes import layer_pass
 from ..posteriors.base import Joint
 from ..records import Marginals, plus, replace, tree_map
@@ -19,10 +20,14 @@ from .mixing import Mixing, no_gradient
 from .model import axes_of, layers_of, naming_latent, number_of, sharing
 
 FIELDS = "covariance", "inducing", "posterior", "mean"
+NOTHING = LayerBars(None, None, None, None)
 
 
 class Rows(NamedTuple):
-    """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass."""
+    """Residuals of a chunk of rows: X, the marginals of g, and those of each layer's pass.
+
+    The last are None for a layer that needs no cotangents.
+    """
 
     X: Any
     g: Any
@@ -69,9 +74,10 @@ class LatentPass:
     def __init__(self, model, jitter, columns=0, need=(), hidden=False, each=None):
         self.model, self.mixing, self.hidden = model, Mixing(model.mixing), hidden
         self._sharing, self.passes, sizes = sharing(model), [], []
-        layers = layers_of(model)
+        layers, self._pulled = layers_of(model), []
         for number, layer in enumerate(layers):
             own = _own(need, number, number in self._sharing)
+            self._pulled.append(bool(own))
             more = {} if each is None else each[number]
             with naming_latent(number):
                 self.passes.append(layer_pass(layer, jitter, columns, own, **more))
@@ -98,11 +104,14 @@ class LatentPass:
 
     def latents(self, X):
         """Return the marginals of g (L, N), and the residuals of each layer."""
-        found = [work.forward(X) for work in self.passes]
-        mean, var = (
-            [getattr(one, name).reshape(-1, len(X)) for one, _ in found] for name in ("mean", "var")
-        )
-        return Marginals(_stacked(mean), _stacked(var)), [rows for _, rows in found]
+        mean, var, parts = [], [], []
+        for work, pulled in zip(self.passes, self._pulled, strict=True):
+            one, rows = work.forward(X)
+            mean.append(one.mean.reshape(-1, len(X)))
+            var.append(one.var.reshape(-1, len(X)))
+            parts.append(rows if pulled else None)
+            del rows  # the next layer can reuse its memory
+        return Marginals(_stacked(mean), _stacked(var)), parts
 
     def mixed(self, g, X):
         """Return the marginals that the likelihood reads, from those of g."""
@@ -150,13 +159,9 @@ class LatentPass:
         h = self.mixing.of_values(np.ascontiguousarray(draws.reshape(-1, L).T, like=draws))
         h = np.ascontiguousarray(h.T, like=h).reshape(S, B, -1)
         if self.model.mean is not None:
-            h += self._mean_at(X).reshape(-1, B, h.shape[-1])
+            mean = self.model.mean(X).reshape(-1, len(X)).T  # (N, J), or (N, 1) for all functions
+            h += mean.reshape(-1, B, mean.shape[-1])
         return h
-
-    def _mean_at(self, X):
-        """Return mean(X) with functions last: (N, J), or (N, 1)."""
-        values = self.model.mean(X)
-        return values.reshape(-1, len(X)).T
 
     def draws_vjp(self, h_bar, draws, X):
         """Return ``(g_bar, X_bar)`` of ``of_draws``, for h_bar (S, B, J); X_bar can be None."""
@@ -196,6 +201,8 @@ class LatentPass:
         for number, (work, span, axes) in enumerate(
             zip(self.passes, self.spans, self.axes, strict=True)
         ):
+            if not self._pulled[number]:
+                continue
             own = Marginals(*(part[span].reshape(*axes, N) for part in (bar.mean, bar.var)))
             X_bar = plus(work.pull(rows.parts[number], own), X_bar)
             rows.parts[number] = None
@@ -212,7 +219,7 @@ class LatentPass:
         """
         latents, shared = [], None
         for number, (layer, work) in enumerate(zip(self.model.latents, self.passes, strict=True)):
-            bars = work.finish(kl_bar)
+            bars = work.finish(kl_bar) if self._pulled[number] else NOTHING
             if number in self._sharing:
                 shared = plus(bars.inducing, shared)
                 bars = bars._replace(inducing=None)

@@ -3,8 +3,7 @@
 import numpy as np
 
 from .. import check
-from ..errors import NotPositiveDefinite
-from ..layers.layer import Layer
+from ..layers.layer import Layer, naming
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..records import leaf, leaves, record, replace
@@ -96,22 +95,9 @@ def mixing_of_lists(model):
         model.__dict__["mixing"] = array_of(given)
 
 
-class naming_latent:
-    """Context manager that puts the number of the latent layer in front of error messages."""
-
-    def __init__(self, number):
-        self._number = number
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if (
-            isinstance(error, (TypeError, ValueError, NotPositiveDefinite))
-            and error.args
-            and isinstance(error.args[0], str)
-        ):
-            error.args = (f"`latents[{self._number}]`: {error.args[0]}", *error.args[1:])
+def naming_latent(number):
+    """Put the number of the latent layer in front of error messages."""
+    return naming(f"latents[{number}]")
 
 
 def sharing(model):

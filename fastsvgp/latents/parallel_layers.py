@@ -27,7 +27,8 @@ class ParallelLayers:
     Parameters
     ----------
     latents, mixing, mean, inducing
-        As in a ``MultiGP``; ``mixing`` is None or one matrix.
+        As in a ``MultiGP``; ``mixing`` is None or one matrix. In a last layer it is None for
+        classes and for likelihoods of several functions per output.
 
     Examples
     --------

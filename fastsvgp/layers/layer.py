@@ -119,11 +119,11 @@ class DeepGP:
         )
 
 
-class naming_layer:
-    """Context manager that puts the number of the layer in front of error messages."""
+class naming:
+    """Context manager that puts the name of a part of the model in front of error messages."""
 
-    def __init__(self, number):
-        self._number = number
+    def __init__(self, name):
+        self._name = name
 
     def __enter__(self):
         return self
@@ -134,7 +134,12 @@ class naming_layer:
             and error.args
             and isinstance(error.args[0], str)
         ):
-            error.args = (f"`layers[{self._number}]`: {error.args[0]}", *error.args[1:])
+            error.args = (f"`{self._name}`: {error.args[0]}", *error.args[1:])
+
+
+def naming_layer(number):
+    """Put the number of the layer in front of error messages."""
+    return naming(f"layers[{number}]")
 
 
 def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
@@ -169,6 +174,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
             f"but {type(model.likelihood).__name__} with {latent} classes needs ({latent},)"
         )
     check.outputs_of(model.likelihood, outputs, "posterior")
+    _check_independent(model)
     if X is not check.ABSENT:
         check.columns(X, D, names[0], model.layers[0].columns_of)
         X = X.astype(dtype, copy=False)
@@ -185,12 +191,24 @@ def _check_parts(model):
         )
         raise TypeError(f"`layers` must be a tuple of at least one fastsvgp.Layer, got {came}")
     for number, layer in enumerate(layers):
-        if not hasattr(layer, "check_parts") or isinstance(layer, type):
+        if not hasattr(layer, "start") or isinstance(layer, type):
             came = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
             raise TypeError(f"`layers[{number}]` must be a fastsvgp.Layer, got {came}")
         with naming_layer(number):
             layer.check_parts()
     check.parts(model, ("likelihood",))
+
+
+def _check_independent(model):
+    """Refuse a mixing below a likelihood that takes the functions of a datum to be independent."""
+    likelihood, top = model.likelihood, len(model.layers) - 1
+    reads_several = likelihood.num_latent is not None or likelihood.latents_per_output > 1
+    if reads_several and getattr(model.layers[-1], "mixing", None) is not None:
+        raise ValueError(
+            f"`layers[{top}]`: `mixing` must be None with a {type(likelihood).__name__} likelihood:"
+            " its expectation takes the functions of a datum to be independent, and mixed ones are"
+            " not"
+        )
 
 
 def _check_chain(layers):

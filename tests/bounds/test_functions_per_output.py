@@ -5,7 +5,6 @@ import pytest
 from support.gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.bounds import data_term
 from fastsvgp.likelihoods.layout import laid_out, outputs_of, stacked
 from fastsvgp.testing import assert_gradient
 
@@ -42,7 +41,7 @@ def one_output(model, p, P):
 
 @outputs
 @each
-def test_gradients(rng, monkeypatch, name, P):
+def test_gradients(rng, tune, name, P):
     """Also in several chunks, with weights, and of missing targets."""
     model, X, Y = problem(rng, name, P)
     w = np.where(rng.random(Y.shape) < 0.3, 0.0, rng.uniform(0.5, 2, Y.shape))
@@ -50,8 +49,7 @@ def test_gradients(rng, monkeypatch, name, P):
     Y[w == 0] = np.nan
     options = {"num_data": 50.0, "jitter": JITTER, "weights": w}
     for columns in (1024, 7):
-        monkeypatch.setattr(data_term, "PART_COLUMNS", columns)
-        monkeypatch.setattr(data_term, "PART_NUMBERS", 1)
+        tune(bound_chunk_columns=columns, bound_chunk_numbers=1)
         value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
         assert value == pytest.approx(fs.elbo(model, X, Y, **options), rel=1e-12)
         if columns == 1024:

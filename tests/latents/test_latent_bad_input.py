@@ -258,7 +258,7 @@ CALLS = {
     "step size": (
         lambda m, X, Y: fs.natural_step(m, X, Y, step_size=0.0),
         ValueError,
-        "`step_size` must be positive, got 0",
+        "^`step_size` must be positive, got 0",
     ),
     "several step sizes": (
         lambda m, X, Y: fs.natural_steps(m, X, Y, step_size=2.0),
@@ -371,4 +371,21 @@ def test_wrong_parallel_layers(rng, case):
     hidden = fs.replace(fs.ParallelLayers((one(), one()), np.ones((D, 2))), **changes)
     deep = fs.DeepGP((hidden, one()), fs.Gaussian(0.1))
     with pytest.raises(error, match=message):
+        fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)
+
+
+@pytest.mark.parametrize("likelihood", [HETERO, fs.Softmax(num_classes=2)], ids=["two", "classes"])
+def test_a_last_layer_below_several_functions_has_no_mixing(rng, likelihood):
+    """The bound would take mixed functions to be independent."""
+    X, Y = rng.uniform(-2, 2, (N, D)), np.zeros(N, int)
+    last = fs.ParallelLayers((one(), one()))
+    assert np.isfinite(fs.elbo(fs.DeepGP((last,), likelihood), X, Y, rng=0))
+    mixed = fs.DeepGP((fs.replace(last, mixing=np.eye(2)),), likelihood)
+    with pytest.raises(ValueError, match=r"`layers\[0\]`: `mixing` must be None with a"):
+        fs.elbo(mixed, X, Y, rng=0)
+
+
+def test_a_multi_gp_is_no_layer(rng):
+    deep = fs.DeepGP((GOOD, one()), fs.Gaussian(0.1))
+    with pytest.raises(TypeError, match=r"`layers\[0\]` must be a fastsvgp.Layer, got MultiGP"):
         fs.elbo(deep, rng.uniform(-2, 2, (N, D)), np.zeros(N), rng=0)

@@ -8,6 +8,7 @@ from support.latent_problems import JITTER, MODELS, ONE, D, P, layer, mixing, pr
 from support.numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp.latents.latent_pass import LatentPass
 from fastsvgp.latents.model import layers_of
 
 S = 100_000
@@ -154,6 +155,14 @@ def test_moments_of_draws(rng, name):
     np.testing.assert_array_equal(few, again)
 
 
+def test_one_mean_for_all_functions_is_added_to_each(rng):
+    model, Xs, bare = MODELS["lmc"](rng), inputs(rng, "lmc", 3), {"num_samples": 2, "rng": 1}
+    mean = fs.LinearMean(rng.standard_normal(D), 0.3)
+    without = fs.sample_f(fs.replace(model, mean=None), Xs, **bare)
+    samples = fs.sample_f(fs.replace(model, mean=mean), Xs, **bare)
+    np.testing.assert_allclose(samples - without, np.tile(mean(Xs)[:, None], (2, 1, P)), rtol=1e-12)
+
+
 def test_moments_of_draws_of_a_hidden_layer(rng):
     """What a deep GP passes on are draws of g, mixed: functions of a row depend on each other."""
     latents = layer(rng, outputs=(2,)), layer(rng)
@@ -189,3 +198,17 @@ def test_moments_of_hidden_draws_of_a_bound(rng, P):
     for n in range(2):
         mean = W @ mean_g[:, n] + 1 + X[n].sum()
         assert_moments(h[:, n], mean, (W * cov_g[:, n, n]) @ W.T)
+
+
+def test_only_layers_with_a_gradient_keep_residuals(rng):
+    """Otherwise the memory of a prediction would grow with the number of layers."""
+    model, X, _, _ = problem(rng, "separate")
+    for need, kept in (
+        ((), [False] * 3),
+        (("likelihood", "mean"), [False] * 3),
+        (("latents.1.covariance",), [False, True, False]),
+        (("inducing",), [True, False, True]),
+        (("inputs",), [True] * 3),
+    ):
+        _, rows = LatentPass(model, JITTER, len(X), need).forward(X)
+        assert [one is not None for one in rows.parts] == kept, need

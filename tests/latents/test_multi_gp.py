@@ -179,7 +179,12 @@ WRONG = {
         "`Y`",
     ),
     "a setting": ({"likelihood": fs.StudentT(0.3, df=-1.0)}, ValueError, "`df`"),
-    "two sets": ({"posterior": fs.Orthogonal}, (TypeError, ValueError), "Orthogonal"),
+    "two sets": ({"posterior": fs.Orthogonal}, TypeError, "Orthogonal posterior takes 2 sets"),
+    "a covariance that takes no lengthscales": (
+        {"covariance": fs.Linear},
+        TypeError,
+        "multi_gp: `covariance` is called with .*'lengthscales'",
+    ),
     "weights": ({"weights": np.ones((N, 2))}, ValueError, "`weights`"),
     "negative weights": ({"weights": -np.ones(N)}, ValueError, "`weights`"),
     "text": ({"Y": np.full((N, P), "a")}, (TypeError, ValueError), "`Y`"),

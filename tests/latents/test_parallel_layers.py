@@ -32,6 +32,11 @@ def with_means(rng):
     return fs.ParallelLayers(latents, mean=shift)
 
 
+def one_mean(rng):
+    """One mean function for all outputs."""
+    return fs.replace(mixed(rng), mean=fs.LinearMean(rng.standard_normal(D), 0.3))
+
+
 def ordinary(rng, outputs=(D,)):
     return layer(rng, outputs=outputs, mean=fs.IdentityMean() if outputs == (D,) else None)
 
@@ -55,6 +60,7 @@ CHAINS = {
     "mixed": lambda rng: (mixed(rng), last(rng)),
     "plain": lambda rng: (plain(rng), last(rng)),
     "means": lambda rng: (with_means(rng), last(rng)),
+    "one mean": lambda rng: (one_mean(rng), one_mean(rng), last(rng)),
     "above": lambda rng: (ordinary(rng), mixed(rng), last(rng)),
     "below": lambda rng: (mixed(rng), ordinary(rng), last(rng)),
     "twice": lambda rng: (mixed(rng), with_means(rng), last(rng)),

@@ -27,11 +27,17 @@ class NaturalStepInfo(NamedTuple):
     in_turn: bool = False
 
 
-def check_natural(function, posterior, step_size):
-    """Return the step size as a float; ``TypeError`` if the posterior has no natural steps."""
+def check_size(step_size):
+    """Return a step size as a float; ``ValueError`` unless it is positive."""
     asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
+    return asked
+
+
+def check_natural(function, posterior, step_size):
+    """Return the step size as a float; ``TypeError`` if the posterior has no natural steps."""
+    asked = check_size(step_size)
     if not posterior.natural_fields:
         kind, why = type(posterior).__name__, posterior.no_natural_step
         raise TypeError(

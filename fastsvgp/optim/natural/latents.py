@@ -11,8 +11,9 @@ from ...bounds.posterior_passes import layer_pass
 from ...check import weights as weighing
 from ...distributed import reduce
 from ...distributed.packing import Packing
-from ...latents.bound import begin, drawn
+from ...latents.bound import drawn
 from ...latents.joint_step import JointPass, TurnPass, moves_jointly
+from ...latents.latent_pass import LatentPass
 from ...latents.mixing import Mixing
 from ...latents.model import MultiGP, checked, counts_of, layers_of, naming_latent
 from ...posteriors.base import PriorFactor
@@ -21,7 +22,14 @@ from ...posteriors.whitened_pass import GaussianFactor
 from ...records import Marginals, replace, tree_map
 from ...records.inducing_sets import naming_repeated
 from ...runtime.edge import run
-from .backtracking import NaturalStepInfo, backtrack, check_natural, check_value, non_decreasing
+from .backtracking import (
+    NaturalStepInfo,
+    backtrack,
+    check_natural,
+    check_size,
+    check_value,
+    non_decreasing,
+)
 
 
 def natural_step(
@@ -113,16 +121,17 @@ class Call:
         self.model, self.X, self.Y, self.weights, self.dtype = weighing.svgp(
             model, X, Y, options["weights"], checked
         )
+        self.asked = check_size(step_size)
         for number, layer in enumerate(self.model.latents):
             with naming_latent(number):
-                self.asked = check_natural("natural_step", layer.posterior, step_size)
+                check_natural("natural_step", layer.posterior, self.asked)
         self.each = drawn(self.model, self.dtype, options["rng"], random)
         self.jitter = check.jitter_amount(options["jitter"], self.dtype)
         self.options, self.rng = options, options["rng"]
 
     def take(self, priors):
-        """Use these factors of Kuu: one per layer, None where it makes its own."""
-        for of_layer, prior in zip(self.each, priors or (), strict=False):
+        """Use these factors of Kuu: one per layer, None where its pass makes its own."""
+        for of_layer, prior in zip(self.each, priors, strict=True):
             if prior is not None:
                 of_layer["prior"] = prior
 
@@ -149,9 +158,12 @@ class Call:
 def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, priors=None, **options):
     """Return ``(model, NaturalStepInfo, value, gradient)``; the last two are None if ``wrt`` is."""
     call = Call(model, X, Y, scale, step_size, options)
-    call.take(priors)
-    move = _jointly if moves_jointly(call.model) else _in_turn
-    latents, info = move(call, monotone)
+    jointly = moves_jointly(call.model)
+    if priors is None and not jointly:  # a layer has several passes
+        priors = _priors(call.model, call.jitter)
+    if priors is not None:
+        call.take(priors)
+    latents, info = (_jointly if jointly else _in_turn)(call, monotone)
     model = replace(call.model, latents=latents)
     if wrt is None:
         return model, info, None, None
@@ -161,14 +173,21 @@ def stepped(model, X, Y, scale, *, step_size, monotone, wrt=None, priors=None, *
 def priors_of(model, X, Y, jitter):
     """Return a ``PriorFactor`` per layer for several steps, in the dtype of the model and data."""
     model, *_, dtype = checked(model, X, Y)
-    jitter, found = check.jitter_amount(jitter, dtype), []
-    for number, layer in enumerate(layers_of(model)):
-        shares = isinstance(layer.posterior, (GaussianFactor, DualTying))
-        Kuu = layer.covariance.Kuu(layer.inducing) if shares else None
-        found.append(PriorFactor(Kuu, jitter) if shares else None)
+    found = _priors(model, check.jitter_amount(jitter, dtype))
+    for number, (layer, prior) in enumerate(zip(layers_of(model), found, strict=True)):
         with naming_latent(number), naming_repeated(layer.inducing):
-            _ = shares and found[-1].L
+            _ = prior and prior.L  # computed here, for all steps
     return found
+
+
+def _priors(model, jitter):
+    """Return a ``PriorFactor`` per layer; None for a posterior whose pass makes its own."""
+    return [
+        PriorFactor(layer.covariance.Kuu(layer.inducing), jitter)
+        if isinstance(layer.posterior, (GaussianFactor, DualTying))
+        else None
+        for layer in layers_of(model)
+    ]
 
 
 def _jointly(call, monotone):
@@ -212,7 +231,9 @@ class Turns:
 
     def __init__(self, call):
         self._call = call
-        self._whole = begin(call.model, call.dtype, jitter=call.jitter, rng=None)
+        # without random quantities, which are for the KL term of one pass
+        self._priors = [{k: v for k, v in one.items() if k == "prior"} for one in call.each]
+        self._whole = LatentPass(call.model, call.jitter, each=self._priors)
         self._kls = [work.kl() for work in self._whole.passes]
         parts = [self._whole.latents(X)[0] for X in self._chunks()]
         self._g = Marginals(
@@ -245,7 +266,7 @@ class Turns:
         """Take these layers, of which one has moved, and renew its marginals."""
         call = self._call
         call.model = replace(call.model, latents=latents)
-        work = layer_pass(layers_of(call.model)[number], call.jitter)
+        work = layer_pass(layers_of(call.model)[number], call.jitter, **self._priors[number])
         self._kls[number] = work.kl()
         parts = [work.forward(X)[0] for X in self._chunks()]
         span = self._whole.spans[number]
