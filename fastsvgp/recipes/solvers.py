@@ -8,7 +8,7 @@ from ..collapsed.sgpr import SGPR
 from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
-from ..records.inducing_sets import InducingPair, stacked
+from ..records.inducing_sets import InducingPair, sets_of
 from ..thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
 from .names import POSTERIORS, named
 
@@ -71,7 +71,7 @@ def number_of(inducing, kind, X):
     ``inducing`` as in ``regression``.
     """
     if isinstance(inducing, InducingPair) or np.ndim(inducing) == 2:
-        return len(stacked(inducing))
+        return sum(map(len, sets_of(inducing)))
     number = sum(sizes_for("inducing", inducing, kind))
     # up to FEW_ROWS and above MOST_ROWS the number does not matter
     if FEW_ROWS < len(X) <= MOST_ROWS and number < MANY:

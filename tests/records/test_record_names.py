@@ -29,11 +29,12 @@ def boulder(module):
 
 
 def test_the_catalogue_holds_our_records_and_no_others():
-    # the last two need optional packages
+    # the last four need optional packages
     others = {
         "fastsvgp.__main__",
         "fastsvgp.interop.jax",
         "fastsvgp.interop.torch",
+        "fastsvgp.interop.torch_memory",
         "fastsvgp.interop.torch_once",
     }
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
