@@ -41,7 +41,7 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
     Log mean and log dispersion are latent functions: a gamma-Poisson mixture, which tends to a
     Poisson likelihood for large h.
 
-    The expected log density is a rule of ``num_nodes``^2 Gauss-Hermite nodes, and its gradient is
+    The expected log density is a rule of ``num_nodes^2`` Gauss-Hermite nodes, and its gradient is
     exact for that number: the error is 3e-10 at variances of 1, and 6e-5 at 4. Predictive moments
     are in closed form. The error of the predictive log density is 1e-5 for densities above
     exp(-14), that of the distribution function 2e-6. Both take about 1,000 nodes per target, more

@@ -52,7 +52,7 @@ class TwoLatents(Likelihood):
 
     A subclass writes ``log_density``, ``conditional_mean_and_var`` and, for numbers,
     ``conditional_cdf``. The expected log density and the predictive moments are averages over
-    ``num_nodes``^2 Gauss-Hermite nodes; the gradient is exact for the computed value at any number
+    ``num_nodes^2`` Gauss-Hermite nodes; the gradient is exact for the computed value at any number
     of nodes. Predictive densities and distribution functions are trapezoidal rules over both
     functions, of 8 and 6.5 standard deviations, whose steps follow ``width``: densities below
     exp(-14) are less accurate. Quantiles are searched for in the distribution function.
