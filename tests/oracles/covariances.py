@@ -100,6 +100,29 @@ def kind(covariance):
     return type(covariance).__name__.lower()
 
 
+def of_distance(covariance, r):
+    """A stationary covariance of the distances r."""
+    return covariance.variance * PROFILE[kind(covariance)](r)
+
+
+def on(covariance, X1, X2):
+    columns = list(covariance.columns)
+    return matrix(covariance.part, X1[:, columns], X2[:, columns])
+
+
+def pi(like):
+    return np.arccos(-like.dtype.type(1))
+
+
+def periodic(covariance, X1, X2):
+    turns = (X1[:, None, :] - X2[None, :, :]) / covariance.period
+    chords = 2 * np.sin(pi(X1) * turns) / covariance.part.lengthscales
+    return of_distance(covariance.part, np.sqrt((chords**2).sum(-1)))
+
+
+OTHERS = {"on": on, "periodic": periodic}
+
+
 def matrix(covariance, X1, X2):
     """The dense definition of any tree of covariances."""
     name = kind(covariance)
@@ -109,6 +132,8 @@ def matrix(covariance, X1, X2):
         )
     if name in ("linear", "constant"):
         return {"linear": linear, "constant": constant}[name](X1, X2, covariance.variance)
+    if name in OTHERS:
+        return OTHERS[name](covariance, X1, X2)
     return stationary(name, X1, X2, covariance.variance, covariance.lengthscales)
 
 

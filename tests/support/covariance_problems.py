@@ -6,7 +6,18 @@ A new covariance adds one row and, if needed, its definition to the oracles.
 import numpy as np
 import pytest
 
-from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from fastsvgp.covariances import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    On,
+    Periodic,
+    Product,
+    Sum,
+)
 from fastsvgp.records import is_record, leaves, tree_map
 
 # name: a covariance for inputs with D columns
@@ -38,8 +49,28 @@ TABLE = {
     ),
     "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
 }
+# whose definitions take long for many columns
+MORE = {
+    "on": lambda rng, D: On(
+        RBF(1.3, rng.uniform(0.7, 2.0, (D + 1) // 2) * np.sqrt(D)),
+        columns=tuple(range(0, D, 2))[::-1],
+    ),
+    "on in a product": (
+        lambda rng, D: Matern32(0.9, np.sqrt(D)).on(0) * (Linear(0.7) + 0.3).on(D - 1) + 0.2
+    ),
+    "periodic": lambda rng, D: Periodic(
+        RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)), rng.uniform(2.0, 4.0, D)
+    ),
+    "periodic shared": lambda rng, D: Periodic(Matern52(0.8, 1.1 * np.sqrt(D)), 2.7),
+    "periodic trend": lambda rng, D: Periodic(RBF(1.3, np.sqrt(D)), 3.1).on(0) * RBF(1.1, 3.0),
+}
+TABLE |= MORE
+DIMENSIONS = {name: (1, 3) if name in MORE else (1, 3, 8, 40) for name in TABLE}
 NEED = ("covariance", "inducing", "X")
 everything = pytest.mark.parametrize("name", TABLE)
+every_size = pytest.mark.parametrize(
+    "name, D", [(name, D) for name in TABLE for D in DIMENSIONS[name]]
+)
 
 
 def cast(covariance, dtype):
