@@ -48,8 +48,14 @@ from .collapsed.tighter import (
 )
 from .covariances import (
     RBF as RBF,
+    Additive as Additive,
+    ArcCosine as ArcCosine,
+    Categorical as Categorical,
+    ChangePoints as ChangePoints,
     Constant as Constant,
     Convolutional as Convolutional,
+    Coregion as Coregion,
+    Cosine as Cosine,
     Covariance as Covariance,
     Linear as Linear,
     Matern12 as Matern12,
@@ -59,9 +65,11 @@ from .covariances import (
     On as On,
     OnFeatures as OnFeatures,
     Periodic as Periodic,
+    Polynomial as Polynomial,
     Product as Product,
     Sum as Sum,
     extract_patches as extract_patches,
+    spectral_mixture as spectral_mixture,
 )
 from .errors import (
     DataFileError as DataFileError,

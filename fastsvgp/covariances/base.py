@@ -131,14 +131,18 @@ class Covariance:
     def check_dim(self, D):
         """Raise ``ValueError`` if the shape of a field does not fit inputs with D columns."""
         for name, kind in self._record_fields:
-            shape = np.shape(getattr(self, name))
-            per_feature = name in self.per_feature
-            if kind != "static" and shape != () and not (per_feature and shape == (D,)):
-                allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
-                raise ValueError(
-                    f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D ="
-                    f" {D} columns; give it shape {allowed}"
-                )
+            if kind != "static":
+                self._check_shape(name, D)
+
+    def _check_shape(self, name, D):
+        """Check the shape of one field."""
+        shape, per_feature = np.shape(getattr(self, name)), name in self.per_feature
+        if shape != () and not (per_feature and shape == (D,)):
+            allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
+            raise ValueError(
+                f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D}"
+                f" columns; give it shape {allowed}"
+            )
 
     def code_columns(self, D):
         """Return the columns of inputs (N, D) that hold codes, each with the number of its codes.
