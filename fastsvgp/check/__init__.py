@@ -9,6 +9,7 @@ from ..runtime.dispatch import backend_of, one_device
 from .arrays import (
     all_finite,
     as_array,
+    codes,
     columns,
     finite,
     inputs,
@@ -42,6 +43,7 @@ __all__ = [
     "all_finite",
     "as_array",
     "backend_of",
+    "codes",
     "columns",
     "common_dtype",
     "data_scale",

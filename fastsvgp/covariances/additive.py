@@ -58,7 +58,7 @@ class Additive(Covariance):
         for rows, columns in tiles(K.shape, X1):
             sums = []
             for a, b in zip(A[:, rows], B[:, columns], strict=True):
-                sums = _extended(sums, _bump(np.subtract.outer(a, b)), len(self.variances))
+                sums = _extended(sums, _bump(a[:, None] - b), len(self.variances))
             total = K[rows, columns]
             np.multiply(sums[0], self.variances[0], out=total)
             for e, variance in zip(sums[1:], self.variances[1:], strict=True):
@@ -89,7 +89,7 @@ class Additive(Covariance):
         a, b = inputs[0][:, tile[0]], inputs[1][:, tile[1]]
         bumps, before, sums = [], [], []
         for row, other in zip(a, b, strict=True):
-            bumps.append(_bump(np.subtract.outer(row, other)))
+            bumps.append(_bump(row[:, None] - other))
             before.append(sums)
             sums = _extended(sums, bumps[-1], len(self.variances))
         for j, e in enumerate(sums):
@@ -105,7 +105,7 @@ class Additive(Covariance):
                 bars[j] = bars[j] + z * bars[j + 1]
             z *= z_bar
             z *= bar
-            difference = np.subtract.outer(a[d], b[d])
+            difference = a[d, :, None] - b[d]
             z *= difference
             total.A[d, tile[0]] -= 2 * z.sum(1)
             if moving[0]:

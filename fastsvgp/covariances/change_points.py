@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 from ..records import leaf, record, static, tree_map
 from ..records.typed import Array, Number
 from .base import (
@@ -94,7 +94,7 @@ class ChangePoints(Covariance):
         total = None
         for part, w1, w2 in zip(self.parts, first, second, strict=True):
             K = part.matrix(X1, X2)
-            K *= np.multiply.outer(w1, w2)
+            K *= w1[:, None] * w2
             if total is None:
                 total = K
             else:
@@ -114,10 +114,11 @@ class ChangePoints(Covariance):
             part_K = part.matrix(X1, X2) if through or own else None
             if through:
                 pulled = K_bar * part_K
-                w_bars[0][i], w_bars[1][i] = pulled @ second[i], first[i] @ pulled
+                w_bars[0][i] = kernels.matmul(pulled, second[i, :, None])[:, 0]
+                w_bars[1][i] = kernels.matmul(first[i, None], pulled)[0]
             bars = (None,) * 3
             if own:
-                part_K_bar = np.multiply.outer(first[i], second[i])
+                part_K_bar = first[i, :, None] * second[i]
                 part_K_bar *= K_bar
                 bars = part.matrix_vjp(part_K_bar, part_K, X1, X2, own)
             part_bars.append(tree_map(lambda leaf: None, part) if bars[0] is None else bars[0])

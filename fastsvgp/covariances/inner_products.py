@@ -197,7 +197,7 @@ class ArcCosine(Covariance):
     def matrix(self, X1, X2=None):
         K, (first, second) = kernels.inner(X1, X2, self.weights), self._lengths(X1, X2)
         for tile in tiles(K.shape, K):
-            lengths = np.multiply.outer(first[tile[0]], second[tile[1]])
+            lengths = first[tile[0], None] * second[tile[1]]
             J = self._J(*self._angle(K[tile], lengths, _diagonal(tile, K, X2)))
             J *= self.variance / np.pi
             J *= lengths if self.order == 1 else lengths * lengths
@@ -210,7 +210,7 @@ class ArcCosine(Covariance):
         total = np.zeros_like(X1, np.float64, shape=())
         for tile in tiles(s_bar.shape, s_bar):
             rows, columns = tile
-            lengths = np.multiply.outer(first[rows], second[columns])
+            lengths = first[rows, None] * second[columns]
             c, sine, rest = self._angle(s_bar[tile], lengths, _diagonal(tile, s_bar, X2))
             scale = K_bar[tile] * (self.variance / np.pi)
             if K is None:
