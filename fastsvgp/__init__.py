@@ -39,6 +39,7 @@ _ROOMS = {
         "Polynomial",
         "Product",
         "RBF",
+        "RationalQuadratic",
         "Sum",
         "extract_patches",
         "spectral_mixture",

@@ -67,6 +67,7 @@ from .covariances import (
     Periodic as Periodic,
     Polynomial as Polynomial,
     Product as Product,
+    RationalQuadratic as RationalQuadratic,
     Sum as Sum,
     extract_patches as extract_patches,
     spectral_mixture as spectral_mixture,

@@ -14,6 +14,7 @@ from .linear import Constant, Linear
 from .network import Network
 from .on_features import OnFeatures
 from .periodic import Periodic
+from .rational_quadratic import RationalQuadratic
 from .stationary import RBF, Matern12, Matern32, Matern52
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Periodic",
     "Polynomial",
     "Product",
+    "RationalQuadratic",
     "Sum",
     "extract_patches",
     "spectral_mixture",

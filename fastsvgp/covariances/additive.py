@@ -15,6 +15,8 @@ from ..records.typed import Array, Number
 from .base import ALL, Covariance, needs_fields, wanted, zeros_like
 from .tiles import tiles
 
+SIZE = 1 << 13  # of a tile: it has R + 1 arrays for each column of the inputs
+
 
 @record
 class Additive(Covariance):
@@ -55,7 +57,7 @@ class Additive(Covariance):
     def matrix(self, X1, X2=None):
         A, B = self._scaled(X1, X2)
         K = kernels.empty((A.shape[1], B.shape[1]), X1)
-        for rows, columns in tiles(K.shape, X1):
+        for rows, columns in tiles(K.shape, X1, SIZE):
             sums = []
             for a, b in zip(A[:, rows], B[:, columns], strict=True):
                 sums = _extended(sums, _bump(a[:, None] - b), len(self.variances))
@@ -71,7 +73,7 @@ class Additive(Covariance):
         total = _Total(A, B, len(self.variances))
         inputs = [name for name in ("X1", "X2") if name in need]
         moving = "X2" in need and X2 is not None, bool(inputs) or wanted(need, "lengthscales")
-        for tile in tiles((A.shape[1], B.shape[1]), X1):
+        for tile in tiles((A.shape[1], B.shape[1]), X1, SIZE):
             if needs_fields(need) or inputs:
                 self._add_tile(total, (A, B), tile, K_bar[tile], moving)
         scale = 1 / (math.sqrt(2) * self.lengthscales)

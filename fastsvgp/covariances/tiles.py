@@ -4,12 +4,15 @@ import numpy as np
 
 from .. import kernels
 
-SIZE = 1 << 13  # entries
+SIZE = 12_288  # entries: arrays below 128 kB, which malloc reuses
 
 
-def tiles(shape, like):
-    """Yield tiles of a matrix as pairs of slices: of rows, and of columns if these are many."""
-    size = SIZE if isinstance(like, np.ndarray) else kernels.chunk_numbers(like)
+def tiles(shape, like, size=SIZE):
+    """Yield tiles of a matrix as pairs of slices: of rows, and of columns if these are many.
+
+    ``size`` is their number of entries on the CPU.
+    """
+    size = size if isinstance(like, np.ndarray) else kernels.chunk_numbers(like)
     width = max(1, min(shape[1], size))
     height = size // width
     for i in range(0, shape[0], height):

@@ -65,6 +65,7 @@ OURS = {
     "QSGP": "weight_space.qsgp",
     "RBF": "covariances.stationary",
     "RandomFourier": "weight_space.bases.fourier",
+    "RationalQuadratic": "covariances.rational_quadratic",
     "Relaxed": "posteriors.relaxed",
     "RelevanceBasis": "weight_space.bases.relevance",
     "RobustMax": "likelihoods.multiclass",

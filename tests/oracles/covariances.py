@@ -104,7 +104,14 @@ def kind(covariance):
 
 def of_distance(covariance, r):
     """A stationary covariance of the distances r."""
+    if kind(covariance) == "rationalquadratic":
+        s = r**2 / (2 * covariance.alpha)
+        return covariance.variance * (1 + s) ** -covariance.alpha
     return covariance.variance * PROFILE[kind(covariance)](r)
+
+
+def rationalquadratic(covariance, X1, X2):
+    return of_distance(covariance, distance(X1, X2, covariance.lengthscales))
 
 
 def on(covariance, X1, X2):
@@ -183,6 +190,7 @@ OTHERS = {
     "on": on,
     "periodic": periodic,
     "polynomial": polynomial,
+    "rationalquadratic": rationalquadratic,
 }
 
 

@@ -21,6 +21,7 @@ from fastsvgp.covariances import (
     Periodic,
     Polynomial,
     Product,
+    RationalQuadratic,
     Sum,
     spectral_mixture,
 )
@@ -53,6 +54,10 @@ TABLE = {
             (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32())
         )
     ),
+    "rational quadratic": lambda rng, D: RationalQuadratic(
+        1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D), 0.6
+    ),
+    "rational quadratic shared": lambda rng, D: RationalQuadratic(0.8, 1.1 * np.sqrt(D), 3.0),
     "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
 }
 # whose definitions take long for many columns
@@ -68,6 +73,7 @@ MORE = {
         RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)), rng.uniform(2.0, 4.0, D)
     ),
     "periodic shared": lambda rng, D: Periodic(Matern52(0.8, 1.1 * np.sqrt(D)), 2.7),
+    "periodic rational quadratic": lambda rng, D: Periodic(RationalQuadratic(1.3, 1.1, 0.7), 3.1),
     "periodic trend": lambda rng, D: Periodic(RBF(1.3, np.sqrt(D)), 3.1).on(0) * RBF(1.1, 3.0),
     "polynomial": lambda rng, D: Polynomial(rng.uniform(0.5, 2.0, D) / D, 0.7, degree=3),
     "polynomial shared": lambda rng, D: Polynomial(0.3, 1.2, degree=2) * Matern52(),
