@@ -51,8 +51,8 @@ class Additive(Covariance):
     def _scaled(self, X1, X2):
         """Return both inputs over sqrt(2) lengthscales, with columns as rows: (D, N)."""
         scale = 1 / (math.sqrt(2) * self.lengthscales)
-        A = np.ascontiguousarray((X1 * scale).T)
-        return A, A if X2 is None else np.ascontiguousarray((X2 * scale).T)
+        A = (X1 * scale).T.copy()
+        return A, A if X2 is None else (X2 * scale).T.copy()
 
     def matrix(self, X1, X2=None):
         A, B = self._scaled(X1, X2)
@@ -78,8 +78,8 @@ class Additive(Covariance):
                 self._add_tile(total, (A, B), tile, K_bar[tile], moving)
         scale = 1 / (math.sqrt(2) * self.lengthscales)
         sides = 2 if X2 is None else 1  # K_bar is symmetric, and both sides are one array
-        X1_bar = np.ascontiguousarray(total.A.T) * (sides * scale) if "X1" in need else None
-        X2_bar = np.ascontiguousarray(total.B.T) * scale if moving[0] else None
+        X1_bar = total.A.T.copy() * (sides * scale) if "X1" in need else None
+        X2_bar = total.B.T.copy() * scale if moving[0] else None
         return self._gradient(total, need, X1), X1_bar, X2_bar
 
     def _add_tile(self, total, inputs, tile, bar, moving):

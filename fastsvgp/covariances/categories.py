@@ -144,7 +144,7 @@ class Coregion(Covariance):
         return Coregion(weights_bar, own_bar)
 
     def diag(self, X):
-        return np.take(np.ascontiguousarray(self._table().diagonal()), _codes(X))
+        return np.take(self._table().diagonal().copy(), _codes(X))
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         covariance_bar = None
