@@ -63,12 +63,14 @@ class RationalQuadratic(OfDistance):
         for tile in tiles(K.shape, K):
             w, s = K_bar[tile] * K[tile], W[tile]
             of_variance = of_variance + w.sum(dtype=np.float64)
-            more = 1 + s
+            inverse = 1 + s
+            np.divide(1, inverse, out=inverse)
             if fields["alpha"]:
                 logs = np.log1p(s)
-                logs -= s / more
+                s *= inverse
+                logs -= s
                 of_alpha = of_alpha - np.vdot(w, logs)
-            np.divide(w, more, out=s)  # W = -2 K_bar dk / dr^2
+            np.multiply(w, inverse, out=s)  # W = -2 K_bar dk / dr^2
         bars = [None] * 3
         if names:
             bars = kernels.squared_distances_vjp(W, X1, X2, self.lengthscales, need=names)
