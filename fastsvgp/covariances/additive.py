@@ -41,7 +41,7 @@ class Additive(Covariance):
     --------
     >>> pairs = fs.Additive(variances=[1.0, 0.5], lengthscales=2.0)
     >>> pairs.matrix(np.zeros((1, 3)), np.array([[0.0, 2.0, 2.0]])).round(4)
-    array([[3.0036]])
+    array([[3.0035]])
     """
 
     variances: Array = leaf("positive")

@@ -152,8 +152,8 @@ class ArcCosine(Covariance):
     Examples
     --------
     >>> fs.ArcCosine(offset=0.5).matrix(np.array([[1.0], [-1.0]])).round(4)
-    array([[1.5   , 0.3423],
-           [0.3423, 1.5   ]])
+    array([[1.5   , 0.2542],
+           [0.2542, 1.5   ]])
     """
 
     variance: Number = leaf("positive", default=1.0)

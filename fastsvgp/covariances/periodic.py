@@ -41,11 +41,11 @@ class Periodic(Covariance):
 
     Examples
     --------
-    >>> yearly = fs.Periodic(fs.RBF(variance=1.0, lengthscales=0.5), period=1.0)
+    >>> yearly = fs.Periodic(fs.RBF(variance=1.0, lengthscales=2.0), period=1.0)
     >>> yearly.matrix(np.array([[0.0], [0.5], [3.0]])).round(4)
-    array([[1.000e+00, 3.000e-04, 1.000e+00],
-           [3.000e-04, 1.000e+00, 3.000e-04],
-           [1.000e+00, 3.000e-04, 1.000e+00]])
+    array([[1.    , 0.6065, 1.    ],
+           [0.6065, 1.    , 0.6065],
+           [1.    , 0.6065, 1.    ]])
     """
 
     part: Any
