@@ -156,4 +156,4 @@ def spectral_mixture(weights: ArrayLike, means: ArrayLike, scales: ArrayLike) ->
             f" {scales.shape}"
         )
     parts = zip(weights.tolist(), means, 1 / (2 * np.pi * scales), strict=True)
-    return Sum([Product([RBF(w, lengthscales), Cosine(1.0, m)]) for w, m, lengthscales in parts])
+    return Sum(tuple(Product((RBF(w, scale), Cosine(1.0, m))) for w, m, scale in parts))

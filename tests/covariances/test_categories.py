@@ -135,6 +135,13 @@ def test_other_numbers_are_refused(rng, wrong, shown):
             function(fs.replace(kind, inducing=Z), rows(rng, N), Y)
     with pytest.raises(ValueError, match=f"`Xs?` {message}"):
         fs.predict_f(start, X)
+    weights = fs.ChevronWeights(np.zeros(M), np.ones((M, 1)), np.ones(M - 1))
+    basis = fs.InducingBasis(start.covariance, start.inducing)
+    with pytest.raises(ValueError, match=f"`X` {message}"):
+        fs.weight_bound(fs.QSGP(basis, weights, start.likelihood), X, Y)
+    basis = fs.InducingBasis(start.covariance, Z)
+    with pytest.raises(ValueError, match=f"`basis.inducing` {message}"):
+        fs.weight_bound(fs.QSGP(basis, weights, start.likelihood), rows(rng, N), Y)
     deep = fs.DeepGP(
         (fs.Layer(*[getattr(start, n) for n in ("covariance", "inducing", "posterior")]),),
         start.likelihood,
