@@ -135,6 +135,7 @@ _ROOMS = {
     "initialise.lengthscales": ("median_lengthscales",),
     "initialise.patches": ("patch_inducing",),
     "initialise.principal_components": ("pca_mean",),
+    "initialise.spectrum": ("spectral_start",),
     "train": ("fit",),
     "train.em": ("em",),
     "train.natural_steps": ("natural_steps",),

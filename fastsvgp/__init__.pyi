@@ -86,6 +86,7 @@ from .initialise.inducing import (
 from .initialise.lengthscales import median_lengthscales as median_lengthscales
 from .initialise.patches import patch_inducing as patch_inducing
 from .initialise.principal_components import pca_mean as pca_mean
+from .initialise.spectrum import spectral_start as spectral_start
 from .latents.build import multi_gp as multi_gp
 from .latents.model import MultiGP as MultiGP
 from .latents.parallel_layers import ParallelLayers as ParallelLayers
