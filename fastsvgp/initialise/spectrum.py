@@ -21,7 +21,7 @@ def spectral_start(
     Parameters
     ----------
     X : (N, D) array
-        Inputs, at any places.
+        Inputs, at any places; on the host.
     y : (N,) array
         Targets.
     components : int
@@ -54,7 +54,6 @@ def spectral_start(
     (1,)
     """
     X, y = check.as_array("X", X), check.as_array("y", y)
-    X, y = (a.get() if hasattr(a, "__cuda_array_interface__") else a for a in (X, y))
     components = check.whole("components", components)
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise ValueError(
