@@ -34,8 +34,8 @@ class Additive(Covariance):
 
     Notes
     -----
-    Source: Duvenaud, Nickisch & Rasmussen, "Additive Gaussian processes" (2011). The cost is about
-    R + 1 exponentials per pair and column.
+    Source: Duvenaud, Nickisch & Rasmussen, "Additive Gaussian processes" (2011). The cost is one
+    exponential and about 2 R flops per pair and column, and three times that for the gradient.
 
     Examples
     --------

@@ -1,8 +1,11 @@
 """A spectral mixture from the spectrum of the data."""
 
+from typing import Any
+
 import numpy as np
 
 from .. import check
+from ..check.arrays import on_host
 from ..covariances import Sum, spectral_mixture
 from ..errors import names_options
 from ..records.typed import ArrayLike, Seed
@@ -21,7 +24,7 @@ def spectral_start(
     Parameters
     ----------
     X : (N, D) array
-        Inputs, at any places; on the host.
+        Inputs, at any places.
     y : (N,) array
         Targets.
     components : int
@@ -53,15 +56,17 @@ def spectral_start(
     >>> mixture.parts[0].parts[1].frequencies.shape
     (1,)
     """
-    X, y = check.as_array("X", X), check.as_array("y", y)
+    inputs: Any = on_host(check.as_array("X", X))
+    targets: Any = on_host(check.as_array("y", y))
     components = check.whole("components", components)
-    if X.ndim != 2 or y.shape != X.shape[:1]:
+    if inputs.ndim != 2 or targets.shape != inputs.shape[:1]:
         raise ValueError(
-            f"spectral_start: `X` must have shape (N, D) and `y` (N,), got {X.shape} and {y.shape}"
+            "spectral_start: `X` must have shape (N, D) and `y` (N,), got"
+            f" {inputs.shape} and {targets.shape}"
         )
-    check.finite("y", y)
+    check.finite("y", targets)
     rows, _, _ = random_rows(
-        "spectral_start", np.column_stack([X, y]), 1, check.generator(rng), subset
+        "spectral_start", np.column_stack([inputs, targets]), 1, check.generator(rng), subset
     )
     values = rows[:, -1] - rows[:, -1].mean()
     variance = float(np.mean(np.square(values))) or 1.0
