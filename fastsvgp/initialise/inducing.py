@@ -100,6 +100,8 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None, cova
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
     X, dtype, device_like = random_rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
+    with_codes = covariance is not None and covariance.code_columns(X.shape[1])
+    rows = X.copy() if with_codes else None  # exact: codes must stay whole numbers
     centre = X.mean(axis=0)
     X -= centre  # near the origin, distances from expanded squares cancel less
     Z = X[_kmeans_seeds(X, M, rng)]
@@ -119,9 +121,8 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None, cova
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    if covariance is not None and covariance.code_columns(X.shape[1]):
-        Z = _nearest_rows(X, Z)
-    return divided(devices.like((Z + centre).astype(dtype), device_like))
+    Z = rows[_nearest_rows(X, Z)] if with_codes else Z + centre
+    return divided(devices.like(Z.astype(dtype), device_like))
 
 
 @overload
@@ -254,13 +255,16 @@ def _nearest(X, Z):
 
 
 def _nearest_rows(X, Z):
-    """Replace each centre by the nearest row of its cluster; one without rows is a row already."""
+    """For each centre, return the number of the nearest row of its cluster.
+
+    A centre that has no rows is a row itself: then of the nearest row of all.
+    """
     labels, squared = _nearest(X, Z)
     order = np.lexsort((squared, labels))
     found, first = np.unique(labels[order], return_index=True)
-    Z = Z.copy()
-    Z[found] = X[order[first]]
-    return Z
+    nearest = _nearest(Z, X)[0]
+    nearest[found] = order[first]
+    return nearest
 
 
 def _top_up(X, chosen, M, rng):

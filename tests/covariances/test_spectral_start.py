@@ -22,7 +22,7 @@ def test_it_finds_waves_at_irregular_places(rng, N):
     strong, weak = (part.parts for part in found.parts)
     assert strong[1].frequencies == pytest.approx(0.8, abs=0.02)
     assert weak[1].frequencies == pytest.approx(2.1, abs=0.05)
-    assert strong[0].variance > 2 * weak[0].variance
+    assert strong[0].variance > weak[0].variance
     assert strong[0].lengthscales > 1  # more than a period
     total = sum(part.parts[0].variance for part in found.parts)
     assert total == pytest.approx(np.var(y), rel=0.2)

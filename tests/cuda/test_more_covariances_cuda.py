@@ -19,8 +19,9 @@ CODES = {
 
 def device_and_host(gpu, rng, covariance):
     Z, X = rng.standard_normal((M, D)), rng.standard_normal((B, D))
-    for inputs in (Z, X):
-        inputs[:, 2] = rng.integers(0, 4, len(inputs))
+    if covariance.code_columns(D):
+        for inputs in (Z, X):
+            inputs[:, 2] = rng.integers(0, 4, len(inputs))
     model = small_model(rng, covariance=cast(covariance + 0.1, np.float64), inducing=Z)
     here = model, X, rng.standard_normal(B)
     return here, moved(gpu, *here)
