@@ -19,8 +19,11 @@ from .names import (
     COVARIANCES as COVARIANCES,
     MULTICLASS as MULTICLASS,
     NOISE as NOISE,
+    ORDERED as ORDERED,
     POSTERIORS as POSTERIORS,
     REGRESSION as REGRESSION,
+    classes_of as classes_of,
+    columns_of as columns_of,
     likelihood_of as likelihood_of,
     named as named,
     posterior_of as posterior_of,
@@ -46,3 +49,4 @@ from .solvers import (
     sizes_for as sizes_for,
     solver_for as solver_for,
 )
+from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit
