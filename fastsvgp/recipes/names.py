@@ -63,6 +63,11 @@ POSTERIORS = {
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 NOISE = guesses.NOISE
+SETTINGS: dict[type[Likelihood], dict[str, float]] = {
+    StudentT: {"scale": NOISE**0.5},
+    Laplace: {"scale": NOISE**0.5},
+    **dict.fromkeys((Gaussian, KnownNoise, Censored), {"variance": NOISE}),
+}
 
 
 def named(setting, value, table, record=None, more=()):
@@ -76,10 +81,15 @@ def named(setting, value, table, record=None, more=()):
     return table[value] if isinstance(table, dict) else value
 
 
+def plain(kind):
+    """Make a likelihood of this class for targets of variance 1, or with its default settings."""
+    return kind(**SETTINGS.get(kind, {}))
+
+
 def columns_of(likelihood):
     """Return the columns of targets of a likelihood, or of the one of this name in a regression."""
     if isinstance(likelihood, str):
-        likelihood = REGRESSION[likelihood]() if likelihood in REGRESSION else Gaussian()
+        likelihood = plain(REGRESSION.get(likelihood, Gaussian))
     return getattr(likelihood, "target_columns", ("y",))
 
 
@@ -112,12 +122,7 @@ def likelihood_of(name, y=None, num_classes=None, weights=None, exposure=False):
         return kind(num_classes=num_classes)
     if kind in guesses.GUESSED:
         return guesses.likelihood(kind, y, num_classes, weights)
-    settings = {
-        StudentT: {"scale": NOISE**0.5},
-        Laplace: {"scale": NOISE**0.5},
-        **dict.fromkeys((Gaussian, KnownNoise, Censored), {"variance": NOISE}),
-    }
-    return kind(**settings.get(kind, {}))
+    return plain(kind)
 
 
 def mean_of(mean, D, offset):

@@ -37,6 +37,7 @@ from .names import (
     likelihood_of,
     mean_of,
     named,
+    plain,
     posterior_of,
 )
 from .relevance import as_numbers, relevant_lengthscales
@@ -148,10 +149,10 @@ def regression(
         (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
     )
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
-    plain = kind() if isinstance(likelihood, str) else likelihood
-    rows = X, y, w = usable_rows(X, y, weights, likelihood=plain)
-    real = target_values.standardised(plain)
-    scale = _scale_of_targets(plain, X, y, normalize_X, normalize_y and real, w)
+    example = plain(kind) if isinstance(likelihood, str) else likelihood
+    rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
+    real = target_values.standardised(example)
+    scale = _scale_of_targets(example, X, y, normalize_X, normalize_y and real, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
