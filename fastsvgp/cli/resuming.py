@@ -19,9 +19,11 @@ NEAR = 1e-9  # standard deviations: the order of summation differs between machi
 
 def described(fitted, task):
     """Describe the data of a fit, for its checkpoint."""
+    second = task.second and f"--{task.second.option} {task.second.name}"
     return {
         "inputs": task.input_names,
         "target": task.target_name,
+        "second column": second,
         "classes": task.classes,
         "split": task.split,
         "held out": hashlib.blake2b(np.packbits(task.test), digest_size=16).hexdigest(),
@@ -129,7 +131,8 @@ def _essence(model, seed):
 def _other_data(then, now):
     """Describe how the data differ from those of the checkpoint."""
     differences = []
-    for name in ("inputs", "target", "classes"):
+    then = {"second column": None} | then  # earlier versions have none
+    for name in ("inputs", "target", "second column", "classes"):
         if then[name] != now[name]:
             old, new = (
                 shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now)

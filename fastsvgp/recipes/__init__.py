@@ -12,6 +12,7 @@ A repeated row and a row of weight 2 give the same start, up to rounding. With m
 regardless of weights.
 """
 
+from .guesses import first_mean as first_mean
 from .model_search.search_models import Found as Found, search as search
 from .names import (
     BINARY as BINARY,

@@ -19,6 +19,7 @@ from ..likelihoods import (
     Poisson,
     ZeroInflatedPoisson,
 )
+from ..means import ConstantMean
 from .target_values import POSITIVE, per_unit
 
 NOISE = 0.1  # initial share of noise in the variance of targets
@@ -27,21 +28,22 @@ GUESSED = (*POSITIVE, Beta, Binomial, NegativeBinomial, Ordinal, ZeroInflatedPoi
 DISPERSION, SHAPE, SCALE, ZEROS = (0.5, 1e3), (0.5, 1e3), (2.0, 1e3), (0.02, 0.5)
 
 
-def checked(likelihood, Y, name="y"):
-    """Check targets (N,) or (N, P), with a last axis of columns if there are several."""
-    check.all_columns(name, Y, likelihood)
-    axes = check.axes_of_targets(Y, likelihood)
-    check.targets(Y, len(Y), axes, likelihood, Y.dtype, ("X", name))
+def check_targets(likelihood, Y):
+    """Check targets before their moments are taken: (N,) or (N, P), or with a last axis of columns.
+
+    ``fit`` checks those of other likelihoods.
+    """
+    if isinstance(likelihood, GUESSED) or check.num_columns(likelihood) > 1:
+        axes = check.axes_of_targets(Y, likelihood)
+        check.targets(Y, len(Y), axes, likelihood, Y.dtype, ("X", "y"))
 
 
 def likelihood(kind, Y, num_classes, weights):
     """Make the initial likelihood of a class that is not of real-valued targets."""
     if kind is Ordinal:
         return _edges(Y, num_classes, weights)
-    plain = kind()
-    checked(plain, Y)
     if kind in (Exponential, Binomial):
-        return plain
+        return kind()
     mean, var = _moments(Y, weights)
     with np.errstate(divide="ignore", invalid="ignore"):
         if kind is NegativeBinomial:
@@ -59,10 +61,8 @@ def counts_with_exposure(kind, Y, weights):
         raise ValueError(
             f"{kind.__name__} targets have no exposure; it is for Poisson and NegativeBinomial"
         )
-    plain = kind(exposure="column")
-    checked(plain, Y)
     if kind is Poisson:
-        return plain
+        return Poisson(exposure="column")
     y, c = np.moveaxis(np.asarray(Y, np.float64), -1, 0)
     mean, var = _moments(y / c, weights)
     excess = var - mean * np.average(1 / c, axis=0, weights=weights)
@@ -94,6 +94,12 @@ def _moments(Y, weights):
     return mean, np.average(np.square(Y - mean), axis=0, weights=weights)
 
 
+def first_mean(likelihood, Y, weights=None):
+    """Return the ``ConstantMean`` of a model with this likelihood at first; None for 0."""
+    value = offset(likelihood, Y, weights)
+    return None if value is None else ConstantMean(value.astype(Y.dtype)[()])
+
+
 def offset(likelihood, Y, weights):
     """Return the initial constant mean of f, () or (P,); None if f has mean 0 at first.
 
@@ -102,7 +108,6 @@ def offset(likelihood, Y, weights):
     with_column = isinstance(likelihood, Poisson) and len(likelihood.target_columns) > 1
     if isinstance(likelihood, Ordinal) or not (with_column or isinstance(likelihood, GUESSED)):
         return None
-    checked(likelihood, Y)
     y, share = per_unit(likelihood, Y)
     share = share if weights is None else (share.T * weights).T
     total = np.sum(share, axis=0)

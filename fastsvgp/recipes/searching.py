@@ -151,6 +151,7 @@ def regression(
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     example = plain(kind) if isinstance(likelihood, str) else likelihood
     rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
+    guesses.check_targets(example, y)
     real = target_values.standardised(example)
     scale = _scale_of_targets(example, X, y, normalize_X, normalize_y and real, w)
     if isinstance(likelihood, str):

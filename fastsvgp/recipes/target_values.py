@@ -3,7 +3,8 @@
 import numpy as np
 from scipy import special
 
-from ..bounds.predict import predict_f
+from ..bounds.predict import predict_cdf, predict_f
+from ..layers.layer import DeepGP
 from ..likelihoods import (
     Beta,
     Binomial,
@@ -67,9 +68,10 @@ def grade_probabilities(model, X, jitter=None):
 
     X : (N, D) array in the units of the model
     """
-    f, likelihood = Marginals(*predict_f(model, X, jitter=jitter)), model.likelihood
-    below = [
-        likelihood.predict_cdf(np.full(len(X), float(k)), f)
-        for k in range(-1, likelihood.num_classes)
-    ]
+    grades = range(-1, model.likelihood.num_classes)
+    if isinstance(model, DeepGP):  # a mixture over samples
+        below = [predict_cdf(model, X, np.full(len(X), k), jitter=jitter) for k in grades]
+    else:
+        f = Marginals(*predict_f(model, X, jitter=jitter))
+        below = [model.likelihood.predict_cdf(np.full(len(X), float(k)), f) for k in grades]
     return np.diff(np.stack(below, axis=1), axis=1)

@@ -25,6 +25,7 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
         "constant_inputs": constant_inputs(task),
         "encoding": task.encoding and task.encoding.to_json(),
         "target": task.target_name,
+        "second_column": task.second and task.second.layout,
         "likelihood": task.likelihood,
         "likelihood_reason": task.reason,
         "classes": task.classes,

@@ -47,6 +47,8 @@ def data(say, task, settings, title):
     for line in task.encoding.describe() if task.encoding else ():
         say(f"  inputs     {line}")
     say(f"  target     {_describe_target(task)}")
+    if task.second is not None:
+        say(f"  {task.second.option:<11}column {task.second.name!r}")
     say(
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"

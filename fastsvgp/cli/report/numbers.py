@@ -1,0 +1,98 @@
+"""Held-out metrics of numbers that are not standardised, and of targets with a second column."""
+
+import numpy as np
+from scipy import special, stats
+
+from ...recipes import per_unit
+from . import metrics
+
+
+def evaluate(fitted, task, mean, log_density):
+    """Return the metrics of held-out targets, as ``metrics.regression`` does.
+
+    Counts with trials or exposures are compared per unit, weighted by these. Of a censored target
+    only the rows where it was seen have an RMSE; the NLPD has the probabilities of the limits.
+
+    mean, log_density : (N,) arrays of the held-out rows
+    """
+    y, second = _of(task, task.test)
+    if fitted.likelihood == "censored":
+        return _censored(fitted, (y, second), mean, log_density)
+    units, share = _per_unit(fitted, y, second)
+    train_units, train_share = _per_unit(fitted, *_of(task, ~task.test))
+    rate = np.average(train_units, weights=train_share)
+    sd = np.sqrt(np.average(np.square(train_units - rate), weights=train_share))
+    trivial = _trivial(fitted, y, second, rate, sd)
+    scale = "counts per unit" if fitted.kind == "counts" else _SCALES[fitted.kind]
+    return {
+        "scale": scale,
+        "model": {"rmse": _rms(units - mean, share), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"rmse": _rms(units - rate, share), "nlpd": -float(np.mean(trivial))},
+    }
+
+
+_SCALES = {"positive": "positive numbers", "proportions": "proportions"}
+
+
+def _of(task, rows):
+    return task.y[rows], task.second_of(rows)
+
+
+def _per_unit(fitted, y, second):
+    return per_unit(
+        fitted.model.likelihood, y if second is None else np.stack([y, second], axis=-1)
+    )
+
+
+def seen(fitted, task):
+    """Return targets to compare with predictions, (N,), and mask those that have a value."""
+    y, share = _per_unit(fitted, task.y, task.second_of(slice(None)))
+    return y, share > 0
+
+
+def _trivial(fitted, y, second, mean, sd):
+    """Return log densities (N,) of the predictor without inputs."""
+    if fitted.kind == "positive":
+        shape = (mean / sd) ** 2
+        return stats.gamma.logpdf(y, shape, scale=mean / shape)
+    if fitted.kind == "proportions":
+        worth = max(mean * (1 - mean) / sd**2 - 1, 1e-3)
+        return stats.beta.logpdf(y, mean * worth, (1 - mean) * worth)
+    if fitted.likelihood == "binomial":
+        mean = np.clip(mean, 1e-6, 1 - 1e-6)
+        return stats.binom.logpmf(y, second, mean)
+    rate = mean * second
+    return special.xlogy(y, rate) - rate - special.gammaln(y + 1)
+
+
+def _censored(fitted, held_out, mean, log_density):
+    """Return metrics in both scales; the trivial predictor is N(mean, sd) of the training rows."""
+    (y, side), scale = held_out, fitted.scale
+    ys, means = scale.target(y), scale.target(mean)
+    there = side == 0
+    trivial = np.where(there, stats.norm.logpdf(ys), stats.norm.logcdf(-side * ys))
+    # the probability of a limit has no units
+    units = float(np.log(scale.y_scale) * np.mean(there))
+
+    def scores(left, densities, factor, more):
+        rmse = metrics.rms(left[there]) * factor if there.any() else float("nan")
+        return {"rmse": rmse, "nlpd": more - float(np.mean(densities))}
+
+    rows = {"model": (ys - means, log_density), "trivial": (ys, trivial)}
+    found = {who: scores(*row, 1.0, 0.0) for who, row in rows.items()}
+    original = {who: scores(*row, float(scale.y_scale), units) for who, row in rows.items()}
+    return {"scale": "standardised", **found, "original_scale": original}
+
+
+def _rms(values, share):
+    return float(np.sqrt(np.average(np.square(values), weights=share)))
+
+
+def score(fitted, y, second, mean, log_density):
+    """Return RMSE and NLPD in the units of the data of targets in a file of predictions."""
+    units, share = _per_unit(fitted, y, second)
+    scale = np.log(fitted.scale.y_scale)
+    if fitted.likelihood == "censored":
+        scale = scale * np.mean(share)
+    rmse = _rms(units - mean, share) if share.any() else float("nan")
+    return rmse, float(scale - np.mean(log_density))
