@@ -22,16 +22,33 @@ def evaluate(fitted, task, mean, log_density):
     train_units, train_share = _per_unit(fitted, *_of(task, ~task.test))
     rate = np.average(train_units, weights=train_share)
     sd = np.sqrt(np.average(np.square(train_units - rate), weights=train_share))
-    trivial = _trivial(fitted, y, second, rate, sd)
-    scale = "counts per unit" if fitted.kind == "counts" else _SCALES[fitted.kind]
+    if fitted.kind != "counts":
+        return in_range(fitted.kind, y, mean, log_density, (rate, sd))
+    trivial = _counts(fitted.likelihood, y, second, rate)
     return {
-        "scale": scale,
+        "scale": "counts per unit",
         "model": {"rmse": _rms(units - mean, share), "nlpd": -float(np.mean(log_density))},
         "trivial": {"rmse": _rms(units - rate, share), "nlpd": -float(np.mean(trivial))},
     }
 
 
-_SCALES = {"positive": "positive numbers", "proportions": "proportions"}
+def in_range(kind, y, mean, log_density, moments):
+    """Return the metrics of positive numbers or proportions (N,).
+
+    moments : mean and sd of the training rows, two numbers or one pair per target
+    """
+    m, sd = moments
+    if kind == "positive":
+        shape = (m / sd) ** 2
+        trivial = stats.gamma.logpdf(y, shape, scale=m / shape)
+    else:
+        worth = np.maximum(m * (1 - m) / sd**2 - 1, 1e-3)
+        trivial = stats.beta.logpdf(y, m * worth, (1 - m) * worth)
+    return {
+        "scale": "positive numbers" if kind == "positive" else kind,
+        "model": {"rmse": metrics.rms(y - mean), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"rmse": metrics.rms(y - m), "nlpd": -float(np.mean(trivial))},
+    }
 
 
 def _of(task, rows):
@@ -50,15 +67,9 @@ def seen(fitted, task):
     return y, share > 0
 
 
-def _trivial(fitted, y, second, mean, sd):
-    """Return log densities (N,) of the predictor without inputs."""
-    if fitted.kind == "positive":
-        shape = (mean / sd) ** 2
-        return stats.gamma.logpdf(y, shape, scale=mean / shape)
-    if fitted.kind == "proportions":
-        worth = max(mean * (1 - mean) / sd**2 - 1, 1e-3)
-        return stats.beta.logpdf(y, mean * worth, (1 - mean) * worth)
-    if fitted.likelihood == "binomial":
+def _counts(likelihood, y, second, mean):
+    """Return log densities (N,) of the predictor without inputs, with the mean rate."""
+    if likelihood == "binomial":
         mean = np.clip(mean, 1e-6, 1 - 1e-6)
         return stats.binom.logpmf(y, second, mean)
     rate = mean * second
