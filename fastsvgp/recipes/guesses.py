@@ -6,7 +6,6 @@ gives their frequencies.
 """
 
 import numpy as np
-from scipy import special
 
 from .. import check
 from ..likelihoods import (
@@ -81,10 +80,12 @@ def _middle(values, limits):
 
 
 def _edges(Y, num_classes, weights):
+    from scipy.special import ndtri
+
     C = int(np.max(Y)) + 1 if num_classes is None else num_classes
     counts = np.bincount(np.asarray(Y, np.intp).ravel(), weights, minlength=C) + 1.0
     below = np.cumsum(counts)[:-1] / counts.sum()
-    edges = np.sqrt(2.0) * special.ndtri(below)  # the variance of f + e, at first
+    edges = np.sqrt(2.0) * ndtri(below)  # the variance of f + e, at first
     return Ordinal(float(edges[0]), np.diff(edges))
 
 
@@ -105,6 +106,8 @@ def offset(likelihood, Y, weights):
 
     Y : (N,) or (N, P) array, with a last axis of columns if there are several
     """
+    from scipy import special
+
     with_column = isinstance(likelihood, Poisson) and len(likelihood.target_columns) > 1
     if isinstance(likelihood, Ordinal) or not (with_column or isinstance(likelihood, GUESSED)):
         return None
@@ -115,7 +118,7 @@ def offset(likelihood, Y, weights):
     if isinstance(likelihood, Beta | Binomial):
         mean = np.clip(mean, 0.5 / (1 + total), 1 - 0.5 / (1 + total))
         probit = isinstance(likelihood, Binomial) and likelihood.link == "probit"
-        return (special.ndtri if probit else special.logit)(mean)
+        return special.ndtri(mean) if probit else special.logit(mean)
     if likelihood.counts:
         mean = np.maximum(mean, 0.5 / total)
     if isinstance(likelihood, ZeroInflatedPoisson):

@@ -1,7 +1,6 @@
 """Targets in the units of the function, in those of predictions, and grades as classes."""
 
 import numpy as np
-from scipy import special
 
 from ..bounds.predict import predict_cdf, predict_f
 from ..layers.layer import DeepGP
@@ -48,13 +47,15 @@ def per_unit(likelihood, Y):
 
 def as_real(likelihood, Y):
     """Convert targets to real values (N,) or (N, P) whose scale is that of f."""
+    from scipy.special import logit
+
     y, share = per_unit(likelihood, Y)
     if isinstance(likelihood, Binomial):
-        return special.logit((y * share + 0.5) / (share + 1))
+        return logit((y * share + 0.5) / (share + 1))
     if len(likelihood.target_columns) > 1 and likelihood.counts:
         return np.log((y * share + 0.5) / share)
     if isinstance(likelihood, Beta):
-        return special.logit(y)
+        return logit(y)
     return np.log(y) if isinstance(likelihood, POSITIVE) else y
 
 
