@@ -38,6 +38,7 @@ WORST = {"float64": 1e-6, "float32": 1e-2}
 TESTS = {  # of each benchmark file, below tests
     "chevron": ("kernels/test_chevron.py",),
     "cholesky": ("kernels/test_cholesky.py",),
+    "covariances": ("covariances/test_covariances.py",),
     "dual": (
         "posteriors/test_dual_sites.py",
         "posteriors/test_dual_float32.py",

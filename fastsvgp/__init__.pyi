@@ -48,18 +48,29 @@ from .collapsed.tighter import (
 )
 from .covariances import (
     RBF as RBF,
+    Additive as Additive,
+    ArcCosine as ArcCosine,
+    Categorical as Categorical,
+    ChangePoints as ChangePoints,
     Constant as Constant,
     Convolutional as Convolutional,
+    Coregion as Coregion,
+    Cosine as Cosine,
     Covariance as Covariance,
     Linear as Linear,
     Matern12 as Matern12,
     Matern32 as Matern32,
     Matern52 as Matern52,
     Network as Network,
+    On as On,
     OnFeatures as OnFeatures,
+    Periodic as Periodic,
+    Polynomial as Polynomial,
     Product as Product,
+    RationalQuadratic as RationalQuadratic,
     Sum as Sum,
     extract_patches as extract_patches,
+    spectral_mixture as spectral_mixture,
 )
 from .errors import (
     DataFileError as DataFileError,
@@ -75,6 +86,7 @@ from .initialise.inducing import (
 from .initialise.lengthscales import median_lengthscales as median_lengthscales
 from .initialise.patches import patch_inducing as patch_inducing
 from .initialise.principal_components import pca_mean as pca_mean
+from .initialise.spectrum import spectral_start as spectral_start
 from .latents.build import multi_gp as multi_gp
 from .latents.model import MultiGP as MultiGP
 from .latents.parallel_layers import ParallelLayers as ParallelLayers

@@ -132,6 +132,29 @@ def columns(X, D, name="X", owner="`inducing`"):
         )
 
 
+def codes(covariance, X, name="X"):
+    """Reject inputs whose codes are not whole numbers 0 ... C - 1.
+
+    ``covariance.code_columns`` names their columns.
+    """
+    for column, levels in covariance.code_columns(X.shape[1]).items():
+        x = X[:, column]
+        bad = (x < 0) | (x != np.rint(x))
+        if levels is not None:
+            bad = bad | (x >= levels)
+        if not deferred_checks.none(bad):
+            row = int(np.argwhere(on_host(bad))[0, 0])
+            last = "" if levels is None else f" {levels - 1}"
+            raise BadEntry(
+                name,
+                f"contains {float(x[row]):g} in a column of codes, which must be whole numbers 0,"
+                f" 1 ...{last},",
+                (row, column),
+                "; number the categories, and start inducing inputs from rows of the data, as in"
+                " kmeans_inducing(X, M, covariance=...)",
+            )
+
+
 def square(name, array):
     """Reject an array that is neither a square matrix nor a batch of square matrices."""
     shape = np.shape(array)

@@ -14,7 +14,7 @@ from ..records.treedef import KNOWN
 from ..records.typed import AnyRecord
 from ..runtime import deferred_checks
 from ..runtime.dispatch import backend_of, one_device
-from .arrays import as_array, columns, finite, inputs, on_host, positive, square, targets
+from .arrays import as_array, codes, columns, finite, inputs, on_host, positive, square, targets
 from .components import PARTIAL, parts
 
 ABSENT = object()  # an argument that a function does not take; ``None`` would be a given value
@@ -166,6 +166,7 @@ def svgp(
         model.mean.check_shapes(D, outputs)
     if X is not ABSENT:
         columns(X, D, names[0], model.covariance.columns_of)
+        codes(model.covariance, X, names[0])
         X = X.astype(dtype, copy=False)
     if Y is not ABSENT:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)
@@ -230,6 +231,13 @@ def inducing(model, num_sets=1, user="SGPR"):
         )
         raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
     covariance.check_dim(D)
+    if expected is None:
+        for i, one in enumerate(sets_of(Z)):
+            codes(
+                covariance,
+                one,
+                f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing",
+            )
     return sizes, D
 
 

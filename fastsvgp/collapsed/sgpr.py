@@ -363,6 +363,7 @@ def checked(sgpr, X, Y, jitter, num_sets=1) -> tuple[AnyRecord, np.ndarray, np.n
         )
     _, D = check.inducing(sgpr, num_sets, type(sgpr).__name__)
     check.columns(X, D, owner=sgpr.covariance.columns_of)
+    check.codes(sgpr.covariance, X)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(
             f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got"

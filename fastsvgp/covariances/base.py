@@ -9,6 +9,8 @@ from ..records import Blocks, is_record, plus, tree_map
 from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
 
 ALL = ("covariance", "X1", "X2")
+# Limit on parts within parts, below Python's recursion limit
+MAX_DEPTH = 50
 
 
 def _no_rule(cls, name, rule):
@@ -90,6 +92,7 @@ class Covariance:
     columns_of: ClassVar[str] = "`inducing`"  # for messages: it has as many columns as X
     # None: arrays (M, D), single or in the ``InducingSets`` of a posterior
     inducing_type: ClassVar[type | None] = None
+    _depth = 0  # of parts within parts
     __array_ufunc__ = None  # NumPy leaves ``np.float64(2.0) * covariance`` to the covariance
 
     if TYPE_CHECKING:  # assigned by ``compose``, which knows sums and products
@@ -101,6 +104,8 @@ class Covariance:
         def __mul__(self, other: "Covariance | float") -> "Covariance": ...
 
         def __rmul__(self, other: float) -> "Covariance": ...
+
+        def on(self, *columns: int) -> "Covariance": ...  # by ``columns``
 
     def matrix(self, X1, X2=None):
         """K(X1, X2), (N1, N2). ``X2=None`` stands for X1: the result is then exactly symmetric."""
@@ -126,14 +131,27 @@ class Covariance:
     def check_dim(self, D):
         """Raise ``ValueError`` if the shape of a field does not fit inputs with D columns."""
         for name, kind in self._record_fields:
-            shape = np.shape(getattr(self, name))
-            per_feature = name in self.per_feature
-            if kind != "static" and shape != () and not (per_feature and shape == (D,)):
-                allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
-                raise ValueError(
-                    f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D ="
-                    f" {D} columns; give it shape {allowed}"
-                )
+            if kind != "static":
+                self._check_shape(name, D)
+
+    def _check_shape(self, name, D):
+        """Check the shape of one field."""
+        shape, per_feature = np.shape(getattr(self, name)), name in self.per_feature
+        if shape != () and not (per_feature and shape == (D,)):
+            allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
+            raise ValueError(
+                f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D}"
+                f" columns; give it shape {allowed}"
+            )
+
+    def code_columns(self, D):
+        """Return the columns of inputs (N, D) that hold codes, each with the number of its codes.
+
+        Codes are whole numbers 0 ... C - 1 that name categories. The dictionary maps a column to
+        C, or to None if there is no limit. The gradient in a code is 0, so inducing inputs must
+        be rows of data there, and must not be standardised.
+        """
+        return {}
 
     # --- blocks by name: for bounds, predictions and updates --------------------------------------
 
@@ -277,6 +295,27 @@ def matrix_need(need, first, second):
                 f" {second!r}"
             )
     return tuple(known.get(name, name) for name in need)
+
+
+def nested(owner, parts):
+    """Set the depth of a covariance of ``parts``; refuse more levels than Python could recurse."""
+    depth = 1 + max((part._depth for part in parts if isinstance(part, Covariance)), default=0)
+    if depth > MAX_DEPTH:
+        raise ValueError(
+            f"{type(owner).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them side"
+            " by side"
+        )
+    object.__setattr__(owner, "_depth", depth)
+
+
+def all_codes(parts, D):
+    """Return ``code_columns`` of several covariances of the same inputs."""
+    found = {}
+    for part in parts:
+        for column, levels in part.code_columns(D).items():
+            known = [n for n in (levels, found.get(column)) if n is not None]
+            found[column] = min(known, default=None)
+    return found
 
 
 def needs_fields(need):

@@ -11,15 +11,13 @@ import numpy as np
 
 from .. import check
 from ..records import record, tree_map
-from .base import ALL, Covariance, check_part, need_of, needs_fields
+from .base import ALL, Covariance, all_codes, check_part, need_of, needs_fields, nested
 from .linear import Constant
 
 ADVICE = (
     "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by"
     " sum())"
 )
-# Limit on nesting, below Python's recursion limit
-MAX_DEPTH = 50
 
 
 class _Composite(Covariance):
@@ -28,19 +26,9 @@ class _Composite(Covariance):
     Accumulating in place is safe because every ``matrix`` returns a new array.
     """
 
-    _depth = 0
-
     def __post_init__(self):
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
-        depth = 1 + max(
-            (part._depth for part in self.parts if isinstance(part, _Composite)), default=0
-        )
-        if depth > MAX_DEPTH:
-            raise ValueError(
-                f"{type(self).__name__}: `parts` are nested more than {MAX_DEPTH} deep; put them"
-                " side by side"
-            )
-        object.__setattr__(self, "_depth", depth)
+        nested(self, self.parts)
 
     def matrix(self, X1, X2=None):
         return self._combine([part.matrix(X1, X2) for part in self.parts])
@@ -78,6 +66,9 @@ class _Composite(Covariance):
             for bars in zip(*input_bars, strict=True)
         )
         return type(self)(part_bars) if needs_fields(need) else None, *sums
+
+    def code_columns(self, D):
+        return all_codes(self.parts, D)
 
     def check_dim(self, D):
         if not self.parts:

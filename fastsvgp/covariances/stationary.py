@@ -16,14 +16,36 @@ from .base import ALL, Covariance, wanted, zeros_like
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stationary(Covariance):
-    """Base of the stationary covariances: their fields, and all but ``family``."""
+class OfDistance(Covariance):
+    """Base of functions of r^2: their fields, and the diagonal, which is the variance."""
 
-    family: ClassVar[str]
     per_feature = ("lengthscales",)
 
     variance: Number = leaf("positive", default=1.0)
     lengthscales: Number = leaf("positive", default=1.0)
+
+    def diag(self, X):
+        return kernels.full(len(X), self.variance, X)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        # k(x, x) is the variance for any lengthscales
+        variance_bar = (
+            k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
+        )
+        lengthscales_bar = (
+            zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
+        )
+        asked = variance_bar is not None or lengthscales_bar is not None
+        return type(self)(variance_bar, lengthscales_bar) if asked else None, (
+            np.zeros_like(X) if "X" in need else None
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stationary(OfDistance):
+    """Base of the covariances that the fused kernel knows by the name of their ``family``."""
+
+    family: ClassVar[str]
 
     def matrix(self, X1, X2=None):
         return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
@@ -42,22 +64,6 @@ class Stationary(Covariance):
             K=K,
         )
         return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
-
-    def diag(self, X):
-        return kernels.full(len(X), self.variance, X)
-
-    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        # k(x, x) is the variance for any lengthscales
-        variance_bar = (
-            k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
-        )
-        lengthscales_bar = (
-            zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
-        )
-        asked = variance_bar is not None or lengthscales_bar is not None
-        return type(self)(variance_bar, lengthscales_bar) if asked else None, (
-            np.zeros_like(X) if "X" in need else None
-        )
 
 
 @record

@@ -27,6 +27,7 @@ def kmeans_inducing(
     iterations: int = ...,
     subset: int | None = ...,
     group: Group | None = ...,
+    covariance: Covariance | None = ...,
 ) -> Array: ...
 @overload
 def kmeans_inducing(
@@ -36,9 +37,10 @@ def kmeans_inducing(
     iterations: int = ...,
     subset: int | None = ...,
     group: Group | None = ...,
+    covariance: Covariance | None = ...,
 ) -> InducingPair: ...
 @names_options
-def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
+def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None, covariance=None):
     """Choose inducing inputs by k-means: k-means++ seeding, then iterations of Lloyd's algorithm.
 
     Parameters
@@ -58,6 +60,9 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     group : group of ``fs.distributed``, optional
         Returns the result of rank 0 on all ranks. If each rank holds its own rows, a random sample
         of the rows of all ranks is used.
+    covariance : Covariance, optional
+        If it has columns of codes (``covariance.code_columns``), inducing inputs are rows of X: of
+        each cluster the row nearest to its centre.
 
     Returns
     -------
@@ -85,11 +90,18 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     if group is not None:
         rows = GATHERED if subset is None else subset
         return broadcast.from_root(
-            group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M
+            group,
+            lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset, None, covariance),
+            X,
+            rng,
+            rows,
+            M=M,
         )
     rng, (M, divided) = check.generator(rng), sizes_of_sets(M)
     X, dtype, device_like = random_rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
+    with_codes = covariance is not None and covariance.code_columns(X.shape[1])
+    rows = X.copy() if with_codes else None  # exact: codes must stay whole numbers
     centre = X.mean(axis=0)
     X -= centre  # near the origin, distances from expanded squares cancel less
     Z = X[_kmeans_seeds(X, M, rng)]
@@ -109,7 +121,8 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    return divided(devices.like((Z + centre).astype(dtype), device_like))
+    Z = rows[_nearest_rows(X, Z)] if with_codes else Z + centre
+    return divided(devices.like(Z.astype(dtype), device_like))
 
 
 @overload
@@ -239,6 +252,19 @@ def _nearest(X, Z):
         labels[a : a + _CHUNK], distance = vq(X[a : a + _CHUNK], Z, check_finite=False)
         np.square(distance, out=squared[a : a + _CHUNK])
     return labels, squared
+
+
+def _nearest_rows(X, Z):
+    """For each centre, return the number of the nearest row of its cluster.
+
+    A centre that has no rows is a row itself: then of the nearest row of all.
+    """
+    labels, squared = _nearest(X, Z)
+    order = np.lexsort((squared, labels))
+    found, first = np.unique(labels[order], return_index=True)
+    nearest = _nearest(Z, X)[0]
+    nearest[found] = order[first]
+    return nearest
 
 
 def _top_up(X, chosen, M, rng):

@@ -26,6 +26,10 @@ from .chevron import (
     chevron_multiply_rows_vjp as chevron_multiply_rows_vjp,
     chevron_multiply_vjp as chevron_multiply_vjp,
 )
+from .distances import (
+    squared_distances as squared_distances,
+    squared_distances_vjp as squared_distances_vjp,
+)
 from .factorisations import (
     cholesky as cholesky,
     cholesky_inverse as cholesky_inverse,

@@ -281,6 +281,8 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     _check_independent(model, J)
     if X is not check.ABSENT:
         check.columns(X, D, names[0], columns_name(model))
+        for latent in model.latents:
+            check.codes(latent.covariance, X, names[0])
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
         Y = _targets(Y, len(X), model, J, dtype, names)

@@ -171,6 +171,9 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
     check.outputs_of(model.likelihood, outputs, "posterior")
     if X is not check.ABSENT:
         check.columns(X, D, names[0], model.layers[0].columns_of)
+        for layer in getattr(model.layers[0], "latents", model.layers[:1]):
+            if isinstance(layer, Layer):
+                check.codes(layer.covariance, X, names[0])
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
         Y = check.targets(Y, len(X), outputs, model.likelihood, dtype, names)

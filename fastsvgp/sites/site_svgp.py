@@ -323,6 +323,7 @@ def checked(model, X, Y, jitter) -> Any:
         model.covariance.check_dim(D)
     else:
         raise ValueError(f"`X` must have shape (N, D) with D > 0, got {X.shape}")
+    check.codes(model.covariance, X)
     first, second = np.shape(model.sites.lambda1), np.shape(model.sites.lambda2)
     if first != second or len(first) not in (1, 2) or 0 in first[:-1] or first[-1] != len(X):
         raise ValueError(

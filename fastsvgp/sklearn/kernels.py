@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process import kernels
 
-from ..covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52
-from ..covariances.stationary import Stationary
+from ..covariances import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Polynomial,
+    RationalQuadratic,
+)
+from ..covariances.stationary import OfDistance
 from ..records import leaves, replace, tree_map
 
 MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
@@ -33,9 +43,10 @@ def from_kernel(kernel):
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
-        ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity, ``DotProduct``,
-        ``WhiteKernel``, their sums and products. Parameters keep their values; bounds are ignored.
-        ``fixed_fields`` returns the parameters that are "fixed".
+        ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity,
+        ``RationalQuadratic``, ``ExpSineSquared`` for inputs of one column, ``DotProduct``,
+        ``WhiteKernel``, their sums, products and powers of whole numbers. Parameters keep their
+        values; bounds are ignored. ``fixed_fields`` returns the parameters that are "fixed".
 
     Returns
     -------
@@ -48,6 +59,11 @@ def from_kernel(kernel):
     TypeError, ValueError
         The kernel has no counterpart, is only noise, or multiplies noise by something other than a
         constant.
+
+    Notes
+    -----
+    A power of a ``DotProduct`` is a ``Polynomial``, and of an ``RBF`` an ``RBF``. Other powers are
+    products, whose factors have parameters of their own in training.
 
     Examples
     --------
@@ -162,16 +178,25 @@ def _term(kernel):
     parts = [covariance for covariance, _ in parts]
     if constants:
         scale = _combined(math.prod, constants)
-        holding = next(
-            (i for i, part in enumerate(parts) if isinstance(part, Stationary | Linear)), None
-        )
+        held = [_scaled(part, scale) for part in parts]
+        holding = next((i for i, part in enumerate(held) if part is not None), None)
         if holding is None:
             parts.insert(0, Constant(scale))
         else:
-            parts[holding] = replace(parts[holding], variance=scale)
+            parts[holding] = held[holding]
         if scale.fixed:
             parts = [tree_map(_fixed_beside_constant, part) for part in parts]
     return reduce(mul, parts), None
+
+
+def _scaled(part, scale):
+    """Return a covariance with this variance, None if it has a variance of its own already."""
+    if isinstance(part, Periodic):
+        inner = _scaled(part.part, scale)
+        return None if inner is None else replace(part, part=inner)
+    if isinstance(part, OfDistance | Linear) and part.variance is ONE:
+        return replace(part, variance=scale)
+    return None
 
 
 def _fixed_beside_constant(number):
@@ -200,6 +225,15 @@ def _single(kernel):
         sigma = _number(kernel, "sigma_0")
         offset = _Number(sigma.value**2, sigma.fixed)
         return Linear(ONE) + Constant(offset) if offset.value > 0 else Linear(ONE)
+    if isinstance(kernel, kernels.RationalQuadratic):
+        return RationalQuadratic(ONE, _number(kernel, "length_scale"), _number(kernel, "alpha"))
+    if isinstance(kernel, kernels.ExpSineSquared):
+        # with several columns it takes the sine of their distance: these shapes refuse them
+        numbers = (_number(kernel, name) for name in ("length_scale", "periodicity"))
+        lengthscale, period = (_Number(np.array([n.value]), n.fixed) for n in numbers)
+        return Periodic(RBF(ONE, lengthscale), period)
+    if isinstance(kernel, kernels.Exponentiation):
+        return _power(kernel)
     if isinstance(kernel, kernels.WhiteKernel):
         raise ValueError(
             "from_kernel: noise times another kernel has no counterpart; add a WhiteKernel to the"
@@ -207,6 +241,33 @@ def _single(kernel):
         )
     raise ValueError(
         f"from_kernel: {type(kernel).__name__} has no counterpart; only ConstantKernel, RBF,"
-        " Matern, DotProduct, WhiteKernel, and their sums and products have one. Pass a fastsvgp"
-        " covariance instead, or write one (docs/covariance.md)"
+        " Matern, RationalQuadratic, ExpSineSquared, DotProduct, WhiteKernel, and their sums,"
+        " products and powers have one. Pass a fastsvgp covariance instead, or write one"
+        " (docs/covariance.md)"
     )
+
+
+def _power(kernel):
+    """Return the covariance of an ``Exponentiation``."""
+    exponent = kernel.exponent
+    if exponent < 1 or int(exponent) != exponent:
+        raise ValueError(
+            "from_kernel: an Exponentiation has a counterpart for exponents 1, 2, 3 ..., but not"
+            f" for {exponent:g}"
+        )
+    exponent = int(exponent)
+    if isinstance(kernel.kernel, kernels.DotProduct) and kernel.kernel.sigma_0 > 0:
+        sigma = _number(kernel.kernel, "sigma_0")
+        return Polynomial(ONE, _Number(sigma.value**2, sigma.fixed), degree=exponent)
+    covariance, noise = _sum(kernel.kernel)
+    if noise is not None:
+        raise ValueError(
+            f"from_kernel: {kernel} is a power of noise; add a WhiteKernel to the kernel as a whole"
+        )
+    if type(covariance) is RBF and covariance.variance is ONE:
+        lengthscales = covariance.lengthscales
+        shorter = _Number(lengthscales.value / math.sqrt(exponent), lengthscales.fixed)
+        return replace(covariance, lengthscales=shorter)
+    if type(covariance) is Constant:
+        return Constant(_combined(math.prod, [covariance.variance] * exponent))
+    return reduce(mul, [covariance] * exponent)

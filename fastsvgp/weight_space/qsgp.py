@@ -284,6 +284,9 @@ def check_columns(basis, X, name="X"):
         basis.check_columns(X.shape[1])
     except ValueError as error:
         raise ValueError(f"`{name}` has {X.shape[1]} columns. {error}") from None
+    check.codes(basis.covariance, X, name)
+    if hasattr(basis, "inducing"):
+        check.codes(basis.covariance, basis.inducing, "basis.inducing")
 
 
 def checked_inputs(model, X, name, *others) -> tuple[AnyRecord, np.ndarray, np.dtype]:

@@ -3,18 +3,23 @@
 import numpy as np
 import pytest
 from oracles import covariances as oracle
-from support.covariance_problems import NEED, TABLE, assert_same, cast, everything, inputs
+from support.covariance_problems import (
+    NEED,
+    TABLE,
+    assert_same,
+    cast,
+    every_size,
+    everything,
+    inputs,
+)
 from support.numerics import assert_adjoint, assert_typically_as_accurate_as, exactly, symmetric
 
 from fastsvgp import kernels
 from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from fastsvgp.records import Blocks, leaves, matches, replace, replace_at, tree_map
 
-DIMENSIONS = (1, 3, 8, 40)
 
-
-@everything
-@pytest.mark.parametrize("D", DIMENSIONS)
+@every_size
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_matrix_and_diag(rng, name, D, dtype):
     covariance = cast(TABLE[name](rng, D), dtype)
@@ -39,8 +44,7 @@ def test_matrix_and_diag(rng, name, D, dtype):
     np.testing.assert_allclose(k, np.diag(K), rtol=8 * eps)
 
 
-@everything
-@pytest.mark.parametrize("D", DIMENSIONS)
+@every_size
 def test_blocks_reversed(rng, name, D):
     """Check each field and input along a random direction by differences of the definition."""
     covariance = TABLE[name](rng, D)

@@ -15,6 +15,7 @@ from fastsvgp.kernels.cuda.common import loader
 BUDGET = {
     "fingerprint": {"fold_bits": 40},
     "deferred_checks": {"find_outside": 40, "report": 40},
+    "distances": {"squared_distances": 64},
     "factorisations": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
     "packing": {"pack": 40, "unpack": 40},
     "products": {

@@ -264,9 +264,9 @@ class ndarray:
 
 # --- the modules ----------------------------------------------------------------------------------
 
-UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite
-less less_equal log log1p isnan logaddexp logical_and logical_or maximum minimum multiply negative
-not_equal power square sqrt subtract tanh""".split()
+UFUNCS = """absolute add arccos ceil cos divide equal exp expm1 floor greater greater_equal invert
+isfinite less less_equal log log1p isnan logaddexp logical_and logical_or maximum minimum multiply
+negative not_equal power rint sin square sqrt subtract tanh""".split()
 # with the parameters of CuPy's functions: NumPy's have more, and ``like=`` forwards some of these
 # unasked
 FUNCTIONS = {
@@ -280,6 +280,7 @@ FUNCTIONS = {
     "clip": "a, a_min, a_max, out=None",
     "concatenate": "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
     "cumsum": "a, axis=None, dtype=None, out=None",
+    "diag": "v, k=0",
     "diagonal": "a, offset=0, axis1=0, axis2=1",
     "eye": "N, M=None, k=0, dtype=float, order='C'",
     "full": "shape, fill_value, dtype=None, order='C'",
@@ -304,6 +305,7 @@ FUNCTIONS = {
     "trace": "a, offset=0, axis1=0, axis2=1, dtype=None, out=None",
     "tril": "m, k=0",
     "unravel_index": "indices, dims, order='C'",
+    "vdot": "a, b",
     "where": "condition, x=None, y=None",
     "zeros": "shape, dtype=float, order='C'",
     "zeros_like": "a, dtype=None, order='K', subok=None, shape=None",

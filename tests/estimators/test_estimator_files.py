@@ -178,7 +178,13 @@ KERNELS = [
     0.5 * sk.DotProduct(2.0) + 0.1 * sk.RBF(),
     2.0 * (sk.RBF() + sk.DotProduct()) * sk.DotProduct(0.5),
     sk.ConstantKernel(2.0) * sk.ConstantKernel(3.0),
+    2.0 * sk.RationalQuadratic(0.7, 0.4) + sk.RBF(),
+    2.0 * sk.RBF([0.5, 2.0]) ** 3,
+    (3.0 * sk.RBF(0.5)) ** 2 * sk.ConstantKernel(0.5),
+    0.5 * sk.DotProduct(0.8) ** 3 + sk.DotProduct(0.0) ** 2,
+    sk.ConstantKernel(0.7) ** 2 + (sk.RBF() + sk.Matern()) ** 2 * sk.RBF() ** 1,
 ]
+ONE_COLUMN = [sk.ExpSineSquared(0.7, 1.9), 2.0 * sk.ExpSineSquared(0.7, 1.9) * sk.RBF(3.0)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
@@ -192,15 +198,24 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
     assert found == (noise if noise is None else pytest.approx(noise))
 
 
+@pytest.mark.parametrize("kernel", ONE_COLUMN, ids=str)
+def test_periodic_kernels_of_one_column(rng, kernel):
+    X, (covariance, _) = rng.standard_normal((6, 1)), from_kernel(kernel)
+    np.testing.assert_allclose(covariance.matrix(X), kernel(X), rtol=1e-12)
+    with pytest.raises(ValueError, match="has shape .*1,.*, but the inputs have D = 2 columns"):
+        covariance.check_dim(2)
+
+
 @pytest.mark.parametrize(
     "kernel, what",
     [
         (
-            sk.RationalQuadratic(),
-            "RationalQuadratic has no counterpart; only ConstantKernel, RBF",
+            sk.PairwiseKernel(),
+            "PairwiseKernel has no counterpart; only ConstantKernel, RBF",
         ),
-        (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
-        (sk.RBF() ** 2, "Exponentiation has no counterpart"),
+        (sk.RBF() ** 1.5, "for exponents 1, 2, 3 ..., but not for 1.5"),
+        (sk.RBF() ** 0, "for exponents 1, 2, 3 ..., but not for 0"),
+        ((sk.RBF() + sk.WhiteKernel()) ** 2, "is a power of noise"),
         (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, but not for 1.7"),
         (sk.WhiteKernel() * sk.RBF(), "noise times another kernel"),
         (sk.RBF() * (sk.RBF() + sk.WhiteKernel()), "multiplies noise"),
@@ -247,6 +262,10 @@ FIXED = [
         ["covariance.parts.0.variance", "covariance.parts.1.parts.0.variance"],
     ),
     (sk.ConstantKernel(0.5) * sk.DotProduct(0.5, "fixed"), ["covariance.parts.1.parts.1.variance"]),
+    (
+        sk.ConstantKernel(2.0, "fixed") * sk.RationalQuadratic(0.7, 0.4, (0.1, 10), "fixed"),
+        ["covariance.variance", "covariance.alpha"],
+    ),
 ]
 
 

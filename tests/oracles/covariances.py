@@ -3,6 +3,8 @@
 Long double arguments give the reference values.
 """
 
+import itertools
+
 import numpy as np
 
 
@@ -100,6 +102,98 @@ def kind(covariance):
     return type(covariance).__name__.lower()
 
 
+def of_distance(covariance, r):
+    """A stationary covariance of the distances r."""
+    if kind(covariance) == "rationalquadratic":
+        s = r**2 / (2 * covariance.alpha)
+        return covariance.variance * (1 + s) ** -covariance.alpha
+    return covariance.variance * PROFILE[kind(covariance)](r)
+
+
+def rationalquadratic(covariance, X1, X2):
+    return of_distance(covariance, distance(X1, X2, covariance.lengthscales))
+
+
+def on(covariance, X1, X2):
+    columns = list(covariance.columns)
+    return matrix(covariance.part, X1[:, columns], X2[:, columns])
+
+
+def pi(like):
+    return np.arccos(-like.dtype.type(1))
+
+
+def periodic(covariance, X1, X2):
+    turns = (X1[:, None, :] - X2[None, :, :]) / covariance.period
+    chords = 2 * np.sin(pi(X1) * turns) / covariance.part.lengthscales
+    return of_distance(covariance.part, np.sqrt((chords**2).sum(-1)))
+
+
+def weighted_inner(covariance, X1, X2):
+    return linear(X1, X2, covariance.weights) + covariance.offset
+
+
+def polynomial(covariance, X1, X2):
+    return weighted_inner(covariance, X1, X2) ** covariance.degree
+
+
+def arccosine(covariance, X1, X2):
+    lengths = [
+        np.sqrt(np.stack([weighted_inner(covariance, x[None], x[None])[0, 0] for x in X]))
+        for X in (X1, X2)
+    ]
+    lengths = lengths[0][:, None] * lengths[1]
+    angle = np.arccos(np.clip(weighted_inner(covariance, X1, X2) / lengths, -1, 1))
+    rest = pi(X1) - angle
+    if covariance.order == 1:
+        J = np.sin(angle) + rest * np.cos(angle)
+    else:
+        J = 3 * np.sin(angle) * np.cos(angle) + rest * (1 + 2 * np.cos(angle) ** 2)
+    return covariance.variance / pi(X1) * lengths**covariance.order * J
+
+
+def cosine(covariance, X1, X2):
+    turns = ((X1[:, None, :] - X2[None, :, :]) * covariance.frequencies).sum(-1)
+    return covariance.variance * np.cos(2 * pi(X1) * turns)
+
+
+def changepoints(covariance, X1, X2):
+    total = 0
+    for i, part in enumerate(covariance.parts):
+        K = matrix(part, X1, X2)
+        for x, shape in ((X1[:, covariance.column], (-1, 1)), (X2[:, covariance.column], (1, -1))):
+            w = np.ones_like(x)
+            if i > 0:
+                w = w / (1 + np.exp(-covariance.steepness * (x - covariance.at[i - 1])))
+            if i < len(covariance.parts) - 1:
+                w = w / (1 + np.exp(-covariance.steepness * (covariance.at[i] - x)))
+            K = K * w.reshape(shape)
+        total = total + K
+    return total
+
+
+def additive(covariance, X1, X2):
+    """By the definition: a sum over all sets of columns."""
+    z = np.exp(-(((X1[:, None, :] - X2[None, :, :]) / covariance.lengthscales) ** 2) / 2)
+    return sum(
+        variance * z[:, :, list(columns)].prod(-1)
+        for j, variance in enumerate(covariance.variances)
+        for columns in itertools.combinations(range(X1.shape[1]), j + 1)
+    )
+
+
+OTHERS = {
+    "additive": additive,
+    "arccosine": arccosine,
+    "changepoints": changepoints,
+    "cosine": cosine,
+    "on": on,
+    "periodic": periodic,
+    "polynomial": polynomial,
+    "rationalquadratic": rationalquadratic,
+}
+
+
 def matrix(covariance, X1, X2):
     """The dense definition of any tree of covariances."""
     name = kind(covariance)
@@ -109,6 +203,8 @@ def matrix(covariance, X1, X2):
         )
     if name in ("linear", "constant"):
         return {"linear": linear, "constant": constant}[name](X1, X2, covariance.variance)
+    if name in OTHERS:
+        return OTHERS[name](covariance, X1, X2)
     return stationary(name, X1, X2, covariance.variance, covariance.lengthscales)
 
 

@@ -156,6 +156,14 @@ COVARIANCES = {
     "on features": lambda rng: fs.OnFeatures(
         fs.RBF(0.8, 0.5), fs.Network.random((D, 4, 2), rng=rng)
     ),
+    "rational quadratic": lambda rng: fs.RationalQuadratic(0.8, rng.uniform(0.5, 2, D), 1.5),
+    "periodic on a column": lambda rng: fs.Periodic(fs.Matern52(0.7, 0.4), 2.0).on(1),
+    "of inner products": lambda rng: (
+        fs.Polynomial(rng.uniform(0.5, 2, D), 0.3, degree=2) + fs.ArcCosine(0.8, 0.4, order=2)
+    ),
+    "cosine": lambda rng: fs.Cosine(0.8, rng.standard_normal(D)) * fs.RBF(),
+    "additive": lambda rng: fs.Additive([0.8, 0.3], rng.uniform(0.5, 2, D)),
+    "change points": lambda rng: fs.ChangePoints((fs.RBF(), fs.Linear()), [0.1], 3.0, column=1),
     "composed": lambda rng: fs.Sum(
         (fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))), fs.Constant(0.3))
     ),
@@ -226,6 +234,12 @@ BASES = {
     ),
 }
 MODELS = {
+    "codes": lambda rng: svgp(
+        rng,
+        fs.Coregion(rng.standard_normal((3, 2)), rng.uniform(0.5, 2, 3)).on(0)
+        * fs.Categorical(0.8, 0.5).on(1),
+        rng.integers(0, 3, (M, D)).astype(float),
+    ),
     **{
         f"covariance {name}": lambda rng, make=make: svgp(rng, covariance=make(rng))
         for name, make in COVARIANCES.items()

@@ -1,0 +1,183 @@
+"""Covariances of codes: categories, and indices of correlated outputs.
+
+Codes are whole numbers 0 ... C - 1 in columns of the inputs. Their gradient is 0.
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record
+from ..records.typed import Array, Number
+from .base import ALL, Covariance, wanted, zeros_like
+
+
+@record
+class Categorical(Covariance):
+    """k = variance exp(-sum_d [x_d != x'_d] / lengthscales_d): equal codes are more alike.
+
+    All columns hold codes. Use ``Categorical().on(3)`` for one of several columns.
+
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    lengthscales : () or (D,)
+        Positive: one number for all columns, or one per column. If it is large, the category
+        hardly matters.
+
+    Examples
+    --------
+    >>> fs.Categorical(2.0, lengthscales=0.5).matrix(np.array([[0.0], [1.0], [0.0]])).round(4)
+    array([[2.    , 0.2707, 2.    ],
+           [0.2707, 2.    , 0.2707],
+           [2.    , 0.2707, 2.    ]])
+    """
+
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
+    per_feature = ("lengthscales",)
+
+    def _unequal(self, X1, X2):
+        """Yield (N1, N2) truth values for each column."""
+        X2 = X1 if X2 is None else X2
+        for d in range(X1.shape[1]):
+            yield X1[:, d, None] != X2[:, d]
+
+    def matrix(self, X1, X2=None):
+        shape = len(X1), len(X1 if X2 is None else X2)
+        K = kernels.full(shape, self.variance, X1)
+        factors = np.exp(-1 / (self.lengthscales + np.zeros_like(X1, shape=X1.shape[1])))
+        for unequal, factor in zip(self._unequal(X1, X2), factors, strict=True):
+            K *= np.where(unequal, factor, 1)
+        return K
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        variance_bar = lengthscales_bar = None
+        W = K_bar * (self.matrix(X1, X2) if K is None else K)
+        if wanted(need, "variance"):
+            variance_bar = (W.sum(dtype=np.float64) / self.variance).astype(X1.dtype)
+        if wanted(need, "lengthscales"):
+            sums = [(W * unequal).sum(dtype=np.float64) for unequal in self._unequal(X1, X2)]
+            sums = np.stack(sums) if np.ndim(self.lengthscales) else sum(sums)
+            lengthscales_bar = (sums / np.square(self.lengthscales)).astype(X1.dtype)
+        return self._gradient(variance_bar, lengthscales_bar), *_zeros(X1, X2, need)
+
+    @staticmethod
+    def _gradient(*bars):
+        return None if all(bar is None for bar in bars) else Categorical(*bars)
+
+    def diag(self, X):
+        return kernels.full(len(X), self.variance, X)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        variance_bar = lengthscales_bar = None
+        if wanted(need, "variance"):
+            variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype)
+        if wanted(need, "lengthscales"):
+            lengthscales_bar = zeros_like(self.lengthscales, X)
+        return self._gradient(variance_bar, lengthscales_bar), (
+            np.zeros_like(X) if "X" in need else None
+        )
+
+    def code_columns(self, D):
+        return dict.fromkeys(range(D))
+
+
+@record
+class Coregion(Covariance):
+    """k = B[i, j] of the codes i, j in the only column: B = weights weights' + diag(own).
+
+    ``Coregion(...).on(3) * fs.RBF().on(0, 1, 2)`` is a model of coregionalised outputs whose number
+    is in column 3.
+
+    Parameters
+    ----------
+    weights : (C, R)
+        Loadings of C codes on R shared functions.
+    own : (C,)
+        Positive: the variance of each code's own function.
+
+    Examples
+    --------
+    >>> outputs = fs.Coregion(np.array([[1.0], [0.5]]), own=np.array([0.1, 0.2]))
+    >>> outputs.matrix(np.array([[0.0], [1.0], [0.0]]))
+    array([[1.1 , 0.5 , 1.1 ],
+           [0.5 , 0.45, 0.5 ],
+           [1.1 , 0.5 , 1.1 ]])
+    """
+
+    weights: Array = leaf()
+    own: Array = leaf("positive")
+
+    def _table(self):
+        """Return B, (C, C), exactly symmetric."""
+        B = kernels.inner(self.weights, None, 1.0)
+        B.reshape(-1)[:: len(B) + 1] += self.own
+        return B
+
+    def matrix(self, X1, X2=None):
+        rows = _codes(X1)
+        return np.take(np.take(self._table(), rows, 0), rows if X2 is None else _codes(X2), 1)
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        covariance_bar = None
+        if wanted(need, "weights") or wanted(need, "own"):
+            first = self._members(X1)
+            second = first if X2 is None else self._members(X2)
+            K_bar = K_bar.astype(np.float64, copy=False)
+            B_bar = kernels.matmul(first, kernels.matmul(K_bar, second, transpose_b=True))
+            covariance_bar = self._gradient(B_bar, need, X1)
+        return covariance_bar, *_zeros(X1, X2, need)
+
+    def _members(self, X):
+        """Return (C, N) ones where a row has the code, in float64: sums are long."""
+        codes = np.arange(len(self.own), like=X)[:, None]
+        return (codes == _codes(X)).astype(np.float64)
+
+    def _gradient(self, B_bar, need, like):
+        weights_bar = own_bar = None
+        if wanted(need, "weights"):
+            weights_bar = kernels.matmul(B_bar + B_bar.T, self.weights.astype(np.float64))
+            weights_bar = weights_bar.astype(like.dtype, copy=False)
+        if wanted(need, "own"):
+            own_bar = B_bar.diagonal().astype(like.dtype)
+        return Coregion(weights_bar, own_bar)
+
+    def diag(self, X):
+        return np.take(self._table().diagonal().copy(), _codes(X))
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        covariance_bar = None
+        if wanted(need, "weights") or wanted(need, "own"):
+            sums = (self._members(X) * k_bar).sum(1)
+            covariance_bar = self._gradient(np.diag(sums), need, X)
+        return covariance_bar, np.zeros_like(X) if "X" in need else None
+
+    def code_columns(self, D):
+        return {0: len(self.own)}
+
+    def check_dim(self, D):
+        weights, own = np.shape(self.weights), np.shape(self.own)
+        if len(weights) != 2 or len(own) != 1 or weights[0] != own[0]:
+            raise ValueError(
+                "Coregion: `weights` must have shape (C, R) and `own` (C,), one entry per code, got"
+                f" {weights} and {own}"
+            )
+        if D != 1:
+            raise ValueError(
+                f"Coregion: it takes the one column of codes, but the inputs have D = {D} columns;"
+                " name the column: Coregion(...).on(column)"
+            )
+
+
+def _codes(X):
+    """Return the only column as whole numbers."""
+    return X[:, 0].astype(np.int64)
+
+
+def _zeros(X1, X2, need):
+    """Return the cotangents of the inputs."""
+    return (
+        np.zeros_like(X1) if "X1" in need else None,
+        np.zeros_like(X2) if "X2" in need and X2 is not None else None,
+    )

@@ -1,0 +1,292 @@
+"""Functions of inner products: polynomials, and the covariances of wide networks.
+
+They are entrywise functions of s = sum_d weights_d x_d x'_d + offset and, for ``ArcCosine``, of
+a = s(x, x) and b = s(x', x'). The cotangents of s, a and b go back through the weighted inner
+products.
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record, static
+from ..records.typed import Number
+from .base import ALL, Covariance, wanted
+from .tiles import tiles
+
+
+def _squares(X, weights, offset):
+    return (weights * X * X).sum(1) + offset
+
+
+def _number(total, like):
+    return total.sum(dtype=np.float64).astype(like.dtype)
+
+
+def _per_column(terms, weights):
+    """Sum terms (N, D) of the weights' cotangent to their shape, in float64."""
+    return terms.sum(0 if np.ndim(weights) else None, dtype=np.float64)
+
+
+def _power(s, n):
+    """Return s to the power n >= 0 by repeated multiplication: faster than a power of floats."""
+    if n == 0:
+        return np.ones_like(s)
+    result = None
+    while True:
+        if n % 2:
+            result = s if result is None else result * s
+        n //= 2
+        if n == 0:
+            return result.copy() if result is s else result
+        s = s * s
+
+
+def _diagonal(tile, K, X2):
+    """Return the places of the diagonal in a tile of K(X, X); None if X2 is given."""
+    if X2 is not None:
+        return None
+    rows, columns = (range(n)[part] for part, n in zip(tile, K.shape, strict=True))
+    both = range(max(rows.start, columns.start), min(rows.stop, columns.stop))
+    if not both:
+        return None
+    number = np.arange(len(both), like=K)
+    return number + (both.start - rows.start), number + (both.start - columns.start)
+
+
+@record
+class Polynomial(Covariance):
+    """k = (sum_d weights_d x_d x'_d + offset)^degree: polynomials of this degree.
+
+    Parameters
+    ----------
+    weights : () or (D,)
+        Positive: one number for all columns, or one per column.
+    offset : ()
+        Positive.
+    degree : int
+        At least 1.
+
+    Examples
+    --------
+    >>> fs.Polynomial(1.0, 0.5, degree=2).matrix(np.array([[1.0], [2.0]]))
+    array([[ 2.25,  6.25],
+           [ 6.25, 20.25]])
+    """
+
+    weights: Number = leaf("positive", default=1.0)
+    offset: Number = leaf("positive", default=1.0)
+    degree: int = static(default=3)
+    per_feature = ("weights",)
+
+    def matrix(self, X1, X2=None):
+        K = kernels.inner(X1, X2, self.weights)
+        for tile in tiles(K.shape, K):
+            K[tile] = _power(K[tile] + self.offset, self.degree)
+        return K
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        s_bar = kernels.inner(X1, X2, self.weights)
+        for tile in tiles(s_bar.shape, s_bar):
+            slope = _power(s_bar[tile] + self.offset, self.degree - 1)
+            slope *= self.degree
+            np.multiply(slope, K_bar[tile], out=s_bar[tile])
+        names = [name for name in ("X1", "X2") if name in need]
+        if wanted(need, "weights"):
+            names.append("weights")
+        X1_bar, X2_bar, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
+        offset_bar = _number(s_bar, X1) if wanted(need, "offset") else None
+        return self._gradient(weights_bar, offset_bar), X1_bar, X2_bar
+
+    def _gradient(self, weights_bar, offset_bar):
+        if weights_bar is None and offset_bar is None:
+            return None
+        return Polynomial(weights_bar, offset_bar, degree=self.degree)
+
+    def diag(self, X):
+        return _power(_squares(X, self.weights, self.offset), self.degree)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        q_bar = _power(_squares(X, self.weights, self.offset), self.degree - 1)
+        q_bar = k_bar * (self.degree * q_bar)
+        weights_bar = X_bar = None
+        if wanted(need, "weights"):
+            weights_bar = _per_column(q_bar[:, None] * X * X, self.weights).astype(X.dtype)
+        offset_bar = _number(q_bar, X) if wanted(need, "offset") else None
+        if "X" in need:
+            X_bar = 2 * self.weights * X * q_bar[:, None]
+        return self._gradient(weights_bar, offset_bar), X_bar
+
+    def check_dim(self, D):
+        super().check_dim(D)
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
+            raise ValueError(
+                f"Polynomial: `degree` must be a whole number of at least 1, got {self.degree!r}"
+            )
+
+
+@record
+class ArcCosine(Covariance):
+    """k = variance / pi (|x| |x'|)^order J(angle): functions of a wide network of one hidden layer.
+
+    With |x|^2 = sum_d weights_d x_d^2 + offset, the angle t between x and x', and c = cos t:
+
+        order 1 (rectified linear units)    J = sin t + (pi - t) c
+        order 2 (their squares)             J = 3 sin t c + (pi - t) (1 + 2 c^2)
+
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    weights : () or (D,)
+        Positive: one number for all columns, or one per column.
+    offset : ()
+        Positive.
+    order : {1, 2}
+        Order 0 has no derivative at x = x'.
+
+    Notes
+    -----
+    Source: Cho & Saul, "Kernel methods for deep learning" (2009). dJ/dc = pi - t for order 1, and
+    4 (sin t + (pi - t) c) for order 2.
+
+    Examples
+    --------
+    >>> fs.ArcCosine(offset=0.5).matrix(np.array([[1.0], [-1.0]])).round(4)
+    array([[1.5   , 0.2542],
+           [0.2542, 1.5   ]])
+    """
+
+    variance: Number = leaf("positive", default=1.0)
+    weights: Number = leaf("positive", default=1.0)
+    offset: Number = leaf("positive", default=1.0)
+    order: int = static(default=1)
+    per_feature = ("weights",)
+
+    def _lengths(self, X1, X2):
+        a = np.sqrt(_squares(X1, self.weights, self.offset))
+        return a, a if X2 is None else np.sqrt(_squares(X2, self.weights, self.offset))
+
+    def _angle(self, s, lengths, diagonal):
+        """Return ``(c, sin t, pi - t)`` of a tile of s; at ``diagonal`` c is 1."""
+        c = s + self.offset
+        c /= lengths
+        np.clip(c, -1, 1, out=c)
+        if diagonal is not None:
+            c[diagonal] = 1
+        sine = 1 - c
+        sine *= 1 + c  # 1 - c^2 would not round as the arc cosine does
+        np.sqrt(sine, out=sine)
+        rest = np.arccos(c)
+        np.subtract(np.pi, rest, out=rest)
+        return c, sine, rest
+
+    def _J(self, c, sine, rest):
+        if self.order == 1:
+            J = rest * c
+            J += sine
+            return J
+        J = 2 * c
+        J *= c
+        J += 1
+        J *= rest
+        more = sine * c
+        more *= 3
+        J += more
+        return J
+
+    def matrix(self, X1, X2=None):
+        K, (first, second) = kernels.inner(X1, X2, self.weights), self._lengths(X1, X2)
+        for tile in tiles(K.shape, K):
+            lengths = first[tile[0], None] * second[tile[1]]
+            J = self._J(*self._angle(K[tile], lengths, _diagonal(tile, K, X2)))
+            J *= self.variance / np.pi
+            J *= lengths if self.order == 1 else lengths * lengths
+            K[tile] = J
+        return K
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        s_bar, (first, second) = kernels.inner(X1, X2, self.weights), self._lengths(X1, X2)
+        first_bar, second_bar = np.zeros_like(first), np.zeros_like(second)
+        total = np.zeros_like(X1, np.float64, shape=())
+        for tile in tiles(s_bar.shape, s_bar):
+            rows, columns = tile
+            lengths = first[rows, None] * second[columns]
+            c, sine, rest = self._angle(s_bar[tile], lengths, _diagonal(tile, s_bar, X2))
+            scale = K_bar[tile] * (self.variance / np.pi)
+            if K is None:
+                weighted = self._J(c, sine, rest)
+                weighted *= scale
+                weighted *= lengths**self.order
+            else:
+                weighted = K_bar[tile] * K[tile]
+            total = total + weighted.sum(dtype=np.float64)
+            if self.order == 2:  # the slope of J in c
+                rest *= c
+                rest += sine
+                rest *= 4
+                rest *= lengths
+            scale *= rest
+            s_bar[tile] = scale
+            # d log K / d log |x| = order - s s_bar / (K_bar K)
+            if self.order == 2:
+                weighted *= 2
+            scale *= c
+            scale *= lengths
+            weighted -= scale
+            first_bar[rows] += weighted.sum(1)
+            if X2 is not None:
+                second_bar[columns] += weighted.sum(0)
+        variance_bar = (
+            (total / self.variance).astype(X1.dtype) if wanted(need, "variance") else None
+        )
+        # K_bar is symmetric without X2: both sides are one
+        a_bar, b_bar = first_bar / (1 if X2 is None else 2) / first**2, second_bar / (2 * second**2)
+        return self._back(variance_bar, s_bar, a_bar, b_bar, (X1, X2), need)
+
+    def _back(self, variance_bar, s_bar, a_bar, b_bar, inputs, need):
+        """Return the cotangents of fields and inputs from those of s, a and b."""
+        X1, X2 = inputs
+        names = [name for name in ("X1", "X2") if name in need]
+        names += ["weights"] if wanted(need, "weights") else []
+        X1_bar, X2_bar, weights_bar = kernels.inner_vjp(s_bar, X1, X2, self.weights, need=names)
+        if X1_bar is not None:
+            X1_bar += 2 * self.weights * X1 * a_bar[:, None]
+        if X2_bar is not None:
+            X2_bar += 2 * self.weights * X2 * b_bar[:, None]
+        sides = [(a_bar, X1)] if X2 is None else [(a_bar, X1), (b_bar, X2)]
+        offset_bar = None
+        if weights_bar is not None:
+            more = sum(_per_column(bar[:, None] * X * X, self.weights) for bar, X in sides)
+            weights_bar = (weights_bar + more).astype(X1.dtype)
+        if wanted(need, "offset"):
+            total = s_bar.sum(dtype=np.float64) + sum(bar.sum(dtype=np.float64) for bar, _ in sides)
+            offset_bar = total.astype(X1.dtype)
+        return self._gradient(variance_bar, weights_bar, offset_bar), X1_bar, X2_bar
+
+    def _gradient(self, *bars):
+        if all(bar is None for bar in bars):
+            return None
+        return ArcCosine(*bars, order=self.order)
+
+    def diag(self, X):
+        q = _squares(X, self.weights, self.offset)
+        return self.variance * (q if self.order == 1 else 3 * q * q)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        q = _squares(X, self.weights, self.offset)
+        # derivative of k in q, and k / variance
+        slope, unit = (1, q) if self.order == 1 else (6 * q, 3 * q * q)
+        q_bar = k_bar * (self.variance * slope)
+        variance_bar = _number(k_bar * unit, X) if wanted(need, "variance") else None
+        weights_bar = X_bar = None
+        if wanted(need, "weights"):
+            weights_bar = _per_column(q_bar[:, None] * X * X, self.weights).astype(X.dtype)
+        offset_bar = _number(q_bar, X) if wanted(need, "offset") else None
+        if "X" in need:
+            X_bar = 2 * self.weights * X * q_bar[:, None]
+        return self._gradient(variance_bar, weights_bar, offset_bar), X_bar
+
+    def check_dim(self, D):
+        super().check_dim(D)
+        if self.order not in (1, 2):
+            raise ValueError(f"ArcCosine: `order` must be 1 or 2, got {self.order!r}")

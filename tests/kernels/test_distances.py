@@ -1,0 +1,32 @@
+"""Squared distances: entries, exact symmetry, and the reverse rule, on the CPU."""
+
+import numpy as np
+import pytest
+from support import distance_problems as problems
+
+from fastsvgp.kernels.cpu import distances as cpu
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+@every_dtype
+@pytest.mark.parametrize("N1, N2, D", problems.SHAPES)
+def test_squared_distances(rng, N1, N2, D, dtype):
+    problems.check_distances(cpu, rng, N1, N2, D, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("N1, N2, D", problems.SHAPES)
+def test_reverse_rule(rng, N1, N2, D, dtype):
+    problems.check_vjp(cpu, rng, N1, N2, D, dtype)
+
+
+@every_dtype
+def test_near_points_far_from_the_origin(rng, dtype):
+    problems.check_near_points(cpu, rng, dtype)
+
+
+def test_an_infinitely_small_lengthscale_overflows_nothing(rng):
+    X = rng.standard_normal((4, 2))
+    R = cpu.squared_distances(X, None, np.finfo(float).smallest_subnormal)
+    assert (np.diag(R) == 0).all() and (R[~np.eye(4, dtype=bool)] > 1e300).all()
