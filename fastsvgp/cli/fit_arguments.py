@@ -12,6 +12,7 @@ from .argument_types import (
     count,
     count_or,
     number,
+    periods,
     positive,
     shape,
 )
@@ -152,6 +153,15 @@ def _add_model(model):
         choices=COVARIANCES,
         metavar="NAME",
         help=f"{', '.join(COVARIANCES)} (default matern32)",
+    )
+    model.add_argument(
+        "--periodic",
+        metavar="COLUMN=PERIOD,...",
+        type=periods,
+        help=(
+            "add a part that repeats after PERIOD in this input, and depends on the others by"
+            " --covariance; the period stays as given (not for qsgp, --layers, --patch-shape)"
+        ),
     )
     model.add_argument(
         "--ard",

@@ -29,7 +29,7 @@ from .settings.defaults import SECONDS
 INTERRUPTED = 130
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
-    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "latents",
+    "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "sampled", "latents",
     "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",

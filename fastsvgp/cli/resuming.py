@@ -13,6 +13,7 @@ from ..train import data_digests
 from .data.task import Standardisation
 from .errors import UsageError, shown
 from .fitted import layers_of, sets_of
+from .settings.periodic import first_part
 
 NEAR = 1e-9  # standard deviations: the order of summation differs between machines
 
@@ -116,6 +117,10 @@ def _essence(model, seed):
                 covariance.geometry,
                 covariance.patch_covariance,
             )
+    if isinstance(covariance, fs.Sum):
+        sizes["periods"] = [
+            float(value) for path, _, value in fs.leaves(covariance) if path.endswith("period")
+        ]
     return {
         "method": type(model).__name__,
         "posterior": type(getattr(layers[0] if layers else model, "posterior", None)).__name__,
@@ -123,7 +128,7 @@ def _essence(model, seed):
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
         **sizes,
         "dtype": str(dtype),
-        "lengthscales": np.shape(covariance.lengthscales),
+        "lengthscales": np.shape(first_part(covariance).lengthscales),
         "seed": seed,
     }
 

@@ -20,7 +20,7 @@ from .mpi import ranks_apart
 from .progress import Progress
 from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
-from .settings import deep, qsgp
+from .settings import deep, periodic, qsgp
 from .settings.names import NATURAL, PAIRED
 
 STEPS = {"sgpr": 200}  # of the others
@@ -89,9 +89,10 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        parts = fs.recipes.Parts(
-            sizes, settings.covariance, ard=settings.ard, latents=settings.latents
-        )
+        covariance = settings.covariance
+        if settings.periodic:
+            covariance = periodic.covariance(X, kind, settings, scale, rng)
+        parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
         method = _method(settings, _likelihood(task), posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
@@ -227,7 +228,7 @@ def _routine(settings, model, total, optimiser=None):
         course,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
-        fixed=fs.recipes.held_variances(model),
+        fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),
         optimiser=optimiser,
     )
 

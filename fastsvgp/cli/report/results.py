@@ -44,6 +44,8 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "method": settings.method,
         "method_reason": settings.choice.reason,
         "covariance": settings.covariance,
+        "periodic": settings.periodic
+        and [[task.input_names[position], period] for position, period in settings.periodic],
         "ard": settings.ard,
         "inducing": settings.inducing or None,
         "orthogonal": settings.orthogonal,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data import images, targets
 from ..errors import shown
-from ..settings import defaults
+from ..settings import defaults, periodic
 from ..settings.names import LIKELIHOODS, METHODS
 from ..settings.qsgp import EXACT
 from . import metrics
@@ -117,7 +117,7 @@ def describe_model(task, settings):
     deep = f" of {settings.layers} layers" if settings.layers else ""
     shape = settings.patch_shape
     patches = f" of {images.describe(shape)} patches" if shape else ""
-    covariance = COVARIANCES[settings.covariance]
+    covariance = COVARIANCES[settings.covariance] + periodic.described(settings, task.input_names)
     latents = settings.latents
     functions = (
         ""
