@@ -59,6 +59,14 @@ def test_with_other_arguments(days, unplotted, capsys, more):
     assert len(periods) == (2 if "0=7,day=3.5" in more or "y,z" in more else 1)
 
 
+def test_the_units_of_a_date_are_days(days, unplotted, capsys):
+    dates = np.datetime64("2024-01-01") + days.astype(int)
+    write_csv("dated.csv", "when,y", dates, season(days.astype(int)))
+    out, _ = run(capsys, "fit", "dated.csv", "--periodic", "when=7", *FEW)
+    assert "periodic in when (7)" in out
+    assert results("dated-fit")["inputs"][0] == "when"
+
+
 def test_resume_knows_the_periods(days, unplotted, capsys, monkeypatch):
     def interrupt():
         raise KeyboardInterrupt

@@ -213,7 +213,10 @@ def _relevance(fitted, results):
     if isinstance(covariance, fs.OnFeatures):
         yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
         return
-    if isinstance(covariance, fs.Sum):
+    if not hasattr(first_part(covariance), "lengthscales"):
+        yield "<p>The covariance has no lengthscales.</p>"
+        return
+    if results.get("periodic"):
         yield "<p>The lengthscales are of the part of the function that does not repeat.</p>"
     each = [first_part(layer.covariance).lengthscales for layer in functions]
     each = each or [first_part(covariance).lengthscales]

@@ -72,8 +72,9 @@ def held(model):
 
 
 def first_part(covariance):
-    """Return the part on all inputs, which has a lengthscale for each; or the covariance itself."""
-    return covariance.parts[0] if isinstance(covariance, fs.Sum) else covariance
+    """Return the first part of a sum that has lengthscales of its inputs, or the covariance."""
+    parts = covariance.parts if isinstance(covariance, fs.Sum) else ()
+    return next((part for part in parts if hasattr(part, "lengthscales")), covariance)
 
 
 def described(settings, names):
