@@ -84,8 +84,6 @@ def read(table, option, position, y):
             f"{table.path}: --{option} {name!r} must hold numbers, but {place} has {cell!r}"
         )
     values = np.asarray(table.numbers[:, position], np.float64)
-    if not isinstance(y[0], np.floating | np.integer | float | int):
-        raise UsageError(f"--{option} is for a target of numbers, and this one holds text")
     for bad, what in _rules(option, values, y):
         if bad.any():
             row = int(np.argmax(bad))
