@@ -9,7 +9,17 @@ REGRESSION = {
     "student-t": "StudentT",
     "laplace": "Laplace",
     "heteroskedastic": "HeteroskedasticGaussian",
+    "known-noise": "KnownNoise",
+    "censored": "Censored",
 }
-COUNTS = {"poisson": "Poisson"}
+COUNTS = {
+    "poisson": "Poisson",
+    "negative-binomial": "NegativeBinomial",
+    "zero-inflated-poisson": "ZeroInflatedPoisson",
+    "binomial": "Binomial",
+}
+POSITIVE = {"gamma": "Gamma", "exponential": "Exponential"}
+PROPORTIONS = {"beta": "Beta"}
+ORDERED = {"ordinal": "Ordinal"}
 BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
 MULTICLASS = {"softmax": "Softmax", "robustmax": "RobustMax"}

@@ -79,6 +79,19 @@ def columns(text):
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def periods(text):
+    """Parse COLUMN=PERIOD,...: pairs of a column and a number above 0."""
+    found = []
+    for part in columns(text):
+        column, equals, period = part.rpartition("=")
+        if not (column.strip() and equals):
+            raise argparse.ArgumentTypeError(f"expected COLUMN=PERIOD, as in hour=24, got {part!r}")
+        found.append((column.strip(), positive(period)))
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected COLUMN=PERIOD, as in hour=24, got {text!r}")
+    return found
+
+
 def levels(text):
     level = number(float, 0, 1, open_low=True)
     return [level(part) for part in columns(text)]

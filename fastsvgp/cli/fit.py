@@ -6,6 +6,7 @@ import sys
 import time
 
 from . import mpi, report
+from .data import second_column
 from .data.source import STANDARD_INPUT
 from .data.task import FileFormat, Standardisation, load_task, split
 from .errors import UsageError
@@ -45,6 +46,7 @@ def _run(args, group=None):
         target_file=args.target_file,
         ignore=args.ignore,
         likelihood=args.likelihood,
+        second=second_column.asked(args),
         missing=args.missing,
         file_format=FileFormat(args.delimiter, args.header, images=args.patch_shape is not None),
     )

@@ -12,6 +12,7 @@ from .argument_types import (
     count,
     count_or,
     number,
+    periods,
     positive,
     shape,
 )
@@ -46,6 +47,7 @@ def add_fit(commands):
         help="csv or csv.gz (header detected), npz with X and y, or npy; - reads standard input",
     )
     _add_data(fit)
+    _add_columns(fit.add_argument_group("second column of the target (no input)"))
     model = fit.add_argument_group("model")
     _add_model(model)
     _add_structure(model)
@@ -114,6 +116,21 @@ def _add_data(fit):
     add_text_layout(data)
 
 
+def _add_columns(group):
+    """Add the options that name the second column of a target."""
+    for option, what in (
+        ("trials", "trials of each row, of which the target counts the successes: binomial"),
+        (
+            "exposure",
+            "exposure of each row, the factor on the mean of its count: poisson (default) or"
+            " negative-binomial",
+        ),
+        ("noise", "known variance of the noise of each row: known-noise"),
+        ("side", "0 where the target was seen, 1 if it is at least that, -1 at most: censored"),
+    ):
+        group.add_argument(f"--{option}", metavar="COLUMN", help=f"{what}; by name or index")
+
+
 def _add_model(model):
     """Add the arguments that apply to every model."""
     model.add_argument(
@@ -125,7 +142,10 @@ def _add_model(model):
             " two classes; softmax for more classes (text, or at most five different whole"
             " numbers); poisson for whole numbers that look like counts; otherwise gaussian, and"
             " for several targets\nheteroskedastic: gaussian noise whose variance is a function of"
-            " the inputs"
+            " the inputs\nnegative-binomial, zero-inflated-poisson: counts that vary more, or have"
+            " more zeros\ngamma, exponential: positive numbers; beta: numbers between 0 and 1\n"
+            "ordinal: grades, numbered in their order\nbinomial, known-noise, censored: with"
+            " --trials, --noise, --side"
         ),
     )
     model.add_argument(
@@ -133,6 +153,15 @@ def _add_model(model):
         choices=COVARIANCES,
         metavar="NAME",
         help=f"{', '.join(COVARIANCES)} (default matern32)",
+    )
+    model.add_argument(
+        "--periodic",
+        metavar="COLUMN=PERIOD,...",
+        type=periods,
+        help=(
+            "add a part that repeats after PERIOD in this input, and depends on the others by"
+            " --covariance; the period stays as given (not for qsgp, --layers, --patch-shape)"
+        ),
     )
     model.add_argument(
         "--ard",

@@ -13,6 +13,7 @@ from ..files import as_path
 from ..latents.model import layers_of as latents_of
 from ..records.persistence import COMMAND_LINE
 from .data.columns import Encoding
+from .data.second_column import in_units
 from .data.tables import read_table
 from .data.targets import listed
 from .data.task import Standardisation, class_name
@@ -60,7 +61,8 @@ class Fitted:
         Name of the target column, or of P of them.
     columns : dict
         Layout of the training file: ``named``, ``width``, and positions of the ``inputs`` and of
-        the ``target``.
+        the ``target``. ``second``, if there is one, describes the second column of the target:
+        ``option``, ``name`` and ``position``.
     scale : Standardisation
         Converts to the units of the model: ``scale.inputs(X)`` and ``scale.target(y)``, with
         ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
@@ -88,7 +90,7 @@ class Fitted:
 
     @property
     def kind(self):
-        """ "regression", "counts", "binary" or "multiclass"."""
+        """The kind of targets, such as "regression" or "counts": see ``settings.names.kind_of``."""
         return kind_of(self.likelihood)
 
     @property
@@ -132,8 +134,14 @@ class Fitted:
         Returns
         -------
         Prediction
+            Of counts with trials or exposures, that of one trial or one unit of exposure. Noise
+            that is known of each row is not part of it.
         """
         X = self.standardised_inputs(X)
+        if self.kind == "ordered":
+            return Prediction(
+                probabilities=fs.recipes.grade_probabilities(self.model, X, self.jitter)
+            )
         mean, var = fs.predict_y(self.model, X, **jittered(self.model, self.jitter))
         mean = np.asarray(mean, np.float64)
         found = None
@@ -152,27 +160,35 @@ class Fitted:
             self.scale.y_mean + self.scale.y_scale * mean, self.scale.y_scale * sd, found
         )
 
-    def cdf(self, X, y):
-        """Return P(new y <= y), (N,), for numbers y (N,); X and y in the units of the data."""
-        Xs, ys = self.standardised_inputs(X), np.asarray(self.scale.target(y), dtype=self.dtype)
+    def cdf(self, X, y, second=None):
+        """Return P(new y <= y), (N,), for numbers y (N,); X and y in the units of the data.
+
+        ``second`` is as of ``model_targets``.
+        """
+        Xs, ys = self.standardised_inputs(X), self.model_targets(y, second)
         return np.asarray(
             fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64
         )
 
-    def model_targets(self, y):
-        """Convert targets for the likelihood: standardised values, counts, or integer codes."""
+    def model_targets(self, y, second=None):
+        """Convert targets for the likelihood: standardised values, counts, or integer codes.
+
+        second : (N,) array, optional
+            The second column of the targets, such as trials, if the likelihood reads one.
+        """
         if self.kind == "multiclass":
             return np.asarray(y, np.int64)
-        return np.asarray(self.scale.target(y), dtype=self.dtype)
+        return np.asarray(in_units(self.scale, y, second, self.likelihood), dtype=self.dtype)
 
-    def log_density(self, X, y):
+    def log_density(self, X, y, second=None):
         """Return the log predictive density (N,) of y, standardised; X is in data units.
 
-        Of several targets it is the sum over those that are not missing (NaN).
+        Of several targets it is the sum over those that are not missing (NaN). ``second`` is as of
+        ``model_targets``.
         """
         if self.several:
             return np.nansum(self.log_densities(X, y), axis=1)
-        Xs, ys = self.standardised_inputs(X), self.model_targets(y)
+        Xs, ys = self.standardised_inputs(X), self.model_targets(y, second)
         return np.asarray(
             fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)),
             np.float64,
@@ -200,8 +216,7 @@ class Fitted:
     def save(self, path):
         """Write the model with its scaling, columns and classes, atomically."""
         description = {
-            # without several targets and maps of inputs, earlier versions can read the file
-            "format": FORMAT if self.several else 4 if self.scale.x_map is not None else 3,
+            "format": self._format(),
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,
@@ -212,6 +227,12 @@ class Fitted:
             "encoding": self.encoding and self.encoding.to_json(),
         }
         fs.save(path, self.model, **{COMMAND_LINE: description})
+
+    def _format(self):
+        """Return the first format with all that the file holds: earlier versions can read it."""
+        if "second" in self.columns:
+            return FORMAT
+        return 5 if self.several else 4 if self.scale.x_map is not None else 3
 
     @classmethod
     def load(cls, path):
@@ -325,9 +346,11 @@ class Fitted:
         )
         if table.num_columns == width:
             return inputs, target
-        gone = listed(target)
-        if gone and table.num_columns == width - len(gone):
-            return [i - sum(i > t for t in gone) for i in inputs], None
+        second = self.columns.get("second")
+        both = [*listed(target), *([second["position"]] if second else [])]
+        for gone in (listed(target), both):
+            if gone and table.num_columns == width - len(gone):
+                return [i - sum(i > t for t in gone) for i in inputs], None
         if table.num_columns == len(inputs):
             return list(range(len(inputs))), None
         of_file = f", in a file of {width} columns" if width != len(inputs) else ""
@@ -336,6 +359,21 @@ class Fitted:
             f" model was fitted to {len(inputs)} input{'s'[: len(inputs) != 1]}"
             f" ({shown(self.column_names)}){of_file}; give a file with these columns"
         )
+
+    def find_second(self, table):
+        """Return the second column (N,) of the target in a table that has it as numbers, or None.
+
+        It is found by name if both files have names, else by its position.
+        """
+        second = self.columns.get("second")
+        if second is None:
+            return None
+        if self.columns["named"] and table.named:
+            position = table.names.index(second["name"]) if second["name"] in table.names else None
+        else:
+            same = table.num_columns == self.columns["width"]
+            position = second["position"] if same else None
+        return None if position is None or position in table.text else table.numbers[:, position]
 
 
 def load_fitted(path: str | os.PathLike[str]) -> Fitted:

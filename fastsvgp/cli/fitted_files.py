@@ -13,16 +13,17 @@ import fastsvgp as fs
 from .. import DataFileError, check, leaves
 from ..latents import model as latents
 from ..layers.layer import checked
+from ..recipes import classes_of
 from ..weight_space import qsgp
 from .data.columns import Encoding
 from .data.targets import listed
 from .data.task import Standardisation
 from .errors import shown
-from .settings.names import LIKELIHOODS, kind_of
+from .settings.names import COLUMNS, LIKELIHOODS, kind_of
 
 # format of the description. Format 1 has no format number and no encoding, format 2 has no dates,
-# format 3 has no maps of inputs, format 4 has one target
-FORMAT = 5
+# format 3 has no maps of inputs, format 4 has one target, format 5 no second column of it
+FORMAT = 6
 
 
 def checked_fields(kind, model, description):
@@ -59,7 +60,8 @@ def _check_target(model, description):
         and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
     )
     _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
-    count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
+    of_classes = kind_of(likelihood) in ("binary", "multiclass", "ordered")
+    count = classes_of(model.likelihood) if of_classes else None
     _require(
         classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}"
     )
@@ -73,6 +75,8 @@ def _check_inputs(model, description, D, encoding):
     named = isinstance(target, str) if outputs is None else _texts(target, outputs)
     _require(named, f"target_name {target!r:.60}")
     _require(isinstance(description["columns"], dict), "no columns")
+    reads = check.num_columns(model.likelihood) - 1
+    _require(reads == ("second" in description["columns"]), "no second column of the target")
     place = description["columns"]["target"]
     alike = isinstance(place, list) == isinstance(target, list)
     _require(place is None or alike, f"columns {place!r:.60} of targets")
@@ -222,3 +226,7 @@ def _check_columns(columns, D):
     used = [*inputs, *listed(target)]
     _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
     _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")
+    if (second := columns.get("second")) is not None:
+        there = type(second["position"]) is int and 0 <= second["position"] < width
+        named = isinstance(second["name"], str) and second["option"] in COLUMNS
+        _require(there and named and second["position"] not in used, f"second {second!r:.60}")

@@ -29,7 +29,7 @@ from .settings.defaults import SECONDS
 INTERRUPTED = 130
 # options of a method, which turn the search off
 METHOD_OPTIONS = (
-    "method", "covariance", "ard", "inducing", "orthogonal", "sampled", "latents",
+    "method", "covariance", "periodic", "ard", "inducing", "orthogonal", "sampled", "latents",
     "layers", "width",
     "patch_shape", "image_shape", "stride", "features", "dense_columns", "basis_batch",
     "control_points", "learn_hyperparameters", "steps", "epochs", "batch_size", "learning_rate",
@@ -66,7 +66,9 @@ def search_of(args, task):
         chosen or ("mpi" if args.mpi else None) or ("dtype" if args.dtype != "float64" else None)
     )
     one = task.y.ndim == 1
-    possible = one and task.likelihood in LIKELIHOODS and _has_all_classes(task)
+    possible = (
+        one and task.second is None and task.likelihood in LIKELIHOODS and _has_all_classes(task)
+    )
     if args.seconds is not None:
         if chosen is not None:
             option = f"--{chosen.replace('_', '-')}"
@@ -77,6 +79,10 @@ def search_of(args, task):
         if not one:
             raise UsageError(
                 "--seconds: the search is for one target, and here are several; leave it out"
+            )
+        if task.second is not None:
+            raise UsageError(
+                f"--seconds: there is no search with --{task.second.option}; leave it out"
             )
         if not possible:
             raise UsageError(

@@ -10,7 +10,7 @@ from .data.tables import read_table
 from .errors import UsageError
 from .fitted import Fitted
 from .mpi import refuse_copies
-from .report import metrics
+from .report import metrics, numbers
 from .report.outputs import writing
 
 
@@ -106,9 +106,11 @@ def _score(fitted, table, target, X, prediction):
     if fitted.classes is None:
         if values.dtype.kind in "US" or not np.isfinite(values.astype(np.float64)).all():
             return None
-        y = values.astype(np.float64)
-        nlpd = np.log(fitted.scale.y_scale) - float(np.mean(fitted.log_density(X, y)))
-        rmse = metrics.rms(y - prediction.mean)
+        y, second = values.astype(np.float64), fitted.find_second(table)
+        if "second" in fitted.columns and (second is None or not np.isfinite(second).all()):
+            return None
+        density = fitted.log_density(X, y, second)
+        rmse, nlpd = numbers.score(fitted, y, second, prediction.mean, density)
         return (
             f"target {fitted.target_name!r} is in the file: RMSE {rmse:.4g}, NLPD {nlpd:.4g}"
             " (original scale)"

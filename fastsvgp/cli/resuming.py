@@ -13,15 +13,18 @@ from ..train import data_digests
 from .data.task import Standardisation
 from .errors import UsageError, shown
 from .fitted import layers_of, sets_of
+from .settings.periodic import first_part
 
 NEAR = 1e-9  # standard deviations: the order of summation differs between machines
 
 
 def described(fitted, task):
     """Describe the data of a fit, for its checkpoint."""
+    second = task.second and f"--{task.second.option} {task.second.name}"
     return {
         "inputs": task.input_names,
         "target": task.target_name,
+        "second column": second,
         "classes": task.classes,
         "split": task.split,
         "held out": hashlib.blake2b(np.packbits(task.test), digest_size=16).hexdigest(),
@@ -114,6 +117,10 @@ def _essence(model, seed):
                 covariance.geometry,
                 covariance.patch_covariance,
             )
+    if isinstance(covariance, fs.Sum):
+        sizes["periods"] = [
+            float(value) for path, _, value in fs.leaves(covariance) if path.endswith("period")
+        ]
     return {
         "method": type(model).__name__,
         "posterior": type(getattr(layers[0] if layers else model, "posterior", None)).__name__,
@@ -121,7 +128,7 @@ def _essence(model, seed):
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
         **sizes,
         "dtype": str(dtype),
-        "lengthscales": np.shape(covariance.lengthscales),
+        "lengthscales": np.shape(first_part(covariance).lengthscales),
         "seed": seed,
     }
 
@@ -129,7 +136,8 @@ def _essence(model, seed):
 def _other_data(then, now):
     """Describe how the data differ from those of the checkpoint."""
     differences = []
-    for name in ("inputs", "target", "classes"):
+    then = {"second column": None} | then  # earlier versions have none
+    for name in ("inputs", "target", "second column", "classes"):
         if then[name] != now[name]:
             old, new = (
                 shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now)

@@ -14,12 +14,13 @@ from ..recipes import remedies, routine
 from ..train.state import OtherTraining
 from .argument_types import MOST
 from .data import images, targets
+from .data.second_column import in_units
 from .errors import UsageError
 from .mpi import ranks_apart
 from .progress import Progress
 from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
-from .settings import deep, qsgp
+from .settings import deep, periodic, qsgp
 from .settings.names import NATURAL, PAIRED
 
 STEPS = {"sgpr": 200}  # of the others
@@ -77,14 +78,10 @@ def build(task, scale, settings):
     sizes = (
         (settings.inducing, settings.orthogonal) if settings.method in PAIRED else settings.inducing
     )
+    y = model_targets(task, scale, settings.dtype)
     if settings.layers:
-        return deep.build(X, kind, _likelihood(task), sizes, settings, rng)
-    y = targets.filled(task.y[~task.test])
-    y = (
-        np.asarray(y, np.int64)
-        if task.kind == "multiclass"
-        else np.ascontiguousarray(scale.target(y), settings.dtype)
-    )
+        model = deep.build(X, kind, _likelihood(task), sizes, settings, rng)
+        return deep.with_mean(model, fs.recipes.first_mean(model.likelihood, y))
     if settings.method == "qsgp":
         covariance = kind(
             variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=settings.ard)
@@ -92,9 +89,10 @@ def build(task, scale, settings):
         return qsgp.build(X, y, covariance, _likelihood(task), settings)
     posterior = fs.recipes.POSTERIORS[POSTERIORS[settings.method]]
     if not settings.patch_shape:
-        parts = fs.recipes.Parts(
-            sizes, settings.covariance, ard=settings.ard, latents=settings.latents
-        )
+        covariance = settings.covariance
+        if settings.periodic:
+            covariance = periodic.covariance(X, kind, settings, scale, rng)
+        parts = fs.recipes.Parts(sizes, covariance, ard=settings.ard, latents=settings.latents)
         method = _method(settings, _likelihood(task), posterior)
         informed = not settings.resume
         initial, *_ = fs.recipes.begin(X, y, parts, method, group=settings.group, informed=informed)
@@ -110,15 +108,30 @@ def build(task, scale, settings):
     start = fs.recipes.posterior_of(
         posterior, covariance, inducing, outputs, len(X), settings.jitter
     )
+    likelihood = _likelihood(task)
     return fs.SVGP(
-        covariance=covariance, inducing=inducing, posterior=start, likelihood=_likelihood(task)
+        covariance=covariance,
+        inducing=inducing,
+        posterior=start,
+        likelihood=likelihood,
+        mean=fs.recipes.first_mean(likelihood, y),
     )
+
+
+def model_targets(task, scale, dtype):
+    """Return the training targets in the units of the model, with means for missing ones."""
+    y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
+    if task.kind == "multiclass":
+        return np.asarray(y, np.int64)
+    return np.ascontiguousarray(in_units(scale, y, second, task.likelihood), dtype)
 
 
 def _likelihood(task):
     classes = task.classes and len(task.classes)
-    y = targets.filled(task.y[~task.test])
-    return fs.recipes.likelihood_of(task.likelihood, y, num_classes=classes)
+    y, second = targets.filled(task.y[~task.test]), task.second_of(~task.test)
+    exposure = task.second is not None and task.second.option == "exposure"
+    y = y if second is None else np.stack([y, second], axis=-1)
+    return fs.recipes.likelihood_of(task.likelihood, y, num_classes=classes, exposure=exposure)
 
 
 def train(fitted, task, settings, folder):
@@ -132,11 +145,12 @@ def train(fitted, task, settings, folder):
     checkpoint = os.path.join(folder, CHECKPOINT)
     if settings.resume:
         fitted.scale, then = resumed(checkpoint, fitted, task, settings)
-    X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
+    X = fitted.standardised_inputs(task.X[~task.test])
+    y = fitted.model_targets(task.y[~task.test], task.second_of(~task.test))
     total = _total_steps(settings, len(X))
     options = TRAINING[settings.method](settings, fitted.model, total)
     options |= {"checkpoint": checkpoint, "note": described(fitted, task)}
-    weights = targets.weights_of(y)
+    weights = None if task.second else targets.weights_of(y)
     weighed = {} if weights is None else {"weights": weights.astype(y.dtype)}
     options |= weighed
     if settings.resume:
@@ -214,7 +228,7 @@ def _routine(settings, model, total, optimiser=None):
         course,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
-        fixed=fs.recipes.held_variances(model),
+        fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),
         optimiser=optimiser,
     )
 

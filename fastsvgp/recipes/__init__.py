@@ -12,6 +12,7 @@ A repeated row and a row of weight 2 give the same start, up to rounding. With m
 regardless of weights.
 """
 
+from .guesses import first_mean as first_mean
 from .model_search.search_models import Found as Found, search as search
 from .names import (
     BINARY as BINARY,
@@ -19,8 +20,11 @@ from .names import (
     COVARIANCES as COVARIANCES,
     MULTICLASS as MULTICLASS,
     NOISE as NOISE,
+    ORDERED as ORDERED,
     POSTERIORS as POSTERIORS,
     REGRESSION as REGRESSION,
+    classes_of as classes_of,
+    columns_of as columns_of,
     likelihood_of as likelihood_of,
     named as named,
     posterior_of as posterior_of,
@@ -46,3 +50,4 @@ from .solvers import (
     sizes_for as sizes_for,
     solver_for as solver_for,
 )
+from .target_values import grade_probabilities as grade_probabilities, per_unit as per_unit

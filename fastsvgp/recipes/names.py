@@ -8,7 +8,16 @@ import numpy as np
 from .. import covariances, likelihoods, names
 from ..bounds.at_prior import at_prior
 from ..covariances import Covariance
-from ..likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT
+from ..likelihoods import (
+    Censored,
+    Gaussian,
+    KnownNoise,
+    Laplace,
+    Likelihood,
+    Ordinal,
+    Poisson,
+    StudentT,
+)
 from ..means import ConstantMean, LinearMean, Mean
 from ..posteriors import (
     AbsorbedDualSites,
@@ -24,6 +33,7 @@ from ..posteriors import (
     WhitenedOrthogonal,
 )
 from ..records import tree_map
+from . import guesses
 
 
 def _classes(room: ModuleType, table: dict[str, str]) -> dict[str, Any]:
@@ -31,7 +41,10 @@ def _classes(room: ModuleType, table: dict[str, str]) -> dict[str, Any]:
 
 
 COVARIANCES: dict[str, type[Covariance]] = _classes(covariances, names.COVARIANCES)
-REGRESSION: dict[str, type[Likelihood]] = _classes(likelihoods, names.REGRESSION | names.COUNTS)
+REGRESSION: dict[str, type[Likelihood]] = _classes(
+    likelihoods, names.REGRESSION | names.COUNTS | names.POSITIVE | names.PROPORTIONS
+)
+ORDERED: dict[str, type[Likelihood]] = _classes(likelihoods, names.ORDERED)
 BINARY: dict[str, type[Likelihood]] = _classes(likelihoods, names.BINARY)
 MULTICLASS: dict[str, type[Likelihood]] = _classes(likelihoods, names.MULTICLASS)
 POSTERIORS = {
@@ -49,8 +62,12 @@ POSTERIORS = {
 }
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
-
-NOISE = 0.1  # initial noise variance of targets with variance 1
+NOISE = guesses.NOISE
+SETTINGS: dict[type[Likelihood], dict[str, float]] = {
+    StudentT: {"scale": NOISE**0.5},
+    Laplace: {"scale": NOISE**0.5},
+    **dict.fromkeys((Gaussian, KnownNoise, Censored), {"variance": NOISE}),
+}
 
 
 def named(setting, value, table, record=None, more=()):
@@ -64,20 +81,48 @@ def named(setting, value, table, record=None, more=()):
     return table[value] if isinstance(table, dict) else value
 
 
-def likelihood_of(name, y=None, num_classes=None, weights=None):
-    """Make the initial likelihood of this name, for targets of variance 1 or the counts ``y``."""
-    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
+def plain(kind):
+    """Make a likelihood of this class for targets of variance 1, or with its default settings."""
+    return kind(**SETTINGS.get(kind, {}))
+
+
+def columns_of(likelihood):
+    """Return the columns of targets of a likelihood, or of the one of this name in a regression."""
+    if isinstance(likelihood, str):
+        likelihood = plain(REGRESSION.get(likelihood, Gaussian))
+    return getattr(likelihood, "target_columns", ("y",))
+
+
+def classes_of(likelihood):
+    """Return the number of classes of a likelihood of classes."""
+    if isinstance(likelihood, Ordinal):
+        return likelihood.num_classes
+    return 2 if likelihood.num_latent is None else likelihood.num_latent
+
+
+def likelihood_of(name, y=None, num_classes=None, weights=None, exposure=False):
+    """Make the initial likelihood of this name.
+
+    name : str
+    y : array
+        Targets in the units of the model: with variance 1 if they are real-valued, all columns of
+        them; not needed for classes
+    num_classes : int, of "ordinal" and of classes
+    weights : (N,) array, optional
+    exposure : bool
+        Whether counts have a column of exposures.
+    """
+    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS | ORDERED)
+    if exposure:
+        return guesses.counts_with_exposure(kind, y, weights)
     if kind is Poisson:
         rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 gives the mean rate
         return Poisson(exposure=rate if rate > 0 else 1.0)
     if name in MULTICLASS:
         return kind(num_classes=num_classes)
-    settings = {
-        Gaussian: {"variance": NOISE},
-        StudentT: {"scale": NOISE**0.5},
-        Laplace: {"scale": NOISE**0.5},
-    }
-    return kind(**settings.get(kind, {}))
+    if kind in guesses.GUESSED:
+        return guesses.likelihood(kind, y, num_classes, weights)
+    return plain(kind)
 
 
 def mean_of(mean, D, offset):

@@ -9,9 +9,12 @@ process.
 
 import numpy as np
 
+from .. import check
 from ..collapsed.sgpr import SGPR
+from ..likelihoods import Ordinal
 from ..runtime import tuning
 from ..train import fit
+from . import target_values
 
 NOISE = 0.1
 FEW = 0.5  # part of the inputs; if more of them matter, equal lengthscales are the better start
@@ -77,8 +80,13 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
 
 
 def as_numbers(likelihood, Y):
-    """Convert targets to real values: classes to 0 and 1, counts to log(1 + count)."""
+    """Convert targets to real values: classes to 0 and 1, counts to log(1 + count), and so on."""
     if likelihood.num_latent is not None:
         return np.eye(likelihood.num_latent)[np.asarray(Y, np.intp)]
-    Y = np.asarray(Y, np.float64)
-    return np.log1p(Y) if likelihood.counts else Y
+    if (
+        isinstance(likelihood, Ordinal)
+        or not likelihood.counts
+        or check.num_columns(likelihood) > 1
+    ):
+        return target_values.as_real(likelihood, Y)
+    return np.log1p(np.asarray(Y, np.float64))

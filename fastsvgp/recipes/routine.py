@@ -45,12 +45,13 @@ def training(method, course, *, at_rows=False, optimiser=None, inducing=("induci
     inducing : sequence of str
         Paths of the inducing inputs in the model.
     fixed : sequence of str
-        Paths of fields that minibatches hold fixed.
+        Paths of fields that stay fixed.
     """
     steps, seed = course.steps, method.seed
     given = {} if method.jitter is None else {"jitter": method.jitter}
     if method.solver == "lbfgs":
-        return given | {"steps": steps, "rng": seed} | ({"fixed": ("inducing",)} if at_rows else {})
+        held = ("inducing", *fixed) if at_rows else tuple(fixed)
+        return given | {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
     optimiser = adam(course.learning_rate, transform="log") if optimiser is None else optimiser
     if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])

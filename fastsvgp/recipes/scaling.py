@@ -182,6 +182,24 @@ class ClassScale(Scale):
         return self.classes[np.asarray(codes, np.intp)]
 
 
+@dataclass
+class ColumnScale(Scale):
+    """``Scale`` of targets of several columns: ``y`` takes all, ``back`` predictions of y alone.
+
+    squared : tuple of int
+        Positions of columns in the squared units of y; other ones than y have no units.
+    """
+
+    squared: tuple = ()
+
+    def y(self, y):
+        result = np.array(y, np.result_type(y, np.float32))
+        result[..., 0] = super().y(y[..., 0])
+        for column in self.squared:
+            result[..., column] = y[..., column] / np.square(self.y_scale)
+        return result
+
+
 def _moments(values, weights):
     """Return mean and standard deviation of columns, in float64."""
     if weights is None:
@@ -209,9 +227,12 @@ def _in_dtype_of(value, result):
     return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result
 
 
-def usable_rows(X, y, weights, labels=False):
-    """Check and return the rows of positive weight: X, y, and weights or None."""
-    X, y, weights = shaped_rows(X, y, weights, labels)
+def usable_rows(X, y, weights, labels=False, likelihood=None):
+    """Check and return the rows of positive weight: X, y, and weights or None.
+
+    ``likelihood``: that of the targets, if they can have several columns.
+    """
+    X, y, weights = shaped_rows(X, y, weights, labels, likelihood)
     if weights is None:
         return *checked_rows(X, y, labels), None
     there = weights > 0
@@ -223,7 +244,7 @@ def usable_rows(X, y, weights, labels=False):
     return *found, weights[there].astype(np.float64)
 
 
-def shaped_rows(X, y, weights, labels):
+def shaped_rows(X, y, weights, labels, likelihood=None):
     """Check everything but the values of X and y; return X, y, and weights or None."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
@@ -232,7 +253,14 @@ def shaped_rows(X, y, weights, labels):
                 " fs.to_device"
             )
     X, y = check.inputs("X", X, values=False), y if labels else check.as_array("y", y)
-    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
+    several = not labels and check.num_columns(likelihood) > 1
+    if several:
+        check.all_columns("y", y, likelihood)
+    if (
+        y.ndim not in ((1,) if labels else (2, 3) if several else (1, 2))
+        or len(y) != len(X)
+        or y.size == 0
+    ):
         raise ValueError(
             f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of"
             f" `X`, got {y.shape}"

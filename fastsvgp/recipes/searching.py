@@ -23,23 +23,26 @@ from ..records import tree_map
 from ..records.inducing_sets import InducingPair
 from ..records.typed import ArrayLike, Seed
 from ..runtime import tuning
-from . import several
+from . import guesses, several, target_values
 from .names import (
     BINARY,
     CHOICES,
     COVARIANCES,
     MULTICLASS,
+    ORDERED,
     POSTERIORS,
     REGRESSION,
+    classes_of,
     in_dtype,
     likelihood_of,
     mean_of,
     named,
+    plain,
     posterior_of,
 )
 from .relevance import as_numbers, relevant_lengthscales
 from .routine import checked_natural_step, seed_of, steps_of, training
-from .scaling import ClassScale, Scale, constant, usable_rows
+from .scaling import ClassScale, ColumnScale, Scale, constant, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
 from .solvers import COLLAPSED, number_of, sizes_for, solver_for
 
@@ -78,13 +81,14 @@ def regression(
     likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
     weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
 ) -> Start:  # fmt: skip
-    """Make a start for real-valued targets or counts.
+    """Make a start for real-valued targets, counts, positive numbers or proportions.
 
     Parameters
     ----------
     X : (N, D) array
     y : (N,) or (N, P) array
-        P targets share covariance, noise and inducing inputs, unless ``latents`` is given.
+        P targets share covariance, noise and inducing inputs, unless ``latents`` is given. A
+        likelihood of several ``target_columns`` reads them from the last axis: (N, C) or (N, P, C).
     inducing : int, pair of int, or (M, D) array
         Number of inducing inputs. Posteriors with two sets take a pair, or one number for both
         sets. If the number reaches that of the distinct rows, all of these are the inducing inputs.
@@ -94,8 +98,11 @@ def regression(
         distances in the data; with more than 1000 rows and few relevant inputs, also from
         relevances. A record is used as it is, in standardised units.
     likelihood : str or Likelihood
-        "gaussian", "student-t", "laplace", "heteroskedastic" (Gaussian noise that varies), or
-        "poisson", whose counts are not standardised. A record is in standardised units.
+        Real-valued targets: "gaussian", "student-t", "laplace", "heteroskedastic" (Gaussian noise
+        that varies), "known-noise" (columns y, known variance), "censored" (columns y, side). Not
+        standardised: the counts of "poisson", "negative-binomial", "zero-inflated-poisson" and
+        "binomial" (columns y, trials); the positive numbers of "gamma" and "exponential"; the
+        proportions of "beta". A record is in the units of the model.
     normalize_X, normalize_y : bool
         Whether to standardise.
     weights : (N,) array, optional
@@ -103,7 +110,8 @@ def regression(
     rng : None, int or Generator
     **choices
         ``posterior``: "whitened" or another name in ``recipes.POSTERIORS``. ``mean``: None,
-        "constant", "linear", or a record. ``ard``: one lengthscale per column, or one for all.
+        "constant", "linear", or a record; None is "constant" for likelihoods of f = log of a mean
+        or log odds, except "poisson". ``ard``: one lengthscale per column, or one for all.
         ``chosen``: how inducing inputs are chosen, "kmeans", "greedy" (greedy variance) or
         "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
         steps of the posterior, Adam for the rest), or "auto": L-BFGS for Gaussian noise and up to
@@ -140,9 +148,12 @@ def regression(
         choices,
         (*POSITIONAL, *(regression.__kwdefaults__ or ()), *Choices.__annotations__),
     )
-    rows = X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
-    scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
+    example = plain(kind) if isinstance(likelihood, str) else likelihood
+    rows = X, y, w = usable_rows(X, y, weights, likelihood=example)
+    guesses.check_targets(example, y)
+    real = target_values.standardised(example)
+    scale = _scale_of_targets(example, X, y, normalize_X, normalize_y and real, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
@@ -165,7 +176,8 @@ def classification(
         Labels of at least two classes.
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is
-        the first for two classes, and "softmax" for more.
+        the first for two classes, and "softmax" for more. "ordinal": classes with an order, that of
+        the sorted labels.
     inducing, covariance, normalize_X, weights, rng, **choices
         As of ``regression``.
 
@@ -202,12 +214,12 @@ def classification(
         )
     if isinstance(likelihood, str) and likelihood == "auto":
         likelihood = "bernoulli-probit" if C == 2 else "softmax"
-    named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
+    kinds = BINARY | MULTICLASS | ORDERED
+    named("likelihood", likelihood, kinds, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
-        likelihood = likelihood_of(likelihood, num_classes=C)
+        likelihood = likelihood_of(likelihood, scale.y(y), num_classes=C, weights=w)
     _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
-    chosen: Any = likelihood
-    needed = 2 if chosen.num_latent is None else chosen.num_latent
+    needed = classes_of(likelihood)
     if needed != C:
         raise ValueError(
             f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C};"
@@ -279,7 +291,8 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
     likelihood, kind, jitter = method.likelihood, method.kind, method.jitter
     inducing = parts.inducing
     rng, rows = np.random.default_rng([method.seed, 1]), unique_rows.distinct(X, weights)
-    outputs = Y.shape[1:] if likelihood.num_latent is None else (likelihood.num_latent,)
+    latent = likelihood.num_latent
+    outputs = check.axes_of_targets(Y, likelihood) if latent is None else (latent,)
     covariance = _covariance(parts.covariance, rows, parts.ard, rng)
     named("chosen", parts.chosen, CHOICES)
     by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
@@ -315,7 +328,12 @@ def begin(X, Y, parts, method, *, weights=None, group=None, informed=True):
             at_rows,
             jitter,
         )
-    mean = mean_of(parts.mean, X.shape[1], np.zeros(outputs, X.dtype)[()])
+    offset, chosen = guesses.offset(likelihood, Y, weights), parts.mean
+    if offset is None:
+        offset = np.zeros(outputs)
+    elif chosen is None:
+        chosen = "constant"
+    mean = mean_of(chosen, X.shape[1], offset.astype(X.dtype)[()])
     if method.solver == "lbfgs":
         return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
     q = posterior_of(
@@ -348,6 +366,14 @@ def keeping_noise(start, y):
 def _refuse(likelihood, kinds, what):
     if isinstance(likelihood, tuple(kinds.values())):
         raise ValueError(f"`likelihood` {type(likelihood).__name__} is for {what}; choose another")
+
+
+def _scale_of_targets(likelihood, X, y, inputs, targets, weights):
+    """Return the scale of targets of one column, or of several."""
+    if check.num_columns(likelihood) == 1:
+        return _scale(Scale, X, y, inputs, targets, weights)
+    scale = _scale(ColumnScale, X, y[..., 0], inputs, targets, weights)
+    return replace(scale, squared=target_values.squared_columns(likelihood))
 
 
 def _scale(kind, X, y, inputs, targets, weights):

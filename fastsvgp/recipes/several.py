@@ -12,6 +12,7 @@ from ..latents.model import MultiGP
 from ..layers.layer import Layer
 from ..records import leaves, replace
 from ..records.inducing_sets import sets_of
+from . import guesses, target_values
 from .names import NOISE, mean_of, posterior_of
 
 SEPARATE = "separate"
@@ -52,7 +53,7 @@ def model_of(Y, weights, parts, method, found, rng):
     covariance, Z = found
     likelihood, latents = method.likelihood, checked_latents("latents", parts.latents)
     K, classes = likelihood.latents_per_output, likelihood.num_latent
-    P = classes or (Y.shape[1] if Y.ndim == 2 else 1)
+    P = classes or (*check.axes_of_targets(Y, likelihood), 1)[0]
     mixed = latents not in (None, SEPARATE)
     if mixed and classes:
         raise ValueError(
@@ -79,9 +80,11 @@ def model_of(Y, weights, parts, method, found, rng):
         mixing = W if K == 1 else (W, *[np.eye(P, dtype=dtype)] * (K - 1))
     else:
         layers = [layer() for _ in range(K * P)]
-    mean = "constant" if K > 1 and parts.mean is None else parts.mean
-    offsets = np.squeeze(_offsets(Y, weights, likelihood, P).astype(dtype))[()]
-    mean = mean_of(mean, covariance.num_columns(Z), offsets)
+    offsets, mean = _offsets(Y, weights, likelihood), parts.mean
+    if mean is None and offsets is not None:
+        mean = "constant"
+    offsets = np.zeros(P) if offsets is None else offsets
+    mean = mean_of(mean, covariance.num_columns(Z), np.squeeze(offsets.astype(dtype))[()])
     return MultiGP(tuple(layers), likelihood, mixing, mean, Z)
 
 
@@ -97,8 +100,9 @@ def held_variances(model):
 
 def _latent_values(Y, likelihood):
     """Return the targets (N, P) in the units of the latent functions."""
-    Y = np.asarray(Y, np.float64).reshape(len(Y), -1)
-    return np.log(Y + 0.5) if likelihood.counts else Y
+    if not likelihood.counts or check.num_columns(likelihood) > 1:
+        return target_values.as_real(likelihood, Y).reshape(len(Y), -1)
+    return np.log(np.asarray(Y, np.float64).reshape(len(Y), -1) + 0.5)
 
 
 def _moments(values, weights):
@@ -115,14 +119,15 @@ def _centred(Y, weights, likelihood):
     return (values - mean) * share, spread
 
 
-def _offsets(Y, weights, likelihood, P):
+def _offsets(Y, weights, likelihood):
     """Return the initial means of all functions.
 
-    They are zero for a likelihood of one function per output. Of several, the first are the means
-    of the targets, and all others the log of a share of their variances.
+    Those of a likelihood of one function per output are as of ``guesses.offset``, None for zeros.
+    Of several, the first are the means of the targets, and all others the log of a share of their
+    variances.
     """
     K = likelihood.latents_per_output
     if K == 1:
-        return np.zeros(P)
+        return guesses.offset(likelihood, Y, weights)
     mean, spread = _moments(_latent_values(Y, likelihood), weights)
     return np.concatenate([mean, *[np.log(NOISE * np.square(spread))] * (K - 1)])

@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
-from ..likelihoods import BernoulliLogit, BernoulliProbit
+from ..likelihoods import BernoulliLogit, BernoulliProbit, Ordinal
 from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
@@ -26,7 +26,8 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         As of ``SVGPRegressor``.
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax". "auto" is
-        "bernoulli-probit" for two classes, and "softmax" for more.
+        "bernoulli-probit" for two classes, and "softmax" for more. "ordinal": grades in the order
+        of the sorted labels, by one function.
     covariance, n_inducing, inducing, posterior, mean, ard
         As in ``SVGPRegressor``.
     solver, max_iter, batch_size, learning_rate, natural_step_size
@@ -152,6 +153,8 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     def predict_proba(self, X):
         """Return class probabilities (N, C), in the order of ``classes_``."""
         Xs = self._ready(X)
+        if isinstance(self.model_.likelihood, Ordinal):
+            return recipes.grade_probabilities(self.model_, Xs, self.jitter_)
         mean, _ = predict_y(self.model_, Xs, jitter=self.jitter_)
         return mean if mean.ndim == 2 else np.stack([1 - mean, mean], axis=1)
 

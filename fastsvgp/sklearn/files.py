@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import check
 from ..errors import DataFileError
 from ..latents.model import MultiGP, check_functions, checked
-from ..recipes.scaling import ClassScale, Monotone, Scale
+from ..recipes import classes_of
+from ..recipes.scaling import ClassScale, ColumnScale, Monotone, Scale
 from ..records import is_record, leaves
 from ..records.inducing_sets import stacked
 from ..records.persistence import (
@@ -154,10 +155,7 @@ def _estimator(model, about):
     scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
     if scale.get("x_map") is not None:
         scale["x_map"] = tuple(column and Monotone.from_json(column) for column in scale["x_map"])
-    estimator.model_, estimator.scale_ = (
-        model,
-        (ClassScale if kind is SVGPClassifier else Scale)(**scale),
-    )
+    estimator.model_, estimator.scale_ = model, _kind_of_scale(kind, model)(**scale)
     estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
     estimator.inducing_ = inducing_of(model, estimator.scale_)
     estimator.plan_, estimator.story_ = about.get("plan_"), tuple(about.get("story_", ()))
@@ -169,6 +167,12 @@ def _estimator(model, about):
         setattr(estimator, name, about[name])
     _check(estimator, D, outputs)
     return estimator
+
+
+def _kind_of_scale(estimator, model):
+    if estimator is SVGPClassifier:
+        return ClassScale
+    return Scale if check.num_columns(model.likelihood) == 1 else ColumnScale
 
 
 def _sizes(model):
@@ -198,18 +202,21 @@ def _check(estimator, columns, outputs):
         (numbers[i] > 0).all() for i in (1, 3)
     ):
         raise ValueError("the scaling must hold finite numbers, with positive scales")
+    squared = getattr(scale, "squared", ())
+    if not set(squared) <= set(range(1, check.num_columns(estimator.model_.likelihood))):
+        raise ValueError("the scaling has columns that the likelihood does not read")
     if scale.x_map is not None and len(scale.x_map) != D[0]:
         raise ValueError("the scaling has maps for another number of inputs")
     check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
     for name in NUMBERS[1:3]:
         check.scalar(name, getattr(estimator, name))
-    num_latent = estimator.model_.likelihood.num_latent
+    likelihood = estimator.model_.likelihood
     if isinstance(estimator, SVGPClassifier):
-        if len(scale.classes) != (2 if num_latent is None else num_latent):
+        if len(scale.classes) != classes_of(likelihood):
             raise ValueError(f"{len(scale.classes)} classes do not match the likelihood")
         if not np.array_equal(np.unique(scale.classes), scale.classes):
             raise ValueError("the classes are not sorted, or not distinct")
-    elif num_latent is not None:
+    elif likelihood.num_latent is not None:
         raise ValueError("a regressor cannot have a classification likelihood")
     else:
         right = outputs == estimator._y_shape or not outputs and estimator._y_shape == (1,)

@@ -7,12 +7,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
-from ..likelihoods import Gaussian, HeteroskedasticGaussian, Laplace, StudentT
+from ..likelihoods import (
+    Censored,
+    Gaussian,
+    HeteroskedasticGaussian,
+    KnownNoise,
+    Laplace,
+    StudentT,
+)
+from ..names import COUNTS, POSITIVE, PROPORTIONS
 from .base import SVGPEstimator
 from .model_search import changed, checked_budget, searched, seed_of
 from .sampling import draw
 
-ADDED = Gaussian, HeteroskedasticGaussian, Laplace, StudentT  # likelihoods with additive noise
+# likelihoods with additive noise
+ADDED = Censored, Gaussian, HeteroskedasticGaussian, KnownNoise, Laplace, StudentT
+ABOVE_ZERO = COUNTS | POSITIVE | PROPORTIONS
 
 
 class SVGPRegressor(RegressorMixin, SVGPEstimator):
@@ -37,8 +47,12 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         fixed.
     likelihood : str or Likelihood
         "gaussian", "student-t" or "laplace" (robust to outliers), "heteroskedastic" (Gaussian noise
-        whose variance is a second function of X), or "poisson" for counts. A record is in
-        standardised units.
+        whose variance is a second function of X); "poisson", "negative-binomial" or
+        "zero-inflated-poisson" for counts; "gamma" or "exponential" for positive numbers, "beta"
+        for numbers between 0 and 1. Those of targets with two columns, y (N, 2): "binomial" (y,
+        trials), "known-noise" (y, variance of its noise), "censored" (y, side: 0 seen, 1 at least
+        y, -1 at most y). A record is in standardised units; one of counts with
+        ``exposure="column"`` has the columns y, exposure.
     n_latents : None, int or "separate"
         Several targets share one covariance by default. A number of latent functions, each with a
         covariance of its own, makes the targets learnt linear combinations of them; "separate"
@@ -56,7 +70,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         "decoupled_weights".
     mean : None, str or Mean
         None for 0 in standardised units, "constant", "linear", or a record. None is "constant" for
-        "heteroskedastic", because the noise needs a constant.
+        "heteroskedastic", because the noise needs a constant, and for likelihoods whose function is
+        the log of a mean or log odds, except "poisson".
     ard : bool
         Use one lengthscale per column, if ``covariance`` is a name.
     solver : str
@@ -76,7 +91,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         Number of additional trainings from random initial hyperparameters. The model with the best
         bound, or held-out log density, is kept.
     normalize_X, normalize_y : bool
-        Standardise X or y; counts are never standardised.
+        Standardise X or y; counts, positive numbers and proportions are never standardised.
     jitter : float, optional
         Number added to the diagonal of Kuu. Default 1e-6 in float64 (1e-7 if all rows are inducing
         inputs of "lbfgs"), 1e-4 in float32.
@@ -200,14 +215,23 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.positive_only = self.likelihood == "poisson"
+        tags.target_tags.multi_output = len(recipes.columns_of(self.likelihood)) == 1
+        tags.target_tags.positive_only = (
+            isinstance(self.likelihood, str) and self.likelihood in ABOVE_ZERO
+        )
         return tags
 
     def fit(self, X, y, sample_weight=None):
-        """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows."""
+        """Fit to X (N, D) and targets y (N,) or (N, P), with non-negative weights (N,) of rows.
+
+        With a likelihood of C columns of targets, y is (N, C).
+        """
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
+        warm = self.warm_start and hasattr(self, "model_")
+        columns = recipes.columns_of(self.model_.likelihood if warm else self.likelihood)
+        if len(columns) > 1:
+            return self._fit_columns(X, y, columns, sample_weight)
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
             raise ValueError(
                 f"`y` has shape {y.shape}, but the model to continue from (warm_start=True) has"
@@ -225,6 +249,14 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
                 f"`time_budget` is for one target, but `y` has {rows[1].shape[1]}; leave it out"
             )
         return self._fit(*rows)
+
+    def _fit_columns(self, X, y, columns, sample_weight):
+        """Fit one target of several columns."""
+        refuse_other_columns(y, columns)
+        self._y_shape = ()
+        self._check_settings()
+        checked_budget(self)
+        return self._fit(*self._weighted(X, y, sample_weight))
 
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.
@@ -285,9 +317,21 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         return (mean, var) if P > 1 else (mean[:, 0], var[0] if full_cov else var[:, 0])
 
     def score(self, X, y, sample_weight=None):
-        """Return R² of predictions at X (N, D), with weights (N,) of rows."""
+        """Return R² of predictions at X (N, D), with weights (N,) of rows.
+
+        Counts with trials or exposures are compared per unit, weighted by these; limits of
+        censored targets are left out.
+        """
         check.unmasked("y", y)
         check.unmasked("sample_weight", sample_weight)
+        check_is_fitted(self)
+        columns = recipes.columns_of(self.model_.likelihood)
+        if len(columns) > 1:
+            X, y = self._validated(X, y)
+            y = check_numbers(y)
+            refuse_other_columns(y, columns)
+            y, share = recipes.per_unit(self.model_.likelihood, y)
+            sample_weight = share if sample_weight is None else share * sample_weight
         return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
@@ -301,11 +345,17 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         return np.moveaxis(y, 0, -1)
 
     def log_predictive_density(self, X, y):
-        """Return the log predictive density (N,) of y, in its units, summed over targets."""
+        """Return the log predictive density (N,) of y, in its units, summed over targets.
+
+        y as of ``fit``; at the limit of a censored target it is the log probability.
+        """
         check_is_fitted(self)
         X, y = self._validated(X, y)
-        y = check_numbers(y)
-        if y.shape[1:] != self._y_shape:
+        y, likelihood = check_numbers(y), self.model_.likelihood
+        columns = recipes.columns_of(likelihood)
+        if len(columns) > 1:
+            refuse_other_columns(y, columns)
+        elif y.shape[1:] != self._y_shape:
             raise ValueError(
                 f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}"
             )
@@ -313,7 +363,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         density = predict_log_density(
             self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_
         )
-        return density - np.sum(np.log(self.scale_.y_scale))
+        units = np.sum(np.log(self.scale_.y_scale))
+        # the probability of a limit has no units
+        return density - (units * (y[:, 1] == 0) if isinstance(likelihood, Censored) else units)
 
     @property
     def _targets(self):
@@ -323,6 +375,15 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     def _shaped(self, values, lead=1):
         """Give predictions the shape of y in ``fit``, which can be (N, 1)."""
         return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values
+
+
+def refuse_other_columns(y, columns):
+    """Refuse targets without the columns that the likelihood reads."""
+    if y.ndim != 2 or y.shape[1] != len(columns):
+        raise ValueError(
+            f"`y` has shape {y.shape}, and the likelihood reads the columns {', '.join(columns)},"
+            f" in this order: give y ({len(y)}, {len(columns)})"
+        )
 
 
 def check_numbers(y):

@@ -6,25 +6,37 @@ from scipy import special
 from ..likelihoods import (
     BernoulliLogit,
     BernoulliProbit,
+    Beta,
+    Binomial,
+    Censored,
+    Exponential,
+    Gamma,
     Gaussian,
     HeteroskedasticGaussian,
     HeteroskedasticNegativeBinomial,
+    KnownNoise,
     Laplace,
+    NegativeBinomial,
+    Ordinal,
     Poisson,
     RobustMax,
     Softmax,
     StudentT,
+    ZeroInflatedPoisson,
 )
+
+TINY = 1e-300  # smallest parameter of a beta variable
 
 
 def draw(likelihood, f, rng):
     """Sample one y for each f, (S, N) or (S, N, P); class codes (S, N) for f (S, N, C).
 
-    For a likelihood of two functions per output f is (S, N, 2 P).
+    For a likelihood of two functions per output f is (S, N, 2 P). Targets with trials or exposures
+    are those of one trial and one unit of exposure; the noise of others is that of the likelihood.
 
     Raises ``TypeError`` for a user-defined likelihood.
     """
-    if isinstance(likelihood, Gaussian):
+    if isinstance(likelihood, Gaussian | KnownNoise | Censored):
         return f + np.sqrt(likelihood.variance) * rng.standard_normal(f.shape)
     if likelihood.latents_per_output == 2:
         f, h = np.split(f, 2, axis=-1)
@@ -38,8 +50,20 @@ def draw(likelihood, f, rng):
         return f + rng.laplace(scale=likelihood.scale, size=f.shape)
     if isinstance(likelihood, StudentT):
         return f + likelihood.scale * rng.standard_t(likelihood.df, f.shape)
-    if isinstance(likelihood, Poisson):
-        return rng.poisson(likelihood.exposure * np.exp(f)).astype(f.dtype)
+    if isinstance(likelihood, Poisson | NegativeBinomial | ZeroInflatedPoisson):
+        return _counts(likelihood, f, rng).astype(f.dtype)
+    if isinstance(likelihood, Gamma | Exponential):
+        shape = float(getattr(likelihood, "shape", 1.0))
+        return (np.exp(f) * rng.gamma(shape, 1 / shape, f.shape)).astype(f.dtype)
+    if isinstance(likelihood, Beta):
+        a, b = (float(likelihood.scale) * special.expit(g.astype(np.float64)) for g in (f, -f))
+        return rng.beta(np.maximum(a, TINY), np.maximum(b, TINY)).astype(f.dtype)
+    if isinstance(likelihood, Ordinal):
+        edges = likelihood.first + np.cumsum(np.concatenate([[0.0], likelihood.gaps]))
+        return np.searchsorted(edges, f + rng.standard_normal(f.shape))
+    if isinstance(likelihood, Binomial):
+        link = special.ndtr if likelihood.link == "probit" else special.expit
+        return (rng.random(f.shape) < link(f)).astype(f.dtype)
     if isinstance(likelihood, BernoulliProbit | BernoulliLogit):
         link = special.ndtr if isinstance(likelihood, BernoulliProbit) else special.expit
         return (rng.random(f.shape) < link(f)).astype(np.intp)
@@ -53,3 +77,15 @@ def draw(likelihood, f, rng):
         f"sample_y: cannot sample from a {type(likelihood).__name__}, which is user-defined; sample"
         " f with fastsvgp.sample_f"
     )
+
+
+def _counts(likelihood, f, rng):
+    """Sample counts of one unit of exposure, or of the exposure of the likelihood."""
+    unit = getattr(likelihood, "exposure", 1)
+    rate = (1 if isinstance(unit, str) else unit) * np.exp(f)
+    if isinstance(likelihood, NegativeBinomial):
+        a = float(likelihood.dispersion)
+        rate = rate * rng.gamma(a, 1 / a, f.shape)
+    if isinstance(likelihood, ZeroInflatedPoisson):
+        rate = rate * (rng.random(f.shape) >= likelihood.probability)
+    return rng.poisson(rate)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from .. import recipes
+from .. import check, recipes
 from ..bounds.elbo import SVGP, elbo
 from ..bounds.predict import predict_log_density
 from ..errors import warn
@@ -122,7 +122,12 @@ def warn_if_uninformative(trained, X, y, weights):
 
 
 def _trivial(y, weights, likelihood):
-    """Mean log density of the predictor without inputs; infinite if all targets are equal."""
+    """Mean log density of the predictor without inputs; infinite if there is none.
+
+    There is none for equal targets, and for targets of several columns.
+    """
+    if check.num_columns(likelihood) > 1:
+        return np.inf
     shares = weights / weights.sum()
     if y.dtype.kind in "iu":
         frequency = np.bincount(y, shares)

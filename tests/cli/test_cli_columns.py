@@ -360,13 +360,13 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
     fs.save(
-        "newer.npz", model, command_line=extra["command_line"] | {"format": 6, "weather": "fine"}
+        "newer.npz", model, command_line=extra["command_line"] | {"format": 7, "weather": "fine"}
     )
     write_rows("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
     assert (
-        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 6, but this"
-        " version reads up to 5" in message
+        "newer.npz was written by `fastsvgp fit` of a newer version: it has format 7, but this"
+        " version reads up to 6" in message
     )
     assert "update fastsvgp" in message
 

@@ -149,7 +149,8 @@ def test_the_command_line_and_the_recipes_have_the_same_names():
 
     for ours, theirs in (
         (names.COVARIANCES, recipes.COVARIANCES),
-        (names.REGRESSION | names.COUNTS, recipes.REGRESSION),
+        (names.REGRESSION | names.COUNTS | names.POSITIVE | names.PROPORTIONS, recipes.REGRESSION),
+        (names.ORDERED, recipes.ORDERED),
         (names.BINARY, recipes.BINARY),
         (names.MULTICLASS, recipes.MULTICLASS),
     ):

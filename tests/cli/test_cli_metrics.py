@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fastsvgp.cli.data.task import Standardisation
-from fastsvgp.cli.report import metrics, plots
+from fastsvgp.cli.report import metrics, numbers, plots
 
 
 def test_regression_in_both_scales(rng):
@@ -29,6 +29,29 @@ def test_regression_in_both_scales(rng):
     assert result["trivial"]["rmse"] == pytest.approx(1, rel=1e-12)
     text = metrics.table(result)
     assert "standardised" in text and "original scale" in text and "mean and sd" in text
+
+
+def test_the_trivial_predictor_of_numbers_in_a_range(rng):
+    y = rng.beta(2, 3, 65)
+    m, sd = y.mean(), y.std()
+    found = numbers.in_range("positive", y, y, np.zeros(65), (m, sd))["trivial"]
+    expected = stats.gamma.logpdf(y, (m / sd) ** 2, scale=sd**2 / m)
+    assert (found["nlpd"], found["rmse"]) == pytest.approx((-expected.mean(), sd), rel=1e-12)
+    worth = m * (1 - m) / sd**2 - 1
+    found = numbers.in_range("proportions", y, y, np.zeros(65), (m, sd))["trivial"]
+    expected = stats.beta.logpdf(y, m * worth, (1 - m) * worth)
+    assert found["nlpd"] == pytest.approx(-expected.mean(), rel=1e-12)
+
+
+def test_the_trivial_predictor_of_counts_per_unit(rng):
+    n = rng.integers(1, 30, 65)
+    y = rng.binomial(n, 0.3)
+    np.testing.assert_allclose(
+        numbers.counts_without_inputs("binomial", y, n, 0.3), stats.binom.logpmf(y, n, 0.3)
+    )
+    np.testing.assert_allclose(
+        numbers.counts_without_inputs("poisson", y, n, 0.3), stats.poisson.logpmf(y, 0.3 * n)
+    )
 
 
 def test_counts(rng):

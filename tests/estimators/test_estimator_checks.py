@@ -25,6 +25,7 @@ REGRESSORS = [
     SVGPRegressor(**SMALL, likelihood="laplace", posterior="absorbed_dual_sites"),
     SVGPRegressor(**SMALL, likelihood="heteroskedastic", n_latents=2),
     Counting(**SMALL, likelihood="poisson", posterior="decoupled_weights"),
+    Counting(**SMALL, likelihood="negative-binomial"),
     *(SVGPRegressor(**SMALL, posterior=posterior) for posterior in ("likelihood_form", "relaxed")),
 ]
 CLASSIFIERS = [
@@ -34,6 +35,7 @@ CLASSIFIERS = [
     SVGPClassifier(**SMALL, likelihood="bernoulli-logit", posterior="orthogonal"),
     SVGPClassifier(**SMALL, likelihood="softmax", posterior="inverse_free_whitened"),
     SVGPClassifier(**SMALL, likelihood="robustmax", posterior="decoupled"),
+    SVGPClassifier(**SMALL, likelihood="ordinal"),
     SVGPClassifier(**SMALL, posterior="whitened_orthogonal"),
 ]
 
@@ -46,10 +48,16 @@ def test_scikit_learn_checks(estimator, check):
 def test_no_name_of_a_setting_is_left_out():
     estimators = REGRESSORS + CLASSIFIERS
     assert {estimator.posterior for estimator in estimators} == {*recipes.POSTERIORS}
+    # the targets of the checks are real numbers, of one column
+    own_targets = {
+        *("binomial", "known-noise", "censored", "zero-inflated-poisson"),
+        *("gamma", "exponential", "beta"),
+    }
     assert {e.likelihood for e in estimators} == {
-        *recipes.REGRESSION,
+        *recipes.REGRESSION.keys() - own_targets,
         *recipes.BINARY,
         *recipes.MULTICLASS,
+        *recipes.ORDERED,
         "auto",
     }
     assert {estimator.solver for estimator in estimators} == {*recipes.SOLVERS}

@@ -143,7 +143,7 @@ def test_scales_survive_json(rng):
         ),
         (
             {"likelihood": "softmax"},
-            "must be one of 'gaussian', 'student-t', 'laplace', 'heteroskedastic', 'poisson'",
+            "must be one of 'gaussian', 'student-t', 'laplace', 'heteroskedastic'",
         ),
         (
             {"likelihood": fs.Softmax(num_classes=3)},

@@ -9,8 +9,8 @@ from ... import DataFileError
 from ...recipes.scaling import LARGEST, Scale
 from ..errors import UsageError, shown
 from ..settings.likelihood import choose_likelihood
-from ..settings.names import BINARY, MULTICLASS, REGRESSION, kind_of
-from . import columns as encodings, targets
+from ..settings.names import BINARY, MULTICLASS, REAL, kind_of
+from . import columns as encodings, second_column, targets
 from .cells import commas, is_number
 from .tables import read_table
 
@@ -29,7 +29,8 @@ class Task:
     ``image_shape`` is (H, W, C) if the file specifies it.
 
     Inputs with text, dates or missing values are ``raw`` until ``split`` has chosen the training
-    rows; ``split`` then sets ``X``, ``input_names`` and ``encoding``.
+    rows; ``split`` then sets ``X``, ``input_names`` and ``encoding``. ``second`` is the second
+    column of the target, such as trials.
     """
 
     X: np.ndarray | None
@@ -46,10 +47,15 @@ class Task:
     raw: encodings.Raw | None = None
     missing: str = "error"
     encoding: encodings.Encoding | None = None
+    second: second_column.Second | None = None
 
     @property
     def kind(self):
         return kind_of(self.likelihood)
+
+    def second_of(self, rows):
+        """Return the second column of the target in these rows, or None."""
+        return None if self.second is None else self.second.values[rows]
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ def load_task(
     target_file=None,
     ignore=(),
     likelihood=None,
+    second=None,
     missing="error",
     file_format=FileFormat(),
 ):
@@ -88,6 +95,8 @@ def load_task(
         Columns to leave out, by name or index.
     likelihood : str, optional
         One of ``names.LIKELIHOODS``; by default inferred from the target.
+    second : (str, str), optional
+        A name in ``names.COLUMNS``, and the name or index of that second column of the target.
     missing : str
         "error", or "median" to allow missing inputs.
     file_format : FileFormat
@@ -101,6 +110,7 @@ def load_task(
     table = read_table(path, file_format.delimiter, file_format.header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
+    likelihood = second_column.likelihood_for(second, likelihood)
     values, name, position = _find_target(table, target, target_file, columns, file_format)
     used = targets.listed(position)
     if not ignored.isdisjoint(used):
@@ -109,7 +119,8 @@ def load_task(
         raise UsageError(
             f"--ignore: {both} is the target; ignore only inputs, or choose another --target"
         )
-    columns = [i for i in columns if i not in used]
+    other = second_column.position_of(table, second, used, ignored)
+    columns = [i for i in columns if i not in used and i != other]
     if not columns:
         raise UsageError(
             f"{table.path} has no column left for the inputs: it has {table.num_columns}, including"
@@ -129,14 +140,19 @@ def load_task(
         "inputs": columns,
         "target": position,
     }
+    if other is not None:
+        other = second_column.read(table, second[0], other, y)
+        layout["second"] = other.layout
+    facts = {"missing": missing, "second": other}
     names = [table.names[i] for i in columns]
     text = set() if images else encodings.text_columns(table, columns)
     if text or missing != "error":
         known = encodings.date_columns(table, text)
         raw = encodings.read_raw(table, columns, text - known.keys(), known, missing)
-        return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, missing=missing)
+        return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, **facts)
     X = table.inputs(columns, missing=None if images else missing)
-    return Task(X, y, chosen, reason, classes, names, name, layout, table.image_shape)
+    facts["image_shape"] = table.image_shape
+    return Task(X, y, chosen, reason, classes, names, name, layout, **facts)
 
 
 def _note_row_names(table, column):
@@ -258,26 +274,23 @@ def interpret_target(values, name, likelihood=None):
     else:
         reason = "as asked"
     kind = kind_of(likelihood)
-    if kind in ("regression", "counts"):
+    if kind not in ("binary", "multiclass"):
         if values.dtype.kind in "US":
+            numbers = "; number the grades in their order, or" if kind == "ordered" else ";"
             raise UsageError(
                 f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as"
-                f" {str(values[0])!r}; choose a classification likelihood"
+                f" {str(values[0])!r}{numbers} choose a classification likelihood"
                 f" ({shown(BINARY | MULTICLASS)}) or another --target"
             )
-        y = values.astype(np.float64)
-        if kind == "counts" and (y.min() < 0 or np.any(y != np.round(y))):
-            raise UsageError(
-                f"--likelihood poisson needs counts 0, 1, 2..., but the target {name!r} runs from"
-                f" {y.min():g} to {y.max():g}{'' if np.any(y < 0) else ' with fractions'}; choose"
-                f" {shown(REGRESSION)}"
-            )
-        return y, likelihood, reason, None
+        if kind != "ordered":
+            y = values.astype(np.float64)
+            _refuse_other_numbers(y, name, likelihood, kind)
+            return y, likelihood, reason, None
     if kind == "binary" and len(distinct) != 2:
         raise UsageError(
             f"--likelihood {likelihood} needs two classes, but the target {name!r} has"
             f" {len(distinct)} values: {shown(map(class_name, distinct), 5)}; choose"
-            f" {shown(MULTICLASS)} or {shown(REGRESSION)}"
+            f" {shown(MULTICLASS)} or {shown(REAL)}"
         )
     if 2 * len(distinct) > len(values) or len(distinct) > 1000:
         raise UsageError(
@@ -286,6 +299,25 @@ def interpret_target(values, name, likelihood=None):
         )
     y = np.searchsorted(distinct, values)
     return y, likelihood, reason, [class_name(value) for value in distinct]
+
+
+def _refuse_other_numbers(y, name, likelihood, kind):
+    """Refuse targets (N,) outside the range of the likelihood."""
+    what, bad = {
+        "counts": ("counts 0, 1, 2...", (y.min() < 0) | np.any(y != np.round(y))),
+        "positive": ("positive numbers", y.min() <= 0),
+        "proportions": (
+            "numbers between 0 and 1, without 0 and 1",
+            (y.min() <= 0) | (y.max() >= 1),
+        ),
+    }.get(kind, ("", False))
+    if bad:
+        fractions = kind == "counts" and not np.any(y < 0)
+        raise UsageError(
+            f"--likelihood {likelihood} needs {what}, but the target {name!r} runs from"
+            f" {y.min():g} to {y.max():g}{' with fractions' if fractions else ''}; choose"
+            f" {shown(REAL)}"
+        )
 
 
 def _instead_of_classes(values):

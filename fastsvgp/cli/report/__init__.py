@@ -12,7 +12,7 @@ from ... import leaves
 from ...files import write_atomically
 from ...runtime.extras import install_hint
 from ..fitted import Fitted, bottom, sets_of
-from . import metrics, page, plots, targets
+from . import metrics, numbers, page, plots, targets
 from .outputs import METRICS, MODEL, REPORT, writing
 
 GRID = 400
@@ -25,9 +25,13 @@ def evaluate(fitted, task):
     if fitted.several:
         return targets.evaluate(fitted, task)
     X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
-    log_density, prediction = fitted.log_density(X, y), fitted.predict(X)
+    log_density = fitted.log_density(X, y, task.second_of(task.test))
+    prediction = fitted.predict(X)
     if fitted.classes is not None:
         return metrics.classification(y, prediction.probabilities, log_density, y_train)
+    plain = fitted.kind == "regression" and fitted.likelihood != "censored"
+    if not plain and (fitted.kind != "counts" or task.second is not None):
+        return numbers.evaluate(fitted, task, prediction.mean, log_density)
     if fitted.kind == "counts":
         return metrics.counts(y, prediction.mean, log_density, y_train.mean())
     return metrics.regression(
@@ -109,12 +113,14 @@ def _patches(fitted):
 
 
 def _fit_plots(fitted: Fitted, task, title):
-    there = task.y == task.y  # a missing target is NaN
+    values, there = task.y, task.y == task.y  # a missing target is NaN
+    if task.second is not None:
+        values, there = numbers.seen(fitted, task)
     train, test = ~task.test & there, task.test & there
     names = (*task.input_names, task.target_name)
     one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
     if one_input:
-        seen, unseen = ((task.X[rows, 0], task.y[rows]) for rows in (train, test))
+        seen, unseen = ((task.X[rows, 0], values[rows]) for rows in (train, test))
         grid = _grid(task.X[:, 0])
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
@@ -134,22 +140,28 @@ def _fit_plots(fitted: Fitted, task, title):
     X, y = task.X[test], task.y[test]
     prediction = fitted.predict(X, levels)
     if fitted.classes is None:
-        at = fitted.cdf(X, y)
-        pit = (
-            (
-                np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0)), 0)
-                if fitted.kind == "counts"
-                else at
-            ),
-            at,
-        )
         figure = plots.predicted_against_true(
-            y, prediction.mean, prediction.quantiles, pit, task.target_name, title
+            values[test],
+            prediction.mean,
+            prediction.quantiles,
+            _pit(fitted, task, test),
+            task.target_name,
+            title,
         )
     else:
         surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
         figure = plots.classification(y, prediction.probabilities, fitted.classes, title, surface)
     return {"predictions.png": figure}
+
+
+def _pit(fitted, task, rows):
+    """Return the predictive distribution function just below each target and at it."""
+    X, y, second = task.X[rows], task.y[rows], task.second_of(rows)
+    known = {} if second is None else {"second": second}
+    at = fitted.cdf(X, y, **known)
+    if fitted.kind != "counts":
+        return at, at
+    return np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0), **known), 0), at
 
 
 def _inducing_inputs(model):

@@ -8,7 +8,14 @@ from ...recipes.remedies import Outcome, remedies
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
 # contents of the trivial predictor, by scale
-TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}
+TRIVIAL = {
+    "standardised": "mean and sd",
+    "counts": "mean rate",
+    "counts per unit": "mean rate",
+    "positive numbers": "gamma, mean and sd",
+    "proportions": "beta, mean and sd",
+    "classes": "class frequencies",
+}
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -120,6 +127,10 @@ SPREAD = {  # for a model that is right on average but over- or underconfident
     ),
     "counts": (
         "its intervals are off: {}; or the counts vary by more than a Poisson distribution allows"
+    ),
+    **dict.fromkeys(
+        ("counts per unit", "positive numbers", "proportions"),
+        "its intervals are off: {}, or another --likelihood",
     ),
     "classes": "its probabilities are off: {}, or another --likelihood",
 }

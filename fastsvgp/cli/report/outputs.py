@@ -35,9 +35,10 @@ def source(path, task):
     """Identify the data of a fit by their file and a digest of their content."""
     # the name of a pipe does not identify its content
     regular = os.path.isfile(path)
+    second = {} if task.second is None else {"second": task.second.values}
     return {
         "file": os.path.realpath(path) if regular else None,
-        "digest": data_digests.of(X=task.X, y=task.y),
+        "digest": data_digests.of(X=task.X, y=task.y, **second),
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import fastsvgp as fs
 
 from ..fitted import bottom, layers_of
+from ..settings.periodic import first_part
 from .metrics import LABELS, TRIVIAL, advice
 
 ROWS = 10  # in the table of the bound
@@ -212,7 +213,13 @@ def _relevance(fitted, results):
     if isinstance(covariance, fs.OnFeatures):
         yield "<p>The inputs pass through a network; the lengthscales are of its features.</p>"
         return
-    each = [layer.covariance.lengthscales for layer in functions] or [covariance.lengthscales]
+    if not hasattr(first_part(covariance), "lengthscales"):
+        yield "<p>The covariance has no lengthscales.</p>"
+        return
+    if results.get("periodic"):
+        yield "<p>The lengthscales are of the part of the function that does not repeat.</p>"
+    each = [first_part(layer.covariance).lengthscales for layer in functions]
+    each = each or [first_part(covariance).lengthscales]
     lengths = np.min(np.asarray(each, np.float64), axis=0)  # of the fastest function
     of_all = f" (the smallest of {len(functions)} latent functions)" if len(functions) > 1 else ""
     if lengths.ndim == 0:

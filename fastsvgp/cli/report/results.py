@@ -25,6 +25,7 @@ def facts_of(task, settings, fitted, title, seconds, interrupted, outcome):
         "constant_inputs": constant_inputs(task),
         "encoding": task.encoding and task.encoding.to_json(),
         "target": task.target_name,
+        "second_column": task.second and task.second.layout,
         "likelihood": task.likelihood,
         "likelihood_reason": task.reason,
         "classes": task.classes,
@@ -43,6 +44,8 @@ def results_of(task, settings, trained, seconds, fitted, title):
         "method": settings.method,
         "method_reason": settings.choice.reason,
         "covariance": settings.covariance,
+        "periodic": settings.periodic
+        and [[task.input_names[position], period] for position, period in settings.periodic],
         "ard": settings.ard,
         "inducing": settings.inducing or None,
         "orthogonal": settings.orthogonal,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data import images, targets
 from ..errors import shown
-from ..settings import defaults
+from ..settings import defaults, periodic
 from ..settings.names import LIKELIHOODS, METHODS
 from ..settings.qsgp import EXACT
 from . import metrics
@@ -47,6 +47,8 @@ def data(say, task, settings, title):
     for line in task.encoding.describe() if task.encoding else ():
         say(f"  inputs     {line}")
     say(f"  target     {_describe_target(task)}")
+    if task.second is not None:
+        say(f"  {task.second.option:<11}column {task.second.name!r}")
     say(
         f"  split      {num_train} rows for training, {int(task.test.sum())} for testing"
         f" ({task.split})"
@@ -115,7 +117,7 @@ def describe_model(task, settings):
     deep = f" of {settings.layers} layers" if settings.layers else ""
     shape = settings.patch_shape
     patches = f" of {images.describe(shape)} patches" if shape else ""
-    covariance = COVARIANCES[settings.covariance]
+    covariance = COVARIANCES[settings.covariance] + periodic.described(settings, task.input_names)
     latents = settings.latents
     functions = (
         ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..data.targets import of_one
-from . import metrics
+from . import metrics, numbers
 
 MOST = 12  # targets that are plotted
 
@@ -23,6 +23,12 @@ def evaluate(fitted, task):
 
         def scores(cells, number):
             return metrics.counts(y[cells], mean[cells], log_density[cells], rates[cells])
+    elif fitted.kind != "regression":
+        moments = [np.broadcast_to(v, y.shape) for v in (rate, np.nanstd(y_train, axis=0))]
+
+        def scores(cells, number):
+            own = tuple(values[cells] for values in moments)
+            return numbers.in_range(fitted.kind, y[cells], mean[cells], log_density[cells], own)
     else:
         ys, means = fitted.scale.target(y), fitted.scale.target(mean)
 

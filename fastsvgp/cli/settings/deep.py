@@ -62,6 +62,14 @@ def build(X, kind, likelihood, sizes, settings, rng):
     )
 
 
+def with_mean(model, mean):
+    """Return a deep GP with a mean function of its last layer; None leaves it as it is."""
+    if mean is None:
+        return model
+    *hidden, last = model.layers
+    return fs.replace(model, layers=(*hidden, fs.replace(last, mean=mean)))
+
+
 def inducing_fields(settings):
     """Return the paths of the inducing inputs in the model."""
     return (

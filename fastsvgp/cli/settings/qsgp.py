@@ -25,6 +25,8 @@ def resolve(args, task, rows):
     if args.method != "qsgp":
         _refuse_for_others(args.method, requested)
         return requested
+    if task.second is not None:
+        raise UsageError(f"--method qsgp: there is no --{task.second.option}; use --method svgp")
     if task.likelihood not in LOG_CONCAVE:
         names = ", ".join(LOG_CONCAVE)
         raise UsageError(

@@ -8,7 +8,7 @@ import numpy as np
 from ...thresholds import MOST_ROWS
 from ..data import images, targets
 from ..errors import UsageError
-from . import deep, qsgp
+from . import deep, periodic, qsgp
 from .defaults import FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
 from .names import NATURAL, PAIRED
 from .refusals import validate
@@ -35,6 +35,7 @@ class Settings:
 
     choice: Choice
     covariance: str
+    periodic: tuple | None
     ard: bool
     inducing: int
     surplus: int | None
@@ -102,7 +103,7 @@ def resolve(args, task, group=None):
     """
     X = task.X[~task.test]
     found = images.resolve(args, task) | deep.resolve(args, X.shape[1])
-    found |= qsgp.resolve(args, task, len(X))
+    found |= qsgp.resolve(args, task, len(X)) | periodic.resolve(args, task)
     choice = _choice(args, task, X, found["layers"])
     requested = choice.inducing if args.inducing is None else args.inducing
     found |= _second_set(args, choice.method, requested, len(X))
