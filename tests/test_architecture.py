@@ -25,7 +25,7 @@ ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 # from the ground up: a room imports only rooms of lower floors, so not those of its own floor
 FLOORS = [
-    {"errors", "names", "thresholds"},
+    {"errors", "names"},
     {"files", "models"},
     {"records"},
     {"runtime"},
@@ -55,7 +55,6 @@ MAY_IMPORT["cli"] = {
     "recipes",
     "records",
     "runtime",
-    "thresholds",
 }
 MAY_IMPORT["cli"] |= {"latents", "train", "weight_space"}
 

@@ -105,9 +105,9 @@ def stub(rooms, modules):
 
 
 def defined_in(sources, room):
-    """Return the module of a room that defines each name."""
+    """Return the module of a room that defines each name, dotted if it lies in a folder."""
     return {
-        node.name: path.stem
+        node.name: ".".join(path.relative_to(PACKAGE / room).with_suffix("").parts)
         for path in sources.files(PACKAGE / room, "*.py")
         for node in sources.tree(path).body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..thresholds import EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
+from ..runtime.thresholds import EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
 from .argument_types import (
     MOST,
     Lines,

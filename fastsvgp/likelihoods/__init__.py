@@ -6,22 +6,22 @@ Expectations are taken under Gaussian marginals of f.
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit
 from .beta import Beta
-from .binomial import Binomial
 from .censored import Censored
-from .dispersed_counts import NegativeBinomial
+from .counts.binomial import Binomial
+from .counts.negative_binomial import NegativeBinomial
+from .counts.zero_inflated import ZeroInflatedPoisson
 from .gamma import Exponential, Gamma
 from .gaussian import Gaussian
-from .heteroskedastic import HeteroskedasticGaussian
 from .known_noise import KnownNoise
 from .laplace import Laplace
 from .multiclass import RobustMax, Softmax
-from .negative_binomial import HeteroskedasticNegativeBinomial
 from .ordinal import Ordinal
 from .poisson import Poisson
 from .student_t import StudentT
 from .switched import Switched
-from .two_latents import TwoLatents
-from .zero_inflated import ZeroInflatedPoisson
+from .two_functions.base import TwoLatents
+from .two_functions.gaussian import HeteroskedasticGaussian
+from .two_functions.negative_binomial import HeteroskedasticNegativeBinomial
 
 __all__ = [
     "BernoulliLogit",

@@ -9,7 +9,7 @@ from ..initialise import unique_rows
 from ..likelihoods import Gaussian
 from ..posteriors import AbsorbedDualSites, Marginal, Whitened, WhitenedOrthogonal
 from ..records.inducing_sets import InducingPair, sets_of
-from ..thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
+from ..runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well
 from .names import POSTERIORS, named
 
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
@@ -27,7 +27,7 @@ def solver_for(solver, likelihood, kind, rows, inducing=0, latents=None):
 
     likelihood : Likelihood; kind : class of the posterior
     rows, inducing : int
-        "auto" depends on them: see ``fastsvgp.thresholds``.
+        "auto" depends on them: see ``fastsvgp.runtime.thresholds``.
     latents : of ``Parts``
     """
     named("solver", solver, SOLVERS)

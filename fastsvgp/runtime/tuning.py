@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..thresholds import EXACT_ROWS
+from .thresholds import EXACT_ROWS
 
 _lock = threading.Lock()
 

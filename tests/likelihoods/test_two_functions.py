@@ -9,7 +9,7 @@ from support.numerics import generator
 
 import fastsvgp as fs
 from fastsvgp.kernels.quadrature_rules import rule
-from fastsvgp.likelihoods.negative_binomial import _log_rising
+from fastsvgp.likelihoods.two_functions.negative_binomial import _log_rising
 from fastsvgp.records import Marginals
 
 GAUSSIAN, COUNTS = fs.HeteroskedasticGaussian(), fs.HeteroskedasticNegativeBinomial()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import thresholds
 from fastsvgp.cli.fit_arguments import add_fit
 from fastsvgp.cli.settings.defaults import choose
 from fastsvgp.recipes import POSTERIORS, searching, solver_for, solvers
+from fastsvgp.runtime import thresholds
 from fastsvgp.sklearn import SVGPRegressor
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"

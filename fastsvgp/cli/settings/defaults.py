@@ -1,11 +1,11 @@
 """The default method and number of inducing inputs, by likelihood and number of training rows.
 
-``fastsvgp.thresholds`` has the numbers for Gaussian noise, and measurements.
+``fastsvgp.runtime.thresholds`` has the numbers for Gaussian noise, and measurements.
 """
 
 from dataclasses import dataclass
 
-from ...thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well, inducing_by_default
+from ...runtime.thresholds import FEW_ROWS, MANY, MOST_ROWS, collapses_well, inducing_by_default
 from .names import METHODS, PAIRED
 
 SECONDS = 60.0  # duration of a search

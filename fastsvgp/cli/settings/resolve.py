@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...thresholds import MOST_ROWS
+from ...runtime.thresholds import MOST_ROWS
 from ..data import images, targets
 from ..errors import UsageError
 from . import deep, periodic, qsgp

@@ -12,11 +12,11 @@ Beta(y + 1, a) variable exceed f - h.
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
-from ..records import Marginals, leaf, record, static
-from ..records.typed import Number
-from .averages import chance_below, log_average, log_normal_moments, log_odds_law
-from .base import (
+from ... import kernels
+from ...records import Marginals, leaf, record, static
+from ...records.typed import Number
+from ..averages import chance_below, log_average, log_normal_moments, log_odds_law
+from ..base import (
     CHUNK,
     Likelihood,
     by_chunks,
@@ -26,15 +26,15 @@ from .base import (
     total,
     weighted_finite,
 )
-from .negative_binomial import _log_rising
-from .poisson import (
+from ..poisson import (
     check_counts,
     columns_of_counts,
     counts_and_means,
     settings_of_counts,
     unit_exposure,
 )
-from .quantiles import searched_quantiles
+from ..quantiles import searched_quantiles
+from ..two_functions.negative_binomial import _log_rising
 
 
 @record

@@ -22,9 +22,9 @@ for any a > 0: an absolute error of a few eps times y, as in the term y f.
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import record, static
-from .base import refuse_all_but_counts
-from .two_latents import TwoLatents
+from ...records import record, static
+from ..base import refuse_all_but_counts
+from .base import TwoLatents
 
 LARGEST = 300.0  # log mean and log dispersion are cut off here: no product of two overflows
 MOST = 35.0  # limit of the log dispersion in distribution functions: Poisson counts in float64

@@ -31,8 +31,8 @@ import math
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from ..records import Marginals, record
-from .base import (
+from ...records import Marginals, record
+from ..base import (
     CHUNK,
     SMALLEST,
     Likelihood,
@@ -43,8 +43,8 @@ from .base import (
     total,
     weighted_finite,
 )
-from .poisson import wright_omega
-from .quantiles import HUGE, symmetric_quantiles
+from ..poisson import wright_omega
+from ..quantiles import HUGE, symmetric_quantiles
 
 TINY = 1e-300  # lower limit of squares and variances whose logarithm is taken
 LARGEST = 340.0  # upper limit of the logarithm of E exp(-h): squares of residuals must not overflow

@@ -10,10 +10,10 @@ Given f, y is at most k if a Beta(k + 1, n - k) variable exceeds the probability
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
-from ..records import Marginals, record, static
-from .averages import chance_below, log_average, log_odds_law, probit_law
-from .base import (
+from ... import kernels
+from ...records import Marginals, record, static
+from ..averages import chance_below, log_average, log_odds_law, probit_law
+from ..base import (
     CHUNK,
     NODES,
     Likelihood,
@@ -26,7 +26,7 @@ from .base import (
     total,
     weighted,
 )
-from .bernoulli import BernoulliLogit, BernoulliProbit
+from ..bernoulli import BernoulliLogit, BernoulliProbit
 
 LINKS = {"logit": (BernoulliLogit(), log_odds_law), "probit": (BernoulliProbit(), probit_law)}
 

@@ -12,11 +12,11 @@ dg/dp = (1 - exp(-lambda)) / D.
 import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
-from .. import kernels
-from ..records import Marginals, leaf, record, static
-from ..records.typed import Number
-from .averages import log_normal_moments
-from .base import (
+from ... import kernels
+from ...records import Marginals, leaf, record, static
+from ...records.typed import Number
+from ..averages import log_normal_moments
+from ..base import (
     NODES,
     Likelihood,
     in_dtype,
@@ -26,7 +26,7 @@ from .base import (
     total,
     weighted_finite,
 )
-from .poisson import Poisson
+from ..poisson import Poisson
 
 LARGEST = 700.0  # upper limit of log rates: their exponentials must not overflow
 

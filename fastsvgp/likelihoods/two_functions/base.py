@@ -20,11 +20,11 @@ import functools
 
 import numpy as np
 
-from .. import kernels
-from ..kernels.quadrature_rules import raised, rule
-from ..records import Marginals
-from ..runtime import deferred_checks
-from .base import (
+from ... import kernels
+from ...kernels.quadrature_rules import raised, rule
+from ...records import Marginals
+from ...runtime import deferred_checks
+from ..base import (
     NODES,
     ON_DEVICE,
     SMALLEST,
@@ -34,7 +34,7 @@ from .base import (
     total,
     weighted_finite,
 )
-from .quantiles import searched_quantiles
+from ..quantiles import searched_quantiles
 
 TENSOR_NUMBERS = 2**17  # numbers of a tensor of one chunk: some of them stay in the cache
 ROWS = 64  # data per chunk of predictions

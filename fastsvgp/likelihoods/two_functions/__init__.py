@@ -1,0 +1,1 @@
+"""Likelihoods of two latent functions per output, such as a mean and a noise level."""
