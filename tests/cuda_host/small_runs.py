@@ -20,6 +20,7 @@ RUNS = {
     "triangular": EITHER,
     "newton_schulz": ("float32",),
     "patches": ("float32",),
+    "distances": ("float32",),
     "device": ("float32",),
 }
 LIBRARIES = {  # stems of the sources that are launched by runs in a dtype other than float32 only

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import distance_problems as problems
+from support import distances_problems as problems
 
 from fastsvgp.kernels.cpu import distances as cpu
 

@@ -175,7 +175,7 @@ def test_quantiles_of_counts_are_the_smallest_that_reach_the_level(rng):
 
 
 @fs.record
-class Weibull(fs.TwoLatents):
+class VaryingWeibull(fs.TwoLatents):
     """Positive y with scale exp(f) and shape exp(h): all of it has plain formulas."""
 
     num_nodes: int = fs.static(default=20)
@@ -198,7 +198,7 @@ class Weibull(fs.TwoLatents):
 
 
 def test_quantiles_of_the_base_invert_the_distribution_function(rng):
-    likelihood, levels = Weibull(), [0.001, 0.05, 0.5, 0.95, 0.999]
+    likelihood, levels = VaryingWeibull(), [0.001, 0.05, 0.5, 0.95, 0.999]
     f = Marginals(rng.uniform(-1, 1, (2, 2, 5)), rng.uniform(0.01, 0.3, (2, 2, 5)))
     q = likelihood.predict_quantiles(levels, f)
     assert q.shape == (5, 2, 5) and (q > 0).all() and (np.diff(q, axis=0) > 0).all()
