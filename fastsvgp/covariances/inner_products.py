@@ -126,9 +126,9 @@ class Polynomial(Covariance):
 
 @record
 class ArcCosine(Covariance):
-    """k = variance / pi (|x| |x'|)^order J(angle): functions of a wide network of one hidden layer.
+    """k = variance / pi (a a')^order J(t): functions of a wide network of one hidden layer.
 
-    With |x|^2 = sum_d weights_d x_d^2 + offset, the angle t between x and x', and c = cos t:
+    With a^2 = sum_d weights_d x_d^2 + offset, a' that of x', t the angle of x and x', c = cos t:
 
         order 1 (rectified linear units)    J = sin t + (pi - t) c
         order 2 (their squares)             J = 3 sin t c + (pi - t) (1 + 2 c^2)
