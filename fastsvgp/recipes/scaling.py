@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import check
 from ..check import weights as weighing
+from ..covariances import Covariance
 from ..errors import BadEntry
 
 LARGEST = 1e150  # value whose square is still finite
@@ -151,6 +152,19 @@ class Monotone:
     @classmethod
     def from_json(cls, values):
         return cls(np.asarray(values["knots"]), np.asarray(values["values"]))
+
+
+def keeping_codes(scale, covariance, D):
+    """Return the scale of X (N, D) without a change of the columns of codes of a covariance.
+
+    A covariance given by name has none.
+    """
+    codes = list(covariance.code_columns(D)) if isinstance(covariance, Covariance) else []
+    if not codes:
+        return scale
+    mean, unit = np.array(scale.x_mean), np.array(scale.x_scale)
+    mean[codes], unit[codes] = 0, 1
+    return replace(scale, x_mean=mean, x_scale=unit)
 
 
 def _counted(column, weights):

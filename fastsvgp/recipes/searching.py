@@ -42,7 +42,7 @@ from .names import (
 )
 from .relevance import as_numbers, relevant_lengthscales
 from .routine import checked_natural_step, seed_of, steps_of, training
-from .scaling import ClassScale, ColumnScale, Scale, constant, usable_rows
+from .scaling import ClassScale, ColumnScale, Scale, constant, keeping_codes, usable_rows
 from .settings import Choices, Course, Inducing, Method, Parts, Settings
 from .solvers import COLLAPSED, number_of, sizes_for, solver_for
 
@@ -236,6 +236,7 @@ def _start(rows, weights, scale, likelihood, settings, rng):
     settings : Settings
     """
     X, y, w = rows
+    scale = keeping_codes(scale, settings.covariance, X.shape[1])
     seed, kind = seed_of(rng), named("posterior", settings.posterior, POSTERIORS)
     inducing = settings.inducing
     solver = solver_for(
@@ -432,6 +433,8 @@ def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
     if everything:
         return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
     requested = sizes[0] if num_sets == 1 else tuple(sizes)
+    if chosen == "kmeans" and covariance.code_columns(rows.shape[1]):
+        return kmeans_inducing(rows, requested, rng=rng, covariance=covariance)
     if chosen == "kmeans":
         Z = kmeans_inducing(rows / units, requested, rng=rng)
         return Z * units if num_sets == 1 else tree_map(lambda one: one * units, Z)
