@@ -186,7 +186,8 @@ class VaryingWeibull(fs.TwoLatents):
         return h - np.log(Y) + k * t - x, k * (x - 1), 1 + k * t * (1 - x)
 
     def conditional_mean_and_var(self, f, h):
-        first, second = (np.exp(f) ** n * special.gamma(1 + n * np.exp(-h)) for n in (1, 2))
+        scale = np.exp(-np.maximum(h, -4))  # moments of smaller shapes overflow
+        first, second = (np.exp(f) ** n * special.gamma(1 + n * scale) for n in (1, 2))
         return first, second - first**2
 
     def conditional_cdf(self, Y, f, h):
