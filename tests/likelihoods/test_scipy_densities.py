@@ -270,7 +270,7 @@ def test_moments_are_those_of_samples(name, rng):
     F = f.mean + np.sqrt(f.var) * rng.standard_normal((40_000, N))
     Y = np.asarray(case.law(F, *case.unit).rvs(random_state=rng), float)
     np.testing.assert_array_less(np.abs(Y.mean(axis=0) - mean) / Y.std(axis=0), 5 / 200)
-    np.testing.assert_allclose(Y.var(axis=0).sum(), var.sum(), rtol=0.1)
+    np.testing.assert_allclose(Y.var(axis=0).sum(), var.sum(), rtol=0.25)  # of heavy tails
 
 
 @pytest.mark.parametrize("var", [0.1, 1.0, 30.0])
