@@ -102,8 +102,8 @@ def test_tempered_model_has_the_marginals_of_its_temperature(rng, likelihood):
             temperature.latent(model, X), temperature.constant_of(model), T
         )
         found = temperature.latent(temperature.tempered(model, T), X)
-        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(found.var, expected.var, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose(found.var, expected.var, rtol=2e-3, atol=1e-3)
 
 
 def test_temperature_finds_functions_that_are_too_small(rng):
