@@ -93,8 +93,8 @@ def test_an_advanced_control_equals_a_new_one(rng, name, k):
     moved = fs.replace(
         model, posterior=fs.replace(q, mean=q.mean + change.mean.dense(m), columns=columns)
     )
-    advanced, anew = fs.advance_control(moved, control, change), fs.kriged_control(moved, points)
-    np.testing.assert_allclose(advanced.values, anew.values, rtol=1e-9, atol=1e-11)
+    advanced, fresh = fs.advance_control(moved, control, change), fs.kriged_control(moved, points)
+    np.testing.assert_allclose(advanced.values, fresh.values, rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(advanced.factor, control.factor)
     still = fs.advance_control(moved, control, fs.ChevronWeights(None, None, None))
     np.testing.assert_array_equal(still.values, control.values)

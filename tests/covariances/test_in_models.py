@@ -24,6 +24,9 @@ def pair(rng):
     return fs.InducingPair(*(rng.uniform(-2, 2, (m, D)) for m in (M, M2))), fs.Orthogonal(*sets)
 
 
+STEP = 1e-4  # cosines of high frequency curve within a longer one
+
+
 def data(rng):
     X = rng.uniform(-2, 2, (N, D))
     return X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N)
@@ -42,8 +45,8 @@ def test_gradients_of_bounds(rng, name, orthogonal):
         covariance = TABLE[name](rng, D) + 0.1
     model = fs.SVGP(covariance, inducing, posterior, fs.Gaussian(0.1))
     _, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, jitter=JITTER)
-    assert_gradient(lambda moved: fs.elbo(moved, X, Y, jitter=JITTER), model, grad, rtol=1e-6)
-    assert_gradient(lambda moved: fs.elbo(model, moved, Y, jitter=JITTER), X, X_bar, rtol=1e-6)
+    assert_gradient(lambda moved: fs.elbo(moved, X, Y, jitter=JITTER), model, grad, step=STEP)
+    assert_gradient(lambda moved: fs.elbo(model, moved, Y, jitter=JITTER), X, X_bar, step=STEP)
 
 
 @NAMES

@@ -72,7 +72,7 @@ MODELS = {  # a model, the error, and its message
         TypeError,
         "`latents.2.inducing` is None, and so is `inducing`",
     ),
-    "inducing for nobody": (
+    "inducing that no layer takes": (
         three(inducing=np.zeros((M, D))),
         TypeError,
         "`inducing` is given, but every layer has inducing inputs",

@@ -230,7 +230,7 @@ def test_em_of_sites_is_refused(rng):
         fs.em(model, X, Y)
 
 
-# --- a kind of model of one's own -----------------------------------------------------------------
+# --- a user-defined kind of model -----------------------------------------------------------------
 
 
 @fs.record

@@ -263,14 +263,22 @@ def test_quantiles_invert_the_distribution_function(name, var, rng):
             np.testing.assert_allclose(cdf(y)[told], level, rtol=0, atol=1e-12)
 
 
+def variance_of(law, Y):
+    """Return variances from samples of f; a law that has its own gives those of heavy tails."""
+    if hasattr(law, "var"):
+        return law.var().mean(axis=0) + law.mean().var(axis=0)
+    return Y.var(axis=0)
+
+
 @each
 def test_moments_are_those_of_samples(name, rng):
     case, f, *_ = problem(name, rng, 0.05, 0.3)
     mean, var = case.likelihood.predict_mean_and_var(f)
     F = f.mean + np.sqrt(f.var) * rng.standard_normal((40_000, N))
-    Y = np.asarray(case.law(F, *case.unit).rvs(random_state=rng), float)
+    law = case.law(F, *case.unit)
+    Y = np.asarray(law.rvs(random_state=rng), float)
     np.testing.assert_array_less(np.abs(Y.mean(axis=0) - mean) / Y.std(axis=0), 5 / 200)
-    np.testing.assert_allclose(Y.var(axis=0).sum(), var.sum(), rtol=0.25)  # of heavy tails
+    np.testing.assert_allclose(variance_of(law, Y).sum(), var.sum(), rtol=0.1)
 
 
 @pytest.mark.parametrize("var", [0.1, 1.0, 30.0])

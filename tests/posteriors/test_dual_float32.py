@@ -107,11 +107,11 @@ def test_m_step_of_sites_is_as_accurate_as_that_of_q(rng, likelihood, num_data):
 
     Very strong sites are as accurate as q itself.
     """
-    sites, q = np.median([m_step_errors(rng, likelihood, num_data) for _ in range(7)], axis=0)
+    sites, q = np.median([m_step_errors(rng, likelihood, num_data) for _ in range(15)], axis=0)
     strong = num_data > N
     # over a dozen seeds 4.04 q[0] at most
     assert sites[0] < (max(2e-4, 8 * q[0]) if strong else 5e-5)
-    assert (sites[1:] < (np.maximum(1.5e-2, 8 * q[1:]) if strong else 1e-2)).all()
+    assert (sites[1:] < (np.maximum(1.5e-2, 8 * q[1:]) if strong else 4e-3)).all()
 
 
 def test_dual_sites_are_invalid_in_float32_with_many_data(rng):

@@ -12,7 +12,7 @@ RANKED = 20_000  # rows from which the quantiles of inputs are computed
 
 
 def on_disk(X):
-    """Whether X is memory-mapped, and has so many rows that duplicates are not merged."""
+    """Whether X is memory-mapped and too long for its duplicate rows to be merged."""
     return isinstance(X, np.memmap) and X.ndim == 2 and len(X) > unique_rows.SORTED
 
 
