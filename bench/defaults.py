@@ -7,7 +7,9 @@
 Held-out rows of each split, targets standardised by the training rows: RMSE and Gaussian NLPD, the
 median over the splits. Budgets are seconds at 40 GFLOP/s: they are divided by this machine's rate
 of a matrix product, measured before each search. The column "before" is a regressor with an
-explicit solver, the default before there was a search.
+explicit solver, the default before there was a search. A second table pairs the test rows: how many
+nats a budget is worse than the one before it and than each other program, the median over the
+splits, and the largest number of standard errors among them.
 """
 
 import argparse
@@ -107,9 +109,16 @@ SYNTHETIC = {
 
 
 def scores(mean, var, y, scale):
-    """Return RMSE and Gaussian NLPD in units of ``scale``, the sd of the training targets."""
-    nlpd = np.mean(0.5 * np.log(2 * np.pi * var) + 0.5 * np.square(y - mean) / var)
-    return float(np.sqrt(np.mean(np.square(mean - y))) / scale), float(nlpd - np.log(scale))
+    """Return RMSE and each row's Gaussian NLPD, in units of ``scale``, the sd of the targets."""
+    nlpd = 0.5 * np.log(2 * np.pi * var) + 0.5 * np.square(y - mean) / var - np.log(scale)
+    return float(np.sqrt(np.mean(np.square(mean - y))) / scale), nlpd
+
+
+def worse(rows, reference):
+    """Return by how many nats ``rows`` of NLPD are worse: the median, and the worst paired z."""
+    gaps = [ours - theirs for ours, theirs in zip(rows, reference, strict=True)]
+    z = [gap.mean() / (gap.std(ddof=1) / np.sqrt(len(gap)) or np.inf) for gap in gaps]
+    return f"{np.median([gap.mean() for gap in gaps]):+.3f} (z {max(z):+.1f})"
 
 
 def searched(X, y, X_test, seconds, seed):
@@ -168,21 +177,33 @@ def main(arguments=None):
     }
     programs |= {"before": before} if args.before else {}
     programs |= {"boosting": boosted} if args.boosting else {}
+    budgets, others = [f"{T:g} s" for T in args.budgets], list(programs)[len(args.budgets) :]
+    pairs = list(zip(budgets[1:], budgets, strict=False))
+    pairs += [(budget, other) for other in others for budget in budgets]
+    paired = []
     print("| data | " + " | ".join(programs) + " | chosen |")
     print("| --- " * (len(programs) + 2) + "|")
     for name in names:
-        row, kinds = [], []
-        for program in programs.values():
+        row, rows, kinds = [], {}, []
+        for label, program in programs.items():
             found = []
             for split in args.splits:
                 X, y, X_test, y_test = table_of(name, split)
                 mean, var, chosen = program(X, y, X_test, split)
                 found.append(scores(mean, var, y_test, y.std()))
                 kinds += [chosen] if chosen else []
-            row.append(", ".join(f"{value:.3g}" for value in np.median(found, axis=0)))
+            rows[label] = [nlpd for _, nlpd in found]
+            rmse, nlpd = np.median([(rmse, nlpd.mean()) for rmse, nlpd in found], axis=0)
+            row.append(f"{rmse:.3g}, {nlpd:.3g}")
+        paired.append([name, *(worse(rows[ours], rows[theirs]) for ours, theirs in pairs)])
         print(
             f"| {name} | " + " | ".join(row) + f" | {'; '.join(dict.fromkeys(kinds))} |", flush=True
         )
+    if pairs:
+        print("\n| worse than | " + " | ".join(f"{a}, {b}" for a, b in pairs) + " |")
+        print("| --- " * (len(pairs) + 1) + "|")
+        for cells in paired:
+            print("| " + " | ".join(cells) + " |")
     print(
         f"\nGFLOP/s: {min(RATES):.0f} to {max(RATES):.0f}; seconds after the budget:"
         f" {min(LATE):.1f} to {max(LATE):.1f}, median {np.median(LATE):.1f}\n"

@@ -28,7 +28,7 @@ def emulated(monkeypatch):
     """Host tensors as if on device 0; yields the transfer, and a log of contexts and transfers."""
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
-    seen, plain = [], interop._at
+    seen, plain = [], interop.arrays_at
 
     @contextlib.contextmanager
     def entered(*what):
@@ -59,7 +59,7 @@ def emulated(monkeypatch):
             lambda device: SimpleNamespace(__cuda_stream__=lambda: (0, STREAM)),
         )
         monkeypatch.setattr(
-            interop, "_at", lambda device: plain(SimpleNamespace(type="cuda", index=0))
+            interop, "arrays_at", lambda device: plain(SimpleNamespace(type="cuda", index=0))
         )
         yield (lambda one: one), seen
 
