@@ -207,7 +207,7 @@ class ArcCosine(Covariance):
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         s_bar, (first, second) = kernels.inner(X1, X2, self.weights), self._lengths(X1, X2)
         first_bar, second_bar = np.zeros_like(first), np.zeros_like(second)
-        total = np.zeros_like(X1, np.float64, shape=())
+        total = np.zeros((), like=X1)
         for tile in tiles(s_bar.shape, s_bar):
             rows, columns = tile
             lengths = first[rows, None] * second[columns]

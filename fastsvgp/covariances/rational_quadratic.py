@@ -58,7 +58,7 @@ class RationalQuadratic(OfDistance):
         fields = {f: wanted(need, f) for f in ("variance", "lengthscales", "alpha")}
         names = [name for name in ("X1", "X2") if name in need]
         names += ["lengthscales"] * fields["lengthscales"]
-        W, of_variance = self._s(X1, X2), np.zeros_like(X1, np.float64, shape=())
+        W, of_variance = self._s(X1, X2), np.zeros((), like=X1)
         of_alpha = of_variance
         for tile in tiles(K.shape, K):
             w, s = K_bar[tile] * K[tile], W[tile]

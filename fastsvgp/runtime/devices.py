@@ -1,5 +1,7 @@
 """Move models between host and device."""
 
+import functools
+
 import numpy as np
 
 from ..records import is_record, leaves, tree_map
@@ -105,3 +107,18 @@ def all_like(home, **data):
         return tuple(like(value, home) for value in data.values())
     except MemoryError as error:
         raise explained(error, data) from error
+
+
+def constant_like(home, function, *arguments):
+    """Return ``function(*arguments)``, a constant NumPy array, on the device of ``home``.
+
+    A device gets it once: a step that is captured into a graph cannot copy from the host.
+    """
+    if not on_device(home):
+        return function(*arguments)
+    return _constant(cuda_devices.cupy(), cuda_devices.current_device(), function, *arguments)
+
+
+@functools.lru_cache(maxsize=32)
+def _constant(cupy, device, function, *arguments):
+    return cupy.asarray(function(*arguments), blocking=True)

@@ -24,6 +24,7 @@ from ... import kernels
 from ...kernels.quadrature_rules import raised, rule
 from ...records import Marginals
 from ...runtime import deferred_checks
+from ...runtime.devices import constant_like
 from ..base import (
     NODES,
     ON_DEVICE,
@@ -166,7 +167,7 @@ class TwoLatents(Likelihood):
         (m, g), (v, u) = f.mean, f.var
         out = np.empty((count, m.size), like=m)
         rows, num = [np.ravel(array) for array in (m, v, g, u, *targets)], int(self.num_nodes)
-        weights = np.asarray(_weights(num), like=m)
+        weights = constant_like(m, _weights, num)
 
         def average(tensor):
             shape = (num, num, tensor.shape[-1])

@@ -23,6 +23,7 @@ import numpy as np
 import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ...records import record, static
+from ...runtime.deferred_checks import on_device
 from ..base import refuse_all_but_counts
 from .base import TwoLatents
 
@@ -107,6 +108,9 @@ class HeteroskedasticNegativeBinomial(TwoLatents):
         ratio = np.exp(f) / a
         D = (k + a) * (np.log1p(ratio) - np.log1p(k / a)) - k * (f - log_k)
         out = np.where((k > 0) & (f < log_k), 1.0, 0.0 * ratio)
+        if on_device(D):  # choosing entries would wait for it
+            inside = 1 - scipy.special.betainc(k + 1, a, ratio / (1 + ratio))
+            return np.where(Y < 0, 0, np.where(D < NEGLIGIBLE, inside, out))
         at = np.argwhere(D.reshape(-1) < NEGLIGIBLE)[:, 0]
         k, a, ratio = (np.broadcast_to(x, D.shape).reshape(-1)[at] for x in (k, a, ratio))
         out.reshape(-1)[at] = 1 - scipy.special.betainc(k + 1, a, ratio / (1 + ratio))
