@@ -1,0 +1,81 @@
+"""Functions drawn from models with a site per datum, and from models in weight space."""
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..bounds.layer_pass import LayerParts
+from ..sites.site_svgp import SiteSVGP, checked, tied
+from ..sites.vgp import VGP, DataSites
+from ..weight_space.bases import InducingBasis, RandomFourier
+from ..weight_space.qsgp import QSGP, checked_parts
+from .draws import Draws, drawn_layer
+from .layer_paths import KernelTerm, LayerPaths
+from .sample import finished, sample_paths
+
+
+def paths_of_sites(
+    model, num_paths=1, *, X=None, num_features=1024, frequencies="own", rng=None, jitter=None
+):
+    """Draw as for an SVGP, from the q(u) of the sites; ``X`` are their inputs."""
+    options = {"num_features": num_features, "frequencies": frequencies}
+    given = tied(model, _inputs(model, X), jitter=jitter)
+    return sample_paths(given, num_paths, rng=rng, jitter=jitter, **options)
+
+
+def paths_of_vgp(
+    model, num_paths=1, *, X=None, num_features=1024, frequencies="own", rng=None, jitter=None
+):
+    """Draw as for an SVGP; ``X`` are the inputs of the sites.
+
+    Positive sites are observations, and need no jitter: N^3 / 3 flops per output and those of
+    ``DataSites``. Otherwise the functions are those of ``tied``.
+    """
+    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
+    given, X, _, _ = checked(model, _inputs(model, X), check.ABSENT, jitter)
+    if not bool((given.sites.lambda2 > 0).all()):
+        options = {"num_features": num_features, "frequencies": frequencies}
+        return sample_paths(tied(model, X), num_paths, rng=rng, jitter=jitter, **options)
+    layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
+    draws.begin(given, X.dtype)
+    return finished(drawn_layer(layer, draws, given.sites.lambda1.shape[:-1]), given)
+
+
+def _inputs(model, X):
+    if X is None:
+        raise TypeError(
+            f"sample_paths: a {type(model).__name__} has a site for each row of data: give the"
+            " inputs of the data, sample_paths(model, num_paths, X=X)"
+        )
+    return X
+
+
+def paths_of_weights(model, num_paths=1, *, rng=None):
+    """Draw as for an SVGP: weights of the basis functions, from their q.
+
+    2 (k + 1) m flops per function. The functions of ``sample_f`` with the same ``rng``.
+    """
+    draws = Draws(num_paths, 2, "own", rng, None)
+    checked_parts(model)
+    model, dtype = check.parameters(model)
+    basis, q, k = model.basis, model.posterior, model.basis.covariance
+    basis.check_settings()
+    q.check_size(basis.num_functions())
+    draws.begin(model, dtype)
+    noise = draws.normal(draws.count, len(q.mean))
+    W = (q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise))[:, None]
+    if isinstance(basis, RandomFourier):
+        basis.check_columns(np.size(k.lengthscales))
+        settings = {"num_features": basis.num_features, "seeds": int(basis.seed)}
+        return finished(LayerPaths(k, (), W, **settings), model)
+    if not isinstance(basis, InducingBasis):
+        raise TypeError(
+            f"sample_paths: a basis {type(basis).__name__} has no paths: draw joint values with"
+            " sample_f"
+        )
+    basis.check_columns(basis.inducing.shape[1])
+    return finished(LayerPaths(k, (KernelTerm(basis.inducing, W),)), model)
+
+
+models.register(SiteSVGP, sample_paths=paths_of_sites)
+models.register(VGP, sample_paths=paths_of_vgp)
+models.register(QSGP, sample_paths=paths_of_weights)
