@@ -58,8 +58,8 @@ def sample_paths(
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     **others
-        Options of other kinds of model: a ``SiteSVGP`` and a ``VGP`` take ``X``, the inputs of
-        their sites.
+        Options of other kinds of model: a ``SiteSVGP`` and a ``VGP`` take ``site_inputs``, the
+        inputs of their sites.
 
     Returns
     -------

@@ -134,7 +134,7 @@ class OfFunctions(OfWeights, total=False):
 class OfPaths(TypedDict, total=False):
     """Option of functions drawn from models with a site per datum."""
 
-    X: ArrayLike
+    site_inputs: ArrayLike
 
 
 class OfTargets(OfWeights, total=False):

@@ -38,7 +38,7 @@ def test_sites(rng, kind, P, negative):
     Z = () if kind is fs.VGP else (rng.uniform(-2, 2, (5, D)),)
     model = kind(k, *Z, sites(rng, 8, P, negative), fs.Gaussian(0.1), fs.ConstantMean(0.2))
     Xs = rng.uniform(-2.5, 2.5, (3, D))
-    values = fs.sample_paths(model, S, X=X, rng=rng, **FEW)(Xs)
+    values = fs.sample_paths(model, S, site_inputs=X, rng=rng, **FEW)(Xs)
     tied = fs.tied(model, X, jitter=JITTER)
     # without a negative site a VGP takes no jitter
     jitter = 1e-10 if kind is fs.VGP and not negative else JITTER

@@ -54,7 +54,7 @@ def paths_of(rng, name, frequencies="own", count=S):
     model, columns = MODELS[name](rng), columns_of(name)
     options = FEW | {"frequencies": frequencies}
     if isinstance(model, fs.VGP):
-        options["X"] = rng.uniform(-2, 2, (8, D))
+        options["site_inputs"] = rng.uniform(-2, 2, (8, D))
     if isinstance(model, fs.QSGP):
         options = {}
     paths = fs.sample_paths(model, count, rng=1, **options)
@@ -146,11 +146,13 @@ def test_a_seed_gives_the_same_functions(rng, name):
 def test_float32(rng, name):
     model, columns = MODELS[name](rng), columns_of(name)
     narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    options = FEW | ({"X": rng.uniform(-2, 2, (8, D))} if isinstance(model, fs.VGP) else {})
+    options = FEW | (
+        {"site_inputs": rng.uniform(-2, 2, (8, D))} if isinstance(model, fs.VGP) else {}
+    )
     options = {} if isinstance(model, fs.QSGP) else options
     wide = fs.sample_paths(model, S, rng=1, **options)
-    if "X" in options:
-        options["X"] = options["X"].astype(np.float32)
+    if "site_inputs" in options:
+        options["site_inputs"] = options["site_inputs"].astype(np.float32)
     paths = fs.sample_paths(narrow, S, rng=1, **options)
     for shape in ((n, columns), (S, n, columns)):
         X = rng.uniform(-2, 2, shape).astype(np.float32)
