@@ -65,7 +65,7 @@ class Draws:
         """Draw the seed of all frequencies, or that of each function (S,)."""
         if self._shared:
             return int(self._rng.integers(0, SEEDS))
-        return self._rng.integers(0, SEEDS, self.count)
+        return self._rng.integers(0, SEEDS, self.count, dtype=np.uint64)
 
 
 def drawn_layer(layer, draws, outputs):

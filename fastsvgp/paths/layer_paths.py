@@ -114,7 +114,7 @@ class LayerPaths(Functions):
 
     def __post_init__(self):
         if isinstance(self.seeds, tuple):  # from a file
-            object.__setattr__(self, "seeds", np.array(self.seeds))
+            object.__setattr__(self, "seeds", np.array(self.seeds, np.uint64))
 
     @property
     def inducing(self):

@@ -92,7 +92,7 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
     basis, q, k = model.basis, model.posterior, model.basis.covariance
     basis.check_settings()
     if isinstance(basis, RandomFourier):
-        basis.check_columns(np.size(getattr(k, "lengthscales", 1.0)))
+        basis.check_columns(*(np.shape(getattr(k, "lengthscales", 1.0)) or (1,)))
     elif isinstance(basis, InducingBasis):
         basis.check_columns(basis.inducing.shape[1])
     else:
