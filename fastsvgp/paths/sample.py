@@ -72,7 +72,7 @@ def sample_paths(
 
     Notes
     -----
-    Per output, with m features: M^3 / 3 flops and 4 M^2 S for ``Whitened``; 2 m M S for the prior
+    Per output, with m features: M^3 / 3 flops and 3 M^2 S for ``Whitened``; 2 m M S for the prior
     at the inducing inputs. A ``LikelihoodForm``, ``Relaxed`` or ``InverseFreeWhitened`` posterior
     does not factorise Kuu. Source: Wilson et al. 2020 and 2021; docs/pathwise.md has the formulas.
 
