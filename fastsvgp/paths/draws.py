@@ -13,6 +13,7 @@ a term k(x, O) w_O that all functions share, and a change of v. No matrix of M2 
 import numpy as np
 
 from .. import check, kernels
+from ..covariances import Covariance
 from ..posteriors import DecoupledWeights, Whitened
 from ..posteriors.base import PriorFactor, solve_vectors
 from ..records.inducing_sets import naming_repeated, sets_of, stacked
@@ -84,7 +85,7 @@ def drawn_layer(layer, draws, outputs):
 def joint_weights(layer, draws, features, w):
     """Return the term of all inducing variables."""
     prior = PriorFactor(layer.covariance.Kuu(layer.inducing), draws.jitter)
-    values = prior_values(features, layer.inducing, w, draws)
+    values = prior_values(layer.covariance, features, layer.inducing, w, draws)
     v = layer.posterior.path_weights(prior, values, draws.normal)
     return (KernelTerm(layer.inducing, by_function(v)),)
 
@@ -94,7 +95,7 @@ def decoupled_weights(layer, draws, features, w):
     (Z, O), covariance, q = sets_of(layer.inducing), layer.covariance, layer.posterior  # noqa: E741
     prior = PriorFactor(covariance.Kuu(Z), draws.jitter)
     of_u, w_O = Whitened(q.mean_u, q.scale_tril_u), q.weights_v.reshape(-1, len(O))
-    v = of_u.path_weights(prior, prior_values(features, Z, w, draws), draws.normal)
+    v = of_u.path_weights(prior, prior_values(covariance, features, Z, w, draws), draws.normal)
     shift = np.zeros((len(w_O), len(Z)), w_O.dtype, like=w_O)
     for _, rows in runs(O, len(Z)):
         shift += kernels.matmul(w_O[:, rows], covariance.Kuu(O[rows], Z))
@@ -105,7 +106,7 @@ def decoupled_weights(layer, draws, features, w):
 
 def site_weights(layer, draws, features, w):
     """Return the term of all data; ``layer.posterior`` are the ``DataSites`` of a ``VGP``."""
-    values = prior_values(features, layer.inducing, w)
+    values = prior_values(layer.covariance, features, layer.inducing, w)
     v = layer.posterior.path_weights(values, draws.normal)
     return (KernelTerm(layer.inducing, by_function(v)),)
 
@@ -113,9 +114,20 @@ def site_weights(layer, draws, features, w):
 OWN = {DecoupledWeights: decoupled_weights, DataSites: site_weights}
 
 
-def prior_values(features, inducing, w, draws=None):
-    """Return u0 (P, M, S) of functions with the weights w (S, P, size), with jitter if drawn."""
-    u0 = features.multiply(stacked(inducing), w)
+def prior_values(covariance, features, inducing, w, draws=None):
+    """Return u0 (P, M, S) of functions with the weights w (S, P, size), with jitter if drawn.
+
+    A covariance with inducing variables of its own has features that know them.
+    """
+    if type(covariance).Kuu is Covariance.Kuu:
+        u0 = features.multiply(stacked(inducing), w)
+    elif hasattr(features, "multiply_inducing"):
+        u0 = features.multiply_inducing(inducing, w)
+    else:
+        raise TypeError(
+            f"sample_paths: the features of {type(covariance).__name__} lack `multiply_inducing`,"
+            " for its own inducing variables: draw joint values with sample_f"
+        )
     if draws is not None and draws.jitter:
         u0 += draws.jitter**0.5 * draws.normal(*u0.shape)
     return np.ascontiguousarray(u0.transpose(1, 2, 0), like=u0)

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 from support.gp_problems import assert_moments
-from support.path_problems import FEW, D, alone, chain, images, layer, sites, svgp
+from support.path_problems import (
+    FEW,
+    D,
+    alone,
+    assert_slopes,
+    chain,
+    images,
+    layer,
+    sites,
+    svgp,
+)
 from support.posterior_problems import EVERY, JITTER
 from support.weight_problems import basis_of, weights
 
@@ -58,10 +68,10 @@ def test_deep(rng, make):
     model = make(rng)
     X = rng.uniform(-1, 1, (3, 12 if make is images else D))
     values = fs.sample_paths(model, S, rng=rng, **FEW)(X)
-    draws = fs.sample_f(model, X, S, rng=rng, jitter=JITTER)
+    draws = fs.sample_f(model, X, 2000, rng=rng, jitter=JITTER)
     for moment in (lambda v: v, lambda v: v[:, :, None] * v[:, None]):
         ours, theirs = (moment(v - draws.mean(axis=0)) for v in (values, draws))
-        error = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / S)
+        error = np.sqrt(ours.var(axis=0) / len(ours) + theirs.var(axis=0) / len(theirs))
         assert (abs(ours.mean(axis=0) - theirs.mean(axis=0)) <= 6 * error).all()
 
 
@@ -71,6 +81,47 @@ def test_shared_frequencies_have_the_moments_of_many_features(rng):
     values = fs.sample_paths(model, 1000, rng=rng, **options)(X)
     mean, cov = fs.predict_f(model, X, full_cov=True, jitter=JITTER)
     assert_moments(values, mean, cov)
+
+
+@fs.record
+class Halved(fs.RBF):
+    """Inducing variables u = f(z) / 2."""
+
+    def Kuu(self, inducing, other=None):
+        return 0.25 * self.matrix(inducing, other)
+
+    def Kuf(self, inducing, X):
+        return 0.5 * self.matrix(inducing, X)
+
+    def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
+        names = {"inducing": "X1", "X": "X2"}
+        words = tuple(names.get(name, name) for name in need)
+        return self.matrix_vjp(0.5 * K_bar, None, inducing, X, words)
+
+    def features(self, num, seeds, columns):
+        return Halving(super().features(num, seeds, columns))
+
+
+class Halving:
+    """Features that know these inducing variables."""
+
+    def __init__(self, inner):
+        self.size, self.multiply, self.multiply_vjp = inner.size, inner.multiply, inner.multiply_vjp
+
+    def multiply_inducing(self, inducing, w):
+        return 0.5 * self.multiply(inducing, w)
+
+
+def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch):
+    k = Halved(1.2, np.array([0.9, 1.4]))
+    model = fs.replace(svgp(rng), covariance=k)
+    X = rng.uniform(-2.5, 2.5, (3, D))
+    paths = fs.sample_paths(model, S, rng=rng, **FEW)
+    assert_predicted(paths(X), *fs.predict_f(model, X, full_cov=True, jitter=JITTER))
+    assert_slopes(paths[:2], X, rng)
+    monkeypatch.delattr(Halving, "multiply_inducing")
+    with pytest.raises(TypeError, match="features of Halved lack `multiply_inducing`.*sample_f"):
+        fs.sample_paths(model)
 
 
 # --- the same functions from the parts of a model -------------------------------------------------
