@@ -132,6 +132,8 @@ _ROOMS = {
     "latents.model": ("MultiGP",),
     "latents.parallel_layers": ("ParallelLayers",),
     "latents.build": ("multi_gp",),
+    "paths.record": ("Paths",),
+    "paths.sample": ("sample_paths",),
     "optim.natural.svgp": ("natural_step", "natural_step_and_grad"),
     "optim.natural.from_gradient": ("natural_update",),
     "optim.inverse.factor": ("inverse_factor", "newton_schulz_step"),

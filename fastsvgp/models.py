@@ -48,6 +48,7 @@ OFFERED = (
     "predict_y",
     "sample_f",
     "predict_f_and_vjp",
+    "sample_paths",
     "natural_step",
     "natural_step_and_grad",
     "refresh_inverse",

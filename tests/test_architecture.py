@@ -34,7 +34,7 @@ FLOORS = [
     {"bounds", "initialise"},
     {"collapsed", "layers", "sites", "weight_space"},
     {"latents"},
-    {"optim"},
+    {"optim", "paths"},
     {"interop", "train"},
     {"extending", "recipes", "testing"},
     {"cli", "sklearn"},

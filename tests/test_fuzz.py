@@ -84,7 +84,17 @@ def cases():
     side = fs.ParallelLayers(several.latents, several.mixing, several.mean, several.inducing)
     beside = fs.DeepGP((side, deep.layers[1]), model.likelihood)
     pairs = dict(bound, model=several, Y=np.stack([Y, -Y], axis=1))
+    drawing = dict(num_paths=9, num_features=8, frequencies="shared", rng=0, jitter=None)
+    paths = fs.sample_paths(model, 3, num_features=8, rng=0)
+    values, vjp = paths.and_vjp(X)
     return {
+        "sample_paths": (fs.sample_paths, dict(drawing, model=model)),
+        "sample_paths of layers": (fs.sample_paths, dict(drawing, model=beside)),
+        "sample_paths of sites": (fs.sample_paths, dict(drawing, model=full, site_inputs=X)),
+        "sample_paths of weights": (fs.sample_paths, dict(model=features, num_paths=9, rng=0)),
+        "values of paths": (paths, dict(X=X)),
+        "gradients of paths": (paths.and_grad, dict(X=np.stack([X] * 3))),
+        "pullback of paths": (vjp, dict(values_bar=values)),
         "elbo_and_grad of several functions": (fs.elbo_and_grad,
                                                dict(pairs, wrt=("latents.0",), inputs=True)),
         "elbo of mean and noise": (fs.elbo, dict(bound, model=noisy, weights=np.ones(N))),

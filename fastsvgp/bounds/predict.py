@@ -298,6 +298,8 @@ def sample_f(
 ) -> Array:
     """Draw joint samples of the latent function.
 
+    ``sample_paths`` draws functions: values at any inputs, linear in their number, and gradients.
+
     Parameters
     ----------
     model : SVGP

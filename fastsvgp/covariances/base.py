@@ -226,6 +226,12 @@ class Covariance:
         """
         return self.matrix_vjp(K_bar, K, X, other, matrix_need(tuple(need), "X", "other"))
 
+    def features(self, num, seeds, columns):
+        """Random features of the covariance: see ``StationaryFeatures``."""
+        raise TypeError(
+            f"{type(self).__name__} has no random features; draw joint values with sample_f"
+        )
+
     # --- inner covariance: a covariance of features computes the features once per pass -----------
 
     def inner(self, X):

@@ -291,6 +291,42 @@ class Posterior:
         """Draw the random quantity ``name`` of a bound, or check a given value of it."""
         raise NotImplementedError
 
+    def path_weights(self, prior, values, normal):
+        """Draw the weights v (P, M, S) that turn S prior functions f0 into functions under q.
+
+        Matheron's rule: with u0 the inducing variables of f0, and u ~ q(u) independent of it,
+
+            f(x) = f0(x) + k(x, Z) v,    v = (Kuu + jitter I)^-1 (u - u0)
+
+        has the distribution of f under q, because f0(x) - k(x, Z) (Kuu + jitter I)^-1 u0 is
+        independent of u0. Any other v with the same E v and the same joint covariance with u0
+        gives the same Gaussian, so a posterior can avoid the inverse.
+
+        Here the moments of u come from ``joint`` of the pass: that of one more point with the
+        covariances of u. ``prior.jitter`` is added to the covariance of u for its factor. A
+        subclass with a factor of its own can do without; it is then a few lines.
+
+        Parameters
+        ----------
+        prior : Prior
+        values : (P, M, S)
+            u0, with the covariance Kuu + jitter I. Can be overwritten.
+        normal : function
+            ``normal(*shape)`` draws standard normal numbers.
+        """
+        K = add_to_diagonals(prior.Kuu.copy(), prior.jitter)
+        try:
+            u = self.start_from(prior).joint(K, K)
+        except NotImplementedError:
+            raise TypeError(
+                f"sample_paths: a {type(self).__name__} posterior has no rule for paths; its class"
+                " needs `path_weights`, or a pass with `joint`"
+            ) from None
+        root = kernels.cholesky(u.cov, prior.jitter)
+        draws = gaussian_draws(u.mean, root, values.shape[-1], normal)
+        half = kernels.solve_triangular(prior.L, draws - values, overwrite_b=True)
+        return kernels.solve_triangular(prior.L, half, transpose=True, overwrite_b=True)
+
     def inverse_of(self, Kuu, jitter):
         """``(A, smallest)``: the field L = ``inverse_field`` should satisfy L L' = A^-1.
 
@@ -348,6 +384,24 @@ def identities(mean):
 def solve_vectors(L, vectors, transpose=False):
     """``L^-1 v``, or ``L^-T v``, for each of the vectors (..., M)."""
     return kernels.solve_triangular(L, vectors[..., None], transpose=transpose)[..., 0]
+
+
+def gaussian_draws(mean, tril, count, normal):
+    """Draw (P, M, count) from N(mean, tril tril'), for mean (..., M) and tril (..., M, M)."""
+    M = mean.shape[-1]
+    means, trils = mean.reshape(-1, M, 1), tril.reshape(-1, M, M)
+    draws = kernels.multiply_triangular(trils, normal(len(means), M, count), overwrite_b=True)
+    draws += means
+    return draws
+
+
+def path_weights_of_whitened(L, draws, values):
+    """``L^-T (draws - L^-1 values)``, as in ``path_weights``, for draws of L^-1 u. Overwrites them.
+
+    Each argument but L has the shape (P, M, S).
+    """
+    draws -= kernels.solve_triangular(L, values, overwrite_b=True)
+    return kernels.solve_triangular(L, draws, transpose=True, overwrite_b=True)
 
 
 def wanted(need, name, root="posterior"):

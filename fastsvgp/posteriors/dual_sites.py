@@ -64,7 +64,15 @@ from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
 from ..records.typed import Array
-from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
+from .base import (
+    Bars,
+    Posterior,
+    add_to_diagonals,
+    check_vector_and_matrix,
+    gradient,
+    path_weights_of_whitened,
+    wanted,
+)
 from .whitened_pass import GramWhitenedPass, LongWhitenedPass
 
 
@@ -94,6 +102,13 @@ class DualTying(Posterior):
         """``(B, t)``; the caller can overwrite B, and reads its lower triangle only."""
         A, t = self.whitened_sites(L)
         return add_to_diagonals(A.copy(), 1), t
+
+    def path_weights(self, prior, values, normal):
+        """L^-T (m + C^-T h - L^-1 u0), h standard normal: the covariance of L^-1 u is B^-1."""
+        _, inverses, means = factors(self, prior.L)
+        draws = kernels.multiply_triangular(inverses, normal(*values.shape), transpose=True)
+        draws += means[..., None]
+        return path_weights_of_whitened(prior.L, draws, values)
 
     def from_whitened(self, L, A, t):
         """The posterior with these ``whitened_sites``. Overwrites both."""

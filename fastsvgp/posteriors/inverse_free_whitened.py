@@ -69,6 +69,7 @@ from .base import (
     Posterior,
     Projection,
     check_vector_and_matrix,
+    gaussian_draws,
     gradient,
     raise_to_floor,
     wanted,
@@ -148,6 +149,18 @@ class InverseFreeWhitened(Posterior):
 
     def start_from(self, prior, columns=0, need=()):
         return InverseFreePass(self, prior, need)
+
+    def path_weights(self, prior, values, normal):
+        """T (m + W h - T' u0), h standard normal: products alone.
+
+        The covariance of f is Kff - 2 Kfu T T' Kuf + Kfu T (T' K T + S) T' Kuf, that of q, as
+        T' K T = I + D.
+        """
+        D0, _ = kernels.newton_schulz_gram(with_noise(prior.Kuu, prior.jitter), self.inverse_root)
+        T = kernels.newton_schulz_update(self.inverse_root, D0, 1.0)
+        draws = gaussian_draws(self.mean, self.scale_tril, values.shape[-1], normal)
+        draws -= kernels.multiply_triangular(T, values, transpose=True, overwrite_b=True)
+        return kernels.multiply_triangular(T, draws, overwrite_b=True)
 
     def inverse_of(self, Kuu, jitter):
         return with_noise(Kuu, jitter), jitter

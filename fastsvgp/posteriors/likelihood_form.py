@@ -44,7 +44,9 @@ from .pseudo_targets import (
     PseudoPass,
     add_symmetric_outer,
     mean_and_variance_bars,
+    noisy_values,
     times_Kuu,
+    with_noise,
 )
 
 
@@ -82,6 +84,20 @@ class LikelihoodForm(PseudoData):
 
     def start_from(self, prior, columns=0, need=()):
         return LikelihoodPass(self, prior, need)
+
+    def path_weights(self, prior, values, normal):
+        """J (m~ - u0 - S~^1/2 h), h standard normal: pseudo-observations of u0 with noise S~.
+
+        Plain: m~ - J (u0 + S~^1/2 h). Only K~ is factorised. The covariance of f is
+        Kff - 2 Kfu J Kuf + Kfu J K~ J Kuf = Kff - Kfu J Kuf, as under q.
+        """
+        L = kernels.cholesky(with_noise(prior.Kuu, self.variance, prior.jitter))
+        seen, means = noisy_values(self, values, normal)
+        if self.preconditioned:
+            seen -= means
+        for transpose in (False, True):
+            seen = kernels.solve_triangular(L, seen, transpose=transpose, overwrite_b=True)
+        return -seen if self.preconditioned else means - seen
 
 
 class InversePass(PseudoPass):

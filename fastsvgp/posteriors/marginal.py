@@ -12,7 +12,7 @@ and the factor. With ' for whitened parameters,
 from .. import kernels
 from ..records import leaf, record, replace
 from ..records.typed import Array
-from .base import solve_vectors, wanted
+from .base import gaussian_draws, solve_vectors, wanted
 from .whitened_pass import GaussianFactor
 
 
@@ -56,6 +56,13 @@ class Marginal(GaussianFactor):
                 kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True)
             )
         return solve_vectors(work.L, mean_bar, transpose=True), tril_bar
+
+    def path_weights(self, prior, values, normal):
+        """(L L')^-1 (m + W h - u0), h standard normal."""
+        draws = gaussian_draws(self.mean, self.scale_tril, values.shape[-1], normal)
+        draws -= values
+        half = kernels.solve_triangular(prior.L, draws, overwrite_b=True)
+        return kernels.solve_triangular(prior.L, half, transpose=True, overwrite_b=True)
 
     def unwhitened(self, L, mean, tril):
         back = kernels.multiply_triangular(L, mean[..., None])[..., 0]

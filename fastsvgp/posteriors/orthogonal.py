@@ -23,7 +23,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array
-from .base import Posterior, solve_vectors, wanted
+from .base import Posterior, gaussian_draws, path_weights_of_whitened, solve_vectors, wanted
 from .orthogonal_pass import LongStackedPass, stacked_pass
 
 LONG_FROM = 2  # data per inducing input of all sets
@@ -70,6 +70,15 @@ class OrthogonalSets(Posterior):
         suits = two_sets_one_output and wanted(need, "Kuf", "blocks")
         long = suits and "natural_step" not in need and columns > LONG_FROM * len(prior.L)
         return (LongStackedPass if long else stacked_pass)(self, prior, columns, need)
+
+    def path_weights(self, prior, values, normal):
+        """L^-T (m' + W' h - L^-1 u0), h standard normal: ``Whitened`` on the stack of the sets."""
+        L, end, draws = prior.L, 0, []
+        for name, size in zip(self.names, self.set_sizes(len(L)), strict=True):
+            at, end = slice(end, end + size), end + size
+            mean, tril = self.whitened(name, np.ascontiguousarray(L[at, at], like=L))
+            draws.append(gaussian_draws(mean, tril, values.shape[-1], normal))
+        return path_weights_of_whitened(L, np.concatenate(draws, axis=1), values)
 
     def whitened(self, name, L):
         """``(m', W')`` (..., M), (..., M, M) of one set; L is its diagonal block of the factor."""

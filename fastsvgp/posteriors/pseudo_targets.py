@@ -110,6 +110,12 @@ def with_noise(Kuu, s, jitter=0.0):
     return A
 
 
+def noisy_values(q, values, normal):
+    """``(u0 + S~^1/2 h (P, M, S), m~ (P, M, 1))`` of ``path_weights``. Overwrites ``values``."""
+    values += np.sqrt(q.variance)[:, None] * normal(*values.shape)
+    return values, q.mean.reshape(-1, q.mean.shape[-1], 1)
+
+
 def mean_and_variance_bars(w, a, Psi, b):
     """``Kuf_bar = sum_p w_p a_p' - 2 Psi diag(b)``, in the memory of Psi (M, N)."""
     if len(w) == 1:

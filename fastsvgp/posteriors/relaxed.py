@@ -5,12 +5,12 @@ A factor of T, about (Kuu + S~)^-1, replaces the inverse.
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 from ..records import leaf, record, static
 from ..records.typed import Array
 from ..runtime import deferred_checks
 from ..runtime.dispatch import one_device
-from .pseudo_targets import PseudoData, with_noise
+from .pseudo_targets import PseudoData, noisy_values, with_noise
 from .relaxed_pass import DirectionPass, Relaxation, RelaxedPass
 from .trace_estimates import SampledPass
 
@@ -82,6 +82,23 @@ class Relaxed(PseudoData):
         if direction == "likelihood" and need and deferred_checks.none(~(relaxation.distance < 1)):
             return DirectionPass(self, need, relaxation)
         return RelaxedPass(self, need, relaxation)
+
+    def path_weights(self, prior, values, normal):
+        """w - T (u0 + S~^1/2 h), w = (2 T - T K~ T) m~ (plain: m~), h standard normal.
+
+        Products alone. The covariance of f is Kff - 2 Kfu T Kuf + Kfu T K~ T Kuf, that of q.
+        """
+        seen, w = noisy_values(self, values, normal)
+        if self.preconditioned:
+            half = self._times_T(w)
+            K = with_noise(prior.Kuu, self.variance, prior.jitter)
+            w = 2 * half - self._times_T(kernels.matmul(K, half))
+        return w - self._times_T(seen)
+
+    def _times_T(self, columns):
+        """T x for each column of (P, M, S)."""
+        half = kernels.multiply_triangular(self.inverse_tril, columns, transpose=True)
+        return kernels.multiply_triangular(self.inverse_tril, half, overwrite_b=True)
 
     def draw(self, name, value, M, dtype, rng):
         """``probes``: an (M, K) array of +-1. A number K is replaced by K drawn probes."""

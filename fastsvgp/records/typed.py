@@ -131,6 +131,12 @@ class OfFunctions(OfWeights, total=False):
     full_output_cov: bool
 
 
+class OfPaths(TypedDict, total=False):
+    """Option of functions drawn from models with a site per datum."""
+
+    site_inputs: ArrayLike
+
+
 class OfTargets(OfWeights, total=False):
     """Options of predictions of targets."""
 

@@ -21,7 +21,7 @@ ADVICE = {
     "inducing": "fewer inducing inputs",
 }
 # integer arguments that are numbers of rows
-COUNTS = "chunk_size", "num_samples", "probes", "outputs", "width"
+COUNTS = ("chunk_size", "num_features", "num_paths", "num_samples", "outputs", "probes", "width")
 
 
 def explained(error, arguments):

@@ -320,7 +320,10 @@ def checked(model, X, Y, jitter) -> Any:
     if hasattr(model, "inducing"):
         check.columns(X, check.inducing(model, 1, "SiteSVGP")[1], owner=model.covariance.columns_of)
     elif D:
-        model.covariance.check_dim(D)
+        try:
+            model.covariance.check_dim(D)
+        except ValueError as error:
+            raise ValueError(f"`X` has {D} columns. {error}") from None
     else:
         raise ValueError(f"`X` must have shape (N, D) with D > 0, got {X.shape}")
     check.codes(model.covariance, X)

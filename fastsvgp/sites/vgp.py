@@ -246,6 +246,20 @@ class DataSites:
             kernels.solve_triangular, C, _vector(kernels.solve_triangular, C, inner), True
         )
 
+    def path_weights(self, values, normal):
+        """Draw the weights v (P, N, S) of f = f0 + k(x, X) v, for prior values f0 (P, N, S) at X.
+
+        Positive sites are observations lambda_1 / lambda_2 with noise 1 / lambda_2, so v = (K + 1 /
+        r^2)^-1 (lambda_1 / r^2 - f0 - h / r) = r B^-1 (lambda_1 / r - r f0 - h), h standard normal.
+        Otherwise as ``Posterior.path_weights``.
+        """
+        roots = self._roots[..., None]
+        v = self._first[..., None] / roots - roots * values - normal(*values.shape)
+        for p, C in enumerate(self._Cs):
+            half = kernels.solve_triangular(C, v[p])
+            v[p] = kernels.solve_triangular(C, half, transpose=True, overwrite_b=True)
+        return (roots * v).astype(values.dtype, copy=False)
+
     def layer(self, rows=slice(None)):
         """Return a layer pass for ``sweep`` at some rows."""
         return _AtRows(self, rows)

@@ -1,0 +1,166 @@
+"""Functions of one covariance: random features, and covariances with inducing variables.
+
+    f_s(x) = mean(x) + Phi_s(x) w_s + sum_t k(x, Z_t) v_st
+
+Phi_s are the features of function s, w_s their weights, and v_st weights of the inducing variables
+of term t. Products with k(X, Z) go in runs of points, so memory beside the results does not grow
+with their number. Reverse, with f_bar (S, P, n),
+
+    K_bar[m, i]     = sum_sp v[s, p, m] f_bar[s, p, i]       at shared points
+    K_bar[m, s, i]  = sum_p  v[s, p, m] f_bar[s, p, i]       at own points
+
+is the cotangent of Kuf, from which the covariance finds that of X; features have their own rule.
+
+Source: Wilson et al., "Efficiently Sampling Functions from Gaussian Process Posteriors" (2020).
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..covariances import Covariance
+from ..means import Mean
+from ..records import leaf, record, replace, static
+from ..records.typed import Array, Record
+from .functions import (
+    Evaluation,
+    Functions,
+    add_mean,
+    at,
+    check_columns,
+    pull_mean,
+    runs,
+    taken,
+)
+
+
+@record
+class KernelTerm:
+    """The functions k(x, Z) v.
+
+    Parameters
+    ----------
+    inducing : (M, D) array, or a record
+    weights : (S, P, M), or (1, P, M) for all functions
+    """
+
+    inducing: Array | Record
+    weights: Array = leaf()
+
+    def add_to(self, values, covariance, X):
+        """Add the values at X in place; return Kuf, or None if it has several runs."""
+        v, M, K, number = self.weights, self.weights.shape[-1], None, 0
+        for functions, points in runs(X, M):
+            K, number = covariance.Kuf(self.inducing, at(X, functions, points)), number + 1
+            if X.ndim == 2:
+                part = kernels.matmul(v.reshape(-1, M), K).reshape(*v.shape[:2], -1)
+            else:
+                own = v if len(v) == 1 else v[functions]
+                blocks = K.reshape(M, -1, K.shape[1] // len(values[functions]))
+                part = kernels.matmul(own, blocks.swapaxes(0, 1))
+            values[functions, :, points] += part
+        return K if number == 1 else None
+
+    def pull(self, bar, covariance, X, K):
+        """Return the cotangent of X; K is what ``add_to`` returned."""
+        v, M, X_bar = self.weights, self.weights.shape[-1], np.empty_like(X)
+        for functions, points in runs(X, M) if K is None else [(slice(None), slice(None))]:
+            f_bar = bar[functions, :, points]
+            if X.ndim == 2:
+                f_bar = f_bar.sum(axis=0, keepdims=True) if len(v) < len(f_bar) else f_bar
+                f_bar = f_bar.reshape(-1, f_bar.shape[-1])
+                K_bar = kernels.matmul(v.reshape(-1, M), f_bar, transpose_a=True)
+            else:
+                own = np.ascontiguousarray((v if len(v) == 1 else v[functions]).T, like=v)
+                K_bar = own[:, 0, :, None] * f_bar[:, 0]  # (M, s, c)
+                for p in range(1, v.shape[1]):
+                    K_bar += own[:, p, :, None] * f_bar[:, p]
+            rows = at(X, functions, points)
+            _, _, rows_bar = covariance.Kuf_vjp(
+                K_bar.reshape(M, -1), K, self.inducing, rows, ("X",)
+            )
+            if X.ndim == 2:
+                X_bar[points] = rows_bar
+            else:
+                X_bar[functions, points] = rows_bar.reshape(X_bar[functions, points].shape)
+        return X_bar
+
+
+@record
+class LayerPaths(Functions):
+    """Functions of one covariance.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    terms : tuple of KernelTerm
+    weights : (S, P, size), optional
+        Of the random features.
+    mean : Mean, optional
+    num_features : int
+        As asked for; static.
+    seeds : int, or (S,) array of int
+        Of the features of all functions, or of each; on the host. Static.
+    outputs : () or (P,)
+        Axes of the outputs. Static.
+    """
+
+    covariance: Covariance
+    terms: tuple
+    weights: Array | None = leaf(default=None)
+    mean: Mean | None = None
+    num_features: int = static(default=0)
+    seeds: int | np.ndarray = static(default=0)
+    outputs: tuple = static(default=())
+
+    def __post_init__(self):
+        if isinstance(self.seeds, tuple):  # from a file
+            object.__setattr__(self, "seeds", np.array(self.seeds, np.uint64))
+
+    @property
+    def inducing(self):
+        """The inducing inputs of the first term, or None."""
+        return self.terms[0].inducing if self.terms else None
+
+    @property
+    def num_functions(self):
+        return max(map(len, self.drawn()))
+
+    def drawn(self):
+        prior = [] if self.weights is None else [self.weights]
+        return prior + [term.weights for term in self.terms]
+
+    def check_points(self, X, name):
+        check_columns(self.covariance, self.inducing, X, name)
+
+    def _features(self, X):
+        return self.covariance.features(self.num_features, self.seeds, X.shape[-1])
+
+    def forward(self, X):
+        if self.weights is None:
+            shape = self.num_functions, self.terms[0].weights.shape[1], X.shape[-2]
+            values = np.zeros(shape, X.dtype, like=X)
+        else:
+            values = self._features(X).multiply(X, self.weights)
+        blocks = [term.add_to(values, self.covariance, X) for term in self.terms]
+        add_mean(values, self.mean, X)
+        return Evaluation(values, (X, blocks))
+
+    def pull(self, bar, saved):
+        X, blocks = saved
+        X_bar = np.zeros_like(X)
+        if self.weights is not None:
+            X_bar += self._features(X).multiply_vjp(bar, X, self.weights)
+        for term, K in zip(self.terms, blocks, strict=True):
+            X_bar += term.pull(bar, self.covariance, X, K)
+        if self.mean is not None:
+            X_bar += pull_mean(bar, self.mean, X, self.outputs)
+        return X_bar
+
+    def take(self, index):
+        S, seeds = self.num_functions, self.seeds if np.ndim(self.seeds) == 0 else self.seeds[index]
+        terms = tuple(
+            replace(term, weights=taken(term.weights, index)) if len(term.weights) == S else term
+            for term in self.terms
+        )
+        weights = None if self.weights is None else taken(self.weights, index)
+        return replace(self, terms=terms, weights=weights, seeds=seeds)

@@ -1,0 +1,151 @@
+"""Functions drawn from the posterior of a model: ``sample_paths``, for each kind of model."""
+
+from typing import Unpack
+
+from .. import check, models
+from ..bounds.elbo import SVGP
+from ..bounds.predict import total
+from ..latents.model import (
+    MultiGP,
+    axes_of,
+    check_functions,
+    checked as checked_multi,
+    layers_of,
+    naming_latent,
+)
+from ..latents.parallel_layers import ParallelLayers
+from ..layers.convolutional import ConvolutionalLayer
+from ..layers.layer import DeepGP, Layer, checked as checked_deep, naming_layer
+from ..records.typed import OfPaths, Record, Seed
+from ..runtime.edge import public_call
+from .composed_paths import ChainedPaths, MixedPaths, PatchPaths
+from .draws import Draws, drawn_layer
+from .record import Paths
+
+
+@public_call(SVGP)
+def sample_paths(
+    model: Record,
+    num_paths: int = 1,
+    *,
+    num_features: int = 1024,
+    frequencies: str = "own",
+    rng: Seed = None,
+    jitter: float | None = None,
+    **others: Unpack[OfPaths],
+) -> Paths:
+    """Draw functions from the posterior of the latent function.
+
+    ``sample_f`` draws values at given inputs. These are functions: they can be evaluated anywhere,
+    again and again, and have gradients, at a cost linear in the points.
+
+    Parameters
+    ----------
+    model : SVGP
+        With a covariance that has random features: see ``Covariance.features``.
+    num_paths : int
+        S, the number of functions.
+    num_features : int
+        Random features of the prior, a cosine and a sine per frequency: even. A covariance that
+        needs fewer has its own number.
+    frequencies : {"own", "shared"}
+        "own": each function has its own. Means and covariances over functions are then those of
+        the posterior, for any number of features. "shared": one set for all functions, which is
+        faster at shared points. Given the frequencies, covariances are off by an error that
+        shrinks as one over the root of the number of features.
+    rng : None, int or numpy.random.Generator
+        A seed gives the same functions again.
+    jitter : float, optional
+        Added to the diagonal of Kuu, as in ``elbo``: use the same.
+    **others
+        Options of other kinds of model: a ``SiteSVGP`` and a ``VGP`` take ``site_inputs``, the
+        inputs of their sites.
+
+    Returns
+    -------
+    Paths
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``elbo``. ``TypeError`` also if the covariance has no random features.
+
+    Notes
+    -----
+    Per output, with m features: M^3 / 3 flops and 3 M^2 S for ``Whitened``; 2 m M S for the prior
+    at the inducing inputs. A ``LikelihoodForm``, ``Relaxed`` or ``InverseFreeWhitened`` posterior
+    does not factorise Kuu. Source: Wilson et al. 2020 and 2021; docs/pathwise.md has the formulas.
+
+    Examples
+    --------
+    >>> paths = fs.sample_paths(model, 3, rng=0)
+    >>> values, slopes = paths.and_grad(np.zeros((3, 1, 1)))
+    >>> values.shape, slopes.shape
+    ((3, 1), (3, 1, 1))
+    """
+    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
+    model, _, _, dtype = check.svgp(model)
+    return finished(drawn_layer(model, draws.begin(model, dtype), outputs_of(model)), model)
+
+
+def finished(functions, model):
+    """Return checked ``Paths``."""
+    check.result(sum(total(value) for value in functions.drawn()), model)
+    return Paths(functions)
+
+
+def outputs_of(layer):
+    """Return the axes of the outputs of a layer with one posterior, () or (P,)."""
+    return layer.posterior.check_size(*layer.covariance.num_inducing(layer.inducing))
+
+
+def paths_of_multi(
+    model, num_paths=1, *, num_features=1024, frequencies="own", rng=None, jitter=None
+):
+    """Draw as for an SVGP: the latent functions are drawn, and then mixed."""
+    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
+    model, _, _, dtype = checked_multi(model)
+    return finished(_mixed(model, draws.begin(model, dtype)), model)
+
+
+def paths_of_deep(
+    model, num_paths=1, *, num_features=1024, frequencies="own", rng=None, jitter=None
+):
+    """Draw as for an SVGP: a function of each layer, at the values of those below."""
+    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
+    model, _, _, dtype = checked_deep(model)
+    draws.begin(model, dtype)
+    layers = []
+    for number, layer in enumerate(model.layers):
+        with naming_layer(number):
+            layers.append(_layer(layer, draws))
+    return finished(ChainedPaths(tuple(layers)), model)
+
+
+def _layer(layer, draws):
+    """Return the functions of a layer of a deep GP."""
+    if isinstance(layer, ParallelLayers):
+        return _mixed(layer, draws)
+    if not isinstance(layer, Layer | ConvolutionalLayer):
+        raise TypeError(
+            f"sample_paths: a {type(layer).__name__} has no paths: draw joint values with sample_f"
+        )
+    functions = drawn_layer(layer, draws, outputs_of(layer))
+    if isinstance(layer, Layer):
+        return functions
+    names = "image_shape", "patch_shape", "stride"
+    return PatchPaths(functions, **{name: getattr(layer, name) for name in names})
+
+
+def _mixed(model, draws):
+    """Return the functions of a ``MultiGP`` or of ``ParallelLayers``."""
+    _, J = check_functions(model)
+    latents = []
+    for number, layer in enumerate(layers_of(model)):
+        with naming_latent(number):
+            latents.append(drawn_layer(layer, draws, outputs_of(layer)))
+    return MixedPaths(tuple(latents), model.mixing, model.mean, outputs=axes_of(model, J))
+
+
+models.register(MultiGP, sample_paths=paths_of_multi)
+models.register(DeepGP, sample_paths=paths_of_deep)

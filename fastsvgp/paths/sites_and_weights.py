@@ -1,0 +1,115 @@
+"""Functions drawn from models with a site per datum, and from models in weight space."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..bounds.layer_pass import LayerParts
+from ..sites.site_svgp import SiteSVGP, checked, tied
+from ..sites.vgp import VGP, DataSites
+from ..weight_space.bases import InducingBasis, RandomFourier
+from ..weight_space.qsgp import QSGP, checked_parts
+from .draws import Draws, drawn_layer
+from .layer_paths import KernelTerm, LayerPaths
+from .sample import finished, sample_paths
+
+
+def paths_of_sites(
+    model,
+    num_paths=1,
+    *,
+    site_inputs=None,
+    num_features=1024,
+    frequencies="own",
+    rng=None,
+    jitter=None,
+):
+    """Draw as for an SVGP, from the q(u) of the sites; ``site_inputs`` are their inputs."""
+    options = {"num_features": num_features, "frequencies": frequencies}
+    with naming_site_inputs(model, site_inputs):
+        given = tied(model, site_inputs, jitter=jitter)
+    return sample_paths(given, num_paths, rng=rng, jitter=jitter, **options)
+
+
+def paths_of_vgp(
+    model,
+    num_paths=1,
+    *,
+    site_inputs=None,
+    num_features=1024,
+    frequencies="own",
+    rng=None,
+    jitter=None,
+):
+    """Draw as for an SVGP; ``site_inputs`` are the inputs of the sites.
+
+    Positive sites are observations, and need no jitter: N^3 / 3 flops per output and those of
+    ``DataSites``. Otherwise the functions are those of ``tied``.
+    """
+    draws = Draws(num_paths, num_features, frequencies, rng, jitter)
+    with naming_site_inputs(model, site_inputs):
+        given, X, _, _ = checked(model, site_inputs, check.ABSENT, jitter)
+    if not bool((given.sites.lambda2 > 0).all()):
+        options = {"num_features": num_features, "frequencies": frequencies}
+        return sample_paths(tied(model, X), num_paths, rng=rng, jitter=jitter, **options)
+    layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
+    draws.begin(given, X.dtype)
+    return finished(drawn_layer(layer, draws, given.sites.lambda1.shape[:-1]), given)
+
+
+@contextmanager
+def naming_site_inputs(model, site_inputs):
+    """Refuse None; in the errors of other functions, which call them ``X``, name them."""
+    if site_inputs is None:
+        raise TypeError(
+            f"sample_paths: a {type(model).__name__} has a site for each row of data: give the"
+            " inputs of the data, sample_paths(model, site_inputs=X)"
+        )
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if error.args and isinstance(error.args[0], str):
+            error.args = (error.args[0].replace("`X`", "`site_inputs`"), *error.args[1:])
+        raise
+
+
+def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None, rng=None):
+    """Draw as for an SVGP: weights of the basis functions, from their q.
+
+    2 (k + 1) m flops per function. The functions of ``sample_f`` with the same ``rng``. The basis
+    has its functions, so the two other options are refused.
+    """
+    for name, value in (("num_features", num_features), ("frequencies", frequencies)):
+        if value is not None:
+            raise TypeError(
+                f"sample_paths: `{name}` is for features of a covariance, and the basis of a QSGP"
+                " has its functions: leave it out"
+            )
+    draws = Draws(num_paths, 2, "own", rng, None)
+    checked_parts(model)
+    model, dtype = check.parameters(model)
+    basis, q, k = model.basis, model.posterior, model.basis.covariance
+    basis.check_settings()
+    if isinstance(basis, RandomFourier):
+        basis.check_columns(*(np.shape(getattr(k, "lengthscales", 1.0)) or (1,)))
+    elif isinstance(basis, InducingBasis):
+        basis.check_columns(basis.inducing.shape[1])
+    else:
+        raise TypeError(
+            f"sample_paths: a basis {type(basis).__name__} has no paths: draw joint values with"
+            " sample_f"
+        )
+    q.check_size(basis.num_functions())
+    draws.begin(model, dtype)
+    noise = draws.normal(draws.count, len(q.mean))
+    W = (q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise))[:, None]
+    if isinstance(basis, InducingBasis):
+        return finished(LayerPaths(k, (KernelTerm(basis.inducing, W),)), model)
+    settings = {"num_features": basis.num_features, "seeds": int(basis.seed)}
+    return finished(LayerPaths(k, (), W, **settings), model)
+
+
+models.register(SiteSVGP, sample_paths=paths_of_sites)
+models.register(VGP, sample_paths=paths_of_vgp)
+models.register(QSGP, sample_paths=paths_of_weights)
