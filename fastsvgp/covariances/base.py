@@ -227,7 +227,11 @@ class Covariance:
         return self.matrix_vjp(K_bar, K, X, other, matrix_need(tuple(need), "X", "other"))
 
     def features(self, num, seeds, columns):
-        """Random features of the covariance: see ``StationaryFeatures``."""
+        """``Features`` of the covariance for inputs with ``columns`` columns, as paths need them.
+
+        num : number of random features, even. Covariances of finite rank have their own number.
+        seeds : int, of the features of all functions, or (S,) uint64 array, one per function.
+        """
         raise TypeError(
             f"{type(self).__name__} has no random features; draw joint values with sample_f"
         )

@@ -9,6 +9,7 @@ from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Array, Number
 from .base import ALL, Covariance, wanted, zeros_like
+from .features import Explicit
 
 
 @record
@@ -108,6 +109,17 @@ class Coregion(Covariance):
 
     weights: Array = leaf()
     own: Array = leaf("positive")
+
+    def features(self, num, seeds, columns):
+        # the rows of (W, diag(sqrt(own)))
+        C = len(self.own)
+        roots = np.eye(C, dtype=self.own.dtype, like=self.own) * np.sqrt(self.own)
+        table = np.concatenate([self.weights, roots], axis=1)
+        return Explicit(
+            table.shape[1],
+            lambda X: np.take(table, _codes(X), 0),
+            lambda Phi_bar, X: np.zeros_like(X),
+        )
 
     def _table(self):
         """Return B, (C, C), exactly symmetric."""

@@ -17,6 +17,7 @@ from .base import (
     nested,
     wanted,
 )
+from .features import Explicit, Modulated, Stacked, part_seeds
 
 
 @record
@@ -85,6 +86,22 @@ class ChangePoints(Covariance):
         X_bar = np.zeros_like(X)
         X_bar[:, self.column] = self.steepness * u_bar.sum(0)
         return at_bar, steepness_bar, X_bar
+
+    def features(self, num, seeds, columns):
+        parts = [
+            part.features(num, part_seeds(seeds, i), columns) for i, part in enumerate(self.parts)
+        ]
+        return Stacked([Modulated(part, self._weight(i)) for i, part in enumerate(parts)])
+
+    def _weight(self, number):
+        """Return the weight of a part as ``Explicit`` features."""
+
+        def back(Phi_bar, X):
+            bars = np.zeros_like(X, shape=(len(self.parts), len(X)))
+            bars[number] = Phi_bar[:, 0]
+            return self._weights_vjp(bars, X, ())[2]
+
+        return Explicit(1, lambda X: self._weights(X)[number][:, None], back)
 
     # --- matrices ---
 

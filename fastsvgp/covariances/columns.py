@@ -10,6 +10,7 @@ import numpy as np
 from .. import check
 from ..records import record, static
 from .base import ALL, Covariance, check_part, need_of, nested
+from .features import Explicit, Mapped
 
 
 @record
@@ -53,6 +54,16 @@ class On(Covariance):
         for i, c in enumerate(self.columns):
             X_bar[:, c] = bar[:, i]
         return X_bar
+
+    def features(self, num, seeds, columns):
+        part = self.part.features(num, seeds, len(self.columns))
+        if isinstance(part, Explicit):
+            return Explicit(
+                part.size,
+                lambda X: part.matrix(self._of(X)),
+                lambda Phi_bar, X: self._back(part.matrix_vjp(Phi_bar, self._of(X)), X),
+            )
+        return Mapped(part, lambda X: (self._of(X), X), self._back)
 
     def _bar(self, part_bar):
         return None if part_bar is None else On(part_bar, columns=self.columns)

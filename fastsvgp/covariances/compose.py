@@ -12,6 +12,7 @@ import numpy as np
 from .. import check
 from ..records import record, tree_map
 from .base import ALL, Covariance, all_codes, check_part, need_of, needs_fields, nested
+from .features import Explicit, Modulated, Stacked, part_seeds
 from .linear import Constant
 
 ADVICE = (
@@ -29,6 +30,11 @@ class _Composite(Covariance):
     def __post_init__(self):
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
         nested(self, self.parts)
+
+    def _features(self, num, seeds, columns):
+        return [
+            part.features(num, part_seeds(seeds, i), columns) for i, part in enumerate(self.parts)
+        ]
 
     def matrix(self, X1, X2=None):
         return self._combine([part.matrix(X1, X2) for part in self.parts])
@@ -99,6 +105,9 @@ class Sum(_Composite):
 
     parts: tuple
 
+    def features(self, num, seeds, columns):
+        return Stacked(self._features(num, seeds, columns))
+
     def _combine(self, matrices):
         return reduce(iadd, matrices)
 
@@ -124,6 +133,20 @@ class Product(_Composite):
     """
 
     parts: tuple
+
+    def features(self, num, seeds, columns):
+        parts = self._features(num, seeds, columns)
+        known = [part for part in parts if isinstance(part, Explicit)]
+        random = [part for part in parts if not isinstance(part, Explicit)]
+        if len(random) > 1:
+            raise TypeError(
+                "features of a Product: at most one part may be of infinite rank, such as RBF or a"
+                f" Sum, got {len(random)}; draw joint values with sample_f"
+            )
+        if not random:
+            known = sorted(known, key=lambda part: part.size)
+            random = [known.pop()]
+        return reduce(Modulated, known, random[0])
 
     def _combine(self, matrices):
         return reduce(imul, matrices)

@@ -50,6 +50,7 @@ from .convolutional_sums import (
     sums_vjp,
     windows_per_chunk,
 )
+from .features import OfPatches
 from .image_patches import OnPatches, check_image_columns
 
 
@@ -183,6 +184,15 @@ class Convolutional(OnPatches, Covariance):  # type: ignore[override]
             if wanted(need, "weights")
             else None
         )
+
+    def features(self, num, seeds, columns):
+        if self.location_covariance is not None:
+            raise TypeError(
+                "Convolutional with a `location_covariance` has no random features; draw joint"
+                " values with sample_f"
+            )
+        part = self.patch_covariance.features(num, seeds, self._patch_size)
+        return OfPatches(part, self._weights, self.geometry)
 
     # --- inducing variables ---
 

@@ -11,6 +11,7 @@ from ..records import leaf, record
 from ..records.typed import ArrayLike, Number
 from .base import ALL, Covariance, wanted, zeros_like
 from .compose import Product, Sum
+from .features import Explicit
 from .stationary import RBF
 
 
@@ -48,6 +49,14 @@ class Cosine(Covariance):
         turns = (X * self.frequencies).sum(1)
         t = (turns - np.rint(turns)) * (2 * np.pi)
         return np.stack([np.cos(t), np.sin(t)], axis=1)
+
+    def features(self, num, seeds, columns):
+        root = np.sqrt(self.variance)  # Phi = sqrt(variance) (cos t, sin t)
+        return Explicit(
+            2,
+            lambda X: root * self._circle(X),
+            lambda Phi_bar, X: self._spread(self._back(self._circle(X), Phi_bar) * root, X),
+        )
 
     def matrix(self, X1, X2=None):
         return kernels.inner(self._circle(X1), self._circle(X2), self.variance)

@@ -11,6 +11,7 @@ from .. import kernels
 from ..records import leaf, record, static
 from ..records.typed import Number
 from .base import ALL, Covariance, wanted
+from .features import Explicit
 from .tiles import tiles
 
 
@@ -77,6 +78,16 @@ class Polynomial(Covariance):
     offset: Number = leaf("positive", default=1.0)
     degree: int = static(default=3)
     per_feature = ("weights",)
+
+    def features(self, num, seeds, columns):
+        if self.degree != 1:
+            return super().features(num, seeds, columns)
+        scale, root = np.sqrt(self.weights), np.sqrt(self.offset)
+        return Explicit(  # Phi = (x sqrt(weights), sqrt(offset))
+            columns + 1,
+            lambda X: np.concatenate([X * scale, kernels.full((len(X), 1), root, X)], axis=1),
+            lambda Phi_bar, X: Phi_bar[:, :-1] * scale,
+        )
 
     def matrix(self, X1, X2=None):
         K = kernels.inner(X1, X2, self.weights)

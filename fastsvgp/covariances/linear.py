@@ -6,6 +6,7 @@ from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
 from .base import ALL, Covariance, wanted
+from .features import Explicit
 
 
 @record
@@ -26,6 +27,10 @@ class Linear(Covariance):
 
     variance: Number = leaf("positive", default=1.0)
     per_feature = ("variance",)
+
+    def features(self, num, seeds, columns):
+        scale = np.sqrt(self.variance)  # Phi = x sqrt(variance)
+        return Explicit(columns, lambda X: X * scale, lambda Phi_bar, X: Phi_bar * scale)
 
     def matrix(self, X1, X2=None):
         return kernels.inner(X1, X2, self.variance)
@@ -70,6 +75,14 @@ class Constant(Covariance):
     """
 
     variance: Number = leaf("positive", default=1.0)
+
+    def features(self, num, seeds, columns):
+        root = np.sqrt(self.variance)
+        return Explicit(
+            1,
+            lambda X: kernels.full((len(X), 1), root, X),
+            lambda Phi_bar, X: np.zeros_like(X),
+        )
 
     def matrix(self, X1, X2=None):
         return kernels.full((len(X1), len(X1 if X2 is None else X2)), self.variance, X1)

@@ -12,6 +12,7 @@ from typing import Any
 from ..records import plus, record, replace, restricted, tree_map
 from ..records.inducing_sets import sets_of
 from .base import ALL, Covariance, check_part, need_of, needs_fields, zeros_like
+from .features import Mapped
 from .network import Network
 
 
@@ -118,6 +119,17 @@ class OnFeatures(Covariance):
         network_bar, X_bar = self.inner_vjp(features_bar, forward, need)
         covariance_bar = self.outer_bar(covariance_bar, network_bar, need, forward.features)
         return covariance_bar, *inducing_bar, X_bar
+
+    def features(self, num, seeds, columns):
+        def forward(X):
+            forward = self.network.forward(X)
+            return forward.features, forward
+
+        def back(features_bar, forward):
+            return self.network.vjp(features_bar, forward, ("X",))[1]
+
+        part = self.covariance.features(num, seeds, self.network.num_features)
+        return Mapped(part, forward, back)
 
     # --- blocks ---
 

@@ -13,6 +13,7 @@ from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
 from .base import ALL, wanted, zeros_like
+from .features import ScaleMixture
 from .stationary import OfDistance
 from .tiles import tiles
 
@@ -86,6 +87,9 @@ class RationalQuadratic(OfDistance):
             for bar, field in zip(bars, asked, strict=True)
         ]
         return None if all(bar is None for bar in bars) else RationalQuadratic(*bars)
+
+    def features(self, num, seeds, columns):
+        return ScaleMixture(self, num, seeds)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         fields = [wanted(need, field) for field in ("variance", "lengthscales", "alpha")]

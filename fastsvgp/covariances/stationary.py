@@ -13,6 +13,7 @@ from .. import kernels
 from ..records import leaf, record
 from ..records.typed import Number
 from .base import ALL, Covariance, wanted, zeros_like
+from .features import StationaryFeatures
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,47 +68,6 @@ class Stationary(OfDistance):
             K=K,
         )
         return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
-
-
-class StationaryFeatures:
-    """Random Fourier features: weights (S, P, size), for one seed or one per function."""
-
-    def __init__(self, covariance, num, seeds):
-        self.size, self._covariance, self._seeds = num, covariance, seeds
-
-    def _arguments(self, X, seed):
-        k, num = self._covariance, self.size // 2
-        return k.family, int(seed), np.arange(num, like=X), num, k.variance, k.lengthscales
-
-    def _each(self, X, w):
-        shared = X.ndim == 2 and np.ndim(self._seeds) == 0
-        if shared:
-            return [(slice(None), X, self._seeds, w.reshape(-1, self.size))]
-        seeds = np.broadcast_to(self._seeds, len(w)).tolist()
-        return [(s, X if X.ndim == 2 else X[s], seeds[s], w[s]) for s in range(len(w))]
-
-    def multiply(self, X, w):
-        out = np.empty((*w.shape[:2], X.shape[-2]), X.dtype, like=X)
-        for s, x, seed, rows in self._each(X, w):
-            values = kernels.fourier_multiply(x, rows, *self._arguments(x, seed))
-            out[s] = values.reshape(out[s].shape)
-        return out
-
-    def multiply_vjp(self, out_bar, X, w):
-        X_bar = np.zeros_like(X)
-        for s, x, seed, rows in self._each(X, w):
-            bar = kernels.fourier_multiply_vjp(
-                np.ascontiguousarray(out_bar[s].reshape(len(rows), -1), like=X),
-                x,
-                rows,
-                *self._arguments(x, seed),
-                need=("X",),
-            )[0]
-            if X.ndim == 2:
-                X_bar += bar
-            else:
-                X_bar[s] = bar
-        return X_bar
 
 
 @record

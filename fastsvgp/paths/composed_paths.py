@@ -12,13 +12,14 @@ import numpy as np
 
 from .. import kernels
 from ..covariances.convolutional_sums import num_windows
+from ..covariances.features.points import by_rows
 from ..covariances.image_patches import OnPatches, check_image_columns
 from ..latents.mixing import Mixing
 from ..layers.layer import naming_layer
 from ..means import Mean
 from ..records import leaf, plus, record, replace, static
 from ..records.typed import Array
-from .functions import Evaluation, Functions, add_mean, by_rows, pull_mean
+from .functions import Evaluation, Functions, add_mean, pull_mean
 
 
 @record

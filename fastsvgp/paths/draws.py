@@ -14,12 +14,12 @@ import numpy as np
 
 from .. import check, kernels
 from ..covariances import Covariance
+from ..covariances.features.points import runs
 from ..posteriors import DecoupledWeights, Whitened
 from ..posteriors.base import PriorFactor, solve_vectors
 from ..records.inducing_sets import naming_repeated, sets_of, stacked
 from ..runtime.devices import home_of, like
 from ..sites.vgp import DataSites
-from .functions import runs
 from .layer_paths import KernelTerm, LayerPaths
 
 FREQUENCIES = "own", "shared"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check
+from ..covariances.features.points import by_rows
 
 
 class Evaluation(NamedTuple):
@@ -68,31 +69,6 @@ def taken(array, index):
     """Return the entries of an index, as of ``Functions.take``."""
     index = index if isinstance(index, slice) else np.asarray(index, like=array)
     return np.ascontiguousarray(array[index], like=array)
-
-
-def by_rows(X):
-    """Return points as rows (N, D) or (S n, D)."""
-    return X.reshape(-1, X.shape[-1])
-
-
-def runs(X, M):
-    """Yield (functions, points) as slices, with so many points that M numbers each fit a chunk.
-
-    Functions of shared points are not divided. Own points come for several functions at a time, or
-    in parts for one.
-    """
-    most = max(1, kernels.chunk_numbers(X) // M)
-    S, n = (1, len(X)) if X.ndim == 2 else X.shape[:2]
-    each = max(1, most // n)
-    for first in range(0, S, each):
-        functions = slice(None) if X.ndim == 2 else slice(first, first + each)
-        for start in range(0, n, most):
-            yield functions, slice(start, start + most)
-
-
-def at(X, functions, points):
-    """Return the rows (.., D) of points X in a run."""
-    return X[points] if X.ndim == 2 else by_rows(X[functions, points])
 
 
 def add_mean(values, mean, X):

@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import kernels
 from ..covariances import Covariance
+from ..covariances.features.points import at, runs
 from ..means import Mean
 from ..records import leaf, record, replace, static
 from ..records.typed import Array, Record
@@ -25,10 +26,8 @@ from .functions import (
     Evaluation,
     Functions,
     add_mean,
-    at,
     check_columns,
     pull_mean,
-    runs,
     taken,
 )
 
