@@ -72,7 +72,7 @@ HEAVY_ALLOWED = {
 }
 HOT = [
     PACKAGE / "kernels" / "cpu",
-    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds")),
+    *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds", "paths")),
 ]
 
 
@@ -191,7 +191,7 @@ def looks_into_inducing(node):
     )
 
 
-MODELS = *FAMILIES, "posteriors", "bounds", "optim", "train"
+MODELS = *FAMILIES, "posteriors", "bounds", "paths", "optim", "train"
 BASES = PACKAGE / "weight_space" / "bases"  # inducing inputs of bases are an array
 
 

@@ -69,12 +69,15 @@ class Draws:
         return self._rng.integers(0, SEEDS, self.count, dtype=np.uint64)
 
 
-def drawn_layer(layer, draws, outputs):
-    """Return the ``LayerPaths`` of a checked layer, or model, with these axes of outputs."""
+def drawn_layer(layer, draws, outputs, columns=None):
+    """Return the ``LayerPaths`` of a checked layer, or model, with these axes of outputs.
+
+    columns : of its inputs, if they do not follow from the inducing inputs
+    """
     covariance, Z, P = layer.covariance, layer.inducing, outputs[0] if outputs else 1
     weigh = OWN.get(type(layer.posterior), joint_weights)
-    seeds = draws.seeds()
-    features = covariance.features(draws.num_features, seeds, covariance.num_columns(Z))
+    seeds, D = draws.seeds(), covariance.num_columns(Z) if columns is None else columns
+    features = covariance.features(draws.num_features, seeds, D)
     w = draws.normal(draws.count, P, features.size)
     with naming_repeated(Z):
         terms = weigh(layer, draws, features, w)
@@ -106,16 +109,16 @@ def decoupled_weights(layer, draws, features, w):
 
 def site_weights(layer, draws, features, w):
     """Return the term of all data; ``layer.posterior`` are the ``DataSites`` of a ``VGP``."""
-    values = prior_values(layer.covariance, features, layer.inducing, w)
-    v = layer.posterior.path_weights(values, draws.normal)
-    return (KernelTerm(layer.inducing, by_function(v)),)
+    u0 = features.multiply(layer.inducing, w)
+    v = layer.posterior.path_weights(by_output(u0), draws.normal)
+    return (KernelTerm(layer.inducing, by_function(v), at_data=True),)
 
 
 OWN = {DecoupledWeights: decoupled_weights, DataSites: site_weights}
 
 
-def prior_values(covariance, features, inducing, w, draws=None):
-    """Return u0 (P, M, S) of functions with the weights w (S, P, size), with jitter if drawn.
+def prior_values(covariance, features, inducing, w, draws):
+    """Return u0 (P, M, S) of functions with the weights w (S, P, size), with their jitter.
 
     A covariance with inducing variables of its own has features that know them.
     """
@@ -128,9 +131,14 @@ def prior_values(covariance, features, inducing, w, draws=None):
             f"sample_paths: the features of {type(covariance).__name__} lack `multiply_inducing`,"
             " for its own inducing variables: draw joint values with sample_f"
         )
-    if draws is not None and draws.jitter:
+    if draws.jitter:
         u0 += draws.jitter**0.5 * draws.normal(*u0.shape)
-    return np.ascontiguousarray(u0.transpose(1, 2, 0), like=u0)
+    return by_output(u0)
+
+
+def by_output(values):
+    """Return values (S, P, M) as (P, M, S)."""
+    return np.ascontiguousarray(values.transpose(1, 2, 0), like=values)
 
 
 def by_function(v):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check
 from ..covariances.features.points import by_rows
 
 
@@ -53,16 +52,6 @@ class Functions:
     def take(self, index):
         """Return the functions of an index of the first axis: a slice, or whole numbers (K,)."""
         raise NotImplementedError
-
-
-def check_columns(covariance, inducing, X, name):
-    """Raise ``ValueError`` unless points fit a covariance with these inducing inputs, or None."""
-    if inducing is None:
-        covariance.check_dim(X.shape[-1])
-    else:
-        D = covariance.num_columns(inducing)
-        check.columns(X, D, name, covariance.columns_of)
-    check.codes(covariance, X, name)
 
 
 def taken(array, index):

@@ -16,7 +16,7 @@ Source: Wilson et al., "Efficiently Sampling Functions from Gaussian Process Pos
 
 import numpy as np
 
-from .. import kernels
+from .. import check, kernels
 from ..covariances import Covariance
 from ..covariances.features.points import at, runs
 from ..means import Mean
@@ -26,7 +26,6 @@ from .functions import (
     Evaluation,
     Functions,
     add_mean,
-    check_columns,
     pull_mean,
     taken,
 )
@@ -40,16 +39,33 @@ class KernelTerm:
     ----------
     inducing : (M, D) array, or a record
     weights : (S, P, M), or (1, P, M) for all functions
+    at_data : bool
+        Whether Z are inputs of the function itself. Static.
     """
 
     inducing: Array | Record
     weights: Array = leaf()
+    at_data: bool = static(default=False)
+
+    def num_columns(self, covariance):
+        """Return D, the number of columns of x."""
+        Z = self.inducing
+        return Z.shape[1] if self.at_data else covariance.num_columns(Z)
+
+    def _block(self, covariance, X):
+        """Return k(Z, X), (M, N)."""
+        return (covariance.Kff if self.at_data else covariance.Kuf)(self.inducing, X)
+
+    def _block_vjp(self, covariance, K_bar, K, X):
+        """Return the cotangent of X."""
+        rule, name = (covariance.Kff_vjp, "other") if self.at_data else (covariance.Kuf_vjp, "X")
+        return rule(K_bar, K, self.inducing, X, (name,))[2]
 
     def add_to(self, values, covariance, X):
-        """Add the values at X in place; return Kuf, or None if it has several runs."""
+        """Add the values at X in place; return k(Z, X), or None if it has several runs."""
         v, M, K, number = self.weights, self.weights.shape[-1], None, 0
         for functions, points in runs(X, M):
-            K, number = covariance.Kuf(self.inducing, at(X, functions, points)), number + 1
+            K, number = self._block(covariance, at(X, functions, points)), number + 1
             if X.ndim == 2:
                 part = kernels.matmul(v.reshape(-1, M), K).reshape(*v.shape[:2], -1)
             else:
@@ -74,9 +90,7 @@ class KernelTerm:
                 for p in range(1, v.shape[1]):
                     K_bar += own[:, p, :, None] * f_bar[:, p]
             rows = at(X, functions, points)
-            _, _, rows_bar = covariance.Kuf_vjp(
-                K_bar.reshape(M, -1), K, self.inducing, rows, ("X",)
-            )
+            rows_bar = self._block_vjp(covariance, K_bar.reshape(M, -1), K, rows)
             if X.ndim == 2:
                 X_bar[points] = rows_bar
             else:
@@ -129,7 +143,12 @@ class LayerPaths(Functions):
         return prior + [term.weights for term in self.terms]
 
     def check_points(self, X, name):
-        check_columns(self.covariance, self.inducing, X, name)
+        if self.terms:
+            D = self.terms[0].num_columns(self.covariance)
+            check.columns(X, D, name, self.covariance.columns_of)
+        else:
+            self.covariance.check_dim(X.shape[-1])
+        check.codes(self.covariance, X, name)
 
     def _features(self, X):
         return self.covariance.features(self.num_features, self.seeds, X.shape[-1])

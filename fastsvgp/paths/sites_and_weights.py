@@ -55,7 +55,8 @@ def paths_of_vgp(
         return sample_paths(tied(model, X), num_paths, rng=rng, jitter=jitter, **options)
     layer = LayerParts(given.covariance, DataSites(given, X), X.copy(), given.mean)
     draws.begin(given, X.dtype)
-    return finished(drawn_layer(layer, draws, given.sites.lambda1.shape[:-1]), given)
+    outputs = given.sites.lambda1.shape[:-1]
+    return finished(drawn_layer(layer, draws, outputs, columns=X.shape[1]), given)
 
 
 @contextmanager
@@ -94,7 +95,8 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
     if isinstance(basis, RandomFourier):
         basis.check_columns(*(np.shape(getattr(k, "lengthscales", 1.0)) or (1,)))
     elif isinstance(basis, InducingBasis):
-        basis.check_columns(basis.inducing.shape[1])
+        Z = basis.inducing
+        basis.check_columns(Z.shape[1])
     else:
         raise TypeError(
             f"sample_paths: a basis {type(basis).__name__} has no paths: draw joint values with"
@@ -105,7 +107,7 @@ def paths_of_weights(model, num_paths=1, *, num_features=None, frequencies=None,
     noise = draws.normal(draws.count, len(q.mean))
     W = (q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise))[:, None]
     if isinstance(basis, InducingBasis):
-        return finished(LayerPaths(k, (KernelTerm(basis.inducing, W),)), model)
+        return finished(LayerPaths(k, (KernelTerm(Z, W, at_data=True),)), model)
     settings = {"num_features": basis.num_features, "seeds": int(basis.seed)}
     return finished(LayerPaths(k, (), W, **settings), model)
 

@@ -119,6 +119,13 @@ def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch
     paths = fs.sample_paths(model, S, rng=rng, **FEW)
     assert_predicted(paths(X), *fs.predict_f(model, X, full_cov=True, jitter=JITTER))
     assert_slopes(paths[:2], X, rng)
+    data = rng.uniform(-2, 2, (8, D))  # a VGP has values of the function
+    options = {"site_inputs": data, "rng": 1, **FEW}
+    vgp = fs.VGP(k, sites(rng, 8), fs.Gaussian(0.1))
+    plain = fs.replace(vgp, covariance=fs.RBF(k.variance, k.lengthscales))
+    found, due = (fs.sample_paths(one, 3, **options) for one in (vgp, plain))
+    np.testing.assert_allclose(found(X), due(X), rtol=1e-12)
+    assert_slopes(found, X, rng)
     monkeypatch.delattr(Halving, "multiply_inducing")
     with pytest.raises(TypeError, match="features of Halved lack `multiply_inducing`.*sample_f"):
         fs.sample_paths(model)

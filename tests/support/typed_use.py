@@ -138,6 +138,10 @@ loaded = fs.load("model.npz")
 assert_type(loaded, Record)
 if isinstance(loaded, fs.SVGP):
     assert_type(fs.predict_y(loaded, X), tuple[Array, Array])
+paths = fs.sample_paths(model, 3, frequencies="shared", rng=0)
+assert_type(paths, fs.Paths)
+assert_type(paths[1:](X), Array)
+assert_type(paths.and_grad(X), tuple[Array, Array])
 if isinstance(loaded, fs.TrainingState):
     assert_type(loaded.model, Record)
 
@@ -157,6 +161,7 @@ fs.natural_step_and_grad(model, X, Y, probs=3)  # type: ignore[call-arg]
 fs.predict_f(model, X, fullcov=True)  # type: ignore[call-arg]
 fs.predict_y(model, X, chunk=3)  # type: ignore[call-arg]
 fs.sample_f(model, X, 3, seed=0)  # type: ignore[call-arg]
+fs.sample_paths(model, 3, seed=0)  # type: ignore[call-arg]
 fs.optimal_svgp(trained, X, Y, jiter=1e-6)  # type: ignore[call-arg]
 fs.collapsed_bound_and_grad(trained, X, Y, weight=Y)  # type: ignore[call-arg]
 fs.elbo_and_grad_from_blocks(fs.Blocks(X, X, Y), posterior, fs.Gaussian(0.1), Y, num_date=3)  # type: ignore[call-arg]

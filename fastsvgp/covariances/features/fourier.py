@@ -4,7 +4,6 @@ Source: Rahimi & Recht, "Random features for large-scale kernel machines" (2007)
 """
 
 import numpy as np
-import scipy  # submodules load at first use; importing scipy.special takes longer than NumPy
 
 from ... import kernels
 from .base import Features, part_seeds
@@ -64,6 +63,8 @@ class ScaleMixture(Features):
 
     def _of(self, seed, X):
         """Return the features of one seed for points with the columns of X."""
+        import scipy.special
+
         k, num, D = self._covariance, self.size // 2, X.shape[-1]
         index, alpha = np.arange(num, like=X), np.asarray(k.alpha, np.float64, like=X)
         omega = kernels.fourier_frequencies("rbf", part_seeds(seed, 0), index, D, np.float64)
