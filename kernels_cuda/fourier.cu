@@ -66,10 +66,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 //             and [..., 2 p + 1] = sum_i U[r, i] sin
 //   SLOPES    X_parts[share, i, d] = sum_p g omega_p[d] / (2 pi l_d),
 //             g = s sum_r U[r, i] (W[r, 2 p + 1] cos - W[r, 2 p] sin); with theta, g overwrites it
+// OWN: of one of several functions, blockIdx.z, whose frequencies are those of the indices 0 ... n -
+// 1, times `factors` unless null; parts of all functions lie together.
 // SQUARES adds the squares of features, which are cos^2 and 1 - cos^2. With their d = v[2 p] -
 // v[2 p + 1], one more line of forward_parts is s^2 sum_p d cos^2, n more numbers of back_parts are
 // sum_i u[i] cos^2, and g has the term -2 s^2 u[i] d cos sin.
-template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES, bool SQUARES>
+template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES, bool SQUARES, bool OWN = false>
 __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* __restrict__ indices,
                                       index_t n, const real* __restrict__ X, index_t N, int D,
                                       parameter_t lengthscales, parameter_t variance, double num,
@@ -77,7 +79,8 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
                                       const real* __restrict__ W, const real* __restrict__ u,
                                       const real* __restrict__ v, int count, index_t share,
                                       real* __restrict__ forward_parts,
-                                      real* __restrict__ back_parts, real* __restrict__ X_parts) {
+                                      real* __restrict__ back_parts, real* __restrict__ X_parts,
+                                      const real* __restrict__ factors = nullptr) {
   __shared__ __align__(16) real xs[DIMS][POINTS];
   constexpr int ALL = RHS + SQUARES;
   __shared__ __align__(16) real us[BACKWARD || SLOPES ? ALL : 1][POINTS];
@@ -89,6 +92,7 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
   const int thread = threadIdx.x, across = thread % ACROSS, mine = thread / ACROSS * PTS;
   const int quads = (D + 3) / 4;
   const index_t begin = blockIdx.y * share, end = begin + share < n ? begin + share : n;
+  const index_t part = OWN ? static_cast<index_t>(blockIdx.y) * gridDim.z + blockIdx.z : blockIdx.y;
   const index_t tiles = (N + POINTS - 1) / POINTS;
   for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const index_t corner = tile * POINTS;
@@ -125,11 +129,12 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
         for (int e = thread; e < STAGE * quads; e += BLOCK) {
           const int p = e % STAGE, q = e / STAGE;
           real omega[4] = {0, 0, 0, 0};
-          if (p < staged) draw(seed, indices[first + p], q, degrees, omega);
+          if (p < staged) draw(seed, OWN ? first + p : indices[first + p], q, degrees, omega);
+          const real factor = OWN && factors && p < staged ? factors[first + p] : real(1);
 #pragma unroll
           for (int k = 0; k < 4; ++k)
             omegas[p][4 * q + k] =
-                4 * q + k < D ? omega[k] * turn_of(lengthscales, 4 * q + k) : real(0);
+                4 * q + k < D ? omega[k] * factor * turn_of(lengthscales, 4 * q + k) : real(0);
         }
       if (FORWARD || SLOPES) {
         const real scale = scale_of(variance, num);
@@ -251,14 +256,14 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           *place = tile == blockIdx.x ? total : *place + total;
         }
         if (SLOPES && !theta) {
-          const int part = thread / POINTS * (DIMS / PARTS);
+          const int start = thread / POINTS * (DIMS / PARTS);
 #pragma unroll 1
           for (int p = 0; p < SUB; ++p) {
             const real g = slopes[p][thread % POINTS];
 #pragma unroll
             for (int d = 0; d < DIMS / PARTS; d += WIDTH) {
-              if (part + d >= D) break;
-              const vector_t omega = vector_at(&omegas[sub + p][part + d]);
+              if (start + d >= D) break;
+              const vector_t omega = vector_at(&omegas[sub + p][start + d]);
 #pragma unroll
               for (int e = 0; e < WIDTH; ++e) X_bar[d + e] += g * omega.e[e];
             }
@@ -278,16 +283,16 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           for (int bits = 1; bits < ACROSS; bits *= 2)
             forward[r][i] += __shfl_xor_sync(FULL_MASK, forward[r][i], bits);
           if (across == i % ACROSS && line < count + SQUARES && mine + i < points)
-            forward_parts[(static_cast<index_t>(blockIdx.y) * (count + SQUARES) + line) * N +
-                          corner + mine + i] = forward[r][i];
+            forward_parts[(part * (count + SQUARES) + line) * N + corner + mine + i] =
+                forward[r][i];
         }
     }
     if (SLOPES && !theta && thread % POINTS < points) {
-      const int part = thread / POINTS * (DIMS / PARTS);
-      real* row = X_parts + (static_cast<index_t>(blockIdx.y) * N + corner + thread % POINTS) * D;
+      const int start = thread / POINTS * (DIMS / PARTS);
+      real* row = X_parts + (part * N + corner + thread % POINTS) * D;
 #pragma unroll
       for (int d = 0; d < DIMS / PARTS; ++d)
-        if (part + d < D) row[part + d] = X_bar[d];
+        if (start + d < D) row[start + d] = X_bar[d];
     }
   }
 }
@@ -383,4 +388,45 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_both_1(ALL_PARAME
 }
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_slopes_1(ALL_PARAMETERS) {
   sweep<1, false, true, true, true>(ALL_ARGUMENTS);
+}
+
+// One of gridDim.z functions, with right-hand sides, points and a seed of its own, or with those of
+// all: the steps from function to function are then 0.
+template <int RHS, bool FORWARD, bool SLOPES>
+__device__ __forceinline__ void own(int degrees, const seed_t* __restrict__ seeds, int seed_step,
+                                    const real* __restrict__ factors, index_t factor_step,
+                                    index_t n, const real* __restrict__ X, index_t X_step,
+                                    index_t N, int D, parameter_t lengthscales,
+                                    parameter_t variance, double num, const real* __restrict__ U,
+                                    const real* __restrict__ W, int count, index_t share,
+                                    real* __restrict__ parts) {
+  const index_t f = blockIdx.z;
+  sweep<RHS, FORWARD, false, SLOPES, false, true>(
+      degrees, seeds[f * seed_step], nullptr, n, X + f * X_step, N, D, lengthscales, variance, num,
+      nullptr, SLOPES ? U + f * count * N : nullptr, W + f * count * 2 * n, nullptr, nullptr, count,
+      share, FORWARD ? parts : nullptr, nullptr, SLOPES ? parts : nullptr,
+      factors ? factors + f * factor_step : nullptr);
+}
+
+#define OWN_PARAMETERS                                                                            \
+  int degrees, const seed_t *__restrict__ seeds, int seed_step, const real *__restrict__ factors, \
+      index_t factor_step, index_t n, const real *__restrict__ X, index_t X_step, index_t N,      \
+      int D, const real *__restrict__ lengthscales, real lengthscale, int step,                   \
+      const real *__restrict__ variances, real variance, double num, const real *__restrict__ U,  \
+      const real *__restrict__ W, int count, index_t share, real *__restrict__ parts
+#define OWN_ARGUMENTS                                                                          \
+  degrees, seeds, seed_step, factors, factor_step, n, X, X_step, N, D,                         \
+      {lengthscales, lengthscale, step}, {variances, variance, 0}, num, U, W, count, share, parts
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) own_1(OWN_PARAMETERS) {
+  own<1, true, false>(OWN_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) own_4(OWN_PARAMETERS) {
+  own<4, true, false>(OWN_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) own_vjp_1(OWN_PARAMETERS) {
+  own<1, false, true>(OWN_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) own_vjp_4(OWN_PARAMETERS) {
+  own<4, false, true>(OWN_ARGUMENTS);
 }

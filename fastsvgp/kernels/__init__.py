@@ -45,6 +45,8 @@ from .fingerprint import (
 from .fourier import (
     fourier_frequencies as fourier_frequencies,
     fourier_multiply as fourier_multiply,
+    fourier_multiply_rows as fourier_multiply_rows,
+    fourier_multiply_rows_vjp as fourier_multiply_rows_vjp,
     fourier_multiply_vjp as fourier_multiply_vjp,
     fourier_sweep as fourier_sweep,
 )

@@ -142,6 +142,80 @@ def fourier_multiply_vjp(
     )
 
 
+def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors=None):
+    """Products with features of S functions: each has its own rows of ``w``, and its own points.
+
+    Frequency p of function s is ``factors[s, p] omega_p``, with omega_p that of index p and of
+    ``seeds[s]``: all ``num`` frequencies of a model.
+
+    Parameters
+    ----------
+    X : (S, n, D), or (n, D)
+        Points of each function, or the same ones for all.
+    w : (S, R, 2 num)
+        Right-hand sides; cosine and sine of a frequency are neighbours.
+    family : as of ``fourier_frequencies``
+    seeds : int, or (S,) unsigned integers
+        One for all functions, or one of each.
+    num : int
+        Number of frequencies.
+    variance : ()
+    lengthscales : () or (D,)
+    factors : (num,) or (S, num), optional
+        Those of a mixture of lengthscales; the second form with seeds of each function.
+
+    Returns
+    -------
+    (S, R, n)
+
+    Notes
+    -----
+    Per pair of point and frequency a cosine, a sine and 2 D + 4 R flops, for each function, and the
+    draw of the frequencies, for each function or for all. With one set of points and one seed the
+    functions share cosines and sines. Sums are kept in float64 in a fixed order, so results repeat
+    to the bit. Inputs that all functions share are not copied for each. Beside the result it takes
+    up to 2^21 numbers, or one tile of points for all right-hand sides; on a device, partial sums of
+    up to 2^25 numbers.
+    """
+    module = twin(
+        X=X, w=w, seeds=seeds, variance=variance, lengthscales=lengthscales, factors=factors
+    )
+    return module.fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors)
+
+
+def fourier_multiply_rows_vjp(
+    out_bar, X, w, family, seeds, num, variance, lengthscales, factors=None
+):
+    """The cotangent of X in ``fourier_multiply_rows``, shaped like X.
+
+    Parameters
+    ----------
+    out_bar : (S, R, n)
+
+    Notes
+    -----
+    As in ``fourier_multiply_vjp``, with the phase theta of a pair ::
+
+        g[s, i, p] = sum_r out_bar[s, r, i] (w[s, r, 2 p + 1] Phi[s, i, 2 p]
+                                             - w[s, r, 2 p] Phi[s, i, 2 p + 1]),
+        X_bar[s, i, d] = sum_p g[s, i, p] factors[s, p] omega_p[d] / lengthscales[d],
+
+    summed over s if the functions share their points. 2 D flops per pair more than the product.
+    """
+    module = twin(
+        out_bar=out_bar,
+        X=X,
+        w=w,
+        seeds=seeds,
+        variance=variance,
+        lengthscales=lengthscales,
+        factors=factors,
+    )
+    return module.fourier_multiply_rows_vjp(
+        out_bar, X, w, family, seeds, num, variance, lengthscales, factors
+    )
+
+
 def fourier_sweep(
     X,
     family,

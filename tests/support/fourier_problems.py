@@ -124,6 +124,72 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
     check_products(twin, family, X, U, W, indices, variance, lengthscales)
 
 
+FUNCTIONS = [  # functions, right-hand sides, points, features, frequencies
+    (1, 1, 1, 1, 1),
+    (3, 2, 5, 2, 5),
+    (2, 5, 40, 3, 70),
+    (4, 1, 3, 9, 17),
+    (3, 17, 9, 8, 300),
+    (2, 18, 35, 33, 70),
+]
+KINDS = [  # whether points, frequencies, and their factors are those of each function
+    (True, True, True),
+    (True, False, False),
+    (False, True, None),
+    (False, True, True),
+    (False, False, False),
+    (True, True, None),
+]
+
+
+def functions(rng, S, R, n, D, num, dtype, own):
+    """Return U, X, w, seeds, lengthscales and factors for a row of ``KINDS``."""
+    points, frequencies, stretched = own
+    X = rng.standard_normal((S, n, D) if points else (n, D))
+    U, w = rng.standard_normal((S, R, n)), rng.standard_normal((S, R, 2 * num))
+    seeds = rng.integers(0, 2**64, S, dtype=np.uint64) if frequencies else SEED
+    factors = None
+    if stretched is not None:
+        factors = rng.uniform(0.2, 2, (S, num) if stretched else num).astype(dtype)
+    lengthscales = rng.uniform(0.5, 2, D)
+    return *(a.astype(dtype) for a in (U, X, w)), seeds, lengthscales.astype(dtype), factors
+
+
+def check_functions(twin, rng, family, shape, dtype, own):
+    """Products and slopes of functions by their definition, in any form."""
+    S, R, n, D, num = shape
+    U, X, w, seeds, lengthscales, factors = functions(rng, *shape, dtype, own)
+    each = np.broadcast_to(np.asarray(seeds, np.uint64), S).tolist()
+
+    def definition(dtype):
+        """Products, slopes, and the typical rounding of both, as in ``check_products``."""
+        *sides, scales = (np.asarray(a, dtype) for a in (X, U, w, lengthscales))
+        sides[0], found = np.broadcast_to(sides[0], (S, n, D)), []
+        for s, (x, u, v) in enumerate(zip(*sides, strict=True)):
+            omega = oracle.frequencies(family, each[s], range(num), D, dtype)
+            if factors is not None:
+                omega = omega * np.atleast_2d(factors)[s % len(np.atleast_2d(factors)), :, None]
+            X_bar, out, *_ = oracle.gradients(omega, x, u, v, num, dtype(1.7), scales)
+            fast = 1 + np.abs(np.repeat(omega, 2, axis=0))
+            rounding = np.square(eps) * (1.7 / num) * np.square(1 + np.abs(x / scales) @ fast.T)
+            of_slopes = np.square(u).T @ np.square(v) * rounding @ np.square(fast) / scales**2
+            found.append((out, X_bar, np.square(v) @ rounding.T, of_slopes))
+        out, X_bar, by_waves, by_slopes = map(np.stack, zip(*found, strict=True))
+        if X.ndim == 2:
+            X_bar, by_slopes = X_bar.sum(0), by_slopes.sum(0)
+        return out, X_bar, np.sqrt(by_waves.max()), np.sqrt(by_slopes.max())
+
+    eps = np.finfo(dtype).eps
+    (plain, plain_bar, *_), (truth, truth_bar, *rounding) = map(definition, (dtype, np.longdouble))
+    model = w, family, seeds, num, 1.7, lengthscales, factors
+    kept = [np.copy(a) for a in (U, X, w)]
+    as_accurate(twin.fourier_multiply_rows(X, *model), plain, truth, rounding[0])
+    bar = twin.fourier_multiply_rows_vjp(U, X, *model)
+    as_accurate(bar, plain_bar, truth_bar, rounding[1])
+    for a, before in zip((U, X, w), kept, strict=True):
+        np.testing.assert_array_equal(a, before)
+
+
 def small_run(twin, dtype):
     """Run every kernel on more than one block, for slow runs.
 
@@ -147,6 +213,12 @@ def small_run(twin, dtype):
         twin.fourier_sweep(
             X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None
         )
+    for count, own in ((1, KINDS[0]), (2, KINDS[3])):
+        U, X, w, seeds, lengthscales, factors = functions(rng, 2, count, 9, 2, 17, dtype, own)
+        model = w, "matern32", seeds, 17, dtype(1.7), lengthscales, factors
+        with mock.patch.multiple(twin, **alone):
+            twin.fourier_multiply_rows(X, *model)
+            twin.fourier_multiply_rows_vjp(U, X, *model)
     X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, dtype)
     # several tiles of points and stages for a block
     with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, **alone):

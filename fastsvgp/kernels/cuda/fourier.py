@@ -14,19 +14,26 @@ import numpy as np
 
 from ...runtime import cuda_devices
 from .common import loader
+from .common.fourier_functions import Functions
+from .common.fourier_parts import (
+    BLOCK,
+    DEGREES,
+    GROUPS_EACH,
+    NULL,
+    POINTS,
+    column_products as _column_products,
+    launch as _launch,
+    lines as _lines,
+    parameter as _parameter,
+    sum_parts as _sum_parts,
+)
 from .common.fourier_records import KERNELS, Found, Plan, Sides, Spectrum
 from .products import matmul
 
-# as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
-BLOCK, SUB, FINISHED = 256, 16, 32
-POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
+SUB = 16  # as in fourier.cu: frequencies between barriers
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
-GROUPS_EACH = 8  # the most blocks along points for each multiprocessor
 TILE = 1 << 22  # phases of a matrix product: they stay in the cache of the device
 PARTS = 1 << 25  # the most numbers of partial sums: 256 MiB in float64
-# of freedom of the Student-t spectrum; 0: normal
-DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
-NULL = np.uint64(0)
 
 
 def _checked(indices, num):
@@ -44,44 +51,6 @@ def _checked(indices, num):
                 f"`indices` holds {int(wrong[0])}, but there are {num} frequencies (0 to {num - 1})"
             )
     return indices
-
-
-def _lines(a):
-    """(right-hand sides, n), contiguous, for any leading axes."""
-    return cuda_devices.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
-
-
-def _parameter(value, dtype):
-    """A parameter () or (D,) for kernels: ``(place or null, value if on the host, step)``.
-
-    The step is that from feature to feature.
-    """
-    cp = cuda_devices.cupy()
-    if isinstance(value, cp.ndarray) or np.ndim(value):
-        return cp.ascontiguousarray(value, dtype=dtype), dtype.type(0), np.int32(np.ndim(value))
-    return NULL, dtype.type(value), np.int32(0)
-
-
-def _launch(kernel, dtype, grid, *arguments):
-    loader.launch("fourier", kernel, dtype, grid, (BLOCK,), arguments)
-
-
-def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
-    place, value = variance or (NULL, parts.dtype.type(0))
-    target = out if out.flags.c_contiguous else cuda_devices.cupy().empty(out.shape, out.dtype)
-    arguments = (
-        parts,
-        np.int32(len(parts)),
-        np.int64(out.size),
-        np.float64(factor),
-        place,
-        value,
-        np.float64(num),
-        target,
-    )
-    _launch("sum_parts", out.dtype, (-(-out.size // FINISHED),), *arguments)
-    if target is not out:
-        out[...] = target
 
 
 class _Sums:
@@ -110,23 +79,6 @@ class _Sums:
             _sum_parts(self._parts[: self._kept], out, factor)
         else:
             out[...] = factor * self._sum()
-
-
-def _column_products(a, b, columns, factor, divisor):
-    out = cuda_devices.cupy().empty(columns, a.dtype)
-    rows = np.int64(a.size // columns), np.int32(columns)
-    _launch(
-        "column_products",
-        a.dtype,
-        (columns,),
-        a,
-        b,
-        *rows,
-        np.float64(factor),
-        *_parameter(divisor, a.dtype),
-        out,
-    )
-    return out
 
 
 @functools.lru_cache(maxsize=256)
@@ -224,6 +176,8 @@ def _run(name, X, sides, spectrum, plan, run, sums, found):
     if plan.tiled:
         given = X.shape[1], dtype, spectrum.lengthscales
         omega = _frequencies(spectrum.family, spectrum.seed, indices, *given)
+        if spectrum.factors is not None:
+            omega *= spectrum.factors[part, None]
     for g, here in enumerate(plan.sides):
         if plan.tiled and (g == 0 or kernel.slopes):  # slopes overwrite the phases
             theta = matmul(omega, X, transpose_b=True)
@@ -331,6 +285,25 @@ def _multiply_vjp(out_bar, X, w, spectrum, transpose, need):
         variance_bar,
         lengthscales_bar,
     )
+
+
+def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors):
+    functions = Functions(X, w, Spectrum(family, seeds, None, num, variance, lengthscales, factors))
+    if X.shape[-1] > DIMS[X.dtype.itemsize]:
+        out = functions.stacked(_multiply(*one, False) for one in functions.one_by_one())
+    else:
+        out = functions.products(_share, PARTS)
+    return out.reshape(*w.shape[:2], X.shape[-2])
+
+
+def fourier_multiply_rows_vjp(out_bar, X, w, family, seeds, num, variance, lengthscales, factors):
+    functions = Functions(X, w, Spectrum(family, seeds, None, num, variance, lengthscales, factors))
+    U = out_bar.reshape(*functions.w.shape[:2], X.shape[-2])
+    if X.shape[-1] > DIMS[X.dtype.itemsize]:
+        each = zip(U, functions.one_by_one(), strict=True)
+        bars = (_multiply_vjp(U_f, *one, False, ("X",))[0] for U_f, one in each)
+        return functions.gathered(bars)
+    return functions.slopes(U, _share, PARTS)
 
 
 def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):

@@ -13,7 +13,7 @@ import numpy as np
 from ....runtime.num_threads import get_num_threads
 from ..common import scratch
 from ..common.thread_pool import over_rows
-from . import philox as draws, sweep_rows as rows
+from . import philox as draws, sweep_functions as own, sweep_rows as rows
 
 PANEL = 256  # frequencies at most
 # bytes of the points of a tile; half of that where there are many features, which then stay in the
@@ -22,6 +22,7 @@ ROW = 2048
 SHARES = 4  # of the frequencies for each thread: whoever is free takes the next one
 SCRATCH = 1 << 22  # numbers that a pass over the points keeps: inputs, and sums for each share
 KEPT = 1 << 23  # phases that a sweep may leave to the next one
+RUN = 3 << 18  # numbers of a run of functions and points: inputs, cotangents, sums
 LANES = 16  # tiles are whole vectors
 
 
@@ -49,11 +50,22 @@ def _even(total, most, multiple):
     return count, -(-total // (count * multiple)) * multiple
 
 
-def _tiles(U, tiles, points):
-    """U (R, N) as (tiles, R, points), with zeros for the last points."""
-    padded = np.zeros((len(U), tiles * points), U.dtype)
-    padded[:, : U.shape[1]] = U
-    return np.ascontiguousarray(padded.reshape(len(U), tiles, points).transpose(1, 0, 2))
+def _tiles(U, tiles, points, lines=None):
+    """U (..., R, N) as (..., tiles, R, points), with zeros for the last points.
+
+    With ``lines``, a number above R, there are more rows of zeros.
+    """
+    *lead, R, N = U.shape
+    lines = R if lines is None else lines
+    padded = np.zeros((*lead, lines, tiles * points), U.dtype)
+    padded[..., :R, :N] = U
+    return np.ascontiguousarray(padded.reshape(*lead, lines, tiles, points).swapaxes(-3, -2))
+
+
+def _joined(tiled, N):
+    """Undo ``_tiles``: (..., tiles, R, points) as (..., R, N)."""
+    *lead, tiles, R, points = tiled.shape
+    return tiled.swapaxes(-3, -2).reshape(*lead, R, tiles * points)[..., :N]
 
 
 class Spectrum(NamedTuple):
@@ -96,8 +108,7 @@ def _pass(X, sides, spectrum, found, kept):
     shares, drawn = min(panels, most), np.resize(spectrum.indices, panels * width)
     degrees = draws.DEGREES[spectrum.family]
     frequencies = rows.Frequencies(np.uint64(spectrum.seed), drawn, degrees, width)
-    turns = np.empty(D, dtype)
-    np.divide(1 / (2 * np.pi), spectrum.lengthscales, out=turns, casting="same_kind")
+    turns = _turns(spectrum.lengthscales, D, dtype)
     features, lines = -(-D // 4) * 4, found.total.shape[1]
     forward, slopes = found.total.size > 0, found.X_bar.size > 0
     tile = (ROW if D <= rows.LOOPS else ROW // 2) // dtype.itemsize
@@ -121,6 +132,12 @@ def _pass(X, sides, spectrum, found, kept):
             over_rows(rows.finish, tiles, float(sums.size), sums, found.total[here])
         if slopes:
             over_rows(rows.finish, tiles, float(slope.size), slope, found.X_bar[here])
+
+
+def _turns(lengthscales, D, dtype):
+    """Factors (D,) of inputs whose phases count turns."""
+    turns = np.empty(D, dtype)
+    return np.divide(1 / (2 * np.pi), lengthscales, out=turns, casting="same_kind")
 
 
 def _phases(kept, D, shape, dtype):
@@ -165,6 +182,85 @@ def fourier_sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthsca
     indices = _checked(indices, num)
     spectrum = Spectrum(family, seed, indices, num, variance, lengthscales)
     return _sweep(X, (W, v, U, u), spectrum, {*need}, kept)
+
+
+def fourier_multiply_rows(X, w, family, seeds, num, variance, lengthscales, factors):
+    functions = _Functions(X, w, family, seeds, num, lengthscales, factors)
+    out = np.empty((*functions.w.shape[:2], X.shape[-2]), X.dtype)
+    for some, here in functions.runs():
+        total, _ = functions.sweep(some, here, None)
+        total *= np.sqrt(float(variance) / num)
+        out[some, :, here] = total
+    return out.reshape(*w.shape[:2], X.shape[-2])
+
+
+def fourier_multiply_rows_vjp(out_bar, X, w, family, seeds, num, variance, lengthscales, factors):
+    functions = _Functions(X, w, family, seeds, num, lengthscales, factors)
+    U = out_bar.reshape(*functions.w.shape[:2], X.shape[-2])
+    scale, together = np.sqrt(float(variance) / num), len(functions.X) < len(functions.w)
+    X_bar = np.zeros(functions.X.shape, float if together else X.dtype)
+    for some, here in functions.runs():
+        _, slopes = functions.sweep(some, here, U[some, :, here])
+        slopes *= scale / np.asarray(lengthscales, float)
+        if together:
+            X_bar[0, here] += slopes.sum(0)
+        else:
+            X_bar[some, here] = slopes
+    return X_bar.reshape(X.shape).astype(X.dtype, copy=False)
+
+
+class _Functions:
+    """Functions with right-hand sides of their own: inputs (1 or F, N, D), w (F, R, 2 num).
+
+    Functions that share inputs and frequencies become right-hand sides of one.
+    """
+
+    def __init__(self, X, w, family, seeds, num, lengthscales, factors):
+        if X.ndim == 2 and np.ndim(seeds) == 0 and (factors is None or np.ndim(factors) == 1):
+            w = w.reshape(1, math.prod(w.shape[:2]), w.shape[2])
+        self.X, self.w = X if X.ndim == 3 else X[None], np.ascontiguousarray(w)
+        D, dtype = X.shape[-1], X.dtype
+        panels, width = _even(num, PANEL, rows.GROUP)
+        indices = np.resize(np.arange(num), panels * width)
+        factors = np.empty((0, num), dtype) if factors is None else np.atleast_2d(factors)
+        seeds = np.atleast_1d(np.asarray(seeds, np.uint64))
+        factors = np.ascontiguousarray(factors[:, indices], dtype)
+        degrees = draws.DEGREES[family]
+        self._spectra = own.Spectra(seeds, indices, degrees, width, factors)
+        self._turns, self._features = _turns(lengthscales, D, dtype), -(-D // 4) * 4
+        self._most = own.TILE[D > rows.LOOPS or self.w.shape[1] >= rows.MANY]
+
+    def runs(self):
+        """Slices of functions and of points; the memory of each pair is bounded."""
+        (F, R, _), N = self.w.shape, self.X.shape[1]
+        if F == 0 or R == 0 or N == 0:
+            return
+        most = max(1, RUN // (2 * (self._features + R) * self._most)) * self._most
+        _, step = _even(N, most, self._most)  # runs of one size reuse their memory
+        _, together = _even(F, max(1, most // N), 1)
+        for f in range(0, F, together):
+            for start in range(0, N, step):
+                yield slice(f, f + together), slice(start, start + step)
+
+    def sweep(self, some, here, U):
+        """Products (F, R, N) over s or, with cotangents, slopes (F, N, D) over s / lengthscales."""
+        inputs = self.X[slice(0, 1) if len(self.X) == 1 else some, here]
+        w, (_, N, D) = self.w[some], inputs.shape
+        (F, R, n), dtype, n = w.shape, inputs.dtype, w.shape[2] // 2
+        tiles, points = _even(N, self._most, 1)
+        x = _tiles((inputs * self._turns).swapaxes(1, 2), tiles, points, self._features)
+        spectra = self._spectra
+        if len(spectra.seeds) > 1:
+            spectra = spectra._replace(seeds=spectra.seeds[some])
+        if len(spectra.factors) > 1:
+            spectra = spectra._replace(factors=spectra.factors[some])
+        lines, features = (R, 0) if U is None else (0, self._features)
+        U = np.empty((F, tiles, 0, points), dtype) if U is None else _tiles(U, tiles, points)
+        total = scratch.empty((F, tiles, lines, points), np.float64)
+        X_bar = scratch.empty((F, tiles, features, points), np.float64)
+        given = tuple(spectra), x, N, w, U, total, X_bar
+        over_rows(own.sweep_functions, F * tiles, 2.0 * F * N * n, *given)
+        return _joined(total, N), _joined(X_bar, N)[:, :D].swapaxes(1, 2)
 
 
 def _sweep(X, given, spectrum, need, kept):

@@ -54,7 +54,7 @@ def turn(start, stop, X, turns, x):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _phases(omega, x, theta):
+def phases_of(omega, x, theta):
     """theta (P, n) = omega' x, for omega (D, P) and x (D, n); D is a multiple of four."""
     if x.shape[0] > LOOPS:
         step = SERIAL // theta.size
@@ -94,7 +94,7 @@ def waves(theta, c, s):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _turned(of_s, of_c, c, s, g):
+def turned(of_s, of_c, c, s, g):
     """g = of_c cos - of_s sin, and of_s = of_c = 0."""
     for q in range(g.shape[0]):
         cosine, sine, A, B, target = c[q], s[q], of_s[q], of_c[q], g[q]
@@ -111,7 +111,7 @@ def _even(size, most):
 
 
 @njit(nogil=True, cache=True)
-def _product(A, B, C, trans_a, trans_b):
+def product(A, B, C, trans_a, trans_b):
     """C += op(A) op(B), in parts of SERIAL multiply-adds at most."""
     if C.size == 0:
         return
@@ -144,7 +144,7 @@ def _contract(omega, g, part):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _move(part, total):
+def move(part, total):
     """total += part, in float64, for sums of a few hundred terms in their own dtype; part = 0."""
     for r in range(part.shape[0]):
         row, target = part[r], total[r]
@@ -154,7 +154,7 @@ def _move(part, total):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _gather(W, v, scale, first, a, b, d):
+def gather(W, v, scale, first, a, b, d):
     """Weights of the frequencies from ``first`` on, zeros beyond the last one.
 
     a, b are those of cosines and of sines, d = scale (v of cosines - v of sines).
@@ -222,7 +222,7 @@ class Found(NamedTuple):
 
 
 class _Panel(NamedTuple):
-    """Frequencies: weights as of ``_gather``, derivatives g in phases, sums over points."""
+    """Frequencies: weights as of ``gather``, derivatives g in phases, sums over points."""
 
     omega: Any
     a: Any
@@ -290,17 +290,17 @@ def _by_products(at, here, U, panel, block, total):
     end, cosines, sines = at + n, block.c[:n], block.s[:n]
     waves(here, cosines, sines)
     if total.size:
-        _product(panel.a[:, at:end], cosines, total[:R], blas.N, blas.N)
-        _product(panel.b[:, at:end], sines, total[:R], blas.N, blas.N)
+        product(panel.a[:, at:end], cosines, total[:R], blas.N, blas.N)
+        product(panel.b[:, at:end], sines, total[:R], blas.N, blas.N)
     if panel.of_c.size:
-        _product(U, cosines, block.product[:, :n], blas.N, blas.T)
-        _move(block.product[:, :n], panel.of_c[:, at:end])
-        _product(U, sines, block.product[:, :n], blas.N, blas.T)
-        _move(block.product[:, :n], panel.of_s[:, at:end])
+        product(U, cosines, block.product[:, :n], blas.N, blas.T)
+        move(block.product[:, :n], panel.of_c[:, at:end])
+        product(U, sines, block.product[:, :n], blas.N, blas.T)
+        move(block.product[:, :n], panel.of_s[:, at:end])
     if panel.g.size:
-        _product(panel.a[:, at:end], U, block.of_s[:n], blas.T, blas.N)
-        _product(panel.b[:, at:end], U, block.of_c[:n], blas.T, blas.N)
-        _turned(block.of_s[:n], block.of_c[:n], cosines, sines, panel.g[at:end])
+        product(panel.a[:, at:end], U, block.of_s[:n], blas.T, blas.N)
+        product(panel.b[:, at:end], U, block.of_c[:n], blas.T, blas.N)
+        turned(block.of_s[:n], block.of_c[:n], cosines, sines, panel.g[at:end])
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
@@ -335,7 +335,7 @@ def _tile(x, U, u, panel, block, sums, total, phases, kept):
         end = min(width, at + most)
         here = phases[at:end] if phases.size else theta[: end - at]
         if not kept:
-            _phases(omega[:, at:end], x, here)
+            phases_of(omega[:, at:end], x, here)
         if many:
             _by_products(at, here, U, panel, block, partial)
         for p in range(at, end, GROUP):
@@ -346,7 +346,7 @@ def _tile(x, U, u, panel, block, sums, total, phases, kept):
                 _by_loops(four, U, a, b, g, of_c, of_s, cosines, sines, partial)
             _of_squares(four, u, d, g, of_squares, cosines, sines, partial, R)
         if partial.size and (end == width or not many and end % BLOCK == 0):
-            _move(partial, total)
+            move(partial, total)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -379,14 +379,14 @@ def sweep(start, stop, frequencies, x, sides, found, phases, kept):
             if not kept or slopes:
                 indices = frequencies.indices[first : first + width]
                 draw(0, width, frequencies.seed, indices, frequencies.degrees, panel.omega)
-            _gather(sides.W, sides.v, sides.scale, first, panel.a, panel.b, panel.d)
+            gather(sides.W, sides.v, sides.scale, first, panel.a, panel.b, panel.d)
             for tile in range(x.shape[0]):
                 theta = phases[number, tile] if phases.size else no_phases
                 total = found.total[share, tile] if found.total.size else no_total
                 _tile(x[tile], sides.U[tile], sides.u[tile], panel, block, sums, total, theta, kept)
                 if slopes:
                     _contract(panel.omega, panel.g, sums.X_bar)
-                    _move(sums.X_bar, found.X_bar[share, tile])
+                    move(sums.X_bar, found.X_bar[share, tile])
             if backward:
                 bars = found.back, found.squares_back
                 _scatter(panel.of_c, panel.of_s, panel.of_squares, sides.scale, first, *bars)

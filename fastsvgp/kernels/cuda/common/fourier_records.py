@@ -22,6 +22,8 @@ KERNELS = {
     "squares_backward": Kernel(1, backward=True, squares=True),
     "squares_slopes": Kernel(1, backward=True, slopes=True, squares=True),
     "squares_both": Kernel(1, forward=True, backward=True, squares=True),
+    "own": Kernel(4, forward=True),  # of functions with frequencies or points of their own
+    "own_vjp": Kernel(4, slopes=True),
 }
 
 
@@ -34,6 +36,7 @@ class Spectrum(NamedTuple):
     num: int
     variance: Any
     lengthscales: Any
+    factors: Any = None  # of the frequencies of ``indices``
 
 
 class Sides(NamedTuple):
