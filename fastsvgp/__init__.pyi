@@ -199,6 +199,7 @@ from .sites.vgp import VGP as VGP
 from .train import fit as fit
 from .train.em import em as em
 from .train.natural_steps import natural_steps as natural_steps
+from .train.optimal_weights import optimal_weights as optimal_weights
 from .train.state import TrainingState as TrainingState
 from .weight_space.bases import (
     InducingBasis as InducingBasis,
@@ -221,7 +222,6 @@ from .weight_space.from_features import (
 from .weight_space.optimal_weights import (
     WeightsInfo as WeightsInfo,
     optimal_diagonal as optimal_diagonal,
-    optimal_weights as optimal_weights,
 )
 from .weight_space.paired_control import (
     PairedControl as PairedControl,

@@ -33,7 +33,6 @@ OFFERED = (
     "tied",
     "sampled_bound_and_grad",
     "optimal_diagonal",
-    "optimal_weights",
     "optimal_precision",
     "prune",
     "relevance_vectors",
@@ -54,6 +53,7 @@ OFFERED = (
     "refresh_inverse",
     "fit",
     "em",
+    "optimal_weights",
     "natural_steps",
 )
 # options that ``**random`` of a bound passes on, of all known posteriors

@@ -28,6 +28,7 @@ OURS = {
     "DecoupledWeights": "posteriors.decoupled_weights",
     "DeepGP": "layers.layer",
     "DualSites": "posteriors.dual_sites",
+    "DualState": "train.steps.blocks",
     "DualTying": "posteriors.dual_sites",
     "Exponential": "likelihoods.gamma",
     "Gamma": "likelihoods.gamma",

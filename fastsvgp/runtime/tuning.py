@@ -65,6 +65,9 @@ class Tuning:
         times it.
     weight_chunk_rows : rows of data
         In a chunk of ``optimal_weights`` and ``optimal_diagonal``. Memory for longer products.
+    fewest_block_rows, most_block_rows : rows of data
+        Limits of a block of ``optimal_weights`` by blocks, if it is not given. Larger blocks need
+        fewer epochs, and a factor each. ``bench/results/qsgp_mean.md`` has scores by time.
     window_chunk_numbers : numbers
         In a matrix between windows of images at a time: 1 MiB, which stays in cache.
         ``bench/bench_patches.py`` times it.
@@ -117,6 +120,8 @@ class Tuning:
     feature_panel_numbers: int = 2**21
     basis_panel_numbers: int = 2**20
     weight_chunk_rows: int = 4096
+    fewest_block_rows: int = 500
+    most_block_rows: int = 2000
     window_chunk_numbers: int = 2**17
     window_chunk_numbers_on_device: int = 2**24
     window_range: int = 384

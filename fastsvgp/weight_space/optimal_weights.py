@@ -1,4 +1,4 @@
-"""Optimal weights in closed form: mean by conjugate gradients, diagonal by Proposition 1.
+"""Optimal mean by conjugate gradients, and the optimal diagonal of Proposition 1.
 
 With Gaussian noise s^2 the bound is quadratic in mu, and its optimum solves
 
@@ -31,11 +31,19 @@ class WeightsInfo(NamedTuple):
     Parameters
     ----------
     iterations : int
-        Number of iterations taken.
+        Number of iterations, or of blocks.
     residual : float
-        Last residual, relative to the first.
+        Last residual, relative to the first. By blocks: that of the last complete epoch.
     gains : list of float
-        Rise of the bound in each iteration, in nats.
+        Rise of the bound in each iteration, in nats. By blocks: fall of the dual, which is an upper
+        bound of what the optimal mean reaches.
+    residuals : tuple of float
+        By blocks: the residual of each complete epoch.
+    products : bool
+        By blocks: whether phi_r phi_r' was taken in place of k(X_r, X_r).
+    discarded : int or None
+        By blocks: the epoch, counted from 1, that was undone because the residual rose; from then
+        on phi_r phi_r' is taken.
 
     Examples
     --------
@@ -47,67 +55,28 @@ class WeightsInfo(NamedTuple):
     iterations: int
     residual: float
     gains: list
+    residuals: tuple[float, ...] = ()
+    products: bool = False
+    discarded: int | None = None
 
 
-@public_call(QSGP)
-def optimal_weights(
+def by_conjugate_gradients(
     model: RecordT,
     X: ArrayLike,
     Y: ArrayLike,
     *,
-    iterations: int = 100,
-    tolerance: float = 1e-6,
-    jitter: float | None = None,
-    callback: Callable[..., object] | None = None,
+    iterations: int,
+    tolerance: float,
+    jitter: float | None,
+    callback: Callable[..., object] | None,
 ) -> tuple[RecordT, WeightsInfo]:
-    """Maximise the bound with Gaussian noise in the mean of the weights and the diagonal of C.
+    """Return ``(model, WeightsInfo)``; arguments as of ``optimal_weights``.
 
-    Parameters
-    ----------
-    model : QSGP
-        With ``Gaussian`` noise; the iteration starts at its mean.
-    X : (N, D) array
-    Y : (N,) array
-        All data.
-    iterations : int
-        Largest number of conjugate-gradient iterations.
-    tolerance : float
-        Stop when the residual is this part of that of a mean of zeros.
-    jitter : float, optional
-        As in ``weight_bound``.
-    callback : function ``(model, info)``, optional
-        Called after each iteration, with the mean so far; return True to stop.
-
-    Returns
-    -------
-    model : QSGP
-    info : WeightsInfo
-
-    Raises
-    ------
-    ValueError, TypeError
-        As ``weight_bound``; ``TypeError`` if the likelihood is not Gaussian.
-
-    Notes
-    -----
     4 m N flops per iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2
-    covariances more. Ctrl-C between two iterations stops as the tolerance does. Source: Evans and
-    Nair 2018, equation 2 and Proposition 1.
-
-    Examples
-    --------
-    >>> best, info = fs.optimal_weights(weights, X, Y)
-    >>> info.residual < 1e-6, fs.weight_bound(best, X, Y) > fs.weight_bound(weights, X, Y)
-    (True, True)
+    covariances more. Ctrl-C between two iterations stops as the tolerance does.
     """
-    if callback is not None and not callable(callback):
-        raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
-    steps, tolerance = (
-        check.whole("iterations", iterations, 0),
-        check.scalar("tolerance", tolerance),
-    )
     given, X, Y, dtype = checked_data(model, X, Y)
-    noise = _noise("optimal_weights", given)
+    noise = noise_of("optimal_weights", given)
     basis, jitter = given.basis, check.jitter_amount(jitter, dtype)
 
     def times(p):
@@ -123,7 +92,7 @@ def optimal_weights(
     # if all targets are zero: relative to the start of the iteration
     first, gains, taken = _sum(right * right) or squared, [], 0
     try:
-        while taken < steps and squared > tolerance**2 * first:
+        while taken < iterations and squared > tolerance**2 * first:
             along = times(direction.astype(dtype))
             size = squared / _sum(direction * along)
             mean += size * direction
@@ -133,11 +102,11 @@ def optimal_weights(
             direction = residual + squared / before * direction
             taken += 1
             info = WeightsInfo(taken, (squared / first) ** 0.5, gains)
-            if callback is not None and callback(_with_mean(given, mean), info):
+            if callback is not None and callback(with_mean(given, mean), info):
                 break
     except KeyboardInterrupt:
         pass
-    found = _with_mean(given, mean)
+    found = with_mean(given, mean)
     check.result(float(np.abs(mean).sum()), found)
     info = WeightsInfo(taken, (squared / first) ** 0.5 if first else 0.0, gains)
     return optimal_diagonal(found, X, jitter=jitter), info
@@ -177,24 +146,31 @@ def optimal_diagonal(
     """
     deferred_checks.defer(X)
     given, X, dtype = checked_inputs(model, X, "X")
-    noise = _noise("optimal_diagonal", given)
-    scale, q = check.data_scale(num_data, len(X)), given.posterior
+    scale = check.data_scale(num_data, len(X))
+    return diagonal_from(given, (X[run] for run in _runs(X)), scale, jitter)
+
+
+def diagonal_from(model, chunks, scale, jitter):
+    """Return a checked model with its optimal diagonal, from the rows of some chunks of X.
+
+    ``scale`` is the number of all data over that of these rows.
+    """
+    noise, q = noise_of("optimal_diagonal", model), model.posterior
     k, m = q.columns.shape[1], len(q.mean)
-    squares = np.zeros(m, like=X)
-    nothing = np.zeros((1, m), dtype, like=X)
-    for rows in (X[run] for run in _runs(X)):
-        none = np.zeros((1, len(rows)), dtype, like=X)
+    squares, nothing = np.zeros(m, like=q.mean), np.zeros((1, m), q.mean.dtype, like=q.mean)
+    for rows in chunks:
+        none = np.zeros((1, len(rows)), rows.dtype, like=rows)
         weights = Weights(nothing, nothing[0])
-        squares += given.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
-    own = given.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
+        squares += model.basis.products_vjp(rows, weights, none, none[0] + 1, ())[1]
+    own = model.basis.precision_diagonal(check.jitter_amount(jitter, q.mean.dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
     if deferred_checks.pending():
-        check.result(diagonal.sum(), given)
-    posterior = replace(q, diagonal=diagonal.astype(dtype))
-    return replace(given, posterior=posterior)  # type: ignore[return-value]
+        check.result(diagonal.sum(), model)
+    return replace(model, posterior=replace(q, diagonal=diagonal.astype(q.mean.dtype)))
 
 
-def _noise(name, model):
+def noise_of(name, model):
+    """Return the noise variance; ``TypeError`` unless the likelihood is Gaussian."""
     if not isinstance(model.likelihood, Gaussian):
         kind = type(model.likelihood).__name__
         raise TypeError(f"{name}: the optimum is known for a Gaussian likelihood, not for a {kind}")
@@ -226,6 +202,7 @@ def _sum(values):
     return float(values.sum(dtype=np.float64))
 
 
-def _with_mean(model, mean):
+def with_mean(model, mean):
+    """Return the model with this mean, in its dtype."""
     q = model.posterior
     return replace(model, posterior=replace(q, mean=mean.astype(q.mean.dtype)))
