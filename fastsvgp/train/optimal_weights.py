@@ -25,7 +25,7 @@ from ..weight_space.optimal_weights import (
 from ..weight_space.qsgp import QSGP
 from . import comparison, data_digests
 from .arguments import Data, count, given_seed, rows as data_rows
-from .batches import OnDevice, locate_inputs, whole
+from .batches import OnDevice, locate_inputs
 from .checkpoints import Checkpoints
 from .kinds.svgp import seed_of
 from .loop import LoopOptions, Recorder

@@ -1,4 +1,4 @@
-"""Steps of ``optimal_weights(method="blocks")``: each solves for the dual variables of some rows."""
+"""Steps of ``optimal_weights`` by blocks: each solves for the dual variables of some rows."""
 
 import math
 
