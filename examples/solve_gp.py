@@ -9,9 +9,9 @@ Matern 3/2 with one lengthscale, batches of 1024, 100 epochs, Adam with 0.01 for
 q = prior; 64 % of the rows for training, 16 % unused, 20 % for testing. All methods start at the
 same variance, noise and lengthscale (the median distance), with inducing inputs by k-means. They
 are unwhitened, as in the paper's tables, except ODVGP and rows with "whitened". ODVGP's parameters
-are weights of the mean, which become large: their step size falls from 0.3 to 0.03, and natural
-steps of 0.1 move q(u). An interrupted row resumes from its checkpoint in --out, and a finished
-one is read from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+are weights of the mean, which become large: in the table their step size falls from 0.3 to 0.03,
+and natural steps of 0.1 move q(u). An interrupted row resumes from its checkpoint in --out, and a
+finished one is read from there. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse

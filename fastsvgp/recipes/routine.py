@@ -44,7 +44,7 @@ def training(
         Whether the inducing inputs are all distinct rows. The collapsed bound is then that of an
         exact GP, except for the jitter, and "lbfgs" keeps the inducing inputs fixed.
     optimiser : Optimiser, optional
-        Replaces Adam: another ``adam``.
+        Replaces Adam, and its step sizes of single fields.
     inducing : sequence of str
         Paths of the inducing inputs in the model.
     fixed : sequence of str
@@ -55,8 +55,9 @@ def training(
     if method.solver == "lbfgs":
         held = ("inducing", *fixed) if at_rows else tuple(fixed)
         return given | {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
-    optimiser = adam(course.learning_rate, transform="log") if optimiser is None else optimiser
-    optimiser = decoupled.moving_weights(optimiser, model, course)
+    if optimiser is None:
+        rates = decoupled.step_sizes(model, course)
+        optimiser = adam(course.learning_rate, transform="log", step_sizes=rates)
     if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
         optimiser = gentle_inducing(
