@@ -3,6 +3,7 @@
     python examples/deep.py step                            # the picture (PNG): two minutes
     python examples/deep.py kin40k --layers 2 --method lsvgp              # 20,000 steps
     python examples/deep.py kin40k --layers 2 --method svgp --natural 0.1 --steps 3000
+    python examples/deep.py kin40k --layers 2 --method svgp --natural 0.1 0.01 --steps 3000
     python examples/deep.py kin40k --layers 2 --method svgp --steps 6000  # Adam, equal time
     python examples/deep.py kin40k --layers 2 --method rsvgp --steps 1000
 
@@ -106,6 +107,13 @@ def scores(model, X, y):
     )
 
 
+def natural_sizes(given):
+    """Return the sizes of natural steps as ``fit`` takes them: none, one, or a falling one."""
+    if len(given) == 2:
+        return fs.schedules.cosine(*given, "all")
+    return given[0] if given else None
+
+
 def kin40k(args):
     """Train one model; return its rows (step, seconds, bound per datum, RMSE, NLPD)."""
     X, y, Xs, ys = table("kin40k", 0)
@@ -113,6 +121,7 @@ def kin40k(args):
         [
             args.method,
             *(["natural"] if args.natural else []),
+            *(["falling"] if len(args.natural) > 1 else []),
             *(["float32"] if args.float32 else []),
         ]
     )
@@ -145,7 +154,7 @@ def kin40k(args):
         steps=args.steps,
         batch_size=args.batch_size,
         optimiser=fs.adam(fs.schedules.plateau(5e-3, 0.95, 1000)),
-        natural_step_size=args.natural,
+        natural_step_size=natural_sizes(args.natural),
         num_samples=args.draws,
         rng=args.seed,
         callback=report,
@@ -165,7 +174,12 @@ def main(argv=None):
     parser.add_argument("--layers", type=int, default=2, help="for kin40k, like the following")
     parser.add_argument("--method", choices=METHODS, default="lsvgp")
     parser.add_argument(
-        "--natural", type=float, metavar="SIZE", help="of natural steps in all layers (svgp)"
+        "--natural",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="SIZE",
+        help="of natural steps in all layers (svgp); two: the first and the last, along a cosine",
     )
     parser.add_argument("--inducing", type=int, default=500)
     parser.add_argument("--batch-size", type=int, default=1000)
@@ -177,6 +191,8 @@ def main(argv=None):
     parser.add_argument("--report-every", type=int, default=500, metavar="STEPS")
     parser.add_argument("--out", default="deep", help="folder of the checkpoints and the picture")
     args = parser.parse_args(argv)
+    if len(args.natural) > 2:
+        parser.error("--natural takes one size, or the first and the last")
     pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
     if args.name == "step":
         return picture(pathlib.Path(args.out, "deep.png"), args.steps or 2000)

@@ -121,7 +121,7 @@ def elbo(
         ``probes``, an int or an (M, K) array of +-1: the number of Hutchinson probes, or the
         probes, for an unbiased estimate of the traces in its KL divergence. Default: exact traces.
         ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: the
-        columns, drawn without replacement or given, for an unbiased estimate of w' K_vv w in its
+        columns, drawn without replacement or given, for an unbiased estimate of w' C_vv w in its
         KL divergence. Default: all columns.
 
     Returns

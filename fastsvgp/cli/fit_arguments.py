@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..runtime.thresholds import EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
+from ..runtime.thresholds import COLUMNS, EXACT_ROWS, FEW_ROWS, MANY, MOST_ROWS
 from .argument_types import (
     MOST,
     Lines,
@@ -16,15 +16,7 @@ from .argument_types import (
     positive,
     shape,
 )
-from .settings.defaults import (
-    BASIS,
-    FEATURES,
-    FEW,
-    LAYER,
-    POINTS,
-    SAMPLED,
-    SECONDS,
-)
+from .settings.defaults import BASIS, FEATURES, FEW, LAYER, POINTS, SECONDS
 from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 
@@ -328,7 +320,10 @@ def _add_steps(training):
         "--learning-rate",
         metavar="R",
         type=positive,
-        help="step size of Adam (default 0.01; not for sgpr); qsgp: of AdaGrad (default 0.1)",
+        help=(
+            "step size of Adam (default 0.01; not for sgpr); odvgp: the weights of its mean start"
+            " at 30 times this, and end at 3 times; qsgp: of AdaGrad (default 0.1)"
+        ),
     )
     training.add_argument(
         "--natural-step",
@@ -357,7 +352,7 @@ def _add_sampling(training):
         type=count,
         help=(
             "odvgp: inducing inputs of the second set sampled per step to estimate the KL term of"
-            f" the mean (default {SAMPLED}, or all if fewer)"
+            f" the mean (default: all, or {COLUMNS} if all would take most of the step)"
         ),
     )
     training.add_argument(

@@ -21,11 +21,11 @@ from .progress import Progress
 from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
 from .settings import deep, periodic, qsgp
+from .settings.defaults import BATCH_SIZE
 from .settings.names import NATURAL, PAIRED
 
 STEPS = {"sgpr": 200}  # of the others
 MINIBATCHES = 2000
-BATCH_SIZE = 512
 LEARNING_RATE = 0.01
 POSTERIORS = {
     "svgp": "whitened",
@@ -206,7 +206,9 @@ def _natural(settings, model, total):
 
 
 def _decoupled(settings, model, total):
-    return _natural(settings, model, total) | {"sampled": settings.sampled}
+    options, every = _natural(settings, model, total), settings.orthogonal
+    options["sampled"] = settings.sampled if settings.sampled < every else None
+    return options
 
 
 def _on_samples(settings, model, total):
@@ -226,6 +228,7 @@ def _routine(settings, model, total, optimiser=None):
     return routine.training(
         method,
         course,
+        model,
         at_rows=settings.choice.at_data,
         inducing=deep.inducing_fields(settings),
         fixed=(*fs.recipes.held_variances(model), *periodic.held(model)),

@@ -34,8 +34,22 @@ class DecoupledWeights(OrthogonalSets):
     -----
     Value and all gradients cost those of ``Whitened`` on Z, and about 6 D + 20 flops per covariance
     of O: M2 (M + B) of O with Z and with the batch, and M2^2 of O with itself. With ``sampled=S``
-    the last number is S M2: the quadratic form w' K_vv w of the KL term is then estimated, without
-    bias, from S columns of K_vv. At most two (M2, B), (M2, M) and (M2, S) arrays exist at a time.
+    the last number is S M2: the quadratic form w' C_vv w of the KL term is then estimated, without
+    bias, from S columns of C_vv (``bounds.decoupled_pass`` says how well). At most two (M2, B),
+    (M2, M) and (M2, S) arrays exist at a time.
+
+    The optimal weights are large. Where the gradient is zero, C_vv w = C_vf a with a = (y - f) /
+    (noise variance), so the weight of a row of O stands for the sum of a over the data near it,
+    about N / M2 of them. Weights go up to about
+
+        residual / noise variance * N / M2
+
+    for a residual that these data share. On kin40k (N = 25,600, M + M2 = 128 + 1012, residual 0.29,
+    noise variance 0.17) that is 43; the rms of the optimal weights is 12, and the largest is 50.
+    They start at 0, and Adam moves each of them by about its step size. So give them a larger,
+    falling step size, and let natural steps move q(u), as the recipes do: ``natural_step_size=0.1``
+    and ``adam(0.01, step_sizes={"posterior.weights_v": schedules.cosine(0.3, 0.03, "all")})``.
+
     Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
 
     Examples

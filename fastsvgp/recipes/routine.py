@@ -21,6 +21,7 @@ from ..posteriors.placed import placed
 from ..train import fit
 from ..train.info import FitInfo
 from ..weight_space.qsgp import QSGP
+from . import decoupled
 from .second_try import found_nothing, second_try
 
 NATURAL_STEP = 0.1
@@ -34,14 +35,16 @@ PATIENCE = 10  # iterations of L-BFGS
 GAIN = 1e-4  # nats per row: smallest gain over PATIENCE iterations that continues
 
 
-def training(method, course, *, at_rows=False, optimiser=None, inducing=("inducing",), fixed=()):
-    """Return the arguments of ``fs.fit`` for a ``Method`` and a ``Course``.
+def training(
+    method, course, model, *, at_rows=False, optimiser=None, inducing=("inducing",), fixed=()
+):
+    """Return the arguments of ``fs.fit`` for a ``Method``, a ``Course`` and a starting model.
 
     at_rows : bool
         Whether the inducing inputs are all distinct rows. The collapsed bound is then that of an
         exact GP, except for the jitter, and "lbfgs" keeps the inducing inputs fixed.
     optimiser : Optimiser, optional
-        Replaces Adam.
+        Replaces Adam, and its step sizes of single fields.
     inducing : sequence of str
         Paths of the inducing inputs in the model.
     fixed : sequence of str
@@ -52,7 +55,9 @@ def training(method, course, *, at_rows=False, optimiser=None, inducing=("induci
     if method.solver == "lbfgs":
         held = ("inducing", *fixed) if at_rows else tuple(fixed)
         return given | {"steps": steps, "rng": seed} | ({"fixed": held} if held else {})
-    optimiser = adam(course.learning_rate, transform="log") if optimiser is None else optimiser
+    if optimiser is None:
+        rates = decoupled.step_sizes(model, course)
+        optimiser = adam(course.learning_rate, transform="log", step_sizes=rates)
     if method.kind is Relaxed:
         rest = min(REST[0], steps // REST[1])
         optimiser = gentle_inducing(
@@ -63,7 +68,7 @@ def training(method, course, *, at_rows=False, optimiser=None, inducing=("induci
         "batch_size": course.batch_size,
         "optimiser": optimiser,
         "rng": seed,
-    }
+    } | decoupled.columns(model, course)
     if fixed:
         given["fixed"] = tuple(fixed)
     if method.solver == "natural":

@@ -257,9 +257,8 @@ def _start(rows, weights, scale, likelihood, settings, rng):
         learning_rate=settings.learning_rate,
         natural_step_size=natural_step_size,
     )
-    fit = training(
-        replace(method, jitter=jitter), course, at_rows=at_rows, fixed=several.held_variances(model)
-    )
+    method, held = replace(method, jitter=jitter), several.held_variances(model)
+    fit = training(method, course, model, at_rows=at_rows, fixed=held)
     return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 

@@ -273,7 +273,8 @@ class SVGPEstimator(BaseEstimator):
             learning_rate=training["learning_rate"],
             natural_step_size=recipes.checked_natural_step(self.natural_step_size),
         )
-        fit = recipes.training(method, course, at_rows=at_rows, fixed=recipes.held_variances(model))
+        held = recipes.held_variances(model)
+        fit = recipes.training(method, course, model, at_rows=at_rows, fixed=held)
         return recipes.keeping_noise(
             recipes.Start(
                 model, fit if weights is None else fit | {"weights": weights}, self.scale_

@@ -84,7 +84,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     max_iter : int
         Number of epochs, or of iterations of "lbfgs".
     batch_size, learning_rate : int, float
-        Rows per minibatch, and step size of Adam.
+        Rows per minibatch, and step size of Adam. The weights of "decoupled_weights" start at 30
+        times this step size, and end at 3 times.
     natural_step_size : float, schedule or "auto"
         Step size of natural-gradient steps, in (0, 1].
     n_restarts_optimizer : int

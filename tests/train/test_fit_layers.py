@@ -6,7 +6,7 @@ from oracles import inverse_factor
 
 import fastsvgp as fs
 from fastsvgp.train.batches import Batches
-from fastsvgp.train.steps import minibatch
+from fastsvgp.train.steps import deep, minibatch
 
 M = 4
 N = 40
@@ -167,6 +167,23 @@ def test_step_is_the_closed_form_then_one_gradient_for_the_rest(rng, monkeypatch
     )
     assert_same(found, expected, 1e-12)
     assert info.values[0] == pytest.approx(value, rel=1e-12)
+
+
+def test_sizes_of_natural_steps_fall_in_every_layer(rng, monkeypatch):
+    """A schedule of all steps, which the steps of the last layer and of hidden ones follow."""
+    model, X, Y = problem(rng)
+    hidden, plain, last = [], deep.natural_update, []
+    monkeypatch.setattr(
+        deep, "natural_update", lambda q, bar, size: hidden.append(size) or plain(q, bar, size)
+    )
+    falling = {"natural_step_size": fs.schedules.cosine(0.1, 0.01, "all"), "batch_size": 16}
+
+    def note(step, value, info):
+        last.append(info.natural_step_size)
+
+    fs.fit(model, X, Y, steps=5, callback=note, rng=0, **falling)
+    expected = 0.055 + 0.045 * np.cos(np.pi * np.arange(5) / 4)
+    assert hidden == pytest.approx(expected, rel=1e-12) and last == pytest.approx(expected)
 
 
 def test_natural_steps_climb_faster(rng):

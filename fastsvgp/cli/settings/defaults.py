@@ -11,7 +11,7 @@ from .names import METHODS, PAIRED
 SECONDS = 60.0  # duration of a search
 FEW = 256  # inducing inputs of all other models; of two sets, each has at most half of the rows
 LAYER = 128  # inducing inputs per layer of a deep model
-SAMPLED = 1024  # inducing inputs of the second set per step of odvgp
+BATCH_SIZE = 512
 # qsgp: random Fourier features, features per sample, points of the control variate
 FEATURES, BASIS, POINTS = 100_000, 10_000, 500
 # if all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise), and 1e-6

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.thresholds import MOST_ROWS
+from ...runtime.thresholds import MOST_ROWS, columns_by_default
 from ..data import images, targets
 from ..errors import UsageError
 from . import deep, periodic, qsgp
-from .defaults import FEW, JITTER, LAYER, MINIBATCH, SAMPLED, Choice, choose
+from .defaults import BATCH_SIZE, FEW, JITTER, LAYER, MINIBATCH, Choice, choose
 from .names import NATURAL, PAIRED
 from .refusals import validate
 
@@ -153,7 +153,8 @@ def _second_set(args, method, inducing, rows):
         if sampled is not None:
             raise UsageError(f"--sampled is for --method odvgp; with {method} leave it out")
     elif sampled is None:
-        sampled = min(SAMPLED, orthogonal)
+        batch = min(args.batch_size or BATCH_SIZE, rows)
+        sampled = columns_by_default(inducing, orthogonal, batch) or orthogonal
     elif sampled > orthogonal:
         raise UsageError(
             f"--sampled {sampled} is more than --orthogonal {orthogonal}; give at most {orthogonal}"
