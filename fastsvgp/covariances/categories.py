@@ -113,7 +113,8 @@ class Coregion(Covariance):
     def features(self, num, seeds, columns):
         # the rows of (W, diag(sqrt(own)))
         C = len(self.own)
-        roots = np.eye(C, dtype=self.own.dtype, like=self.own) * np.sqrt(self.own)
+        roots = np.zeros((C, C), self.own.dtype, like=self.own)
+        roots.reshape(-1)[:: C + 1] = np.sqrt(self.own)
         table = np.concatenate([self.weights, roots], axis=1)
         return Explicit(
             table.shape[1],

@@ -67,7 +67,7 @@ def test_covariances_without_features(rng):
 
 
 def test_layers_of_ones_own_without_paths(rng):
-    class Own:
+    class OwnWithoutRule:
         def start(self):
             raise NotImplementedError
 
@@ -77,10 +77,10 @@ def test_layers_of_ones_own_without_paths(rng):
         def check_shapes(self):
             return D, (1,)
 
-    Own = fs.record(Own)
-    deep = fs.DeepGP((Own(), layer(rng, 1, None)), fs.Gaussian())
+    OwnWithoutRule = fs.record(OwnWithoutRule)
+    deep = fs.DeepGP((OwnWithoutRule(), layer(rng, 1, None)), fs.Gaussian())
     with pytest.raises(
-        TypeError, match=r"`layers\[0\]`: sample_paths: a Own has no paths: .*sample_f"
+        TypeError, match=r"`layers\[0\]`: sample_paths: a OwnWithoutRule has no paths: .*sample_f"
     ):
         fs.sample_paths(deep)
 

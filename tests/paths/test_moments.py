@@ -84,7 +84,7 @@ def test_shared_frequencies_have_the_moments_of_many_features(rng):
 
 
 @fs.record
-class Halved(fs.RBF):
+class HalvedValues(fs.RBF):
     """Inducing variables u = f(z) / 2."""
 
     def Kuu(self, inducing, other=None):
@@ -113,7 +113,7 @@ class Halving:
 
 
 def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch):
-    k = Halved(1.2, np.array([0.9, 1.4]))
+    k = HalvedValues(1.2, np.array([0.9, 1.4]))
     model = fs.replace(svgp(rng), covariance=k)
     X = rng.uniform(-2.5, 2.5, (3, D))
     paths = fs.sample_paths(model, S, rng=rng, **FEW)
@@ -127,7 +127,7 @@ def test_inducing_variables_that_are_not_values_of_the_function(rng, monkeypatch
     np.testing.assert_allclose(found(X), due(X), rtol=1e-12)
     assert_slopes(found, X, rng)
     monkeypatch.delattr(Halving, "multiply_inducing")
-    with pytest.raises(TypeError, match="features of Halved lack `multiply_inducing`.*sample_f"):
+    with pytest.raises(TypeError, match="HalvedValues lack `multiply_inducing`.*sample_f"):
         fs.sample_paths(model)
 
 
