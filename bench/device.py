@@ -36,7 +36,7 @@ def facts():
     """Describe the current device, its driver and its libraries."""
     import cupy
 
-    runtime, compiler = cupy.cuda.runtime, ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    runtime = cupy.cuda.runtime
     found = runtime.getDeviceProperties(runtime.getDevice())
     driver = (
         RELEASE.read_text(encoding="utf-8").strip() if RELEASE.exists() else "of unknown release"
@@ -46,8 +46,15 @@ def facts():
         f" {found['multiProcessorCount']} multiprocessors, compute capability"
         f" {found['major']}.{found['minor']}; driver {driver} (CUDA"
         f" {_dotted(runtime.driverGetVersion())}), CUDA runtime"
-        f" {_dotted(runtime.runtimeGetVersion())}, CuPy {cupy.__version__}, NVRTC {compiler}"
+        f" {_dotted(runtime.runtimeGetVersion())}, CuPy {cupy.__version__}, NVRTC {_compiler(cupy)}"
     )
+
+
+def _compiler(cupy):
+    try:
+        return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    except Exception as error:  # of the search for the library: cached kernels run without it
+        return f"missing ({type(error).__name__})"
 
 
 def _dotted(version):

@@ -5,9 +5,10 @@
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
 
 The name is that of a benchmark file, or of a table with rows of several files: see ``TABLES``.
-``-k`` selects rows as in pytest. The tests of the measured code run first; if one fails, no table
-is written. Rows that fail, or whose error is above ``WORST``, are left out and named below the
-table, and the exit status is 1. Requirements: ``python -m pip install ".[bench]"``.
+``-k`` selects rows as in pytest. Without ``--device`` the tests of the measured code run first; if
+one fails, no table is written. (They test the CPU; ``pytest -m on_device`` tests a GPU.) Rows that
+fail, or whose error is above ``WORST``, are left out and named below the table, and the exit status
+is 1. Requirements: ``python -m pip install ".[bench]"``.
 """
 
 import argparse
@@ -103,13 +104,14 @@ def main(arguments):
         parser.error(f"there is no {', '.join(missing)} in {HERE}")
     if args.device and device.REASON:
         parser.error(f"--device: {device.REASON}")
-    test(
-        [
-            HERE.parent / "tests" / name
-            for file in files
-            for name in TESTS.get(file.stem.removeprefix("bench_"), ())
-        ]
-    )
+    if not args.device:
+        test(
+            [
+                HERE.parent / "tests" / name
+                for file in files
+                for name in TESTS.get(file.stem.removeprefix("bench_"), ())
+            ]
+        )
     command = shlex.join(["python", "bench/measure.py", *arguments])
     target = (
         args.results / f"{args.name}_cuda.md" if args.device else args.results / f"{args.name}.md"

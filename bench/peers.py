@@ -230,6 +230,16 @@ def installed(p, device, peers):
             yield name, build(p, device)
         except ModuleNotFoundError as error:
             print(f"(left out: {name}; {error.name} is not installed)", file=sys.stderr)
+        except Exception as error:
+            leave_out(name, error)
+
+
+def leave_out(name, error):
+    """Say that another program fails; an error of ours is raised."""
+    if name.startswith("fastsvgp"):
+        raise error
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    print(f"(left out: {name}; {said[:200]})", file=sys.stderr)
 
 
 def agreement(result, truth):
@@ -265,18 +275,32 @@ def facts(device):
     return gpu.facts()
 
 
+def started(steps):
+    """Compile the steps, and compare them with the first; return the agreements.
+
+    Steps of other programs that fail are left out.
+    """
+    truth, rows = None, {}
+    for name, step in steps.items():
+        try:
+            result = getattr(step, "answer", lambda r: r)(step())
+            truth = result if truth is None else truth
+            rows[name] = agreement(result, truth)
+            step()
+        except Exception as error:
+            rows.pop(name, None)
+            leave_out(name, error)
+    return rows
+
+
 def compare(p, M, B, seconds, device, peers, flops):
     """Return a row per peer: name, median, best, ratio of medians, agreement; and the gemm rate.
 
     Agreement is in the value and in the gradients.
     """
     steps, measure = dict(installed(p, device, peers)), rates_of(M, B, device)
-    truth, rows = None, {}
-    for name, step in steps.items():  # compile, and compare
-        result = getattr(step, "answer", lambda r: r)(step())
-        truth = result if truth is None else truth
-        rows[name] = agreement(result, truth)
-        step()
+    rows = started(steps)
+    steps = {name: steps[name] for name in rows}
     times, rates = {name: [] for name in steps}, []
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(rates) < 15:

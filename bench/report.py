@@ -33,7 +33,7 @@ ERROR = (
 
 
 def commit():
-    """Return the commit of the checkout, or "unknown".
+    """Return the commit of the checkout; without git ``FASTSVGP_COMMIT``, or else "unknown".
 
     A mark is added if files other than tables have changed since the commit.
     """
@@ -51,7 +51,7 @@ def commit():
         ]
         changed = subprocess.run(asked, **ask).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("FASTSVGP_COMMIT") or "unknown"
     return name + (" (changed since)" if changed else "")
 
 

@@ -236,7 +236,7 @@ def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
         "measured",
         lambda *call: asked.append(call) or ({"benchmarks": [row]}, []),
     )
-    monkeypatch.setattr(bench("measure"), "test", lambda files: None)
+    monkeypatch.setattr(bench("measure"), "test", lambda files: asked.append("tests of the CPU"))
     bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
     assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]
     text = (tmp_path / "triangular_cuda.md").read_text(encoding="utf-8")
